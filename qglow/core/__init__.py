@@ -1,0 +1,1 @@
+"""Element types, tensor types, errors, text and the pass machinery that both IRs share."""

@@ -1,0 +1,94 @@
+"""Every error that qglow raises on purpose.
+
+    QglowError                     exit code 70 unless a subclass says otherwise
+    ├── ComparisonFailed           1   a comparison ran and its result is not acceptable
+    ├── UsageError                 2   an option or an argument is wrong
+    ├── UnsupportedError           3   the model needs something that qglow does not do
+    ├── InputFileError             4   a file is missing, corrupt or stale
+    │   ├── ModelError                 the ONNX model
+    │   ├── ProfileError               a profile
+    │   ├── DataError                  calibration or evaluation data
+    │   ├── RecipeError                a recipe
+    │   └── ArtefactError              model.qglow
+    └── InternalError              70  a broken invariant: a defect of qglow itself
+        ├── VerificationError          an IR that breaks its own rules
+        └── CodegenError               LLVM refused generated code
+    TextError (InputFileError)         IR text that does not parse
+
+A message is one or two lines: what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class QglowError(Exception):
+    """Base of all deliberate errors. `exit_code` is what the command line returns."""
+
+    exit_code = 70
+
+
+class ComparisonFailed(QglowError):
+    """A comparison ran and its result is outside what the caller allowed."""
+
+    exit_code = 1
+
+
+class UsageError(QglowError):
+    """An option, an argument or a call does not fit."""
+
+    exit_code = 2
+
+
+class UnsupportedError(QglowError):
+    """The model uses features that are not supported; the message lists all of them."""
+
+    exit_code = 3
+
+
+class InputFileError(QglowError):
+    """An input file is missing, corrupt, stale or of the wrong kind."""
+
+    exit_code = 4
+
+
+class ModelError(InputFileError):
+    """The ONNX model cannot be read or is not valid."""
+
+
+class ProfileError(InputFileError):
+    """A profile cannot be read, or it belongs to another model."""
+
+
+class DataError(InputFileError):
+    """Calibration or evaluation data cannot be read or does not fit the model."""
+
+
+class RecipeError(InputFileError):
+    """A recipe cannot be read or holds an unknown key."""
+
+
+class ArtefactError(InputFileError):
+    """A compiled artefact cannot be read or does not verify."""
+
+
+class TextError(InputFileError):
+    """IR text that does not parse. `line` and `column` count from 1."""
+
+    def __init__(self, message: str, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {message}")
+        self.line = line
+        self.column = column
+
+
+class InternalError(QglowError):
+    """A broken invariant inside qglow."""
+
+    exit_code = 70
+
+
+class VerificationError(InternalError):
+    """An IR breaks its own rules. The message names the pass, the node and the rule."""
+
+
+class CodegenError(InternalError):
+    """LLVM refused generated code."""

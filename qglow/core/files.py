@@ -1,0 +1,61 @@
+"""Writing files so that a killed process never leaves half of one under its final name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from qglow.core.errors import InputFileError
+
+
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`; on success it is flushed and renamed to `path`.
+
+    On any error the temporary file is removed and `path` is untouched.
+    Raises InputFileError where the folder cannot be written or the disk is full.
+    """
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=folder)
+    except OSError as error:
+        raise InputFileError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield cast(BinaryIO, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except OSError as error:
+        _remove(name)
+        raise InputFileError(f"cannot write {path}: {error.strerror or error}") from error
+    except BaseException:
+        _remove(name)
+        raise
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Write `data` (text as UTF-8) to `path`, whole or not at all."""
+    with atomic_writer(path) as stream:
+        stream.write(data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def sha256_hex(data: bytes) -> str:
+    """SHA-256 of `data` as 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _remove(name: str) -> None:
+    try:
+        os.unlink(name)
+    except FileNotFoundError:
+        pass

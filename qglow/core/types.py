@@ -1,0 +1,176 @@
+"""Element types, quantization parameters and tensor types, shared by both IRs.
+
+`real = scale * (q - zero_point)`, scale a positive float32, zero_point an integer of the
+element type, as in the ONNX operators QuantizeLinear and DequantizeLinear.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+class ElementType(enum.Enum):
+    """What one element of a tensor is. The value is its name in IR text."""
+
+    FLOAT = "float"
+    DOUBLE = "double"
+    INT8 = "i8"
+    INT32 = "i32"
+    INT64 = "i64"
+    BOOL = "bool"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy type that holds it."""
+        return _DTYPES[self]
+
+    @property
+    def size(self) -> int:
+        """Bytes an element."""
+        return int(_DTYPES[self].itemsize)
+
+    @staticmethod
+    def of(dtype: Any) -> ElementType:
+        """The element type of a numpy dtype. Raises KeyError for one that has none."""
+        return _BY_DTYPE[np.dtype(dtype)]
+
+
+_DTYPES: dict[ElementType, np.dtype[Any]] = {
+    ElementType.FLOAT: np.dtype(np.float32),
+    ElementType.DOUBLE: np.dtype(np.float64),
+    ElementType.INT8: np.dtype(np.int8),
+    ElementType.INT32: np.dtype(np.int32),
+    ElementType.INT64: np.dtype(np.int64),
+    ElementType.BOOL: np.dtype(np.bool_),
+}
+_BY_DTYPE = {dtype: element for element, dtype in _DTYPES.items()}
+
+
+def format_float(value: float) -> str:
+    """Shortest decimal that restores the same float32; always recognisable as a float."""
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return str(np.float32(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Scale and zero point of a tensor, or of every slice along `axis`.
+
+    `scales` and `zero_points` have one element for a tensor, else one a slice. Scales are
+    Python floats that hold float32 values exactly.
+    """
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.scales) != len(self.zero_points) or not self.scales:
+            raise ValueError("one zero point a scale, and at least one scale")
+        if self.axis is None and len(self.scales) != 1:
+            raise ValueError("several scales need an axis")
+        for scale in self.scales:
+            if not (scale > 0.0 and math.isfinite(scale)) or float(np.float32(scale)) != scale:
+                raise ValueError(f"scale {scale} is not a positive finite float32")
+
+    @staticmethod
+    def per_tensor(scale: float, zero_point: int) -> Quantization:
+        """One scale and zero point for the whole tensor; `scale` is rounded to float32."""
+        return Quantization((float(np.float32(scale)),), (int(zero_point),))
+
+    @staticmethod
+    def per_channel(scales: Array, axis: int, zero_points: Array | None = None) -> Quantization:
+        """One scale a slice along `axis`; zero points are 0 unless given."""
+        values = tuple(float(s) for s in np.asarray(scales, np.float32))
+        zeros = (0,) * len(values) if zero_points is None else tuple(int(z) for z in zero_points)
+        return Quantization(values, zeros, axis)
+
+    @property
+    def scale(self) -> float:
+        """The scale of a per-tensor quantization. Raises ValueError for a per-channel one."""
+        if self.axis is not None:
+            raise ValueError("per-channel parameters have no single scale")
+        return self.scales[0]
+
+    @property
+    def zero_point(self) -> int:
+        """The zero point of a per-tensor quantization. Raises ValueError for per-channel."""
+        if self.axis is not None:
+            raise ValueError("per-channel parameters have no single zero point")
+        return self.zero_points[0]
+
+    def __str__(self) -> str:
+        if self.axis is None:
+            return f"S:{format_float(self.scales[0])} O:{self.zero_points[0]}"
+        scales = ",".join(format_float(s) for s in self.scales)
+        same = len(set(self.zero_points)) == 1
+        zeros = str(self.zero_points[0]) if same else "{" + ",".join(map(str, self.zero_points)) + "}"
+        return f"S:{{{scales}}} O:{zeros} A:{self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type, shape and, for integers that stand for reals, quantization parameters."""
+
+    element: ElementType
+    shape: Shape
+    quantization: Quantization | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of a dense tensor."""
+        return self.size * self.element.size
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether elements are integers with a scale and a zero point."""
+        return self.quantization is not None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are float32."""
+        return self.element is ElementType.FLOAT
+
+    def with_shape(self, shape: Shape) -> TensorType:
+        """The same elements in another shape."""
+        return TensorType(self.element, tuple(int(d) for d in shape), self.quantization)
+
+    def quantized(self, quantization: Quantization, element: ElementType = ElementType.INT8) -> TensorType:
+        """The same shape as integers with these parameters."""
+        return TensorType(element, self.shape, quantization)
+
+    def real_range(self) -> tuple[float, float] | None:
+        """Smallest and largest real value of a per-tensor int8 type; None for others."""
+        if self.quantization is None or self.quantization.axis is not None:
+            return None
+        if self.element is not ElementType.INT8:
+            return None
+        scale, zero = self.quantization.scale, self.quantization.zero_point
+        return (-128 - zero) * scale, (127 - zero) * scale
+
+    def __str__(self) -> str:
+        dims = " x ".join(str(d) for d in self.shape)
+        params = f"[{self.quantization}]" if self.quantization is not None else ""
+        return f"{self.element.value}{params}<{dims}>"
+
+
+def float_type(*shape: int) -> TensorType:
+    """float32 tensor type of this shape."""
+    return TensorType(ElementType.FLOAT, tuple(shape))
