@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Sets up what is needed and runs every check: style, types, tests.
+# Arguments go to pytest, for example: bash scripts/test.sh -m "not slow" -n 2
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+prepare test,images
+cd "$repository"
+
+echo "== ruff: style"
+"$environment/bin/ruff" check .
+echo "== mypy: types"
+"$environment/bin/mypy"
+echo "== pytest: tests"
+"$environment/bin/python" -m pytest "$@"
+echo "All checks passed."
