@@ -1,3 +1,5 @@
 """From a trained ONNX model and calibration data to an int8 program that is compiled and checked."""
 
-__version__ = "0.1.0"
+from qglow.core.version import __version__
+
+__all__ = ["__version__"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import torch
@@ -96,7 +98,7 @@ class _GraphWriter:
         self.weights.append(numpy_helper.from_array(np.ascontiguousarray(value, np.float32), name))
         return name
 
-    def node(self, operator: str, inputs: list[str], name: str, **attributes: object) -> str:
+    def node(self, operator: str, inputs: list[str], name: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{name}/{operator}", **attributes))
         return name
 

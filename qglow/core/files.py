@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -55,7 +55,5 @@ def sha256_hex(data: bytes) -> str:
 
 
 def _remove(name: str) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name)
-    except FileNotFoundError:
-        pass
