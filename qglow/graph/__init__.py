@@ -1,0 +1,1 @@
+"""The high-level IR: one declaration an operator, values and nodes, text, rewriting, interpreter."""

@@ -1,0 +1,98 @@
+"""What an instruction is: its operands with their memory contract, attributes and meaning.
+
+Liveness, buffer sharing, dead stores, stacking and verification are derived from the class
+attributes here; no pass lists operations again.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Array, TensorType
+
+
+class Access(enum.Enum):
+    """What an instruction does to an operand. The value is its word in the listing."""
+
+    IN = "@in"
+    OUT = "@out"
+    INOUT = "@inout"
+    SCRATCH = "@scratch"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One declared operand."""
+
+    name: str
+    access: Access
+    optional: bool = False
+
+
+def out(name: str = "dest") -> Operand:
+    """An operand that is overwritten whole."""
+    return Operand(name, Access.OUT)
+
+
+def inout(name: str) -> Operand:
+    """An operand that is updated, or written in part."""
+    return Operand(name, Access.INOUT)
+
+
+def read(name: str = "src", optional: bool = False) -> Operand:
+    """An operand that is only read."""
+    return Operand(name, Access.IN, optional)
+
+
+class TypeErrorInOperation(Exception):
+    """Operand types do not fit an operation; the verifier adds where."""
+
+
+Types = Mapping[str, TensorType]
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Operation(ABC):
+    """Base of all operations; subclasses are frozen dataclasses whose fields are attributes.
+
+    `in_place` pairs of operand names (out, in) may share one buffer of equal type size.
+    `data_parallel` operations compute element i of every out operand from element i of the
+    in operands of the same shape, so that chains of them can share one loop.
+    `updates_state`: an @inout placeholder keeps its contents from call to call.
+    """
+
+    opcode: ClassVar[str]
+    signature: ClassVar[tuple[Operand, ...]]
+    in_place: ClassVar[tuple[tuple[str, str], ...]] = ()
+    data_parallel: ClassVar[bool] = False
+    updates_state: ClassVar[bool] = False
+
+    @abstractmethod
+    def verify(self, types: Types) -> None:
+        """Raise TypeErrorInOperation where the operands' types do not fit."""
+
+    @abstractmethod
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """The meaning: fill the written arrays. Arrays have the buffers' logical shapes."""
+
+
+OPERATIONS: dict[str, type[Operation]] = {}
+
+
+def register(cls: type[Operation]) -> type[Operation]:
+    """Class decorator: make an operation known to the text parser by its opcode."""
+    if cls.opcode in OPERATIONS:
+        raise ValueError(f"opcode {cls.opcode} is declared twice")
+    OPERATIONS[cls.opcode] = cls
+    return cls
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise TypeErrorInOperation(message) unless `condition`."""
+    if not condition:
+        raise TypeErrorInOperation(message)

@@ -1,0 +1,212 @@
+"""The low-level program: buffers and the instructions that read and write them.
+
+Buffers of images are NHWC. A program is a straight line of instructions over constants
+(weights), placeholders (the model's inputs and outputs) and activations, which live between
+an `allocactivation` and a `deallocactivation` in one arena that the memory plan lays out.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from qglow.core.types import Array, Shape, TensorType
+from qglow.instructions.operation import Access, Operation
+
+Padding = tuple[int, int, int, int]
+NO_PADDING: Padding = (0, 0, 0, 0)
+
+
+class BufferKind(enum.Enum):
+    """Where a buffer lives. The value is its word in the listing."""
+
+    CONSTANT = "const"
+    PLACEHOLDER = "mutable"
+    ACTIVATION = "activation"
+    VIEW = "view"
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A typed piece of memory.
+
+    `padding` (top, left, bottom, right) surrounds axes 1 and 2 of a four-dimensional buffer
+    with elements that hold the zero point (0.0 for floats); `type.shape` never counts it.
+    A view names its `base` and where in it the view starts (`offsets`, one an axis of the
+    base); a view without offsets is a reshape of the whole dense base.
+    """
+
+    name: str
+    type: TensorType
+    kind: BufferKind
+    data: Array | None = None
+    padding: Padding = NO_PADDING
+    base: Buffer | None = None
+    offsets: Shape = ()
+    arena_offset: int | None = None
+
+    @property
+    def root(self) -> Buffer:
+        """The buffer that owns the memory: itself unless it is a view."""
+        return self if self.base is None else self.base.root
+
+    @property
+    def layout(self) -> Layout:
+        """Where the elements are, relative to the first byte of `root`."""
+        if self.base is None:
+            return Layout.dense(self.type.shape, self.padding)
+        if not self.offsets:
+            return Layout.dense(self.type.shape)
+        outer = self.base.layout
+        start = outer.offset + sum(o * s for o, s in zip(self.offsets, outer.strides, strict=True))
+        return Layout(outer.strides, start, outer.span)
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes that the buffer takes, padding included; of a view, bytes of its elements."""
+        if self.base is not None:
+            return self.type.byte_size
+        return self.layout.span * self.type.element.size
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Strides and start of a buffer in elements; `span` is the elements of the root's memory."""
+
+    strides: tuple[int, ...]
+    offset: int
+    span: int
+
+    @staticmethod
+    def dense(shape: Shape, padding: Padding = NO_PADDING) -> Layout:
+        """Row-major layout; `padding` around axes 1 and 2 of a four-dimensional shape."""
+        outer = list(shape)
+        top, left, bottom, right = padding
+        if padding != NO_PADDING:
+            if len(shape) != 4:
+                raise ValueError("only four-dimensional buffers have padding")
+            outer[1] += top + bottom
+            outer[2] += left + right
+        strides = [1] * len(outer)
+        for axis in range(len(outer) - 2, -1, -1):
+            strides[axis] = strides[axis + 1] * outer[axis + 1]
+        span = strides[0] * outer[0] if outer else 1
+        offset = top * strides[1] + left * strides[2] if padding != NO_PADDING else 0
+        return Layout(tuple(strides), offset, span)
+
+
+@dataclass(eq=False)
+class Instruction:
+    """An operation applied to buffers, in the order of `operation.signature`.
+
+    A missing optional operand is None. `kernel` is the selected kernel in words, empty
+    before selection. `origin` names the graph nodes that it came from.
+    """
+
+    name: str
+    operation: Operation
+    buffers: tuple[Buffer | None, ...]
+    kernel: str = ""
+    origin: tuple[str, ...] = ()
+
+    def operand(self, name: str) -> Buffer:
+        """The buffer of a present operand. Raises KeyError for one that is absent."""
+        buffer = self.optional(name)
+        if buffer is None:
+            raise KeyError(f"{self.name} has no operand {name}")
+        return buffer
+
+    def optional(self, name: str) -> Buffer | None:
+        """The buffer of an operand, None where it is absent."""
+        for spec, buffer in zip(self.operation.signature, self.buffers, strict=True):
+            if spec.name == name:
+                return buffer
+        raise KeyError(f"{self.operation.opcode} declares no operand {name}")
+
+    def accesses(self) -> Iterator[tuple[Buffer, Access]]:
+        """The present buffers with what the instruction does to them."""
+        for spec, buffer in zip(self.operation.signature, self.buffers, strict=True):
+            if buffer is not None:
+                yield buffer, spec.access
+
+    def reads(self) -> list[Buffer]:
+        """Buffers whose earlier contents matter."""
+        return [b for b, access in self.accesses() if access in (Access.IN, Access.INOUT)]
+
+    def writes(self) -> list[Buffer]:
+        """Buffers that are written."""
+        return [b for b, access in self.accesses() if access in (Access.OUT, Access.INOUT)]
+
+    def __repr__(self) -> str:
+        return f"%{self.name} = {self.operation.opcode}"
+
+
+@dataclass
+class Program:
+    """A function: constants, placeholders in the model's order, and the code.
+
+    Placeholders that no instruction writes are inputs, those only written (`@out`) outputs,
+    and those that some instruction accesses `@inout` are state, kept from call to call.
+    """
+
+    name: str
+    constants: list[Buffer] = field(default_factory=list)
+    placeholders: list[Buffer] = field(default_factory=list)
+    code: list[Instruction] = field(default_factory=list)
+    arena_size: int | None = None
+
+    def activations(self) -> list[Buffer]:
+        """Activation buffers in order of first appearance."""
+        found: dict[Buffer, None] = {}
+        for instruction in self.code:
+            for buffer, _ in instruction.accesses():
+                if buffer.root.kind is BufferKind.ACTIVATION:
+                    found.setdefault(buffer.root)
+        return list(found)
+
+    def inputs(self) -> list[Buffer]:
+        """Placeholders that are only read."""
+        written = {b.root for i in self.code for b in i.writes()}
+        return [b for b in self.placeholders if b not in written]
+
+    def state(self) -> list[Buffer]:
+        """Placeholders that some instruction updates in place."""
+        updated = set()
+        for instruction in self.code:
+            for buffer, access in instruction.accesses():
+                if access is Access.INOUT and buffer.kind is BufferKind.PLACEHOLDER and instruction.operation.updates_state:
+                    updated.add(buffer)
+        return [b for b in self.placeholders if b in updated]
+
+    def outputs(self) -> list[Buffer]:
+        """Placeholders that are results."""
+        inputs, state = set(self.inputs()), set(self.state())
+        return [b for b in self.placeholders if b not in inputs and b not in state]
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer of this name. Raises KeyError."""
+        for buffer in self.all_buffers():
+            if buffer.name == name:
+                return buffer
+        raise KeyError(name)
+
+    def all_buffers(self) -> list[Buffer]:
+        """Every buffer once: constants, placeholders, then activations and views in order."""
+        found: dict[Buffer, None] = dict.fromkeys([*self.constants, *self.placeholders])
+        for instruction in self.code:
+            for buffer, _ in instruction.accesses():
+                found.setdefault(buffer)
+        return list(found)
+
+    def unique_name(self, wanted: str) -> str:
+        """`wanted`, or `wanted` with a number, whichever no buffer or instruction has."""
+        taken = {b.name for b in self.all_buffers()} | {i.name for i in self.code}
+        name, count = wanted, 0
+        while name in taken:
+            count += 1
+            name = f"{wanted}__{count}"
+        return name
