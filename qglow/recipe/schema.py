@@ -1,0 +1,188 @@
+"""What a recipe can say. Every object here is valid once it exists: bad values raise ValueError."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import yaml
+
+from qglow.core.errors import UsageError
+
+SCHEMAS = ("asymmetric", "symmetric", "symmetric_with_uint8", "symmetric_with_power2_scale")
+CALIBRATIONS = ("minmax", "kl", "percentile", "mse")
+LAYOUTS = ("NCHW", "NHWC")
+CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
+INTERPOLATIONS = ("bilinear", "bicubic")
+
+
+def one_of(value: str, valid: tuple[str, ...], what: str) -> str:
+    """`value` where it is valid; else ValueError with the nearest valid name."""
+    if value in valid:
+        return value
+    nearest = get_close_matches(value, valid, 1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise ValueError(f"{what} {value!r} is not one of {', '.join(valid)}{hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How a range is chosen from a histogram. `percent` belongs to "percentile" alone."""
+
+    method: str = "minmax"
+    percent: float | None = None
+
+    @staticmethod
+    def parse(text: str) -> Calibration:
+        """"minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for anything else."""
+        method, colon, argument = text.partition(":")
+        one_of(method, CALIBRATIONS, "calibration")
+        if method != "percentile":
+            if colon:
+                raise ValueError(f"calibration {method!r} takes no argument, found {text!r}")
+            return Calibration(method)
+        try:
+            percent = float(argument)
+        except ValueError:
+            percent = math.nan
+        if not 50.0 < percent <= 100.0:
+            raise ValueError(f"calibration {text!r}: write percentile:P with P above 50 and at most 100")
+        return Calibration(method, percent)
+
+    def __str__(self) -> str:
+        return self.method if self.percent is None else f"{self.method}:{self.percent!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """From an image to a model input: resize, centre crop, order channels, normalise, lay out.
+
+    `resize` is the length of the short side, or (height, width); `crop` is (height, width).
+    A pixel is 0..255 and becomes `(pixel * scale - mean) / std`; `mean` and `std` have one
+    element, or one a channel in the order that `channels` names.
+    """
+
+    resize: int | tuple[int, int] | None = None
+    interpolation: str = "bilinear"
+    crop: tuple[int, int] | None = None
+    layout: str = "NCHW"
+    channels: str = "RGB"
+    scale: float = 1.0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        one_of(self.interpolation, INTERPOLATIONS, "interpolation")
+        one_of(self.layout, LAYOUTS, "layout")
+        one_of(self.channels, tuple(CHANNELS), "channels")
+        sides = (self.resize,) if isinstance(self.resize, int) else self.resize or ()
+        if any(side < 1 for side in (*sides, *(self.crop or ()))):
+            raise ValueError("resize and crop are sizes in pixels, at least 1")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, CHANNELS[self.channels]):
+                raise ValueError(f"{name} has {len(values)} values, not 1 or one for each of {self.channels}")
+        if not all(math.isfinite(value) for value in (self.scale, *self.mean, *self.std)):
+            raise ValueError("scale, mean and std are finite numbers")
+        if 0.0 in self.std:
+            raise ValueError("std divides, so it cannot be 0")
+
+
+@dataclass(frozen=True, slots=True)
+class DataMapping:
+    """Which array of a data file feeds which model input, where their names differ."""
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    label: str | None = None
+
+    def key(self, input_name: str) -> str:
+        """The name in the data file of this model input."""
+        return self.inputs.get(input_name, input_name)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that a recipe file holds; a value that it leaves out has the default here.
+
+    `keep_float` names what stays float32: a value's or node's name, `re:REGEX` for names,
+    or `op:OPERATOR` for every node of an operator. A regular expression has to fit the whole name.
+    """
+
+    preprocessing: Preprocessing | None = None
+    data: DataMapping = DataMapping()
+    schema: str = "asymmetric"
+    calibration: Calibration = Calibration()
+    per_tensor: bool = False
+    keep_float: tuple[str, ...] = ()
+    assert_all_quantized: bool = False
+
+    def __post_init__(self) -> None:
+        one_of(self.schema, SCHEMAS, "schema")
+        for pattern in self.keep_float:
+            _check_pattern(pattern)
+
+    def with_overrides(self, **values: Any) -> Recipe:
+        """This recipe with the values that are not None, as options of the command line give them.
+
+        `calibration` may be text; `keep_float` adds to what the recipe keeps. Raises UsageError.
+        """
+        changes = {name: value for name, value in values.items() if value is not None}
+        try:
+            if isinstance(changes.get("calibration"), str):
+                changes["calibration"] = Calibration.parse(changes["calibration"])
+            if "keep_float" in changes:
+                added = tuple(changes["keep_float"])
+                changes["keep_float"] = tuple(dict.fromkeys(self.keep_float + added))
+            return dataclasses.replace(self, **changes)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+    def keeps_float(self, name: str, operator: str) -> str | None:
+        """The first pattern of `keep_float` that fits a node (or value) of this name and operator."""
+        return next((p for p in self.keep_float if pattern_fits(p, name, operator)), None)
+
+    def to_yaml(self) -> str:
+        """The effective recipe, defaults included; loading it gives an equal one."""
+        document: dict[str, object] = {}
+        if self.preprocessing is not None:
+            section = dataclasses.asdict(self.preprocessing)
+            document["preprocessing"] = {key: _plain(value) for key, value in section.items()}
+        if self.data != DataMapping():
+            document["data"] = {"inputs": dict(self.data.inputs), "label": self.data.label}
+        document |= {
+            "schema": self.schema,
+            "calibration": str(self.calibration),
+            "per_tensor": self.per_tensor,
+            "keep_float": list(self.keep_float),
+            "assert_all_quantized": self.assert_all_quantized,
+        }
+        return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def pattern_fits(pattern: str, name: str, operator: str) -> bool:
+    """Whether a pattern of `keep_float` means a node of this name and operator."""
+    kind, colon, rest = pattern.partition(":")
+    if colon and kind == "re":
+        return re.fullmatch(rest, name) is not None
+    if colon and kind == "op":
+        return rest == operator
+    return pattern == name
+
+
+def _check_pattern(pattern: str) -> None:
+    if not pattern:
+        raise ValueError("keep_float: an empty name fits nothing")
+    if not pattern.startswith("re:"):
+        return
+    try:
+        re.compile(pattern[3:])
+    except re.error as error:
+        raise ValueError(f"keep_float {pattern!r}: not a regular expression: {error}") from error
