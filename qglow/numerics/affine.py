@@ -1,0 +1,76 @@
+"""`x * r[c] + t[c]`, one pair a channel: a BatchNormalization that folds into nothing.
+
+See the ONNX operator BatchNormalization (inference).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qglow.core.types import Array, Quantization
+from qglow.numerics.elementwise import clip
+from qglow.numerics.quantize import INT8_MAX, INT8_MIN, along, saturate
+from qglow.numerics.requantize import multiplier
+
+
+def fold_statistics(
+    scale: Array, bias: Array, mean: Array, var: Array, epsilon: float
+) -> tuple[Array, Array]:
+    """float32 (r, t) of a BatchNormalization: `r = scale / sqrt(var + epsilon)`, `t = bias - mean * r`.
+
+    Everything is computed in float64, `t` from the unrounded `r`, and rounded once.
+    """
+    wide = [np.asarray(a, np.float64) for a in (scale, bias, mean, var)]
+    r = wide[0] / np.sqrt(wide[3] + float(epsilon))
+    t = wide[1] - wide[2] * r
+    return np.asarray(r.astype(np.float32)), np.asarray(t.astype(np.float32))
+
+
+def affine_float(
+    x: Array, r: Array, t: Array, axis: int = 1, lo: float = -math.inf, hi: float = math.inf
+) -> Array:
+    """float32 `x * r + t` along `axis`, a multiplication and an addition, within bounds."""
+    x = np.asarray(x, np.float32)
+    return clip(x * along(r, x.ndim, axis, np.float32) + along(t, x.ndim, axis, np.float32), lo, hi)
+
+
+def affine_multipliers(
+    x_quant: Quantization, r: Array, t: Array, y_quant: Quantization
+) -> tuple[Array, Array]:
+    """float32 `r' = (s_x * r) / s_y` and `t' = t / s_y`, left to right: r and t in steps of y."""
+    shift = np.asarray(t, np.float32) / np.float32(y_quant.scale)
+    return multiplier(x_quant.scale, r, y_quant.scale), np.asarray(shift, np.float32)
+
+
+def affine_int8(
+    x: Array,
+    x_quant: Quantization,
+    r: Array,
+    t: Array,
+    y_quant: Quantization,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
+    axis: int = 1,
+) -> Array:
+    """`float32(x - zp_x) * r' + t'` rounded to int8; r and t are those of the float operator."""
+    factor, shift = affine_multipliers(x_quant, r, t, y_quant)
+    return affine_steps(x, x_quant.zero_point, factor, shift, y_quant.zero_point, lo, hi, axis)
+
+
+def affine_steps(
+    x: Array,
+    zero_x: int,
+    factor: Array,
+    shift: Array,
+    zero_y: int,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
+    axis: int = 1,
+) -> Array:
+    """`float32(x - zp_x) * r' + t'` rounded to int8, from the pairs of `affine_multipliers`."""
+    centred = (np.asarray(x).astype(np.int32) - zero_x).astype(np.float32)
+    value = centred * along(factor, centred.ndim, axis, np.float32)
+    value = value + along(shift, centred.ndim, axis, np.float32)
+    return saturate(value, zero_y, lo, hi)

@@ -1,0 +1,131 @@
+"""Elementwise arithmetic, float and int8 (rule 6 of the numeric contract).
+
+Bounds of int8 functions are int8 values; `quantized_bounds` makes them of real ones.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qglow.core.types import Array, Quantization
+from qglow.numerics.quantize import INT8_MAX, INT8_MIN, saturate
+from qglow.numerics.requantize import multiplier, quantized_bounds, ratio, requantize, rescale
+
+
+def clip(x: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
+    """float32 `x` held within [lo, hi]; NaN passes, and so does the sign of zero.
+
+    `lo > x ? lo : x`, then `hi < y ? hi : y`: one x86 instruction each.
+    """
+    x = np.asarray(x, np.float32)
+    if lo > -math.inf:
+        x = np.where(np.float32(lo) > x, np.float32(lo), x)
+    if hi < math.inf:
+        x = np.where(np.float32(hi) < x, np.float32(hi), x)
+    return x
+
+
+def relu(x: Array) -> Array:
+    """float32 `x` where it is positive, else 0."""
+    return clip(x, 0.0)
+
+
+def add(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
+    """float32 `a + b` within bounds."""
+    return clip(np.asarray(a, np.float32) + np.asarray(b, np.float32), lo, hi)
+
+
+def sub(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
+    """float32 `a - b` within bounds."""
+    return clip(np.asarray(a, np.float32) - np.asarray(b, np.float32), lo, hi)
+
+
+def mul(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
+    """float32 `a * b` within bounds."""
+    return clip(np.asarray(a, np.float32) * np.asarray(b, np.float32), lo, hi)
+
+
+def add_int8(
+    a: Array,
+    a_quant: Quantization,
+    b: Array,
+    b_quant: Quantization,
+    y_quant: Quantization,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
+) -> Array:
+    """`float32(a - za) * (s_a / s_y) + float32(b - zb) * (s_b / s_y)`, rounded to int8."""
+    value = _in_steps(a, a_quant, y_quant) + _in_steps(b, b_quant, y_quant)
+    return saturate(value, y_quant.zero_point, lo, hi)
+
+
+def sub_int8(
+    a: Array,
+    a_quant: Quantization,
+    b: Array,
+    b_quant: Quantization,
+    y_quant: Quantization,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
+) -> Array:
+    """`float32(a - za) * (s_a / s_y) - float32(b - zb) * (s_b / s_y)`, rounded to int8."""
+    value = _in_steps(a, a_quant, y_quant) - _in_steps(b, b_quant, y_quant)
+    return saturate(value, y_quant.zero_point, lo, hi)
+
+
+def mul_int8(
+    a: Array,
+    a_quant: Quantization,
+    b: Array,
+    b_quant: Quantization,
+    y_quant: Quantization,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
+) -> Array:
+    """The exact product `(a - za) * (b - zb)` times `(s_a * s_b) / s_y`, rounded to int8."""
+    product = _centred(a, a_quant) * _centred(b, b_quant)
+    factor = multiplier(a_quant.scale, b_quant.scale, y_quant.scale)
+    return requantize(product, factor, y_quant.zero_point, lo, hi)
+
+
+def max_int8(
+    a: Array, a_quant: Quantization, b: Array, b_quant: Quantization, y_quant: Quantization
+) -> Array:
+    """The larger of both, each first rescaled to the result's parameters."""
+    return np.maximum(rescale(a, a_quant, y_quant), rescale(b, b_quant, y_quant))
+
+
+def min_int8(
+    a: Array, a_quant: Quantization, b: Array, b_quant: Quantization, y_quant: Quantization
+) -> Array:
+    """The smaller of both, each first rescaled to the result's parameters."""
+    return np.minimum(rescale(a, a_quant, y_quant), rescale(b, b_quant, y_quant))
+
+
+def clip_int8(
+    x: Array,
+    x_quant: Quantization,
+    y_quant: Quantization,
+    lo_real: float = -math.inf,
+    hi_real: float = math.inf,
+) -> Array:
+    """A rescale whose bounds are the int8 values of real `lo_real` and `hi_real`."""
+    return rescale(x, x_quant, y_quant, *quantized_bounds(lo_real, hi_real, y_quant))
+
+
+def relu_int8(x: Array, x_quant: Quantization, y_quant: Quantization) -> Array:
+    """A rescale whose lower bound is the zero point of the result."""
+    return clip_int8(x, x_quant, y_quant, 0.0)
+
+
+def _centred(q: Array, quantization: Quantization) -> Array:
+    return np.asarray(np.asarray(q).astype(np.int32) - quantization.zero_point)
+
+
+def _in_steps(q: Array, quantization: Quantization, y_quant: Quantization) -> Array:
+    """Reals of `q` in steps of `y_quant`, float32."""
+    factor = ratio(quantization.scale, y_quant.scale)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(_centred(q, quantization).astype(np.float32) * factor)

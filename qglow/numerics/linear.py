@@ -1,0 +1,53 @@
+"""Matrix products, float and int8: x is M x K, w is K x N, one scale a column of w.
+
+See the ONNX operators Gemm, MatMul, QLinearMatMul.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from qglow.core.types import Array, Quantization
+from qglow.numerics.conv import exact_float, finish
+from qglow.numerics.quantize import parameters
+
+
+def gemm_float(x: Array, w: Array, bias: Array | None = None) -> Array:
+    """float32 `x @ w + bias`. The order of additions is numpy's; compiled code keeps a tolerance."""
+    result: Array = np.matmul(np.asarray(x, np.float32), np.asarray(w, np.float32))
+    return result if bias is None else result + np.asarray(bias, np.float32)
+
+
+def gemm_accumulate(x: Array, zero_x: int, w: Array, zero_w: Any = 0, bias: Array | None = None) -> Array:
+    """Exact sums of `(x - zero_x) * (w - zero_w)` plus the int32 bias, as int64 M x N.
+
+    `zero_w` is a scalar or one value a column.
+    """
+    centred_x = np.asarray(x, np.int16) - np.int16(zero_x)
+    centred_w = np.asarray(w, np.int16) - np.asarray(zero_w, np.int16)
+    dtype = exact_float(centred_x, centred_w.T)
+    result: Array = np.matmul(centred_x.astype(dtype), centred_w.astype(dtype)).astype(np.int64)
+    return result if bias is None else result + np.asarray(bias, np.int64)
+
+
+def gemm_int8(
+    x: Array,
+    x_quant: Quantization,
+    w: Array,
+    w_quant: Quantization,
+    bias: Array | None,
+    y_quant: Quantization | None,
+    lo: float = -math.inf,
+    hi: float = math.inf,
+) -> Array:
+    """int8 matrix product with parameters of `w` per tensor or along axis 1; int32 `bias`.
+
+    With `y_quant` the result is int8 and `lo`, `hi` narrow its int8 bounds; without it the
+    result is `float32(acc) * float32(s_x * s_w)` and `lo`, `hi` are real.
+    """
+    scales, zeros = parameters(w_quant)
+    acc = gemm_accumulate(x, x_quant.zero_point, w, zeros, bias)
+    return finish(acc, x_quant.scale, scales, y_quant, lo, hi)

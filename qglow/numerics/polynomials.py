@@ -1,0 +1,134 @@
+"""Transcendental functions as one sequence of float32 operations each (rule 8 of the contract).
+
+Every line below is one IEEE float32 or int32 operation per element, so that a code generator
+can follow it line by line and give the same bits: a multiplication and the addition after it
+are rounded separately (no fused multiply-add). Constants are float32 values in full. The
+coefficients are minimax fits in float64, rounded to float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.core.types import Array
+
+LOG2_E = np.float32(1.44269502162933349609375)
+LN2_HIGH = np.float32(0.693359375)
+"""ln 2 in 9 bits: its product with an integer below 2^15 is exact."""
+LN2_LOW = np.float32(-2.12194442166946828365325927734375e-4)
+"""ln 2 - LN2_HIGH."""
+
+ROUND_MAGIC = np.float32(12582912.0)
+"""1.5 * 2^23: adding it rounds to an integer, half to even, which is then in the low bits."""
+ROUND_MAGIC_BITS = np.int32(0x4B400000)
+
+EXP_LOWEST = np.float32(-104.0)
+"""exp is 0 from here down."""
+EXP_HIGHEST = np.float32(89.0)
+"""exp is infinite from here up."""
+EXP_COEFFICIENTS = (
+    np.float32(1.3863667845726013e-3),
+    np.float32(8.367609232664108e-3),
+    np.float32(4.166724160313606e-2),
+    np.float32(1.6666533052921295e-1),
+    np.float32(0.5),
+)
+"""q of exp(r) = 1 + (r + r^2 * q(r)) for |r| <= ln 2 / 2, highest power first."""
+EXPONENT_BIAS = np.int32(127)
+MANTISSA_BITS = np.int32(23)
+
+TANH_SMALL = np.float32(0.625)
+"""Below this magnitude tanh is a polynomial, above it a quotient of exponentials."""
+TANH_COEFFICIENTS = (
+    np.float32(-5.704986862838268e-3),
+    np.float32(2.06390880048275e-2),
+    np.float32(-5.373971536755562e-2),
+    np.float32(1.3331441581249237e-1),
+    np.float32(-3.333328068256378e-1),
+)
+"""q of tanh(x) = x + x * (x^2 * q(x^2)), highest power first."""
+
+ONE = np.float32(1.0)
+TWO = np.float32(2.0)
+SIGN_BIT = np.int32(-(2**31))
+MAGNITUDE_BITS = np.int32(2**31 - 1)
+
+
+def exp(x: Array) -> Array:
+    """e^x of float32, within 1 unit in the last place; NaN passes, underflow is gradual."""
+    x = np.asarray(x, np.float32)
+    with np.errstate(all="ignore"):
+        x = np.where(x < EXP_LOWEST, EXP_LOWEST, x)
+        x = np.where(x > EXP_HIGHEST, EXP_HIGHEST, x)
+        shifted = x * LOG2_E + ROUND_MAGIC
+        whole = shifted - ROUND_MAGIC
+        n = shifted.view(np.int32) - ROUND_MAGIC_BITS
+        r = x - whole * LN2_HIGH
+        r = r - whole * LN2_LOW
+        q = horner(r, EXP_COEFFICIENTS)
+        y = (r * r) * q
+        y = y + r
+        y = y + ONE
+        # Two factors, because 2^n itself may be infinite or zero where the result is not.
+        half = n >> np.int32(1)
+        y = y * power_of_two(half)
+        return np.asarray(y * power_of_two(n - half))
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^-x) of float32: e / (1 + e) with e = e^-|x| and 1 as numerator for x >= 0.
+
+    Within 3 units in the last place, also where the result is tiny; NaN passes.
+    """
+    x = np.asarray(x, np.float32)
+    negated = (x.view(np.int32) | SIGN_BIT).view(np.float32)
+    e = exp(negated)
+    numerator = np.where(np.float32(0.0) > x, e, ONE)
+    with np.errstate(all="ignore"):
+        return np.asarray(numerator / (ONE + e))
+
+
+def tanh(x: Array) -> Array:
+    """Hyperbolic tangent of float32, within 2 units in the last place; odd, -0.0 and NaN pass."""
+    x = np.asarray(x, np.float32)
+    bits = x.view(np.int32)
+    magnitude = (bits & MAGNITUDE_BITS).view(np.float32)
+    with np.errstate(all="ignore"):
+        square = magnitude * magnitude
+        small = square * horner(square, TANH_COEFFICIENTS)
+        small = magnitude * small
+        small = small + magnitude
+        e = exp(magnitude * TWO)
+        large = ONE - TWO / (e + ONE)
+        y = np.where(magnitude < TANH_SMALL, small, large)
+    return np.asarray((y.view(np.int32) | (bits & SIGN_BIT)).view(np.float32))
+
+
+def horner(x: Array, coefficients: tuple[np.float32, ...]) -> Array:
+    """The polynomial with these coefficients, highest power first: multiply, then add."""
+    y = np.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        y = y * x
+        y = y + coefficient
+    return y
+
+
+def power_of_two(n: Array) -> Array:
+    """2^n for int32 -126 <= n <= 127: n goes into the exponent field."""
+    return np.asarray(((n + EXPONENT_BIAS) << MANTISSA_BITS).view(np.float32))
+
+
+def exp_reference(x: Array) -> Array:
+    """e^x in float64, for tables."""
+    return np.exp(np.asarray(x, np.float64))
+
+
+def sigmoid_reference(x: Array) -> Array:
+    """1 / (1 + e^-x) in float64, for tables."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1.0 / (1.0 + np.exp(-np.asarray(x, np.float64))))
+
+
+def tanh_reference(x: Array) -> Array:
+    """tanh in float64, for tables."""
+    return np.tanh(np.asarray(x, np.float64))

@@ -1,0 +1,103 @@
+"""From int32 sums to int8 (rules 3, 5 and 6 of the numeric contract)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from qglow.core.types import Array, Quantization
+from qglow.numerics.quantize import INT8_MAX, INT8_MIN, quantize, saturate
+
+INT32_MAX = 2**31 - 1
+ROUNDING_LIMIT = 2.0**30
+"""Below this magnitude a float32 product may be rounded to int32 without a float clamp."""
+
+
+def multiplier(scale_x: float, scales_w: Any, scale_y: float) -> Array:
+    """`(s_x * s_w) / s_y` in float32, left to right; the shape of `scales_w`.
+
+    Raises ValueError when a result is not finite: such scales cannot go together.
+    """
+    with np.errstate(all="ignore"):
+        product = np.float32(scale_x) * np.asarray(scales_w, np.float32)
+        result = np.asarray(product / np.float32(scale_y), np.float32)
+    return _finite(result, f"({scale_x} * s_w) / {scale_y}")
+
+
+def ratio(scale_x: float, scale_y: float) -> np.float32:
+    """`s_x / s_y` in float32. Raises ValueError when it is not finite."""
+    with np.errstate(all="ignore"):
+        result = np.float32(scale_x) / np.float32(scale_y)
+    return np.float32(_finite(np.asarray(result), f"{scale_x} / {scale_y}"))
+
+
+def _finite(values: Array, what: str) -> Array:
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"the multiplier {what} overflows float32")
+    return values
+
+
+def requantize(acc: Array, multiplier: Any, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX) -> Array:
+    """`clamp(round_half_even(float32(acc) * m) + zp)` as int8.
+
+    `acc` holds integers of the int32 range; `multiplier` is float32 and broadcasts against it.
+    The clamp is done in float: the same result, and nothing to prove about the product.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        product = np.asarray(acc).astype(np.float32) * np.asarray(multiplier, np.float32)
+    return saturate(product, zero_point, lo, hi)
+
+
+def quantized_bounds(lo_real: float, hi_real: float, quantization: Quantization) -> tuple[int, int]:
+    """The int8 bounds that stand for a fused Relu or Clip to [lo_real, hi_real]."""
+    real = np.array([lo_real, hi_real], np.float32)
+    lo, hi = quantize(real, quantization.scale, quantization.zero_point)
+    return int(lo), int(hi)
+
+
+def rescale(
+    q: Array, source: Quantization, target: Quantization, lo: int = INT8_MIN, hi: int = INT8_MAX
+) -> Array:
+    """int8 values of `source` as int8 values of `target`: `float32(q - zp_x) * (s_x / s_y)`."""
+    steps = np.asarray(q).astype(np.int32) - source.zero_point
+    return requantize(steps, ratio(source.scale, target.scale), target.zero_point, lo, hi)
+
+
+def accumulator_extremes(
+    w: Array, bias: Array | None, zero_x: int, zero_w: Any = 0, axis: int = 0
+) -> tuple[Array, Array]:
+    """Smallest and largest sum of every output channel over all int8 inputs, exactly (int64).
+
+    `w` is int8 with output channels along `axis`, `zero_w` a scalar or one value a channel,
+    `bias` int32 of one value a channel. Padding contributes 0, which lies between the two.
+    """
+    rows = np.moveaxis(np.asarray(w), axis, 0).astype(np.int64)
+    rows = rows.reshape(rows.shape[0], -1) - np.asarray(zero_w, np.int64).reshape(-1, 1)
+    positive = np.maximum(rows, 0).sum(axis=1)
+    negative = np.minimum(rows, 0).sum(axis=1)
+    up, down = INT8_MAX - zero_x, INT8_MIN - zero_x
+    low = positive * down + negative * up
+    high = positive * up + negative * down
+    if bias is not None:
+        low, high = low + bias, high + bias
+    return low, high
+
+
+def worst_accumulator(w: Array, bias: Array | None, zero_x: int, zero_w: Any = 0, axis: int = 0) -> Array:
+    """Largest magnitude that the sum of every output channel can reach (int64)."""
+    low, high = accumulator_extremes(w, bias, zero_x, zero_w, axis)
+    return np.asarray(np.maximum(np.abs(low), np.abs(high)))
+
+
+def accumulator_margin(worst: Array) -> float:
+    """How many times the worst sum fits into int32; below 1 the sum can overflow."""
+    largest = int(np.max(worst, initial=0))
+    return INT32_MAX / largest if largest else math.inf
+
+
+def needs_float_clamp(worst: Array, multiplier: Any) -> bool:
+    """Whether some `max|acc| * m` may reach 2^30, so that code must clamp before it rounds."""
+    product = np.asarray(worst, np.float64) * np.asarray(multiplier, np.float64)
+    return bool(np.max(product, initial=0.0) >= ROUNDING_LIMIT)

@@ -1,0 +1,23 @@
+"""Softmax in float32: the one polynomial exp and the one order of additions.
+
+See the ONNX operator Softmax (opset 13 and later: along one axis).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.numerics.polynomials import exp
+from qglow.numerics.reductions import interleaved_sum
+
+
+def softmax_float(x: Array, axis: int = -1) -> Array:
+    """`e^(x - max) / sum`, the sum as `interleaved_sum` has it. An axis of nothing stays so."""
+    x = np.asarray(x, np.float32)
+    if not x.size:
+        return x
+    with np.errstate(invalid="ignore"):
+        shifted = x - np.max(x, axis=axis, keepdims=True)
+        powers = exp(shifted)
+        return np.asarray(powers / np.expand_dims(interleaved_sum(powers, axis), axis))
