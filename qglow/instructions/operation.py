@@ -26,26 +26,36 @@ class Access(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One declared operand."""
+    """One declared operand.
+
+    `strided`: the buffer may be a slice of another or have padding; its last axis is
+    contiguous, the other axes have any stride. Operands without it are dense.
+    """
 
     name: str
     access: Access
     optional: bool = False
+    strided: bool = False
 
 
-def out(name: str = "dest") -> Operand:
+def out(name: str = "dest", strided: bool = False) -> Operand:
     """An operand that is overwritten whole."""
-    return Operand(name, Access.OUT)
+    return Operand(name, Access.OUT, strided=strided)
 
 
-def inout(name: str) -> Operand:
+def inout(name: str, strided: bool = False) -> Operand:
     """An operand that is updated, or written in part."""
-    return Operand(name, Access.INOUT)
+    return Operand(name, Access.INOUT, strided=strided)
 
 
-def read(name: str = "src", optional: bool = False) -> Operand:
+def read(name: str = "src", optional: bool = False, strided: bool = False) -> Operand:
     """An operand that is only read."""
-    return Operand(name, Access.IN, optional)
+    return Operand(name, Access.IN, optional, strided)
+
+
+def scratch(name: str = "scratch") -> Operand:
+    """Optional working memory (dense bytes), whose contents are undefined before and after."""
+    return Operand(name, Access.SCRATCH, optional=True)
 
 
 class TypeErrorInOperation(Exception):
@@ -64,6 +74,8 @@ class Operation(ABC):
     `data_parallel` operations compute element i of every out operand from element i of the
     in operands of the same shape, so that chains of them can share one loop.
     `updates_state`: an @inout placeholder keeps its contents from call to call.
+    `touches_memory` is False for operations that only say where buffers are.
+    `sees_padding`: the arrays given to `execute` include the buffers' padding.
     """
 
     opcode: ClassVar[str]
@@ -71,6 +83,8 @@ class Operation(ABC):
     in_place: ClassVar[tuple[tuple[str, str], ...]] = ()
     data_parallel: ClassVar[bool] = False
     updates_state: ClassVar[bool] = False
+    touches_memory: ClassVar[bool] = True
+    sees_padding: ClassVar[bool] = False
 
     @abstractmethod
     def verify(self, types: Types) -> None:
@@ -78,7 +92,10 @@ class Operation(ABC):
 
     @abstractmethod
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """The meaning: fill the written arrays. Arrays have the buffers' logical shapes."""
+        """The meaning: fill the written arrays.
+
+        Arrays have the buffers' logical shapes; those of an `in_place` pair may be one.
+        """
 
 
 OPERATIONS: dict[str, type[Operation]] = {}

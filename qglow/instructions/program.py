@@ -34,7 +34,7 @@ class Buffer:
     `padding` (top, left, bottom, right) surrounds axes 1 and 2 of a four-dimensional buffer
     with elements that hold the zero point (0.0 for floats); `type.shape` never counts it.
     A view names its `base` and where in it the view starts (`offsets`, one an axis of the
-    base); a view without offsets is a reshape of the whole dense base.
+    base); a view without offsets is a reshape of the whole contiguous base.
     """
 
     name: str
@@ -56,11 +56,18 @@ class Buffer:
         """Where the elements are, relative to the first byte of `root`."""
         if self.base is None:
             return Layout.dense(self.type.shape, self.padding)
-        if not self.offsets:
-            return Layout.dense(self.type.shape)
         outer = self.base.layout
+        if not self.offsets:
+            return Layout(Layout.dense(self.type.shape).strides, outer.offset, outer.span)
         start = outer.offset + sum(o * s for o, s in zip(self.offsets, outer.strides, strict=True))
         return Layout(outer.strides, start, outer.span)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in one run without gaps, in row-major order."""
+        dense = Layout.dense(self.type.shape).strides
+        pairs = zip(self.type.shape, self.layout.strides, dense, strict=True)
+        return all(size == 1 or actual == wanted for size, actual, wanted in pairs)
 
     @property
     def byte_size(self) -> int:
@@ -103,8 +110,9 @@ class Layout:
 class Instruction:
     """An operation applied to buffers, in the order of `operation.signature`.
 
-    A missing optional operand is None. `kernel` is the selected kernel in words, empty
-    before selection. `origin` names the graph nodes that it came from.
+    A missing optional operand is None; missing ones at the end may be left out. `kernel` is
+    the selected kernel in words, empty before selection. `origin` names the graph nodes that
+    it came from. Adjacent instructions with the same `stack` number may share one loop.
     """
 
     name: str
@@ -112,6 +120,12 @@ class Instruction:
     buffers: tuple[Buffer | None, ...]
     kernel: str = ""
     origin: tuple[str, ...] = ()
+    stack: int | None = None
+
+    def __post_init__(self) -> None:
+        missing = self.operation.signature[len(self.buffers) :]
+        if all(spec.optional for spec in missing):
+            self.buffers = (*self.buffers, *(None for _ in missing))
 
     def operand(self, name: str) -> Buffer:
         """The buffer of a present operand. Raises KeyError for one that is absent."""
@@ -135,10 +149,14 @@ class Instruction:
 
     def reads(self) -> list[Buffer]:
         """Buffers whose earlier contents matter."""
+        if not self.operation.touches_memory:
+            return []
         return [b for b, access in self.accesses() if access in (Access.IN, Access.INOUT)]
 
     def writes(self) -> list[Buffer]:
         """Buffers that are written."""
+        if not self.operation.touches_memory:
+            return []
         return [b for b, access in self.accesses() if access in (Access.OUT, Access.INOUT)]
 
     def __repr__(self) -> str:
@@ -149,8 +167,9 @@ class Instruction:
 class Program:
     """A function: constants, placeholders in the model's order, and the code.
 
-    Placeholders that no instruction writes are inputs, those only written (`@out`) outputs,
-    and those that some instruction accesses `@inout` are state, kept from call to call.
+    Placeholders that no instruction writes are inputs; those that an operation with
+    `updates_state` accesses `@inout` are state, kept from call to call; the others are
+    outputs. `arena_size` is the bytes that the memory plan found necessary.
     """
 
     name: str
@@ -175,11 +194,10 @@ class Program:
 
     def state(self) -> list[Buffer]:
         """Placeholders that some instruction updates in place."""
-        updated = set()
+        updated: set[Buffer] = set()
         for instruction in self.code:
-            for buffer, access in instruction.accesses():
-                if access is Access.INOUT and buffer.kind is BufferKind.PLACEHOLDER and instruction.operation.updates_state:
-                    updated.add(buffer)
+            if instruction.operation.updates_state:
+                updated.update(b.root for b, access in instruction.accesses() if access is Access.INOUT)
         return [b for b in self.placeholders if b in updated]
 
     def outputs(self) -> list[Buffer]:

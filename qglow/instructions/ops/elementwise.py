@@ -1,0 +1,148 @@
+"""Elementwise arithmetic: sums, differences, products, clamps, affine maps of channels.
+
+All operands float32, or all int8, each with its own scale and zero point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Array
+from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
+from qglow.instructions.ops.rules import (
+    INFINITY,
+    BoundedOperation,
+    int8_parameters,
+    require_activation,
+    require_float,
+    require_same_kind,
+    require_shape,
+)
+from qglow.numerics.affine import affine_float, affine_steps
+from qglow.numerics.elementwise import add, add_int8, clip, mul, mul_int8, sub, sub_int8
+
+UNARY = (out(strided=True), read(strided=True))
+
+
+@dataclass(frozen=True)
+class _Binary(BoundedOperation):
+    """Two operands of the shape of dest."""
+
+    signature: ClassVar[tuple[Operand, ...]] = (
+        out(strided=True),
+        read("lhs", strided=True),
+        read("rhs", strided=True),
+    )
+    in_place: ClassVar[tuple[tuple[str, str], ...]] = (("dest", "lhs"), ("dest", "rhs"))
+    data_parallel: ClassVar[bool] = True
+    in_float: ClassVar[Callable[..., Array]]
+    in_int8: ClassVar[Callable[..., Array]]
+
+    def verify(self, types: Types) -> None:
+        """One shape and one element type."""
+        self.verify_bounds()
+        require_activation(types, "dest", "lhs", "rhs")
+        require_same_kind(types, "dest", "lhs", "rhs")
+        require_shape(types, "lhs", types["dest"].shape, "that of dest")
+        require_shape(types, "rhs", types["dest"].shape, "that of dest")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.elementwise."""
+        lhs, rhs = arrays["lhs"], arrays["rhs"]
+        if types["dest"].is_float:
+            arrays["dest"][...] = type(self).in_float(lhs, rhs, self.lo, self.hi)
+            return
+        of_lhs, of_rhs, of_dest = (int8_parameters(types[name]) for name in ("lhs", "rhs", "dest"))
+        arrays["dest"][...] = type(self).in_int8(lhs, of_lhs, rhs, of_rhs, of_dest, self.q_lo, self.q_hi)
+
+
+@register
+@dataclass(frozen=True)
+class ElementAdd(_Binary):
+    """dest = clamp(lhs + rhs)."""
+
+    opcode: ClassVar[str] = "elementadd"
+    in_float: ClassVar[Callable[..., Array]] = staticmethod(add)
+    in_int8: ClassVar[Callable[..., Array]] = staticmethod(add_int8)
+
+
+@register
+@dataclass(frozen=True)
+class ElementSub(_Binary):
+    """dest = clamp(lhs - rhs)."""
+
+    opcode: ClassVar[str] = "elementsub"
+    in_float: ClassVar[Callable[..., Array]] = staticmethod(sub)
+    in_int8: ClassVar[Callable[..., Array]] = staticmethod(sub_int8)
+
+
+@register
+@dataclass(frozen=True)
+class ElementMul(_Binary):
+    """dest = clamp(lhs * rhs)."""
+
+    opcode: ClassVar[str] = "elementmul"
+    in_float: ClassVar[Callable[..., Array]] = staticmethod(mul)
+    in_int8: ClassVar[Callable[..., Array]] = staticmethod(mul_int8)
+
+
+@register
+@dataclass(frozen=True)
+class Clip(Operation):
+    """dest = clamp(src) in float32; NaN stays."""
+
+    opcode: ClassVar[str] = "clip"
+    signature: ClassVar[tuple[Operand, ...]] = UNARY
+    in_place: ClassVar[tuple[tuple[str, str], ...]] = (("dest", "src"),)
+    data_parallel: ClassVar[bool] = True
+
+    lo: float = -INFINITY
+    hi: float = INFINITY
+
+    def verify(self, types: Types) -> None:
+        """Floats of one shape; bounds in order."""
+        require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
+        require_float(types, "dest", "src")
+        require_shape(types, "src", types["dest"].shape, "that of dest")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.elementwise."""
+        arrays["dest"][...] = clip(arrays["src"], self.lo, self.hi)
+
+
+@register
+@dataclass(frozen=True)
+class Affine(BoundedOperation):
+    """dest = clamp(src * scale[c] + shift[c]), c the index along the last axis.
+
+    For int8, `scale` and `shift` are those of numerics.affine.affine_multipliers, which take
+    src - zero point to steps of dest.
+    """
+
+    opcode: ClassVar[str] = "affine"
+    signature: ClassVar[tuple[Operand, ...]] = (*UNARY, read("scale"), read("shift"))
+    in_place: ClassVar[tuple[tuple[str, str], ...]] = (("dest", "src"),)
+    data_parallel: ClassVar[bool] = True
+
+    def verify(self, types: Types) -> None:
+        """dest and src of one shape and element type; one float scale and shift a channel."""
+        self.verify_bounds()
+        require_activation(types, "dest", "src")
+        require_same_kind(types, "src", "dest")
+        shape = types["src"].shape
+        require(len(shape) >= 1, "src has no channel axis")
+        require_shape(types, "dest", shape, "that of src")
+        require_float(types, "scale", "shift")
+        require_shape(types, "scale", shape[-1:], "one a channel")
+        require_shape(types, "shift", shape[-1:], "one a channel")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.affine along the last axis."""
+        src, scale, shift = arrays["src"], arrays["scale"], arrays["shift"]
+        if types["src"].is_float:
+            arrays["dest"][...] = affine_float(src, scale, shift, -1, self.lo, self.hi)
+            return
+        zeros = int8_parameters(types["src"]).zero_point, int8_parameters(types["dest"]).zero_point
+        arrays["dest"][...] = affine_steps(src, zeros[0], scale, shift, zeros[1], self.q_lo, self.q_hi, -1)

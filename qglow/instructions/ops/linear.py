@@ -1,0 +1,50 @@
+"""Matrix products with a constant or a second operand: rows times a K x N matrix.
+
+Definition: https://onnx.ai/onnx/operators/onnx__Gemm.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.instructions.operation import Arrays, Operand, Types, out, read, register, require, scratch
+from qglow.instructions.ops.conv import verify_accumulation
+from qglow.instructions.ops.rules import BoundedOperation, int8_parameters, require_rank, require_shape
+from qglow.numerics.elementwise import clip
+from qglow.numerics.linear import gemm_accumulate, gemm_float
+
+
+@register
+@dataclass(frozen=True)
+class FullyConnected(BoundedOperation):
+    """dest[M, N] = clamp(src[M, K] @ filter[K, N] + bias[N]); int8 forms as in Convolution."""
+
+    opcode: ClassVar[str] = "fullyconnected"
+    signature: ClassVar[tuple[Operand, ...]] = (
+        out(),
+        read(),
+        read("filter"),
+        read("bias", optional=True),
+        read("multiplier", optional=True),
+        scratch(),
+    )
+
+    def verify(self, types: Types) -> None:
+        """Shapes of a matrix product, operand types of one of the forms."""
+        self.verify_bounds()
+        require_rank(types, 2, "dest", "src", "filter")
+        (rows, depth), (filter_depth, columns) = types["src"].shape, types["filter"].shape
+        require(depth == filter_depth, f"src has {depth} columns, filter {filter_depth} rows")
+        require_shape(types, "dest", (rows, columns), "rows of src, columns of filter")
+        verify_accumulation(types, columns)
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.linear."""
+        src, filters, bias = arrays["src"], arrays["filter"], arrays.get("bias")
+        if types["src"].is_float:
+            result = clip(gemm_float(src, filters, bias), self.lo, self.hi)
+        else:
+            acc = gemm_accumulate(src, int8_parameters(types["src"]).zero_point, filters, 0, bias)
+            result = self.finish(acc, arrays["multiplier"], types["dest"])
+        arrays["dest"][...] = result

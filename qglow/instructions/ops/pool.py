@@ -1,0 +1,108 @@
+"""Maximum and average over sliding windows of NHWC images. Global pooling has a window of full size.
+
+Definitions: https://onnx.ai/onnx/operators/onnx__MaxPool.html, onnx__AveragePool.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Shape
+from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
+from qglow.instructions.ops.rules import (
+    int8_parameters,
+    require_activation,
+    require_rank,
+    require_same_elements,
+    require_same_kind,
+    require_shape,
+    require_window,
+    window_count,
+)
+from qglow.numerics.pool import average_pool_float, average_pool_int8, max_pool
+from qglow.numerics.windows import Pads, Pair
+
+
+@dataclass(frozen=True)
+class _Window(Operation):
+    """A sliding window without weights."""
+
+    signature: ClassVar[tuple[Operand, ...]] = (out(strided=True), read(strided=True))
+
+    kernel: Shape
+    strides: Shape = (1, 1)
+    pads: Shape = (0, 0, 0, 0)
+
+    def verify(self, types: Types) -> None:
+        """Shapes agree with the window."""
+        require_activation(types, "dest", "src")
+        require_rank(types, 4, "dest", "src")
+        require_window(self.strides, self.pads)
+        require(len(self.kernel) == 2 and min(self.kernel) >= 1, f"kernel {self.kernel} is not two sizes")
+        for i in (0, 1):
+            inside = max(self.pads[i], self.pads[i + 2]) < self.kernel[i]
+            require(inside, "a window lies wholly in the padding")
+        wanted = self.output_shape(types["src"].shape)
+        require(min(wanted[1:3]) >= 1, f"the window does not fit into {types['src'].shape[1:3]}")
+        require_shape(types, "dest", wanted, "window positions")
+
+    def output_shape(self, src: Shape) -> Shape:
+        """Shape of dest for this shape of src."""
+        height, width = (
+            window_count(src[1 + i], self.kernel[i], self.strides[i], self.pads[i], self.pads[i + 2])
+            for i in (0, 1)
+        )
+        return (src[0], height, width, src[3])
+
+    def _window(self) -> tuple[Pair, Pair, Pads]:
+        top, left, bottom, right = self.pads
+        kernel, strides = (self.kernel[0], self.kernel[1]), (self.strides[0], self.strides[1])
+        return kernel, strides, (top, left, bottom, right)
+
+
+@register
+@dataclass(frozen=True)
+class MaxPool(_Window):
+    """Largest element of every window; dest and src have the same elements."""
+
+    opcode: ClassVar[str] = "maxpool"
+
+    def verify(self, types: Types) -> None:
+        """As every window; elements do not change."""
+        super().verify(types)
+        require_same_elements(types, "src", "dest")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.pool, which takes NCHW."""
+        result = max_pool(arrays["src"].transpose(0, 3, 1, 2), *self._window())
+        arrays["dest"][...] = result.transpose(0, 2, 3, 1)
+
+
+@register
+@dataclass(frozen=True)
+class AveragePool(_Window):
+    """Mean of every window; int8 operands have parameters of their own.
+
+    Padding counts only with `count_include_pad`.
+    """
+
+    opcode: ClassVar[str] = "averagepool"
+
+    count_include_pad: bool = False
+
+    def verify(self, types: Types) -> None:
+        """As every window; both float32 or both int8."""
+        super().verify(types)
+        require_same_kind(types, "src", "dest")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.pool, which takes NCHW."""
+        src = arrays["src"].transpose(0, 3, 1, 2)
+        included = self.count_include_pad
+        if types["src"].is_float:
+            result = average_pool_float(src, *self._window(), count_include_pad=included)
+        else:
+            x, y = int8_parameters(types["src"]), int8_parameters(types["dest"])
+            result = average_pool_int8(src, x, y, *self._window(), count_include_pad=included)
+        arrays["dest"][...] = result.transpose(0, 2, 3, 1)

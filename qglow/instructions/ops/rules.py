@@ -1,0 +1,118 @@
+"""Type rules that several families of operations share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType, Quantization, Shape, TensorType
+from qglow.instructions.operation import Operation, TypeErrorInOperation, Types, require
+from qglow.numerics.elementwise import clip
+from qglow.numerics.requantize import requantize
+
+INFINITY = float("inf")
+
+
+@dataclass(frozen=True)
+class BoundedOperation(Operation):
+    """Arithmetic whose result is clamped: to [lo, hi] in floats, to [q_lo, q_hi] in int8."""
+
+    lo: float = -INFINITY
+    hi: float = INFINITY
+    q_lo: int = -128
+    q_hi: int = 127
+
+    def verify_bounds(self) -> None:
+        """Bounds are in order, and integer bounds are int8 values."""
+        require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
+        require_int8_bounds(self.q_lo, self.q_hi)
+
+    def finish(self, acc: Array, multiplier: Array, dest: TensorType) -> Array:
+        """Integer sums as clamped elements of `dest`: requantized, or float32 times the multiplier."""
+        if dest.is_float:
+            return clip(acc.astype(np.float32) * multiplier, self.lo, self.hi)
+        return requantize(acc, multiplier, int8_parameters(dest).zero_point, self.q_lo, self.q_hi)
+
+
+def require_int8_bounds(low: int, high: int) -> None:
+    """Bounds are int8 values in order."""
+    require(-128 <= low <= high <= 127, f"bounds {low}..{high} are not in order within -128..127")
+
+
+def require_float(types: Types, *names: str) -> None:
+    """The present operands are float32."""
+    for name in names:
+        if name in types:
+            require(types[name].is_float, f"{name} is {types[name]}, not float")
+
+
+def require_activation(types: Types, *names: str) -> None:
+    """The present operands are float32, or int8 with one scale."""
+    for name in names:
+        if name in types and not types[name].is_float:
+            require_int8(types, name)
+
+
+def require_int8(types: Types, *names: str) -> None:
+    """The present operands are int8 with one scale and zero point."""
+    for name in names:
+        if name not in types:
+            continue
+        kind = types[name]
+        require(is_int8(kind), f"{name} is {kind}, not int8 with one scale")
+
+
+def int8_parameters(kind: TensorType) -> Quantization:
+    """Scale and zero point of a type that `verify` has found to be int8."""
+    if kind.quantization is None:
+        raise TypeErrorInOperation(f"{kind} has no scale")
+    return kind.quantization
+
+
+def is_int8(kind: TensorType) -> bool:
+    """Whether a type is int8 with one scale and zero point."""
+    quantization = kind.quantization
+    return kind.element is ElementType.INT8 and quantization is not None and quantization.axis is None
+
+
+def require_same_elements(types: Types, first: str, *others: str) -> None:
+    """Operands have one element type and one quantization."""
+    wanted = types[first]
+    for name in others:
+        same = types[name].element is wanted.element and types[name].quantization == wanted.quantization
+        require(same, f"{name} is {types[name]}, and its elements differ from those of {first}, {wanted}")
+
+
+def require_same_kind(types: Types, first: str, *others: str) -> None:
+    """Operands have one element type; quantization may differ."""
+    for name in others:
+        require(
+            types[name].element is types[first].element,
+            f"{name} is {types[name]}, and {first} is {types[first]}: one element type is needed",
+        )
+
+
+def require_shape(types: Types, name: str, shape: Shape, why: str) -> None:
+    """A present operand has this shape."""
+    if name in types:
+        require(types[name].shape == shape, f"{name} has shape {types[name].shape}, not {shape} ({why})")
+
+
+def require_rank(types: Types, rank: int, *names: str) -> None:
+    """The present operands have this many axes."""
+    for name in names:
+        if name in types:
+            require(len(types[name].shape) == rank, f"{name} is {types[name]}, and needs {rank} axes")
+
+
+def require_window(strides: Shape, pads: Shape, dilations: Shape = (1, 1)) -> None:
+    """Attributes of a two-dimensional sliding window are of the right length and sign."""
+    require(len(strides) == 2 and min(strides) >= 1, f"strides {strides} are not two positive numbers")
+    require(len(dilations) == 2 and min(dilations) >= 1, f"dilations {dilations} are not two sizes")
+    require(len(pads) == 4 and min(pads) >= 0, f"pads {pads} are not top, left, bottom, right")
+
+
+def window_count(size: int, kernel: int, stride: int, before: int, after: int, dilation: int = 1) -> int:
+    """Positions of a window along an axis; less than 1 where it does not fit."""
+    return (size + before + after - (dilation * (kernel - 1) + 1)) // stride + 1

@@ -1,0 +1,36 @@
+"""Softmax along one axis, float32.
+
+Definition: https://onnx.ai/onnx/operators/onnx__Softmax.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
+from qglow.instructions.ops.rules import require_float, require_shape
+from qglow.numerics.softmax import softmax_float
+
+
+@register
+@dataclass(frozen=True)
+class Softmax(Operation):
+    """dest = e^(src - max) / sum of the same, along `axis` of the buffer."""
+
+    opcode: ClassVar[str] = "softmax"
+    signature: ClassVar[tuple[Operand, ...]] = (out(), read())
+    in_place: ClassVar[tuple[tuple[str, str], ...]] = (("dest", "src"),)
+
+    axis: int = -1
+
+    def verify(self, types: Types) -> None:
+        """Floats of one shape that has the axis."""
+        require_float(types, "dest", "src")
+        shape = types["src"].shape
+        require_shape(types, "dest", shape, "that of src")
+        require(-len(shape) <= self.axis < len(shape), f"axis {self.axis} is not one of {len(shape)}")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.softmax."""
+        arrays["dest"][...] = softmax_float(arrays["src"], self.axis)
