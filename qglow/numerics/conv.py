@@ -131,23 +131,28 @@ def _correlate(x: Array, w: Array, strides: Pair, pads: Pads, dilations: Pair, g
     batch, outputs, height, width = output_shape(x.shape, w.shape, strides, pads, dilations, group)
     kernel, extents = _pair(w.shape), (height, width)
     padded = pad_for_windows(x, kernel, strides, pads, dilations, extents, 0)
-    views = taps(padded, kernel, strides, dilations, extents)
-    if w.shape[1] == 1 and group > 1:
-        return _depthwise(views, w, (batch, outputs, height, width), group)
-    columns = np.stack(list(views), axis=2)
-    columns = columns.reshape(batch, group, -1, height * width)
+    compute = _depthwise if w.shape[1] == 1 and group > 1 else _matrix_product
     filters = w.reshape(group, outputs // group, -1)
-    return np.asarray(np.matmul(filters, columns)).reshape(batch, outputs, height, width)
+    result = np.empty((batch, outputs, height, width), w.dtype)
+    for image in range(batch):
+        # One image at a time: the columns are kernel times as large as the image.
+        views = list(taps(padded[image : image + 1], kernel, strides, dilations, extents))
+        result[image] = compute(views, filters).reshape(outputs, height, width)
+    return result
 
 
-def _depthwise(views: Any, w: Array, shape: Shape, group: int) -> Array:
-    """One input channel a group: no matrix product, a multiply and add for every tap."""
-    batch, outputs, height, width = shape
-    result = np.zeros((batch, group, outputs // group, height, width), w.dtype)
-    coefficients = w.reshape(group, outputs // group, -1)
+def _matrix_product(views: list[Array], filters: Array) -> Array:
+    """Image to columns, and one matrix product a group: group x O/group x pixels."""
+    columns = np.stack(views, axis=2).reshape(filters.shape[0], filters.shape[2], -1)
+    return np.asarray(np.matmul(filters, columns))
+
+
+def _depthwise(views: list[Array], filters: Array) -> Array:
+    """One input channel a group: a multiplication and an addition for every tap."""
+    result = np.zeros((*filters.shape[:2], *views[0].shape[2:]), filters.dtype)
     for tap, view in enumerate(views):
-        result += view[:, :, None] * coefficients[:, :, tap, None, None]
-    return result.reshape(shape)
+        result += view[0, :, None] * filters[:, :, tap, None, None]
+    return result
 
 
 def _pair(shape: Shape) -> Pair:

@@ -10,7 +10,7 @@ import numpy as np
 from qglow.core.types import Array, Quantization, Shape
 from qglow.numerics.quantize import INT8_MAX, INT8_MIN
 from qglow.numerics.reductions import interleaved_sum
-from qglow.numerics.requantize import requantize
+from qglow.numerics.requantize import finite, requantize
 from qglow.numerics.windows import Pads, Pair, output_extents, pad_for_windows, taps
 
 NO_PADS: Pads = (0, 0, 0, 0)
@@ -95,8 +95,10 @@ def average_pool_int8(
 
 def average_multiplier(x_quant: Quantization, y_quant: Quantization, counts: Array) -> Array:
     """`s_x / (s_y * count)` in float32 for every count."""
-    divisor = np.float32(y_quant.scale) * np.asarray(counts).astype(np.float32)
-    return np.asarray(np.float32(x_quant.scale) / divisor)
+    with np.errstate(all="ignore"):
+        divisor = np.float32(y_quant.scale) * np.asarray(counts).astype(np.float32)
+        result = np.asarray(np.float32(x_quant.scale) / divisor)
+    return finite(result, f"{x_quant.scale} / ({y_quant.scale} * count)")
 
 
 def window_counts(

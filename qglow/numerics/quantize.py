@@ -45,15 +45,16 @@ def saturate(
 ) -> Array:
     """Clamp, round half to even, add the zero point; the end of every rule that makes integers.
 
-    `value` is float32 in steps of the result. The bounds are integers, so clamping first
-    gives what clamping last would. NaN has no meaning here: it becomes the zero point.
+    `value` is float32 in steps of the result; `dtype` an integer of at most 16 bits. The
+    bounds are integers, so clamping first gives what clamping last would. NaN has no meaning
+    here: it becomes the zero point.
     """
-    zero = np.asarray(zero_point, np.int64)
+    zero = np.asarray(zero_point, np.int32)
     low = (lo - zero).astype(np.float32)
     high = (hi - zero).astype(np.float32)
-    steps = np.rint(np.minimum(np.maximum(value, low), high))
-    steps = np.where(np.isnan(steps), np.float32(0.0), steps)
-    return np.asarray(steps.astype(np.int64) + zero).astype(dtype)
+    steps = np.asarray(np.rint(np.minimum(np.maximum(value, low), high)))
+    np.copyto(steps, 0.0, where=np.isnan(steps))
+    return np.asarray(steps.astype(np.int32) + zero).astype(dtype)
 
 
 def quantize(
@@ -71,7 +72,7 @@ def quantize(
     """
     x = np.asarray(x, np.float32)
     divisor = along(scale, x.ndim, axis, np.float32)
-    zero = along(zero_point, x.ndim, axis, np.int64)
+    zero = along(zero_point, x.ndim, axis, np.int32)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return saturate(x / divisor, zero, lo, hi, dtype)
 

@@ -23,17 +23,18 @@ def multiplier(scale_x: float, scales_w: Any, scale_y: float) -> Array:
     with np.errstate(all="ignore"):
         product = np.float32(scale_x) * np.asarray(scales_w, np.float32)
         result = np.asarray(product / np.float32(scale_y), np.float32)
-    return _finite(result, f"({scale_x} * s_w) / {scale_y}")
+    return finite(result, f"({scale_x} * s_w) / {scale_y}")
 
 
 def ratio(scale_x: float, scale_y: float) -> np.float32:
     """`s_x / s_y` in float32. Raises ValueError when it is not finite."""
     with np.errstate(all="ignore"):
         result = np.float32(scale_x) / np.float32(scale_y)
-    return np.float32(_finite(np.asarray(result), f"{scale_x} / {scale_y}"))
+    return np.float32(finite(np.asarray(result), f"{scale_x} / {scale_y}"))
 
 
-def _finite(values: Array, what: str) -> Array:
+def finite(values: Array, what: str) -> Array:
+    """The multipliers as they are. Raises ValueError when one overflowed."""
     if not np.all(np.isfinite(values)):
         raise ValueError(f"the multiplier {what} overflows float32")
     return values
