@@ -68,8 +68,11 @@ def _imports(path: Path) -> Iterator[tuple[str, int]]:
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0 and node.module, f"{path}:{node.lineno}: relative import"
-            yield node.module, node.lineno
-            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            # "from package import module" means the modules, not what the package re-exports.
+            if not all(name in MODULES for name in names):
+                yield node.module, node.lineno
+            yield from ((name, node.lineno) for name in names)
 
 
 def _package(module: str) -> str:

@@ -1,0 +1,269 @@
+"""Opening data: what `--data` names becomes a lazy sequence of checked samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qglow.core.errors import DataError, UsageError
+from qglow.core.types import Array
+from qglow.profiling.images import SUFFIXES, find_images
+from qglow.profiling.labels import FileLabels, check_label_array, find_labels, read_file_labels
+from qglow.profiling.samples import DataDigest, InputSpec, InputSpecs, Sample, fit_sample, shape_text
+from qglow.profiling.sources import (
+    ArraySource,
+    FunctionSource,
+    ImageSource,
+    ReadTensor,
+    Source,
+    TensorDirectorySource,
+    find_function,
+)
+from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
+
+_LABEL_KEYS = ("label", "labels")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Samples that fit the model, read one by one and in the same order on every pass.
+
+    Iterating holds one sample, so that memory does not grow with their number. (An .npz member is
+    read whole when the set is opened, because it is compressed; .npy files are mapped.)
+    """
+
+    name: str
+    source: Source
+    specs: InputSpecs
+    selection: slice
+    limit: int | None
+
+    @property
+    def size(self) -> int | None:
+        """Number of samples; None for a generator, whose length only a whole pass would tell."""
+        if self.source.size is None:
+            return None
+        selected = len(range(self.source.size)[self.selection])
+        return selected if self.limit is None else min(selected, self.limit)
+
+    def __iter__(self) -> Iterator[Sample]:
+        count = 0
+        for sample in itertools.islice(self.source.samples(self.selection), self.limit):
+            count += 1
+            yield fit_sample(sample, self.specs)
+        if count == 0:
+            raise DataError(f"{self.name}: no samples")
+
+    def digest(self) -> DataDigest:
+        """The digest of all samples; reads them all."""
+        digest = DataDigest()
+        for sample in self:
+            digest.add(sample.inputs)
+        return digest
+
+
+def open_data(
+    data: str | Path,
+    specs: InputSpecs,
+    *,
+    recipe: Recipe | None = None,
+    select: str | None = None,
+    samples: int | None = None,
+    labels: Path | None = None,
+    read_tensor: ReadTensor | None = None,
+) -> DataSet:
+    """Open a directory of images, an image, .npy, .npz, ONNX test data, or "package.module:function".
+
+    `specs` are the model's inputs in order. `select` is START:STOP:STEP over the sorted samples,
+    `samples` the number of the first of those to keep. `labels` overrides labels found beside the
+    data. `read_tensor` reads a TensorProto file. A suffix "[input=key,label=key]" of `data` renames
+    the arrays of a file as the recipe's `data` section does, and takes precedence over it.
+
+    Raises DataError where there are no samples or they do not fit the model, UsageError for a wrong
+    option.
+    """
+    recipe = recipe or Recipe()
+    path, mapping = _split_mapping(str(data), recipe.data)
+    recipe = dataclasses.replace(recipe, data=mapping)
+    if samples is not None and samples < 1:
+        raise UsageError(f"--samples {samples}: at least 1")
+    selection = parse_selection(select)
+    source = _open_source(path, specs, recipe, labels, read_tensor)
+    result = DataSet(str(data), source, specs, selection, samples)
+    if result.size == 0:
+        reason = f"--select {select} leaves none of {source.size} samples" if source.size else "no samples"
+        raise DataError(f"{path}: {reason}")
+    return result
+
+
+def parse_selection(text: str | None) -> slice:
+    """START:STOP:STEP as Python has it, each part optional. Raises UsageError."""
+    if text is None:
+        return slice(None)
+    parts = text.split(":")
+    try:
+        numbers = [int(part) if part else None for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (2, 3) or numbers[2:] == [0]:
+        raise UsageError(f"--select {text!r}: write START:STOP:STEP, such as 0:100 or ::10")
+    return slice(*numbers)
+
+
+def _split_mapping(data: str, mapping: DataMapping) -> tuple[str, DataMapping]:
+    """The path, and the mapping with what a suffix "[input=key,...]" changes."""
+    match = re.fullmatch(r"(.+)\[([^\[\]]*)\]", data)
+    if match is None or Path(data).exists():
+        return data, mapping
+    inputs, label = dict(mapping.inputs), mapping.label
+    for part in match[2].split(","):
+        name, equals, key = (piece.strip() for piece in part.partition("="))
+        if not (name and equals and key):
+            raise UsageError(f"--data {data}: write FILE[input=key,label=key]")
+        if name == "label":
+            label = key
+        else:
+            inputs[name] = key
+    return match[1], DataMapping(inputs, label)
+
+
+def _open_source(
+    data: str, specs: InputSpecs, recipe: Recipe, labels: Path | None, read_tensor: ReadTensor | None
+) -> Source:
+    path = Path(data)
+    if path.is_dir():
+        folders = _test_data_folders(path)
+        if folders:
+            if read_tensor is None:
+                raise DataError(f"{path}: ONNX test data cannot be read here")
+            return TensorDirectorySource(folders, list(specs), read_tensor)
+        return _open_images(path, find_images(path), specs, recipe, labels)
+    if path.is_file():
+        return _open_file(path, specs, recipe, labels)
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", data):
+        return FunctionSource(data, find_function(data), specs)
+    raise DataError(f"{data}: no such file or directory")
+
+
+def _open_file(path: Path, specs: InputSpecs, recipe: Recipe, labels: Path | None) -> Source:
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES:
+        return _open_images(path.parent, [path], specs, recipe, labels)
+    if suffix not in (".npy", ".npz"):
+        raise DataError(
+            f"{path}: data is a directory of images, an image ({', '.join(sorted(SUFFIXES))}), .npy, .npz, "
+            "ONNX test_data_set directories or package.module:function"
+        )
+    try:
+        arrays, found_labels = (_read_npy if suffix == ".npy" else _read_npz)(path, specs, recipe.data)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    _check_arrays(path, arrays, specs, recipe.preprocessing)
+    count = next(iter(arrays.values())).shape[0]
+    if labels is not None:
+        found_labels = _label_file(labels)
+    if found_labels is not None:
+        found_labels = check_label_array(found_labels, count, str(labels or path))
+    return ArraySource(path.name, arrays, found_labels, recipe.preprocessing)
+
+
+def _read_npy(path: Path, specs: InputSpecs, mapping: DataMapping) -> tuple[dict[str, Array], Array | None]:
+    if len(specs) != 1:
+        raise DataError(f"{path}: one array, but the model takes {list(specs)}; use an .npz")
+    array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return {next(iter(specs)): array}, None
+
+
+def _read_npz(path: Path, specs: InputSpecs, mapping: DataMapping) -> tuple[dict[str, Array], Array | None]:
+    unknown = [name for name in mapping.inputs if name not in specs]
+    if unknown:
+        raise DataError(f"{path}: data.inputs names {unknown}, the model takes {list(specs)}")
+    with np.load(path, allow_pickle=False) as archive:
+        keys = [mapping.key(name) for name in specs]
+        if any(key not in archive for key in keys):
+            raise DataError(
+                f"{path}: holds {list(archive.files)}, the model takes {keys}; name other keys in the recipe "
+                f"(data.inputs) or as --data '{path.name}[{next(iter(specs))}=KEY]'"
+            )
+        if mapping.label is not None and mapping.label not in archive:
+            raise DataError(f"{path}: holds {list(archive.files)}, not the label key '{mapping.label}'")
+        free = (key for key in _LABEL_KEYS if key in archive and key not in keys)
+        label = mapping.label or next(free, None)
+        arrays = {name: archive[key] for name, key in zip(specs, keys, strict=True)}
+        return arrays, None if label is None else archive[label]
+
+
+def _check_arrays(
+    path: Path, arrays: dict[str, Array], specs: InputSpecs, preprocessing: Preprocessing | None
+) -> None:
+    """A wrong rank is told at once, before any work; every sample is checked again when it is read."""
+    for name, array in arrays.items():
+        becomes_image = preprocessing is not None and array.dtype == np.uint8
+        if not becomes_image and array.ndim != len(specs[name].shape) + 1:
+            raise DataError(
+                f"{path}: input '{name}' has shape {list(array.shape)}, "
+                f"the model takes {shape_text(specs[name].shape, batch=True)} with N samples"
+            )
+
+
+def _label_file(path: Path) -> Array:
+    if path.suffix.lower() != ".npy":
+        raise DataError(f"{path}: labels of an array file are an .npy of class numbers")
+    try:
+        labels: Array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"cannot read the labels {path}: {error}") from error
+    return labels
+
+
+def _open_images(
+    root: Path, files: Sequence[Path], specs: InputSpecs, recipe: Recipe, labels: Path | None
+) -> Source:
+    if not files:
+        raise DataError(f"{root}: no images ({', '.join(sorted(SUFFIXES))}) and no test_data_set_N")
+    name, spec = _image_input(root, specs)
+    if recipe.preprocessing is None:
+        raise DataError(
+            f"{root}: images need a recipe with a 'preprocessing' section (--recipe) that makes "
+            f"{shape_text(spec.shape)} of them; recipes/ has examples"
+        )
+    return ImageSource(root, files, name, recipe.preprocessing, _image_labels(root, files, labels))
+
+
+def _image_labels(root: Path, files: Sequence[Path], labels: Path | None) -> FileLabels | None:
+    """Labels that were asked for cover every file; those found beside the data cover what they cover."""
+    if labels is None:
+        return find_labels(root)
+    result = read_file_labels(labels, root)
+    missing = [path for path in files if result.of(path) is None]
+    if missing:
+        raise DataError(f"{labels}: no label for {len(missing)} of {len(files)} images, first {missing[0]}")
+    return result
+
+
+def _image_input(root: Path, specs: InputSpecs) -> tuple[str, InputSpec]:
+    """The one input of the model, where an image fits it."""
+    if len(specs) != 1:
+        raise DataError(f"{root}: images feed one input, but the model takes {list(specs)}; use an .npz")
+    name, spec = next(iter(specs.items()))
+    if len(spec.shape) != 3 or spec.dtype.kind != "f":
+        raise DataError(
+            f"{root}: the model takes {spec.dtype} {shape_text(spec.shape)}, no image becomes that"
+        )
+    return name, spec
+
+
+def _test_data_folders(path: Path) -> list[Path]:
+    """test_data_set_N directories in the order of N; `path` may be one itself."""
+    if (path / "input_0.pb").is_file():
+        return [path]
+    found = [folder for folder in path.glob("test_data_set_*") if (folder / "input_0.pb").is_file()]
+    return sorted(found, key=lambda folder: (len(folder.name), folder.name))

@@ -1,0 +1,142 @@
+"""One sample, a batch of them, and the digest that says which data a profile was made from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qglow.core.errors import DataError
+from qglow.core.types import Array
+
+
+class InputSpec(NamedTuple):
+    """What a model input takes: shape of one sample (no batch axis, None fits any size) and dtype."""
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any]
+
+
+InputSpecs = Mapping[str, InputSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Arrays of one sample, without a batch axis, by input name. `key` says where it comes from."""
+
+    key: str
+    inputs: Mapping[str, Array]
+    label: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples stacked along a new first axis; `keys` and `labels` have one element a sample."""
+
+    keys: tuple[str, ...]
+    inputs: dict[str, Array]
+    labels: tuple[int | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
+    """Consecutive samples stacked `size` at a time; the last batch may be smaller.
+
+    Raises DataError where samples of one batch differ in shape.
+    """
+    if size < 1:
+        raise ValueError(f"a batch has at least one sample, not {size}")
+    waiting: list[Sample] = []
+    for sample in samples:
+        waiting.append(sample)
+        if len(waiting) == size:
+            yield _stack(waiting)
+            waiting = []
+    if waiting:
+        yield _stack(waiting)
+
+
+def _stack(samples: list[Sample]) -> Batch:
+    inputs = {}
+    for name, first in samples[0].inputs.items():
+        for sample in samples:
+            if sample.inputs[name].shape != first.shape:
+                shape = list(sample.inputs[name].shape)
+                raise DataError(
+                    f"{sample.key}: input '{name}' is {shape}, but that of {samples[0].key} is "
+                    f"{list(first.shape)}; samples of different shapes need --batch-size 1"
+                )
+        inputs[name] = np.stack([sample.inputs[name] for sample in samples])
+    return Batch(
+        tuple(sample.key for sample in samples), inputs, tuple(sample.label for sample in samples)
+    )
+
+
+def fit_sample(sample: Sample, specs: InputSpecs) -> Sample:
+    """The sample in the model's input order and dtypes.
+
+    Raises DataError, naming sample and input, for another shape, a lossy dtype, NaN or infinity.
+    """
+    inputs = {name: _fit(sample, name, spec) for name, spec in specs.items()}
+    return Sample(sample.key, inputs, sample.label)
+
+
+def _fit(sample: Sample, name: str, spec: InputSpec) -> Array:
+    value = np.asarray(sample.inputs[name])
+    where = f"{sample.key}: input '{name}'"
+    fits = len(value.shape) == len(spec.shape) and all(
+        wanted is None or wanted == found for wanted, found in zip(spec.shape, value.shape, strict=True)
+    )
+    if not fits:
+        raise DataError(f"{where} has shape {list(value.shape)}, the model takes {shape_text(spec.shape)}")
+    if not np.can_cast(value.dtype, spec.dtype, "same_kind"):
+        raise DataError(f"{where} is {value.dtype}, the model takes {spec.dtype}")
+    value = np.asarray(value, dtype=spec.dtype, order="C")
+    if spec.dtype.kind == "f" and not np.isfinite(value).all():
+        found = "NaN" if np.isnan(value).any() else "an infinity"
+        raise DataError(f"{where} holds {found}; leave the sample out (--select) or repair the data")
+    return value
+
+
+def shape_text(shape: tuple[int | None, ...], batch: bool = False) -> str:
+    """A shape for people: [N, 3, ?, 224], where ? is any size."""
+    sizes = ["?" if size is None else str(size) for size in shape]
+    return "[" + ", ".join(["N", *sizes] if batch else sizes) + "]"
+
+
+class DataDigest:
+    """Sum modulo 2^256 of the SHA-256 of every sample: the same for any order, batch size or sharding."""
+
+    def __init__(self, total: int = 0) -> None:
+        self.total = total
+
+    def add(self, inputs: Mapping[str, Array]) -> None:
+        """Count in one sample: names, dtypes, shapes and elements of its inputs, not its label."""
+        hasher = hashlib.sha256()
+        for name in sorted(inputs):
+            value = np.asarray(inputs[name], order="C")
+            little_endian = value.astype(value.dtype.newbyteorder("<"), copy=False)
+            hasher.update(repr((name, little_endian.dtype.str, value.shape)).encode())
+            hasher.update(little_endian.tobytes())
+        self.total = (self.total + int.from_bytes(hasher.digest(), "big")) % 2**256
+
+    def merge(self, other: DataDigest) -> None:
+        """Count in the samples of another part of the data."""
+        self.total = (self.total + other.total) % 2**256
+
+    @property
+    def hex(self) -> str:
+        """64 hexadecimal digits."""
+        return f"{self.total:064x}"
+
+    @staticmethod
+    def parse(text: str) -> DataDigest:
+        """The digest that `hex` wrote. Raises ValueError for anything else."""
+        if len(text) != 64:
+            raise ValueError(f"a data digest has 64 hexadecimal digits, found {text!r}")
+        return DataDigest(int(text, 16))

@@ -1,0 +1,239 @@
+"""Where samples come from: one class for each kind of data, all read lazily in a fixed order."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qglow.core.errors import DataError, UsageError
+from qglow.core.types import Array
+from qglow.profiling.images import load_image, preprocess_pixels
+from qglow.profiling.labels import FileLabels
+from qglow.profiling.samples import InputSpecs, Sample
+from qglow.recipe.schema import Preprocessing
+
+ReadTensor = Callable[[Path], Array]
+
+
+class Source(ABC):
+    """Samples in a fixed order, as the data has them: shapes and types are checked by the caller."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int | None:
+        """Number of samples; None where only reading them all would tell."""
+
+    @abstractmethod
+    def samples(self, selection: slice) -> Iterator[Sample]:
+        """The samples that a slice of the whole would hold, read one by one."""
+
+
+class IndexedSource(Source):
+    """A source that can read any sample alone."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of samples."""
+
+    @abstractmethod
+    def read(self, index: int) -> Sample:
+        """The sample at 0 <= index < size."""
+
+    def samples(self, selection: slice) -> Iterator[Sample]:
+        """The selected samples, in the order of the slice."""
+        return map(self.read, range(self.size)[selection])
+
+
+class ImageSource(IndexedSource):
+    """Image files for the one image input of a model, decoded when they are asked for."""
+
+    def __init__(
+        self,
+        root: Path,
+        files: Sequence[Path],
+        input_name: str,
+        preprocessing: Preprocessing,
+        labels: FileLabels | None,
+    ) -> None:
+        self._root, self._files, self._input = root, files, input_name
+        self._preprocessing, self._labels = preprocessing, labels
+
+    @property
+    def size(self) -> int:
+        """Number of files."""
+        return len(self._files)
+
+    def read(self, index: int) -> Sample:
+        """Decode and preprocess one file; its key is the path below the root."""
+        path = self._files[index]
+        label = self._labels.of(path) if self._labels is not None else None
+        key = path.relative_to(self._root).as_posix()
+        return Sample(key, {self._input: load_image(path, self._preprocessing)}, label)
+
+
+class ArraySource(IndexedSource):
+    """Arrays by input name, samples along the first axis.
+
+    uint8 images go through the recipe's preprocessing, where it has one; other arrays are inputs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arrays: Mapping[str, Array],
+        labels: Array | None,
+        preprocessing: Preprocessing | None,
+    ) -> None:
+        self._name, self._arrays, self._labels = name, arrays, labels
+        self._preprocessing = preprocessing
+        lengths = {key: array.shape[0] if array.ndim else 0 for key, array in arrays.items()}
+        self._size = next(iter(lengths.values()))
+        if len(set(lengths.values())) != 1:
+            raise DataError(f"{name}: inputs differ in their number of samples: {lengths}")
+
+    @property
+    def size(self) -> int:
+        """Length of the first axis."""
+        return self._size
+
+    def read(self, index: int) -> Sample:
+        """Slices of the arrays, preprocessed where they are images."""
+        key = f"{self._name}[{index}]"
+        inputs = {name: self._input(array[index], key) for name, array in self._arrays.items()}
+        return Sample(key, inputs, None if self._labels is None else int(self._labels[index]))
+
+    def _input(self, value: Array, key: str) -> Array:
+        if self._preprocessing is None or value.dtype != np.uint8:
+            return value
+        return preprocess_pixels(value, self._preprocessing, key)
+
+
+class TensorDirectorySource(IndexedSource):
+    """ONNX test data: directories test_data_set_N with one input_I.pb for each model input.
+
+    The tensors have a batch axis; each element along it is a sample. One directory is held at a time.
+    """
+
+    def __init__(self, folders: Sequence[Path], names: Sequence[str], read_tensor: ReadTensor) -> None:
+        self._names, self._read_tensor = names, read_tensor
+        self._places = [
+            (folder, row)
+            for folder in folders
+            for row in range(self._length(folder, self._tensor(folder, 0)))
+        ]
+        self._held: tuple[Path, dict[str, Array]] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of samples of all directories together."""
+        return len(self._places)
+
+    def read(self, index: int) -> Sample:
+        """One element along the batch axis of a directory's tensors."""
+        folder, row = self._places[index]
+        tensors = self._load(folder)
+        rows = {name: tensor[row] for name, tensor in tensors.items()}
+        return Sample(f"{folder.name}[{row}]", rows)
+
+    def _load(self, folder: Path) -> dict[str, Array]:
+        if self._held is None or self._held[0] != folder:
+            tensors = {name: self._tensor(folder, place) for place, name in enumerate(self._names)}
+            if len({self._length(folder, tensor) for tensor in tensors.values()}) != 1:
+                raise DataError(f"{folder}: inputs differ in their batch size")
+            self._held = (folder, tensors)
+        return self._held[1]
+
+    def _tensor(self, folder: Path, place: int) -> Array:
+        path = folder / f"input_{place}.pb"
+        if not path.is_file():
+            raise DataError(f"{path} is missing: the model has {len(self._names)} inputs")
+        return self._read_tensor(path)
+
+    @staticmethod
+    def _length(folder: Path, tensor: Array) -> int:
+        if tensor.ndim == 0:
+            raise DataError(f"{folder}: an input without a batch axis cannot be calibration data")
+        return int(tensor.shape[0])
+
+
+class FunctionSource(Source):
+    """A Python function that yields a dict a sample: arrays by input name and, if known, "label".
+
+    Arrays have no batch axis, or one of length 1. The function is called again for every pass.
+    """
+
+    def __init__(self, spec: str, function: Callable[[], Iterable[Any]], specs: InputSpecs) -> None:
+        self._spec, self._function, self._specs = spec, function, specs
+
+    @property
+    def size(self) -> int | None:
+        """Unknown: a generator has no length."""
+        return None
+
+    def samples(self, selection: slice) -> Iterator[Sample]:
+        """The selected samples; those between are made and dropped. Only forward slices."""
+        bounds = (selection.start, selection.stop, selection.step)
+        if any(bound is not None and bound < 0 for bound in bounds):
+            raise UsageError(f"{self._spec}: read forwards only, so --select takes no negative numbers")
+        numbered = enumerate(self._call())
+        return (self._sample(index, values) for index, values in itertools.islice(numbered, *bounds))
+
+    def _call(self) -> Iterator[object]:
+        """What the function yields; its errors become DataError, because it is the caller's data."""
+        try:
+            yield from self._function()
+        except Exception as error:
+            raise DataError(f"{self._spec} raised {type(error).__name__}: {error}") from error
+
+    def _sample(self, index: int, values: object) -> Sample:
+        key = f"{self._spec}[{index}]"
+        if not isinstance(values, Mapping):
+            raise DataError(f"{key}: needs a dict of arrays by input name, found {type(values).__name__}")
+        missing = [name for name in self._specs if name not in values]
+        if missing:
+            raise DataError(f"{key}: has {sorted(values)}, the model takes {list(self._specs)}")
+        inputs = {name: self._array(values[name], name) for name in self._specs}
+        return Sample(key, inputs, self._label(values, key))
+
+    def _array(self, value: object, name: str) -> Array:
+        array = np.asarray(value)
+        if array.ndim == len(self._specs[name].shape) + 1 and array.shape[0] == 1:
+            array = array[0, ...]
+        return array
+
+    def _label(self, values: Mapping[str, object], key: str) -> int | None:
+        if "label" in self._specs or values.get("label") is None:
+            return None
+        label = np.asarray(values["label"])
+        if label.size != 1 or label.dtype.kind not in "iu":
+            raise DataError(f"{key}: label {values['label']!r} is not a class number")
+        return int(label.item())
+
+
+def find_function(spec: str) -> Callable[[], Iterable[Any]]:
+    """The function that "package.module:function" names; modules of the working directory are found.
+
+    Raises UsageError where there is none.
+    """
+    module_name, _, name = spec.partition(":")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"--data {spec}: cannot import {module_name}: {error}") from error
+    finally:
+        sys.path.remove(here)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UsageError(f"--data {spec}: {module_name} has no function {name!r}")
+    result: Callable[[], Iterable[Any]] = function
+    return result
