@@ -33,7 +33,7 @@ _TOKEN = re.compile(
       | (?P<punctuation>->|[%@\#(){}\[\]<>=:,*])""",
     re.VERBOSE,
 )
-_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.]*\Z")
+_PLAIN_NAME = re.compile(r"(?!(?:inf|nan)\b)[A-Za-z_][\w.]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
