@@ -39,7 +39,7 @@ def progress(
     elif plain:
         lines = _Lines(what, total, unit, stream)
         yield lines.advance
-        lines.write()
+        lines.finish()
     else:
         yield lambda done: None
 
@@ -79,7 +79,7 @@ class _Lines:
 
     def __init__(self, what: str, total: int | None, unit: str, stream: TextIO) -> None:
         self._what, self._total, self._unit, self._stream = what, total, unit, stream
-        self._done = 0
+        self._done = self._told = 0
         self._start = self._written = time.monotonic()
 
     def advance(self, done: int) -> None:
@@ -87,8 +87,13 @@ class _Lines:
         if time.monotonic() - self._written >= _SECONDS_BETWEEN_LINES:
             self.write()
 
+    def finish(self) -> None:
+        if self._told < self._done or self._done == 0:
+            self.write()
+
     def write(self) -> None:
         self._written = time.monotonic()
+        self._told = self._done
         rate = self._done / max(self._written - self._start, 1e-9)
         line = f"{self._what}: {counts(self._done, self._total, self._unit, rate)}"
         if self._total is not None and 0 < self._done < self._total:
