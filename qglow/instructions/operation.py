@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Shape, TensorType
 
 
 class Access(enum.Enum):
@@ -89,6 +89,13 @@ class Operation(ABC):
     @abstractmethod
     def verify(self, types: Types) -> None:
         """Raise TypeErrorInOperation where the operands' types do not fit."""
+
+    def updated_slice(self, types: Types) -> tuple[Shape, Shape] | None:
+        """Start and shape of the only part of its @inout operand that the operation writes.
+
+        None where all of it is read and written, so that it must have been written before.
+        """
+        return None
 
     @abstractmethod
     def execute(self, arrays: Arrays, types: Types) -> None:

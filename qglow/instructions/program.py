@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from qglow.core.types import Array, Shape, TensorType
-from qglow.instructions.operation import Access, Operation
+from qglow.instructions.operation import Access, Operand, Operation
 
 Padding = tuple[int, int, int, int]
 NO_PADDING: Padding = (0, 0, 0, 0)
@@ -141,11 +141,21 @@ class Instruction:
                 return buffer
         raise KeyError(f"{self.operation.opcode} declares no operand {name}")
 
-    def accesses(self) -> Iterator[tuple[Buffer, Access]]:
-        """The present buffers with what the instruction does to them."""
+    @property
+    def types(self) -> dict[str, TensorType]:
+        """Types of the present operands by name, as the operation's methods take them."""
+        return {spec.name: buffer.type for spec, buffer in self.operands()}
+
+    def operands(self) -> Iterator[tuple[Operand, Buffer]]:
+        """The present operands with what is declared of them."""
         for spec, buffer in zip(self.operation.signature, self.buffers, strict=True):
             if buffer is not None:
-                yield buffer, spec.access
+                yield spec, buffer
+
+    def accesses(self) -> Iterator[tuple[Buffer, Access]]:
+        """The present buffers with what the instruction does to them."""
+        for spec, buffer in self.operands():
+            yield buffer, spec.access
 
     def reads(self) -> list[Buffer]:
         """Buffers whose earlier contents matter."""

@@ -138,6 +138,11 @@ class FillPadding(Operation):
         require(len(types["dest"].shape) == 4, "only four-dimensional buffers have padding")
         require(len(self.padding) == 4 and min(self.padding) >= 0, "padding is not top, left, bottom, right")
 
+    def updated_slice(self, types: Types) -> tuple[Shape, Shape] | None:
+        """Nothing inside of the padding."""
+        nothing = (0,) * len(types["dest"].shape)
+        return nothing, nothing
+
     def execute(self, arrays: Arrays, types: Types) -> None:
         """`dest` is the array with its padding."""
         dest = arrays["dest"]

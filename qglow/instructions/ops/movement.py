@@ -60,6 +60,10 @@ class Insert(Operation):
         require_same_elements(types, "dest", "src")
         verify_slice(self.offsets, types["src"], types["dest"])
 
+    def updated_slice(self, types: Types) -> tuple[Shape, Shape] | None:
+        """Where src goes."""
+        return self.offsets, types["src"].shape
+
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Assign to the slice."""
         arrays["dest"][slices(self.offsets, types["src"].shape)] = arrays["src"]

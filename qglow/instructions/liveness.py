@@ -1,0 +1,147 @@
+"""Who touches which memory when, derived from signatures and views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from qglow.core.types import Array, Shape
+from qglow.instructions.operation import Access, Operand
+from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
+from qglow.instructions.program import Buffer, Instruction, Layout, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One operand of one instruction that touches memory of a root buffer."""
+
+    index: int
+    instruction: Instruction
+    operand: Operand
+    buffer: Buffer
+
+    @property
+    def reads(self) -> bool:
+        """Whether earlier contents matter."""
+        return self.operand.access in (Access.IN, Access.INOUT)
+
+    @property
+    def writes(self) -> bool:
+        """Whether contents change."""
+        return self.operand.access is not Access.IN
+
+
+class Usage:
+    """Positions in one state of a program; stale as soon as its code changes.
+
+    All questions are about root buffers: uses through views count for the root.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._uses: dict[Buffer, list[Use]] = {}
+        self._views: dict[Buffer, list[Buffer]] = {}
+        self._declared: dict[Buffer, int] = {}
+        self._deallocated: dict[Buffer, int] = {}
+        for index, instruction in enumerate(program.code):
+            self._add(index, instruction)
+
+    def _add(self, index: int, instruction: Instruction) -> None:
+        first = instruction.buffers[0] if instruction.buffers else None
+        if first is not None and isinstance(instruction.operation, AllocActivation | TensorView):
+            self._declared[first] = index
+            if first.base is not None:
+                self._views.setdefault(first.root, []).append(first)
+            return
+        if first is not None and isinstance(instruction.operation, DeallocActivation):
+            self._deallocated[first] = index
+            return
+        for operand, buffer in instruction.operands():
+            self._uses.setdefault(buffer.root, []).append(Use(index, instruction, operand, buffer))
+
+    def uses(self, buffer: Buffer) -> list[Use]:
+        """Every use of the buffer's root, in order."""
+        return self._uses.get(buffer.root, [])
+
+    def views(self, buffer: Buffer) -> list[Buffer]:
+        """Views of the buffer's root, in order of declaration."""
+        return self._views.get(buffer.root, [])
+
+    def first(self, buffer: Buffer) -> int | None:
+        """Index of the first instruction that touches the root; None if none does."""
+        uses = self.uses(buffer)
+        return uses[0].index if uses else None
+
+    def last(self, buffer: Buffer) -> int | None:
+        """Index of the last instruction that touches the root; None if none does."""
+        uses = self.uses(buffer)
+        return uses[-1].index if uses else None
+
+    def declared(self, buffer: Buffer) -> int | None:
+        """Index of the allocation or tensorview that makes this very buffer."""
+        return self._declared.get(buffer)
+
+    def deallocated(self, buffer: Buffer) -> int | None:
+        """Index of the deallocation of this very buffer."""
+        return self._deallocated.get(buffer)
+
+    def writes_between(self, buffer: Buffer, start: int, end: int) -> list[Use]:
+        """Uses that change the root's memory at `start` <= index < `end`."""
+        return [use for use in self.uses(buffer) if use.writes and start <= use.index < end]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Lifetime of an activation: allocated by instruction `start`, deallocated by `end`."""
+
+    buffer: Buffer
+    start: int
+    end: int
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether both exist at some time."""
+        return self.start < other.end and other.start < self.end
+
+
+def intervals(program: Program) -> list[Interval]:
+    """The allocation list in order. A buffer without deallocation lives to the end."""
+    starts: dict[Buffer, int] = {}
+    ends: dict[Buffer, int] = {}
+    for index, instruction in enumerate(program.code):
+        buffer = instruction.buffers[0] if instruction.buffers else None
+        if buffer is None:
+            continue
+        if isinstance(instruction.operation, AllocActivation):
+            starts[buffer] = index
+        elif isinstance(instruction.operation, DeallocActivation):
+            ends[buffer] = index
+    return [Interval(b, start, ends.get(b, len(program.code))) for b, start in starts.items()]
+
+
+def region(mask: Array, layout: Layout, shape: Shape) -> Array:
+    """The elements of a buffer within `mask`, an array of one item for every element of its root."""
+    strides = tuple(stride * mask.itemsize for stride in layout.strides)
+    return as_strided(mask[layout.offset :], shape, strides)
+
+
+def overlap(one: Buffer, other: Buffer) -> bool:
+    """Whether two buffers have bytes in common. Buffers of different roots never do."""
+    if one.root is not other.root or not one.type.size or not other.type.size:
+        return False
+    if one is other or one.base is None or other.base is None:
+        return True
+    mask = np.zeros(one.layout.span, np.bool_)
+    region(mask, one.layout, one.type.shape)[...] = True
+    return bool(region(mask, other.layout, other.type.shape).any())
+
+
+def same_place(one: Buffer, other: Buffer) -> bool:
+    """Whether element i of one is element i of the other."""
+    return one.root is other.root and one.type.shape == other.type.shape and one.layout == other.layout
+
+
+def any_overlap(buffer: Buffer, others: Iterable[Buffer]) -> bool:
+    """Whether a buffer has bytes in common with one of `others`."""
+    return any(overlap(buffer, other) for other in others)

@@ -1,0 +1,252 @@
+"""The rules of the instruction IR; `verify_program` holds a program against all of them."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from qglow.core.errors import VerificationError
+from qglow.core.types import Array
+from qglow.instructions.liveness import intervals, overlap, region, same_place
+from qglow.instructions.operation import Access, Operand, TypeErrorInOperation
+from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding, TensorView
+from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Layout, Program
+
+
+def verify_program(program: Program, where: str) -> None:
+    """Raise VerificationError with `where`, the instruction and the rule that it breaks."""
+    verifier = _Verifier(program, where)
+    verifier.declarations()
+    for index, instruction in enumerate(program.code):
+        verifier.instruction(index, instruction)
+    verifier.end()
+    _verify_stacks(program, where)
+    if program.arena_size is not None:
+        _verify_arena(program, program.arena_size, where)
+
+
+class _Verifier:
+    """Walks over the code once, with what exists and what has been written."""
+
+    def __init__(self, program: Program, where: str) -> None:
+        self._program = program
+        self._where = where
+        self._at = "declarations"
+        self._names: set[str] = set()
+        self._exists: set[Buffer] = set()
+        self._freed: set[Buffer] = set()
+        self._written: set[Buffer] = set()
+        self._masks: dict[Buffer, Array] = {}
+        self._state = set(program.state())
+
+    def fail(self, rule: str) -> NoReturn:
+        raise VerificationError(f"{self._where}: %{self._program.name}: {self._at}: {rule}")
+
+    def require(self, condition: bool, rule: str) -> None:
+        if not condition:
+            self.fail(rule)
+
+    def declarations(self) -> None:
+        """Constants and placeholders are what they say."""
+        for buffer in self._program.constants:
+            self.require(buffer.kind is BufferKind.CONSTANT, f"{buffer} is no constant")
+            self._constant_data(buffer)
+        for buffer in self._program.placeholders:
+            self.require(buffer.kind is BufferKind.PLACEHOLDER, f"{buffer} is no placeholder")
+        inputs = self._program.inputs()
+        for buffer in [*self._program.constants, *self._program.placeholders]:
+            self._new_name(buffer.name)
+            self.require(buffer.base is None and buffer.padding == NO_PADDING, f"{buffer} is not dense")
+            self._exists.add(buffer)
+        self._written.update(self._program.constants, inputs, self._state)
+
+    def _constant_data(self, buffer: Buffer) -> None:
+        if buffer.data is None:
+            return
+        fits = buffer.data.shape == buffer.type.shape and buffer.data.dtype == buffer.type.element.dtype
+        self.require(fits, f"data of {buffer} is {buffer.data.dtype}{list(buffer.data.shape)}")
+
+    def _new_name(self, name: str) -> None:
+        self.require(name not in self._names, f"the name %{name} is taken")
+        self._names.add(name)
+
+    def instruction(self, index: int, instruction: Instruction) -> None:
+        """All rules of one instruction, then its effect."""
+        self._at = f"instruction {index} %{instruction.name} ({instruction.operation.opcode})"
+        self._new_name(instruction.name)
+        self._operands(instruction)
+        try:
+            instruction.operation.verify(instruction.types)
+        except TypeErrorInOperation as error:
+            self.fail(str(error))
+        if isinstance(instruction.operation, AllocActivation):
+            self._allocate(instruction)
+        elif isinstance(instruction.operation, DeallocActivation):
+            self._deallocate(instruction)
+        elif isinstance(instruction.operation, TensorView):
+            self._view(instruction)
+        else:
+            self._access(instruction)
+
+    def _operands(self, instruction: Instruction) -> None:
+        signature = instruction.operation.signature
+        self.require(len(signature) == len(instruction.buffers), f"{len(signature)} operands are needed")
+        for spec, buffer in zip(signature, instruction.buffers, strict=True):
+            self.require(buffer is not None or spec.optional, f"operand {spec.name} is missing")
+
+    def _declared_buffer(self, instruction: Instruction, kind: BufferKind) -> Buffer:
+        buffer = instruction.operand("dest")
+        self.require(buffer.kind is kind, f"{buffer} is not of kind {kind.value}")
+        self.require(buffer.name == instruction.name, f"it makes %{buffer.name} under another name")
+        self.require(buffer not in self._exists and buffer not in self._freed, f"{buffer} exists already")
+        return buffer
+
+    def _allocate(self, instruction: Instruction) -> None:
+        buffer = self._declared_buffer(instruction, BufferKind.ACTIVATION)
+        self.require(buffer.base is None, f"{buffer} has a base")
+        padded = buffer.padding != NO_PADDING
+        self.require(not padded or len(buffer.type.shape) == 4, f"{buffer} has padding but not four axes")
+        self.require(min(buffer.padding) >= 0, f"{buffer} has negative padding")
+        self._exists.add(buffer)
+
+    def _deallocate(self, instruction: Instruction) -> None:
+        buffer = instruction.operand("src")
+        self.require(buffer.kind is BufferKind.ACTIVATION, f"{buffer} is no activation")
+        self._require_existence(buffer)
+        self._freed.add(buffer)
+
+    def _view(self, instruction: Instruction) -> None:
+        view, base = self._declared_buffer(instruction, BufferKind.VIEW), instruction.operand("src")
+        operation = instruction.operation
+        assert isinstance(operation, TensorView)
+        self.require(view.base is base, f"{view} has another base than %{base.name}")
+        self.require(view.offsets == operation.offsets, f"{view} has other offsets than its instruction")
+        self._require_existence(base)
+        reshapes = not view.offsets
+        self.require(not reshapes or base.is_contiguous, f"%{base.name} is not contiguous and has no reshape")
+        self._exists.add(view)
+
+    def _require_existence(self, buffer: Buffer) -> None:
+        self.require(buffer in self._exists, f"{buffer} is used before it is allocated")
+        self.require(buffer.root in self._exists, f"{buffer} is a view of what is not allocated")
+        self.require(buffer.root not in self._freed, f"{buffer} is used after its deallocation")
+
+    def _access(self, instruction: Instruction) -> None:
+        operands = list(instruction.operands())
+        for spec, buffer in operands:
+            self._require_existence(buffer)
+            self._layout(instruction, spec, buffer)
+            if spec.access is Access.IN:
+                self.require(self._is_written(buffer), f"{buffer} is read before it is written")
+            else:
+                self.require(buffer.root.kind is not BufferKind.CONSTANT, f"constant {buffer} is written")
+        for spec, buffer in operands:
+            if spec.access is not Access.IN:
+                self._aliases(instruction, spec, buffer)
+        for spec, buffer in operands:
+            self._write(instruction, spec, buffer)
+
+    def _layout(self, instruction: Instruction, spec: Operand, buffer: Buffer) -> None:
+        self.require(
+            spec.strided or buffer.is_contiguous, f"operand {spec.name}, {buffer}, is not contiguous"
+        )
+        strides, shape = buffer.layout.strides, buffer.type.shape
+        inner = not shape or shape[-1] == 1 or strides[-1] == 1
+        self.require(inner, f"the last axis of {buffer} is not contiguous")
+        operation = instruction.operation
+        if isinstance(operation, FillPadding):
+            whole = buffer.layout == Layout.dense(shape, operation.padding)
+            self.require(whole, f"{buffer} does not have the padding {operation.padding}")
+        if operation.updates_state and spec.access is Access.INOUT:
+            self.require(buffer.kind is BufferKind.PLACEHOLDER, f"state {buffer} is no placeholder")
+
+    def _aliases(self, instruction: Instruction, spec: Operand, buffer: Buffer) -> None:
+        for other_spec, other in instruction.operands():
+            if other_spec is spec or not overlap(buffer, other):
+                continue
+            paired = (spec.name, other_spec.name) in instruction.operation.in_place
+            in_place = paired and same_place(buffer, other)
+            self.require(in_place, f"operands {spec.name} and {other_spec.name} may not share memory")
+
+    def _is_written(self, buffer: Buffer) -> bool:
+        root = buffer.root
+        if root in self._written:
+            return True
+        if root not in self._masks:
+            return buffer.type.size == 0
+        return bool(region(self._masks[root], buffer.layout, buffer.type.shape).all())
+
+    def _write(self, instruction: Instruction, spec: Operand, buffer: Buffer) -> None:
+        if spec.access is Access.SCRATCH:
+            self._written.discard(buffer.root)
+            self._masks.pop(buffer.root, None)
+        if spec.access in (Access.IN, Access.SCRATCH) or buffer.root in self._written:
+            return
+        layout, shape = buffer.layout, buffer.type.shape
+        if spec.access is Access.INOUT:
+            part = instruction.operation.updated_slice(instruction.types)
+            if part is None:
+                self.require(self._is_written(buffer), f"{buffer} is updated before it is written")
+                return
+            offsets, shape = part
+            start = layout.offset + sum(o * s for o, s in zip(offsets, layout.strides, strict=True))
+            layout = Layout(layout.strides, start, layout.span)
+        if buffer.base is None and shape == buffer.type.shape:
+            self._written.add(buffer)
+            return
+        mask = self._masks.setdefault(buffer.root, np.zeros(buffer.root.layout.span, np.bool_))
+        region(mask, layout, shape)[...] = True
+
+    def end(self) -> None:
+        """What must hold after the last instruction."""
+        self._at = "end of the code"
+        for buffer in self._exists:
+            if buffer.kind is BufferKind.ACTIVATION:
+                self.require(buffer in self._freed, f"{buffer} is not deallocated")
+        for buffer in self._program.outputs():
+            self.require(self._is_written(buffer), f"output {buffer} is not written")
+
+
+def _verify_stacks(program: Program, where: str) -> None:
+    """Instructions of one stack are adjacent, data-parallel and of one shape."""
+    seen: set[int] = set()
+    previous: Instruction | None = None
+    for index, instruction in enumerate(program.code):
+        stack, at = instruction.stack, f"{where}: %{program.name}: instruction {index} %{instruction.name}"
+        continues = previous is not None and stack is not None and previous.stack == stack
+        if stack is not None:
+            if not instruction.operation.data_parallel:
+                raise VerificationError(
+                    f"{at}: stacked, but {instruction.operation.opcode} is not data-parallel"
+                )
+            if stack in seen and not continues:
+                raise VerificationError(f"{at}: stack {stack} is not in one piece")
+            if continues and previous is not None and _shape(previous) != _shape(instruction):
+                raise VerificationError(f"{at}: stack {stack} has several shapes")
+            seen.add(stack)
+        previous = instruction
+
+
+def _shape(instruction: Instruction) -> tuple[int, ...]:
+    return instruction.operand("dest").type.shape
+
+
+def _verify_arena(program: Program, size: int, where: str) -> None:
+    """Live buffers lie inside the arena and apart from each other."""
+    placed = intervals(program)
+    for interval in placed:
+        buffer, offset = interval.buffer, interval.buffer.arena_offset
+        if offset is None:
+            raise VerificationError(f"{where}: %{program.name}: {buffer} has no place in the arena")
+        if offset < 0 or offset + buffer.byte_size > size:
+            raise VerificationError(f"{where}: %{program.name}: {buffer} lies outside of the arena")
+    for index, one in enumerate(placed):
+        for other in placed[index + 1 :]:
+            if one.overlaps(other) and _share_bytes(one.buffer, other.buffer):
+                raise VerificationError(f"{where}: %{program.name}: {one.buffer} and {other.buffer} overlap")
+
+
+def _share_bytes(one: Buffer, other: Buffer) -> bool:
+    start, other_start = one.arena_offset or 0, other.arena_offset or 0
+    return start < other_start + other.byte_size and other_start < start + one.byte_size
