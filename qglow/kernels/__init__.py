@@ -1,0 +1,1 @@
+"""Instructions to LLVM IR: ISA descriptions, a small loop builder, kernels and their selection."""

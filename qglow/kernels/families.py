@@ -1,0 +1,3 @@
+"""Importing this module declares every kernel."""
+
+from __future__ import annotations

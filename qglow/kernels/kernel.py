@@ -1,0 +1,120 @@
+"""What a kernel is: tiling parameters as data, and an emitter of one LLVM function's body."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from qglow.core.errors import InternalError
+from qglow.core.text import Lexer, build, format_attributes, parse_attributes
+from qglow.core.types import Array
+from qglow.instructions.operation import Operation
+from qglow.instructions.program import Instruction, Padding
+from qglow.kernels.builder import Emitter, Value
+from qglow.kernels.isa import Isa
+from qglow.kernels.operand import Memory
+
+
+@dataclass(frozen=True)
+class Site:
+    """All that an emitter needs of its place.
+
+    `operands` holds the present operands but for those that `constants` replaces; both by name.
+    `scratch` is the address of 64-byte aligned working memory, None where none was asked for.
+    """
+
+    e: Emitter
+    instruction: Instruction
+    isa: Isa
+    operands: Mapping[str, Memory]
+    constants: Mapping[str, Value]
+    scratch: Value | None = None
+
+    @property
+    def operation(self) -> Any:
+        """The instruction's operation, for its attributes."""
+        return self.instruction.operation
+
+    def __getitem__(self, name: str) -> Memory:
+        return self.operands[name]
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """One way to execute an instruction. Subclasses are frozen dataclasses; fields tune them."""
+
+    name: ClassVar[str]
+
+    def describe(self) -> str:
+        """The kernel in words, as the listing has it; `parse_kernel` reads it back."""
+        return self.name + format_attributes(self)
+
+    def paddings(self, instruction: Instruction) -> dict[str, Padding]:
+        """Zero-point padding that the kernel would like around operands, by name.
+
+        A wish: the kernel also works where the buffer's padding is smaller.
+        """
+        return {}
+
+    def constants(self, instruction: Instruction, isa: Isa) -> dict[str, Array]:
+        """Arrays to be stored beside the code, by name.
+
+        A name of an operand replaces that (constant) operand. Other constant operands are
+        stored dense, int8 activations among them with the bias added.
+        """
+        return {}
+
+    def scratch_bytes(self, instruction: Instruction) -> int:
+        """Working memory; only for operations that declare a scratch operand."""
+        return 0
+
+    def inlined(self, instruction: Instruction) -> bool:
+        """Whether the function is better copied into its caller; for very small ones."""
+        return False
+
+    @abstractmethod
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """Estimated cycles of one call."""
+
+    @abstractmethod
+    def emit(self, site: Site) -> None:
+        """Emit the body. The caller adds the return."""
+
+
+Factory = Callable[[Instruction, Isa], list[Kernel]]
+"""Candidates for an instruction on a target; an empty list where none fits."""
+
+KERNEL_CLASSES: dict[str, type[Kernel]] = {}
+FACTORIES: dict[str, list[Factory]] = {}
+
+K = TypeVar("K", bound=type[Kernel])
+
+
+def kernel(cls: K) -> K:
+    """Class decorator: make a kernel known to `parse_kernel` by its name."""
+    if KERNEL_CLASSES.setdefault(cls.name, cls) is not cls:
+        raise ValueError(f"kernel {cls.name} is declared twice")
+    return cls
+
+
+def candidates_for(*operations: type[Operation]) -> Callable[[Factory], Factory]:
+    """Decorator of a factory of candidates for these operations."""
+
+    def add(factory: Factory) -> Factory:
+        for operation in operations:
+            FACTORIES.setdefault(operation.opcode, []).append(factory)
+        return factory
+
+    return add
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The kernel that `describe` wrote. Raises InternalError for a name that nobody declared."""
+    lexer = Lexer(text)
+    name = lexer.name()
+    cls = KERNEL_CLASSES.get(name)
+    if cls is None:
+        raise InternalError(f"no kernel is called '{name}'; is its family imported?")
+    return build(cls, parse_attributes(lexer), lexer)

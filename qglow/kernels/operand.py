@@ -1,0 +1,180 @@
+"""Operands in memory: where elements are, and how int8 is held.
+
+Every int8 activation (int8 with one scale) is held as an unsigned byte, `q + bias`, with the
+ISA's `activation_bias`; so are its zero point and its bounds. All other int8 data (weights,
+tables) stays signed until a kernel packs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType, Quantization, Shape, TensorType
+from qglow.instructions.program import NO_PADDING, Buffer, Layout, Padding
+from qglow.kernels.builder import F32, F64, I8, I32, I64, Emitter, Index, Value
+from qglow.kernels.isa import ACTIVATION_BIAS, Isa
+
+_LLVM_TYPES: dict[ElementType, Any] = {
+    ElementType.FLOAT: F32,
+    ElementType.DOUBLE: F64,
+    ElementType.INT8: I8,
+    ElementType.INT32: I32,
+    ElementType.INT64: I64,
+    ElementType.BOOL: I8,
+}
+
+
+def is_biased(kind: TensorType) -> bool:
+    """Whether elements are int8 activations, which memory holds with the bias added."""
+    quantization = kind.quantization
+    return kind.element is ElementType.INT8 and quantization is not None and quantization.axis is None
+
+
+def to_physical(values: Array, kind: TensorType, bias: int = ACTIVATION_BIAS) -> Array:
+    """What memory holds for an array of logical values: uint8 for int8 activations, else the same."""
+    if not is_biased(kind):
+        return np.ascontiguousarray(values, kind.element.dtype)
+    return np.ascontiguousarray((np.asarray(values).astype(np.int16) + bias).astype(np.uint8))
+
+
+def to_logical(stored: Array, kind: TensorType, bias: int = ACTIVATION_BIAS) -> Array:
+    """The inverse of `to_physical`; raw bytes are read as the type's elements."""
+    if not is_biased(kind):
+        return np.ascontiguousarray(stored).view(kind.element.dtype)
+    return (np.ascontiguousarray(stored).view(np.uint8).astype(np.int16) - bias).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An operand inside a kernel. `pointer` is the address of element (0, ..., 0).
+
+    `strides` are in elements; the last axis of more than one element has stride 1. `padding`
+    is the zero-point border (top, left, bottom, right) that may be read around axes 1 and 2,
+    at negative and too large indices.
+    """
+
+    pointer: Value
+    type: TensorType
+    strides: tuple[int, ...]
+    padding: Padding = NO_PADDING
+    bias: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """The logical shape."""
+        return self.type.shape
+
+    @property
+    def element(self) -> Any:
+        """The LLVM type of one element."""
+        return _LLVM_TYPES[self.type.element]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return self.type.element.size
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are float32."""
+        return self.type.is_float
+
+    @property
+    def scale(self) -> float:
+        """The scale of an int8 activation."""
+        return _parameters(self.type).scale
+
+    @property
+    def zero_point(self) -> int:
+        """The zero point as memory holds it: 0..255 for int8 activations."""
+        return _parameters(self.type).zero_point + self.bias
+
+    def offset_bytes(self, *indices: int) -> int:
+        """Distance of an element from element (0, ..., 0)."""
+        pairs = zip(indices, self.strides, strict=True)
+        return sum(index * stride for index, stride in pairs) * self.element_bytes
+
+    def at(self, emitter: Emitter, *indices: Index) -> Value:
+        """The address of an element; indices are Python ints or i64 values."""
+        known = 0
+        pointer = self.pointer
+        for index, stride in zip(indices, self.strides, strict=True):
+            if isinstance(index, int):
+                known += index * stride * self.element_bytes
+            else:
+                pointer = emitter.offset(pointer, emitter.scaled(index, stride * self.element_bytes))
+        return emitter.offset(pointer, known)
+
+
+def _parameters(kind: TensorType) -> Quantization:
+    if kind.quantization is None:
+        raise ValueError(f"{kind} has no scale")
+    return kind.quantization
+
+
+def memory_of(pointer: Value, buffer: Buffer, isa: Isa) -> Memory:
+    """The operand whose element (0, ..., 0) is at `pointer` and whose layout is the buffer's."""
+    bias = isa.activation_bias if is_biased(buffer.type) else 0
+    return Memory(pointer, buffer.type, buffer.layout.strides, readable_padding(buffer), bias)
+
+
+def readable_padding(buffer: Buffer) -> Padding:
+    """The zero-point border around a buffer: its own, or its base's where a slice spans the image."""
+    if buffer.base is None:
+        return buffer.padding
+    base = buffer.base
+    spans = (
+        len(buffer.offsets) == 4
+        and buffer.type.shape[1:3] == base.type.shape[1:3]
+        and buffer.type.quantization == base.type.quantization
+    )
+    return readable_padding(base) if spans else NO_PADDING
+
+
+@dataclass(frozen=True)
+class Runs:
+    """An iteration over equally shaped operands: outer loops around contiguous runs.
+
+    `outer` are pairs of an extent and every operand's stride in bytes, outermost first; `length`
+    elements lie side by side in every operand.
+    """
+
+    outer: tuple[tuple[int, tuple[int, ...]], ...]
+    length: int
+
+
+def contiguous_runs(shape: Shape, strides: Sequence[Sequence[int]], sizes: Sequence[int]) -> Runs:
+    """Merge axes of `shape` that every operand holds without gaps.
+
+    `strides[i]` are operand i's in elements, `sizes[i]` its bytes an element.
+    """
+    axes = [axis for axis in range(len(shape)) if shape[axis] != 1]
+    length, start = 1, len(axes)
+    while start and all(s[axes[start - 1]] == length for s in strides):
+        start -= 1
+        length *= shape[axes[start]]
+    merged: list[tuple[int, tuple[int, ...]]] = []
+    for axis in axes[:start]:
+        extent = shape[axis]
+        step = tuple(s[axis] * size for s, size in zip(strides, sizes, strict=True))
+        if merged and all(before == extent * now for before, now in zip(merged[-1][1], step, strict=True)):
+            merged[-1] = (merged[-1][0] * extent, step)
+        else:
+            merged.append((extent, step))
+    return Runs(tuple(merged), length)
+
+
+def dense_strides(shape: Shape) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    return Layout.dense(shape).strides
+
+
+def is_dense(memory: Memory) -> bool:
+    """Whether elements lie in one run in row-major order."""
+    pairs = zip(memory.shape, memory.strides, dense_strides(memory.shape), strict=True)
+    return math.prod(memory.shape) == 0 or all(size == 1 or a == b for size, a, b in pairs)
