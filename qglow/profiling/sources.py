@@ -63,7 +63,9 @@ class ImageSource(IndexedSource):
         preprocessing: Preprocessing,
         labels: FileLabels | None,
     ) -> None:
-        self._root, self._files, self._input = root, files, input_name
+        # Text, not Path: a Path remembers what was asked of it, so memory would grow with every read.
+        self._root, self._input = root, input_name
+        self._files = [file.relative_to(root).as_posix() for file in files]
         self._preprocessing, self._labels = preprocessing, labels
 
     @property
@@ -73,9 +75,9 @@ class ImageSource(IndexedSource):
 
     def read(self, index: int) -> Sample:
         """Decode and preprocess one file; its key is the path below the root."""
-        path = self._files[index]
+        key = self._files[index]
+        path = self._root / key
         label = self._labels.of(path) if self._labels is not None else None
-        key = path.relative_to(self._root).as_posix()
         return Sample(key, {self._input: load_image(path, self._preprocessing)}, label)
 
 
