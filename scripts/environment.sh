@@ -17,21 +17,29 @@ make_environment() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$python is $("$python" -V 2>&1); qglow needs Python 3.11 or newer (set PYTHON)"
     echo "Making a virtual environment in $environment"
-    "$python" -m venv "$environment" ||
+    "$python" -m venv --clear "$environment" ||
         fail "cannot make a virtual environment; on Debian and Ubuntu install python3-venv"
 }
 
 # prepare EXTRAS: installs qglow, editable, with these extras ("images", "test,images").
 prepare() {
-    local extras="$1" stamp wanted
+    local extras="$1"
+    local stamp="$environment/.qglow-installed-${extras//,/-}"
     [[ -x "$environment/bin/python" ]] || make_environment
-    stamp="$environment/.qglow-installed-${extras//,/-}"
-    wanted="$("$environment/bin/python" -c 'import hashlib, pathlib, sys
-print(hashlib.sha256(pathlib.Path(sys.argv[1]).read_bytes()).hexdigest(), sys.version.split()[0])' \
-        "$repository/pyproject.toml")"
-    [[ -f "$stamp" && "$(<"$stamp")" == "$wanted" ]] && return
+    local wanted
+    wanted="$(fingerprint)"
+    if [[ -f "$stamp" && "$(<"$stamp")" == "$wanted" ]]; then return; fi
+    # A set-up that was interrupted leaves an environment without pip.
+    "$environment/bin/python" -m pip --version >/dev/null 2>&1 || make_environment
     echo "Installing qglow[$extras] (once; later runs reuse it)"
     "$environment/bin/python" -m pip install --quiet --disable-pip-version-check \
         --editable "$repository[$extras]" || fail "installation failed, see above"
     printf '%s' "$wanted" >"$stamp"
+}
+
+# What an installation depends on: the metadata, the interpreter and where the checkout lies.
+fingerprint() {
+    "$environment/bin/python" -c 'import hashlib, pathlib, sys
+metadata = pathlib.Path(sys.argv[1], "pyproject.toml").read_bytes()
+print(hashlib.sha256(metadata).hexdigest(), sys.version.split()[0], sys.argv[1])' "$repository"
 }
