@@ -1,0 +1,8 @@
+"""ONNX to graph: reading untrusted files, binding shapes, one import function an operator."""
+
+from __future__ import annotations
+
+from qglow.importer.model import ImportedModel, import_model
+from qglow.importer.tensors import read_tensor
+
+__all__ = ["ImportedModel", "import_model", "read_tensor"]

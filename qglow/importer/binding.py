@@ -1,0 +1,139 @@
+"""Binding the symbolic dimensions of a model's inputs to numbers."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from qglow.core.errors import ModelError, UsageError
+from qglow.core.types import Shape
+
+Dimension = int | str | None
+
+
+@dataclass(frozen=True)
+class BoundInputs:
+    """Static shapes of the inputs, and sentences on what was bound without being asked for."""
+
+    shapes: dict[str, Shape]
+    notes: tuple[str, ...]
+
+
+def bind_inputs(
+    inputs: Sequence[onnx.ValueInfoProto],
+    shapes: Mapping[str, Sequence[int]],
+    default_batch: int,
+) -> BoundInputs:
+    """Give every input a static shape.
+
+    A shape given for an input binds its symbols in the other inputs too. A symbolic first
+    dimension that is still free becomes `default_batch`. Raises UsageError for shapes that do
+    not fit the model and for dimensions that nobody has bound.
+    """
+    declared = {value.name: tensor_shape(value) for value in inputs}
+    _check_names(shapes, list(declared))
+    symbols: dict[str, int] = {}
+    for name, shape in shapes.items():
+        _bind_given(name, declared[name], shape, symbols)
+    notes: list[str] = []
+    bound: dict[str, Shape] = {}
+    for name, dims in declared.items():
+        given = tuple(int(d) for d in shapes[name]) if name in shapes else None
+        bound[name] = given if given is not None else _default(name, dims, symbols, default_batch, notes)
+    return BoundInputs(bound, tuple(notes))
+
+
+def _check_names(shapes: Mapping[str, Sequence[int]], inputs: list[str]) -> None:
+    for name in shapes:
+        if name in inputs:
+            continue
+        nearest = difflib.get_close_matches(name, inputs, 1, cutoff=0.0)
+        hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
+        raise UsageError(f"a shape is given for '{name}', but the model's inputs are {_list(inputs)}{hint}")
+
+
+def _bind_given(
+    name: str, dims: Sequence[Dimension] | None, shape: Sequence[int], symbols: dict[str, int]
+) -> None:
+    text = ",".join(map(str, shape))
+    if any(int(d) < 0 for d in shape):
+        raise UsageError(f"shape {name}={text} has a negative dimension")
+    if dims is None:
+        return
+    if len(dims) != len(shape):
+        raise UsageError(f"shape {name}={text} has {len(shape)} dimensions; the model has {_show(dims)}")
+    for dim, size in zip(dims, shape, strict=True):
+        if isinstance(dim, int) and dim != size:
+            raise UsageError(f"shape {name}={text} contradicts the model, which has {_show(dims)}")
+        if isinstance(dim, str) and symbols.setdefault(dim, int(size)) != size:
+            raise UsageError(f"shape {name}={text} binds {dim} to {size}, another one to {symbols[dim]}")
+
+
+def _default(
+    name: str, dims: Sequence[Dimension] | None, symbols: dict[str, int], batch: int, notes: list[str]
+) -> Shape:
+    if dims is None:
+        raise UsageError(f"input '{name}' declares no shape; give one, as in --shape {name}=1,3,224,224")
+    bound: list[int] = []
+    for position, dim in enumerate(dims):
+        if isinstance(dim, int):
+            bound.append(dim)
+        elif isinstance(dim, str) and dim in symbols:
+            bound.append(symbols[dim])
+        elif position == 0:
+            bound.append(batch)
+            if isinstance(dim, str):
+                symbols[dim] = batch
+            notes.append(f"input '{name}' of shape {_show(dims)}: first dimension bound to {batch}")
+        else:
+            raise UsageError(
+                f"input '{name}' has shape {_show(dims)}; bind its dimensions, as in "
+                f"--shape {name}={_suggestion(dims, batch)}"
+            )
+    return tuple(bound)
+
+
+def _suggestion(dims: Sequence[Dimension], batch: int) -> str:
+    """An example that fits: numbers stay, the batch is bound, image-like sizes for the rest."""
+    example = (batch, 3, 224, 224) if len(dims) == 4 else (batch,) + (128,) * (len(dims) - 1)
+    return ",".join(str(d if isinstance(d, int) else e) for d, e in zip(dims, example, strict=True))
+
+
+def _show(dims: Sequence[Dimension]) -> str:
+    return "[" + ", ".join("?" if d is None else str(d) for d in dims) + "]"
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names) if names else "none"
+
+
+def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Inputs that a caller feeds: those that no initializer gives. Raises ModelError for duplicates."""
+    given = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in given]
+    seen: set[str] = set()
+    for value in inputs:
+        if value.name in seen:
+            raise ModelError(f"two inputs of the model are named '{value.name}'; export the model again")
+        seen.add(value.name)
+    return inputs
+
+
+def tensor_shape(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
+    """Declared dimensions: a number, a symbol's name or None; None where no shape is declared.
+
+    -1, which some exporters write for an unknown dimension, counts as unknown.
+    """
+    if not value.type.tensor_type.HasField("shape"):
+        return None
+    dims: list[int | str | None] = []
+    for dim in value.type.tensor_type.shape.dim:
+        kind = dim.WhichOneof("value")
+        if kind == "dim_value" and dim.dim_value >= 0:
+            dims.append(int(dim.dim_value))
+        else:
+            dims.append(str(dim.dim_param) if kind == "dim_param" and dim.dim_param else None)
+    return dims

@@ -1,0 +1,150 @@
+"""Building the graph node by node, going on after a refusal so that all of them are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from onnx import NodeProto, TensorProto
+
+from qglow.core.errors import ModelError, UnsupportedError
+from qglow.core.types import Array, TensorType
+from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.operator import Operator, OperatorTypeError
+from qglow.importer.inference import inferred_types
+from qglow.importer.loading import LoadedModel
+from qglow.importer.node import Context, ImportNode, Refused
+from qglow.importer.rules import find_rule
+from qglow.importer.tensors import to_array
+
+# Results of folding above this many bytes stay nodes: a few bytes of Pad amounts in a hostile
+# file could ask for any amount of memory.
+_LARGEST_FOLD = 1 << 28
+
+
+class _Unknown(Exception):
+    """An input comes from an unsupported node and nothing is known about it."""
+
+
+class GraphImport:
+    """One import under way. `problems` maps positions of nodes to what they use that is not supported."""
+
+    def __init__(self, path: Path, model: LoadedModel, inputs: Mapping[str, TensorType]) -> None:
+        graph = model.proto.graph
+        self.problems: dict[int, str] = {}
+        self._path = path
+        self._model = model
+        self._input_types = inputs
+        self._inputs = [Value(name, kind) for name, kind in inputs.items()]
+        self._values: dict[str, Value] = {value.name: value for value in self._inputs}
+        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self._sparse = {tensor.values.name for tensor in graph.sparse_initializer}
+        self._nodes: list[Node] = []
+        self._substitutes: Mapping[str, TensorType] | None = None
+        used = {name for node in model.nodes for name in node.input} | {v.name for v in graph.output}
+        self._context = Context(model.opset, self._emit, self._read, used.__contains__, self._part_names)
+        self._node_names = {node.name for node in model.nodes if node.name}
+        self._named: set[str] = set()
+        self._value_names = used | {name for node in model.nodes for name in node.output}
+
+    def scan(self) -> None:
+        """Note every operator for which there is no import function."""
+        for index, proto in enumerate(self._model.nodes):
+            try:
+                find_rule(proto.domain, proto.op_type, self._model.opset)
+            except Refused as refusal:
+                self._note(index, proto, str(refusal))
+
+    def build(self) -> Graph:
+        """The graph; only meaningful while there are no problems. Raises ModelError."""
+        for index, proto in enumerate(self._model.nodes):
+            self._import(index, proto)
+        outputs = [] if self.problems else [self._input(v.name) for v in self._model.proto.graph.output]
+        return Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
+
+    def _import(self, index: int, proto: NodeProto) -> None:
+        if index in self.problems:
+            self._substitute(proto)
+            return
+        try:
+            node = self._view(index, proto)
+            find_rule(proto.domain, proto.op_type, self._model.opset).function(node)
+            node.finish()
+            self._values.update(node.results)
+        except _Unknown:
+            pass  # its own inputs are reported already
+        except (Refused, UnsupportedError) as refusal:
+            self._note(index, proto, str(refusal))
+            self._substitute(proto)
+        except OperatorTypeError as error:
+            raise ModelError(f"{self._path}: node '{proto.name}' ({proto.op_type}): {error}") from error
+
+    def _view(self, index: int, proto: NodeProto) -> ImportNode:
+        inputs = [self._input(name) for name in proto.input]
+        return ImportNode(proto, self._node_name(index, proto), inputs, self._context)
+
+    def _note(self, index: int, proto: NodeProto, reason: str) -> None:
+        domain = f"{proto.domain}." if proto.domain not in ("", "ai.onnx") else ""
+        name = proto.name or f"{proto.op_type}_{index}"
+        self.problems[index] = f"node '{name}' ({domain}{proto.op_type}, opset {self._model.opset}): {reason}"
+
+    def _substitute(self, proto: NodeProto) -> None:
+        """Let values behind an unsupported node pass as inputs of the types that onnx infers."""
+        if self._substitutes is None:
+            self._substitutes = inferred_types(self._model.proto, self._input_types)
+        for name in proto.output:
+            if name in self._substitutes:
+                self._values[name] = Value(name, self._substitutes[name])
+
+    # Values
+
+    def _input(self, name: str) -> Value | None:
+        if not name:
+            return None
+        if name not in self._values and name in self._initializers:
+            self._values[name] = constant(name, self._read(self._initializers[name]))
+        if name in self._sparse:
+            raise Refused(f"'{name}' is a sparse initializer; store it dense")
+        if name not in self._values:
+            raise _Unknown(name)
+        return self._values[name]
+
+    def _read(self, tensor: TensorProto) -> Array:
+        try:
+            return to_array(tensor, self._path.parent)
+        except ModelError as error:
+            raise ModelError(f"{self._path}: {error}") from error
+
+    def _emit(self, name: str, operator: Operator, inputs: Sequence[Value | None], output: str) -> Value:
+        """Add a node, or fold it where all inputs are constant. Raises OperatorTypeError."""
+        types = [None if v is None else v.type for v in inputs]
+        (kind,) = operator.infer(types)
+        present = [v for v in inputs if v is not None]
+        if present and all(v.is_constant for v in present) and kind.byte_size <= _LARGEST_FOLD:
+            (result,) = operator.run([None if v is None else v.data for v in inputs], types, [kind])
+            return constant(output, result)
+        value = Value(output, kind)
+        self._nodes.append(Node(name, operator, inputs, [value]))
+        return value
+
+    # Names
+
+    def _node_name(self, index: int, proto: NodeProto) -> str:
+        """The node's own name the first time it occurs, else one that no node has."""
+        if proto.name and proto.name not in self._named:
+            self._named.add(proto.name)
+            return proto.name
+        return _fresh(proto.name or f"{proto.op_type}_{index}", self._node_names)
+
+    def _part_names(self, node: str, output: str, part: str) -> tuple[str, str]:
+        """Names for an operator that is a part of an ONNX node, and for its result."""
+        return _fresh(f"{node}__{part}", self._node_names), _fresh(f"{output}__{part}", self._value_names)
+
+
+def _fresh(wanted: str, taken: set[str]) -> str:
+    name, count = wanted, 0
+    while name in taken:
+        count += 1
+        name = f"{wanted}__{count}"
+    taken.add(name)
+    return name

@@ -1,0 +1,44 @@
+"""Types of values behind an unsupported node, so that the import can go on and report the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from qglow.core.types import TensorType
+from qglow.importer.binding import tensor_shape
+from qglow.importer.tensors import ELEMENTS
+
+
+def inferred_types(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> dict[str, TensorType]:
+    """Static types that onnx infers once the inputs have these shapes; values it cannot tell are left out."""
+    bound = onnx.ModelProto()
+    bound.CopyFrom(model)
+    for value in bound.graph.input:
+        if value.name in inputs:
+            _set_shape(value, inputs[value.name].shape)
+    for value in bound.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        bound = onnx.shape_inference.infer_shapes(bound, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        # Only the completeness of an error message is at stake.
+        return {}
+    types = {}
+    for value in [*bound.graph.value_info, *bound.graph.output]:
+        dims = tensor_shape(value)
+        element = ELEMENTS.get(value.type.tensor_type.elem_type)
+        if element is None or dims is None:
+            continue
+        shape = tuple(d for d in dims if isinstance(d, int))
+        if len(shape) == len(dims):
+            types[value.name] = TensorType(element, shape)
+    return types
+
+
+def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
+    value.type.tensor_type.ClearField("shape")
+    value.type.tensor_type.shape.SetInParent()
+    for size in shape:
+        value.type.tensor_type.shape.dim.add().dim_value = size

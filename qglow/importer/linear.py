@@ -1,0 +1,74 @@
+"""Import of matrix products. https://onnx.ai/onnx/operators/onnx__Gemm.html, onnx__MatMul.html"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.graph.graph import Value
+from qglow.graph.ops.elementwise import Add, Mul
+from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.shape import Transpose
+from qglow.importer.node import ImportNode, Rule
+
+
+def import_gemm(node: ImportNode) -> None:
+    """alpha * A' * B' + beta * C. Factors go into constants; what cannot becomes Mul and Add."""
+    alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
+    x = _transposed(node, 0, node.integer("transA", 0) != 0)
+    w = _transposed(node, 1, node.integer("transB", 0) != 0)
+    if w.data is not None and alpha != 1.0:
+        w, alpha = node.part_constant("scaled_weight", w.data * np.float32(alpha)), 1.0
+    has_bias = node.has_input(2) and beta != 0.0
+    bias = _vector_bias(node.value(2), w.type.shape[-1], beta) if has_bias else None
+    if alpha == 1.0 and (bias is not None or not has_bias):
+        vector = None if bias is None else node.part_constant("bias", bias)
+        if bias is not None and beta == 1.0 and node.value(2).type.shape == bias.shape:
+            vector = node.value(2)
+        node.emit(Gemm(), x, w, vector)
+        return
+    _import_unfolded(node, x, w, alpha, beta, has_bias)
+
+
+def _import_unfolded(node: ImportNode, x: Value, w: Value, alpha: float, beta: float, has_bias: bool) -> None:
+    """The product, then alpha, then the addend with beta, as separate operators."""
+    last = "" if alpha == 1.0 and not has_bias else "product"
+    result = node.emit(Gemm(), x, w, None, part=last)
+    if alpha != 1.0:
+        factor = node.part_constant("alpha", np.array(alpha, np.float32))
+        result = node.emit(Mul(), result, factor, part="scaled" if has_bias else "")
+    if not has_bias:
+        return
+    addend = node.value(2)
+    if beta != 1.0:
+        factor = node.part_constant("beta", np.array(beta, np.float32))
+        addend = node.emit(Mul(), addend, factor, part="addend")
+    node.emit(Add(), result, addend)
+
+
+def _transposed(node: ImportNode, index: int, transposed: bool) -> Value:
+    node.require(node.rank(index) == 2, f"input {index} has {node.rank(index)} dimensions, a matrix has two")
+    value = node.value(index)
+    if not transposed:
+        return value
+    return node.emit(Transpose(perm=(1, 0)), value, part="ab"[index] + "_transposed")
+
+
+def _vector_bias(value: Value, columns: int, beta: float) -> Array | None:
+    """A constant addend that is the same for every row, as one float per column; else None."""
+    if value.data is None or value.type.size not in (1, columns):
+        return None
+    if value.type.shape and value.type.shape[-1] != value.type.size:
+        return None
+    return np.array(np.broadcast_to(value.data.reshape(-1) * np.float32(beta), (columns,)))
+
+
+def import_matmul(node: ImportNode) -> None:
+    """MatMul with numpy's broadcasting of leading dimensions."""
+    node.emit(MatMul(), node.value(0), node.value(1))
+
+
+RULES: dict[str, Rule] = {
+    "Gemm": Rule(import_gemm, newest=13),
+    "MatMul": Rule(import_matmul, newest=13),
+}

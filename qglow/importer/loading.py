@@ -1,0 +1,154 @@
+"""A model file as a checked ModelProto. The file is untrusted: every defect is a ModelError."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, NodeProto
+
+from qglow.core.errors import ModelError
+
+# A text of more than this many characters in a message hides what the message says.
+_LONGEST = 300
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A parsed model, its nodes in topological order, and the SHA-256 of the file in hexadecimal."""
+
+    proto: ModelProto
+    nodes: tuple[NodeProto, ...]
+    opset: int
+    digest: str
+
+
+def load(path: Path) -> LoadedModel:
+    """Read and check a model file, without its external data.
+
+    Raises ModelError where the file is missing, is no ONNX model, is cut short, or describes
+    no valid graph: duplicate or unknown names, cycles.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    proto = _parse(path, data)
+    return LoadedModel(
+        proto, tuple(_sorted_nodes(path, proto.graph)), _opset(path, proto), hashlib.sha256(data).hexdigest()
+    )
+
+
+def check(path: Path, model: LoadedModel) -> None:
+    """Let onnx judge the model's details: attributes, arity, types. Raises ModelError.
+
+    Done after operators are known to be supported, because the checker stops at the first
+    operator it does not know.
+    """
+    ordered = ModelProto()
+    ordered.CopyFrom(model.proto)
+    del ordered.graph.node[:]
+    ordered.graph.node.extend(model.nodes)
+    for tensor in ordered.graph.initializer:
+        # Data is checked where it is read; the checker would look for external files itself.
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            del tensor.external_data[:]
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            tensor.raw_data = b""
+            tensor.dims[:] = [0]
+    try:
+        onnx.checker.check_model(ordered, full_check=False)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise ModelError(f"{path} is not a valid ONNX model: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """An exception's message as one line of bounded length."""
+    text = " ".join(str(error).split("==> Context")[0].split())
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
+
+
+def _parse(path: Path, data: bytes) -> ModelProto:
+    proto = ModelProto()
+    advice = "export it again, or copy it again if it was cut short"
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{path} is not an ONNX model or is damaged; {advice}") from error
+    if not proto.ir_version or not proto.HasField("graph"):
+        raise ModelError(f"{path} is not an ONNX model (no graph, or no version); {advice}")
+    if not proto.graph.output:
+        raise ModelError(f"{path} has no outputs; {advice}")
+    return proto
+
+
+def _opset(path: Path, proto: ModelProto) -> int:
+    versions = {entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")}
+    if len(versions) != 1:
+        raise ModelError(
+            f"{path} imports {len(versions)} versions of the standard operator set; one is valid"
+        )
+    return int(versions.pop())
+
+
+def _sorted_nodes(path: Path, graph: onnx.GraphProto) -> list[NodeProto]:
+    """Nodes in topological order, which ONNX demands and some exporters do not keep."""
+    names = [value.name for value in graph.input]
+    defined = set(names) | _unique(path, (t.name for t in graph.initializer), "initializers")
+    defined |= {t.values.name for t in graph.sparse_initializer}
+    produced = _unique(path, (o for n in graph.node for o in n.output if o), "node outputs")
+    clash = sorted(defined & produced)
+    if clash:
+        raise ModelError(f"{path}: '{clash[0]}' is both a node's output and an input or initializer")
+    _check_known(path, graph, defined | produced)
+    return _topological(path, graph)
+
+
+def _unique(path: Path, names: Iterable[str], kind: str) -> set[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ModelError(f"{path}: two {kind} are named '{name}'; export the model again")
+        seen.add(name)
+    return seen
+
+
+def _check_known(path: Path, graph: onnx.GraphProto, known: set[str]) -> None:
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise ModelError(
+                    f"{path}: node '{node.name}' ({node.op_type}) reads '{name}', which nothing gives"
+                )
+    for value in graph.output:
+        if value.name not in known:
+            raise ModelError(f"{path}: nothing gives the model's output '{value.name}'")
+
+
+def _topological(path: Path, graph: onnx.GraphProto) -> list[NodeProto]:
+    producer = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    needs = [{producer[name] for name in node.input if name in producer} for node in graph.node]
+    readers: list[list[int]] = [[] for _ in graph.node]
+    for index, sources in enumerate(needs):
+        for source in sources:
+            readers[source].append(index)
+    missing = [len(sources) for sources in needs]
+    # The file's own order is kept wherever it is valid: indices are taken smallest first.
+    ready = [index for index, count in enumerate(missing) if count == 0]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            missing[reader] -= 1
+            if missing[reader] == 0:
+                heapq.heappush(ready, reader)
+    if len(order) < len(graph.node):
+        stuck = graph.node[min(set(range(len(graph.node))) - set(order))]
+        raise ModelError(f"{path}: the graph has a cycle through '{stuck.name}' ({stuck.op_type})")
+    return [graph.node[index] for index in order]

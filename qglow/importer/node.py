@@ -1,0 +1,209 @@
+"""What an import function sees of one ONNX node, and how it adds operators to the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from qglow.core.types import Array, TensorType
+from qglow.graph.graph import Value, constant
+from qglow.graph.operator import Operator
+
+Emit = Callable[[str, Operator, Sequence[Value | None], str], Value]
+
+
+class Refused(Exception):
+    """This node cannot be imported; the message says what it uses and what is supported."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What import functions need of the model around a node.
+
+    `emit(node_name, operator, inputs, output_name)` adds an operator, or folds it where all its
+    inputs are constant; `read_tensor` gives the data of a tensor attribute; `is_used` tells
+    whether anything reads a value; `part_names(node, output, part)` gives names for an operator
+    that is only a part of an ONNX node.
+    """
+
+    opset: int
+    emit: Emit
+    read_tensor: Callable[[TensorProto], Array]
+    is_used: Callable[[str], bool]
+    part_names: Callable[[str, str, str], tuple[str, str]]
+
+
+class ImportNode:
+    """One ONNX node: typed attributes, inputs as graph values, and `emit`.
+
+    An attribute that no import function has asked for and that is not at its default has been
+    overlooked; `finish` refuses it instead of dropping it in silence.
+    """
+
+    def __init__(self, proto: NodeProto, name: str, inputs: Sequence[Value | None], context: Context) -> None:
+        self.proto = proto
+        self.name = name
+        self.opset = context.opset
+        self.inputs = tuple(inputs)
+        self.results: dict[str, Value] = {}
+        self._context = context
+        self._attributes: Mapping[str, object] = {
+            a.name: helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name
+        }
+        self._asked: set[str] = set()
+        self.require(bool(proto.output) and bool(proto.output[0]), "it has no first output")
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise Refused."""
+        raise Refused(reason)
+
+    def require(self, condition: bool, reason: str) -> None:
+        """Raise Refused(reason) unless `condition`."""
+        if not condition:
+            raise Refused(reason)
+
+    # Attributes
+
+    def has(self, name: str) -> bool:
+        """Whether the file states the attribute."""
+        self._asked.add(name)
+        return name in self._attributes
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        value = self._get(name, default)
+        self.require(isinstance(value, int), f"attribute {name} is not an integer")
+        return int(str(value))
+
+    def number(self, name: str, default: float) -> float:
+        """A float attribute."""
+        value = self._get(name, default)
+        self.require(isinstance(value, int | float), f"attribute {name} is not a number")
+        return float(str(value))
+
+    def integers(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """An attribute that lists integers."""
+        value = self._get(name, tuple(default))
+        if not isinstance(value, list | tuple) or not all(isinstance(v, int) for v in value):
+            raise Refused(f"attribute {name} is not a list of integers")
+        return tuple(int(v) for v in value)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """An attribute that lists floats."""
+        value = self._get(name, ())
+        if not isinstance(value, list | tuple) or not all(isinstance(v, int | float) for v in value):
+            raise Refused(f"attribute {name} is not a list of numbers")
+        return tuple(float(v) for v in value)
+
+    def string(self, name: str, default: str) -> str:
+        """A string attribute."""
+        value = self._get(name, default)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+    def tensor(self, name: str) -> Array:
+        """A tensor attribute."""
+        value = self._get(name, None)
+        if not isinstance(value, TensorProto):
+            raise Refused(f"attribute {name} is not a tensor")
+        return self._context.read_tensor(value)
+
+    def ignore(self, *names: str) -> None:
+        """Say that these attributes do not matter for inference."""
+        self._asked.update(names)
+
+    # Inputs
+
+    def has_input(self, index: int) -> bool:
+        """Whether the input is there: optional ones may be left out or have an empty name."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def value(self, index: int) -> Value:
+        """A required input."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            raise Refused(f"input {index} is missing")
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """An optional input."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def kind(self, index: int = 0) -> TensorType:
+        """Type of a required input."""
+        return self.value(index).type
+
+    def rank(self, index: int = 0) -> int:
+        """Number of dimensions of a required input."""
+        return len(self.kind(index).shape)
+
+    def array(self, index: int, what: str) -> Array:
+        """The data of an input that must be constant; `what` names it in the refusal."""
+        value = self.value(index)
+        if value.data is None:
+            raise Refused(f"{what} ('{value.name}') is computed while the model runs; it must be a constant")
+        return value.data
+
+    def optional_array(self, index: int, what: str) -> Array | None:
+        """As `array` for an input that may be left out."""
+        return self.array(index, what) if self.has_input(index) else None
+
+    def scalar(self, index: int, what: str, default: float) -> float:
+        """The only element of an optional constant input."""
+        data = self.optional_array(index, what)
+        if data is None:
+            return default
+        self.require(data.size == 1, f"{what} has {data.size} elements, one is supported")
+        return float(data.reshape(()))
+
+    def axis(self, value: int, rank: int, what: str = "axis") -> int:
+        """An axis counted from the front; refused where it is out of range."""
+        self.require(-rank <= value < rank, f"{what} {value} is out of range for {rank} dimensions")
+        return value % rank if rank else 0
+
+    # Outputs
+
+    def emit(self, operator: Operator, *inputs: Value | None, part: str = "") -> Value:
+        """Add an operator. Without `part` it gives the node's first output, else an intermediate value."""
+        output = self.proto.output[0]
+        if part:
+            name, result = self._context.part_names(self.name, output, part)
+            return self._context.emit(name, operator, inputs, result)
+        self.results[output] = self._context.emit(self.name, operator, inputs, output)
+        return self.results[output]
+
+    def constant(self, data: Array) -> None:
+        """Let the node's first output be a constant."""
+        output = self.proto.output[0]
+        self.results[output] = constant(output, np.asarray(data, order="C"))
+
+    def part_constant(self, part: str, data: Array) -> Value:
+        """A constant operand that import makes itself."""
+        _, name = self._context.part_names(self.name, self.proto.output[0], part)
+        return constant(name, np.asarray(data, order="C"))
+
+    def require_single_output(self) -> None:
+        """Refuse where something reads an output other than the first."""
+        for name in self.proto.output[1:]:
+            if name and self._context.is_used(name):
+                raise Refused(f"its output '{name}' is used; only the first output is supported")
+
+    def finish(self) -> None:
+        """Refuse attributes that nobody asked for."""
+        unknown = sorted(set(self._attributes) - self._asked)
+        self.require(not unknown, f"attribute {', '.join(unknown)} is not supported")
+
+    def _get(self, name: str, default: object) -> object:
+        self._asked.add(name)
+        return self._attributes.get(name, default)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How to import an operator, and the newest definition (since_version) the function was written for."""
+
+    function: Callable[[ImportNode], None]
+    newest: int

@@ -1,0 +1,37 @@
+"""Every ONNX operator that can be imported, with the definitions its function was written for."""
+
+from __future__ import annotations
+
+import onnx
+
+from qglow.importer import conv, elementwise, linear, normalization, pool, shape, softmax
+from qglow.importer.node import Refused, Rule
+
+OLDEST_OPSET = 7
+
+RULES: dict[str, Rule] = {
+    name: rule
+    for family in (conv, elementwise, linear, normalization, pool, shape, softmax)
+    for name, rule in family.RULES.items()
+}
+
+
+def supported_operators() -> list[str]:
+    """Names of the ONNX operators that can be imported."""
+    return sorted(RULES)
+
+
+def newest_opset() -> int:
+    """The newest operator set whose definitions the installed onnx knows."""
+    return int(onnx.defs.onnx_opset_version())
+
+
+def find_rule(domain: str, op_type: str, opset: int) -> Rule:
+    """The rule for an operator. Raises Refused where there is none for this definition of it."""
+    if domain not in ("", "ai.onnx") or op_type not in RULES:
+        raise Refused("the operator is not supported")
+    rule = RULES[op_type]
+    since = int(onnx.defs.get_schema(op_type, opset, "").since_version)
+    if since > rule.newest:
+        raise Refused(f"its definition of opset {since} is newer than {rule.newest}, the newest supported")
+    return rule

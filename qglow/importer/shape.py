@@ -1,0 +1,219 @@
+"""Import of data movement: reshapes, transposes, concatenation, slices, padding, casts, constants.
+
+Shapes are static once inputs are bound, so Shape gives a constant, and arithmetic on shapes is
+folded as it is imported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from qglow.graph.ops.shape import Cast, Concat, Gather, Identity, Pad, Reshape, Slice, Transpose
+from qglow.importer.node import ImportNode, Rule
+from qglow.importer.tensors import ELEMENTS, element_name
+
+
+def import_reshape(node: ImportNode) -> None:
+    """Reshape to a constant shape; 0 copies a dimension, -1 takes what is left."""
+    shape = node.kind().shape
+    wanted = [int(d) for d in node.array(1, "the new shape").reshape(-1)]
+    if node.integer("allowzero", 0) == 0:
+        node.require(
+            all(d != 0 or i < len(shape) for i, d in enumerate(wanted)),
+            f"shape {wanted} copies a dimension that {list(shape)} does not have",
+        )
+        wanted = [shape[i] if d == 0 else d for i, d in enumerate(wanted)]
+    _reshape(node, wanted)
+
+
+def import_flatten(node: ImportNode) -> None:
+    """Flatten to a matrix: dimensions before the axis become rows."""
+    shape = node.kind().shape
+    axis = node.integer("axis", 1)
+    node.require(
+        -len(shape) <= axis <= len(shape), f"axis {axis} is out of range for {len(shape)} dimensions"
+    )
+    axis = axis + len(shape) if axis < 0 else axis
+    _reshape(node, [math.prod(shape[:axis]), math.prod(shape[axis:])])
+
+
+def import_squeeze(node: ImportNode) -> None:
+    """Squeeze; without axes every dimension of size 1 goes."""
+    shape = node.kind().shape
+    axes = _axes(node, len(shape))
+    if axes is None:
+        axes = [i for i, d in enumerate(shape) if d == 1]
+    node.require(all(shape[a] == 1 for a in axes), f"axes {axes} of {list(shape)} are not all of size 1")
+    _reshape(node, [d for i, d in enumerate(shape) if i not in axes])
+
+
+def import_unsqueeze(node: ImportNode) -> None:
+    """Unsqueeze; axes count in the output."""
+    shape = list(node.kind().shape)
+    count = len(_raw_axes(node) or [])
+    axes = _axes(node, len(shape) + count) or []
+    node.require(len(set(axes)) == count, f"axes {axes} name a dimension twice")
+    for axis in sorted(axes):
+        shape.insert(axis, 1)
+    _reshape(node, shape)
+
+
+def _reshape(node: ImportNode, wanted: Sequence[int]) -> None:
+    size = node.kind().size
+    known = math.prod(d for d in wanted if d != -1)
+    node.require(list(wanted).count(-1) <= 1, f"shape {list(wanted)} has more than one -1")
+    if -1 in wanted:
+        fits = known > 0 and size % known == 0
+        node.require(fits, f"{list(node.kind().shape)} does not reshape to {list(wanted)}")
+        wanted = [size // known if d == -1 else d for d in wanted]
+    node.require(
+        math.prod(wanted) == size and min(wanted, default=0) >= 0,
+        f"{list(node.kind().shape)} does not reshape to {list(wanted)}; "
+        "where the model fixes the batch, bind its input to that batch",
+    )
+    node.emit(Reshape(shape=tuple(wanted)), node.value(0))
+
+
+def _raw_axes(node: ImportNode) -> list[int] | None:
+    """Axes as stated: an attribute before opset 13, a constant input from then on."""
+    if node.opset < 13:
+        return list(node.integers("axes", ())) if node.has("axes") else None
+    axes = node.optional_array(1, "the axes")
+    return None if axes is None else [int(a) for a in axes.reshape(-1)]
+
+
+def _axes(node: ImportNode, rank: int) -> list[int] | None:
+    axes = _raw_axes(node)
+    return None if axes is None else [node.axis(a, rank) for a in axes]
+
+
+def import_transpose(node: ImportNode) -> None:
+    """Transpose; without perm the dimensions are reversed."""
+    rank = node.rank()
+    perm = node.integers("perm", tuple(reversed(range(rank))))
+    node.require(sorted(perm) == list(range(rank)), f"perm {list(perm)} does not permute {rank} dimensions")
+    node.emit(Transpose(perm=perm), node.value(0))
+
+
+def import_concat(node: ImportNode) -> None:
+    """Concat along an axis."""
+    node.require(node.has("axis"), "attribute axis is missing")
+    axis = node.axis(node.integer("axis", 0), node.rank())
+    node.emit(Concat(axis=axis), *(node.value(i) for i in range(len(node.inputs))))
+
+
+def import_slice(node: ImportNode) -> None:
+    """Slice; bounds are attributes before opset 10 and constant inputs from then on."""
+    shape = node.kind().shape
+    if node.opset < 10:
+        starts, ends = node.integers("starts", ()), node.integers("ends", ())
+        axes, steps = node.integers("axes", range(len(starts))), (1,) * len(starts)
+    else:
+        starts, ends = _integers(node, 1, "the start"), _integers(node, 2, "the end")
+        axes = _integers(node, 3, "the axes") if node.has_input(3) else tuple(range(len(starts)))
+        steps = _integers(node, 4, "the steps") if node.has_input(4) else (1,) * len(starts)
+    lengths = {len(starts), len(ends), len(axes), len(steps)}
+    node.require(len(lengths) == 1, "starts, ends, axes and steps differ in length")
+    low, high, stride = [0] * len(shape), list(shape), [1] * len(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        node.require(step >= 1, f"step {step}; only positive steps are supported")
+        index = node.axis(axis, len(shape))
+        low[index], stop, stride[index] = slice(start, end, step).indices(shape[index])
+        high[index] = max(low[index], stop)
+    node.emit(Slice(starts=tuple(low), ends=tuple(high), steps=tuple(stride)), node.value(0))
+
+
+def import_pad(node: ImportNode) -> None:
+    """Pad with a constant; amounts are attributes before opset 11 and constant inputs from then on."""
+    mode = node.string("mode", "constant")
+    node.require(mode == "constant", f"mode {mode}; only constant is supported")
+    rank = node.rank()
+    if node.opset < 11:
+        amounts, value = node.integers("pads", ()), node.number("value", 0.0)
+    else:
+        amounts, value = _integers(node, 1, "the amounts"), node.scalar(2, "the padding value", 0.0)
+    stated = _integers(node, 3, "the axes") if node.has_input(3) else tuple(range(rank))
+    axes = [node.axis(a, rank) for a in stated]
+    node.require(len(amounts) == 2 * len(axes), f"{len(amounts)} amounts for {len(axes)} dimensions")
+    node.require(min(amounts, default=0) >= 0, f"pads {list(amounts)} are negative; slice instead")
+    pads = [0] * (2 * rank)
+    for position, axis in enumerate(axes):
+        pads[axis], pads[rank + axis] = amounts[position], amounts[len(axes) + position]
+    node.emit(Pad(pads=tuple(pads), value=value), node.value(0))
+
+
+def _integers(node: ImportNode, index: int, what: str) -> tuple[int, ...]:
+    return tuple(int(v) for v in node.array(index, what).reshape(-1))
+
+
+def import_gather(node: ImportNode) -> None:
+    """Gather along an axis."""
+    axis = node.axis(node.integer("axis", 0), node.rank())
+    node.emit(Gather(axis=axis), node.value(0), node.value(1))
+
+
+def import_shape(node: ImportNode) -> None:
+    """Shape, or a part of it, as a constant."""
+    shape = node.kind().shape
+    start, end = node.integer("start", 0), node.integer("end", len(shape))
+    node.constant(np.array(shape[slice(start, end)], np.int64))
+
+
+def import_cast(node: ImportNode) -> None:
+    """Cast between the element types that qglow has."""
+    node.ignore("saturate", "round_mode")  # these govern 8-bit floats only
+    to = node.integer("to", 0)
+    kinds = ", ".join(sorted(e.name.lower() for e in ELEMENTS.values()))
+    node.require(to in ELEMENTS, f"cast to {element_name(to)}; supported are {kinds}")
+    node.emit(Cast(to=ELEMENTS[to]), node.value(0))
+
+
+def import_identity(node: ImportNode) -> None:
+    """Identity."""
+    node.emit(Identity(), node.value(0))
+
+
+def import_dropout(node: ImportNode) -> None:
+    """Dropout as it is at inference: nothing."""
+    node.ignore("ratio", "seed", "is_test")
+    node.require_single_output()
+    training = node.optional_array(2, "the training mode")
+    node.require(training is None or not training.any(), "training_mode true; export the model for inference")
+    node.emit(Identity(), node.value(0))
+
+
+def import_constant(node: ImportNode) -> None:
+    """Constant given as a tensor or as one or several numbers."""
+    if node.has("value"):
+        node.constant(node.tensor("value"))
+    elif node.has("value_float"):
+        node.constant(np.array(node.number("value_float", 0.0), np.float32))
+    elif node.has("value_floats"):
+        node.constant(np.array(node.numbers("value_floats"), np.float32))
+    elif node.has("value_int"):
+        node.constant(np.array(node.integer("value_int", 0), np.int64))
+    elif node.has("value_ints"):
+        node.constant(np.array(node.integers("value_ints", ()), np.int64))
+    else:
+        node.refuse("only value, value_float(s) and value_int(s) are supported")
+
+
+RULES: dict[str, Rule] = {
+    "Cast": Rule(import_cast, newest=28),
+    "Concat": Rule(import_concat, newest=13),
+    "Constant": Rule(import_constant, newest=25),
+    "Dropout": Rule(import_dropout, newest=22),
+    "Flatten": Rule(import_flatten, newest=25),
+    "Gather": Rule(import_gather, newest=13),
+    "Identity": Rule(import_identity, newest=25),
+    "Pad": Rule(import_pad, newest=25),
+    "Reshape": Rule(import_reshape, newest=25),
+    "Shape": Rule(import_shape, newest=25),
+    "Slice": Rule(import_slice, newest=13),
+    "Squeeze": Rule(import_squeeze, newest=25),
+    "Transpose": Rule(import_transpose, newest=25),
+    "Unsqueeze": Rule(import_unsqueeze, newest=25),
+}

@@ -1,0 +1,130 @@
+"""ONNX tensors as numpy arrays, with nothing in the file taken on trust."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, numpy_helper
+
+from qglow.core.errors import DataError, ModelError, UnsupportedError
+from qglow.core.types import Array, ElementType
+
+ELEMENTS: dict[int, ElementType] = {
+    TensorProto.FLOAT: ElementType.FLOAT,
+    TensorProto.DOUBLE: ElementType.DOUBLE,
+    TensorProto.INT8: ElementType.INT8,
+    TensorProto.INT32: ElementType.INT32,
+    TensorProto.INT64: ElementType.INT64,
+    TensorProto.BOOL: ElementType.BOOL,
+}
+
+
+def element_name(data_type: int) -> str:
+    """ONNX's name of an element type, in lower case; its number where it has none."""
+    try:
+        return str(TensorProto.DataType.Name(data_type)).lower()
+    except ValueError:
+        return f"number {data_type}"
+
+
+def to_array(tensor: TensorProto, folder: Path | None = None) -> Array:
+    """The data of a tensor; external data is read below `folder`.
+
+    Raises ModelError where the data is missing, escapes the folder or has the wrong size, and
+    UnsupportedError for element types that qglow does not have.
+    """
+    where = f"tensor '{tensor.name}'" if tensor.name else "a tensor without a name"
+    if tensor.data_type not in ELEMENTS:
+        kinds = ", ".join(sorted(e.name.lower() for e in ELEMENTS.values()))
+        raise UnsupportedError(
+            f"{where} has elements of type {element_name(tensor.data_type)}; supported are {kinds}"
+        )
+    if any(d < 0 for d in tensor.dims):
+        raise ModelError(f"{where} has a negative dimension in {list(tensor.dims)}; export the model again")
+    element = ELEMENTS[tensor.data_type]
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _external(tensor, folder, element, where)
+    if tensor.HasField("raw_data"):
+        _check_size(len(tensor.raw_data), tensor, element, where)
+    try:
+        array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ModelError(
+            f"{where}: data does not fit shape {list(tensor.dims)} ({_one_line(error)}); the file is damaged"
+        ) from error
+    return np.ascontiguousarray(array, element.dtype).reshape(tuple(tensor.dims))
+
+
+def read_tensor(path: Path | str) -> Array:
+    """A serialized TensorProto, as in the `.pb` files of an ONNX test_data_set.
+
+    Raises DataError where the file is missing, is no tensor or holds an unsupported type.
+    """
+    path = Path(path)
+    tensor = TensorProto()
+    try:
+        tensor.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except DecodeError as error:
+        raise DataError(f"{path} is not a serialized ONNX tensor; it may be cut short") from error
+    if tensor.data_type == TensorProto.UNDEFINED:
+        raise DataError(f"{path} is not a serialized ONNX tensor: it states no element type")
+    try:
+        return to_array(tensor, path.parent)
+    except (ModelError, UnsupportedError) as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _check_size(size: int, tensor: TensorProto, element: ElementType, where: str) -> None:
+    wanted = math.prod(tensor.dims) * element.size
+    if size != wanted:
+        raise ModelError(
+            f"{where}: {size} bytes of data for shape {list(tensor.dims)} of {element.value}, "
+            f"which takes {wanted}; the file is damaged"
+        )
+
+
+def _external(tensor: TensorProto, folder: Path | None, element: ElementType, where: str) -> Array:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None or not location:
+        raise ModelError(f"{where} keeps its data in another file but does not say in which")
+    path = _inside(folder, location, where)
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
+    except ValueError as error:
+        raise ModelError(f"{where}: offset or length of its external data is not a number") from error
+    wanted = math.prod(tensor.dims) * element.size
+    if offset < 0 or length not in (-1, wanted):
+        _check_size(length, tensor, element, where)
+        raise ModelError(f"{where}: external data at offset {offset}; the file is damaged")
+    try:
+        with path.open("rb") as stream:
+            stream.seek(offset)
+            data = stream.read(wanted)
+    except OSError as error:
+        raise ModelError(f"{where}: cannot read external data {path}: {error.strerror or error}") from error
+    _check_size(len(data), tensor, element, f"{where} in {path.name}")
+    return np.frombuffer(data, element.dtype).reshape(tuple(tensor.dims))
+
+
+def _inside(folder: Path, location: str, where: str) -> Path:
+    """The file `location` below `folder`; links are followed before it is judged."""
+    root = folder.resolve()
+    try:
+        path = (root / location).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{where}: {location!r} is no file name for external data") from error
+    if not path.is_relative_to(root):
+        raise ModelError(f"{where}: its external data {location!r} lies outside the model's folder; refused")
+    if not path.is_file():
+        raise ModelError(f"{where}: its external data {path} is missing; put it beside the model")
+    return path
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
