@@ -46,10 +46,11 @@ def choose_parameters(low: float, high: float, schema: Schema) -> Quantization:
 
 
 def _whole_range(low: float, high: float) -> Quantization:
-    scale = _usable((high - low) / (INT8_MAX - INT8_MIN))
-    # Integers at both ends of the range would be exact only together; zero must be exact.
-    zero = round(INT8_MIN - low / scale)
-    return Quantization.per_tensor(scale, min(max(zero, INT8_MIN), INT8_MAX))
+    levels = INT8_MAX - INT8_MIN
+    # From the range rather than the rounded scale: [-a, a] has zero point 0 for every a.
+    width = max(high - low, levels * SMALLEST_SCALE)
+    zero = round(INT8_MIN - low * levels / width)
+    return Quantization.per_tensor(_usable((high - low) / levels), zero)
 
 
 def _power_of_two_above(scale: float) -> float:

@@ -16,6 +16,7 @@ BIAS_ROOM = 2.0**30
 """A bias may use half of int32, so that the sum beside it has the other half."""
 SMALLEST_PRODUCT = 2.0**-125
 """Lower bound of s_x * s_w: twice the smallest normal float32, so that rounding keeps it normal."""
+LARGEST_PRODUCT = 2.0**127
 
 
 def weight_scales(w: Array, bias: Array | None, scale_x: float, axis: int, per_tensor: bool = False) -> Array:
@@ -23,7 +24,8 @@ def weight_scales(w: Array, bias: Array | None, scale_x: float, axis: int, per_t
 
     `max(max|w| / 127, |b| / (s_x * 2^30), 2^-100)`, raised where `s_x * s_w` would be
     subnormal; 1 where weights and bias are all zero. `per_tensor` gives every slice the
-    largest. Computed in float64. Raises ValueError for weights or biases that are not finite.
+    largest. Computed in float64. Raises ValueError for weights or biases that are not finite
+    or so large that a scale would not be.
     """
     rows = np.moveaxis(np.asarray(w, np.float64), axis, 0)
     largest = np.max(np.abs(rows.reshape(rows.shape[0], -1)), axis=1, initial=0.0)
@@ -37,6 +39,8 @@ def weight_scales(w: Array, bias: Array | None, scale_x: float, axis: int, per_t
     if per_tensor and np.any(used):
         scales, used = np.full_like(scales, np.max(scales[used])), np.ones_like(used)
     scales = np.where(used, scales, max(1.0, SMALLEST_PRODUCT / x))
+    if np.max(scales, initial=0.0) * max(x, 1.0) > LARGEST_PRODUCT:
+        raise ValueError(f"weights or biases are too large for an input of scale {scale_x}")
     return np.asarray(scales.astype(np.float32))
 
 
