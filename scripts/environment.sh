@@ -17,7 +17,7 @@ make_environment() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$python is $("$python" -V 2>&1); qglow needs Python 3.11 or newer (set PYTHON)"
     echo "Making a virtual environment in $environment"
-    "$python" -m venv --clear "$environment" ||
+    "$python" -m venv "$environment" ||
         fail "cannot make a virtual environment; on Debian and Ubuntu install python3-venv"
 }
 
@@ -25,16 +25,21 @@ make_environment() {
 prepare() {
     local extras="$1"
     local stamp="$environment/.qglow-installed-${extras//,/-}"
-    [[ -x "$environment/bin/python" ]] || make_environment
+    is_environment || make_environment
     local wanted
     wanted="$(fingerprint)"
     if [[ -f "$stamp" && "$(<"$stamp")" == "$wanted" ]]; then return; fi
-    # A set-up that was interrupted leaves an environment without pip.
-    "$environment/bin/python" -m pip --version >/dev/null 2>&1 || make_environment
     echo "Installing qglow[$extras] (once; later runs reuse it)"
     "$environment/bin/python" -m pip install --quiet --disable-pip-version-check \
         --editable "$repository[$extras]" || fail "installation failed, see above"
     printf '%s' "$wanted" >"$stamp"
+}
+
+# Whether .venv is a virtual environment with pip: one whose making was interrupted has none, and a
+# bare link to an interpreter must never be installed into.
+is_environment() {
+    [[ -x "$environment/bin/python" ]] && "$environment/bin/python" -c 'import sys, importlib.util as u
+sys.exit(sys.prefix == sys.base_prefix or u.find_spec("pip") is None)'
 }
 
 # What an installation depends on: the metadata, the interpreter and where the checkout lies.
