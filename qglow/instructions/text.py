@@ -75,7 +75,7 @@ def parse_program(text: str, constants: Mapping[str, Array] | None = None) -> Pr
 def _users(program: Program) -> dict[Buffer, list[str]]:
     users: dict[Buffer, list[str]] = {}
     for number, instruction in enumerate(program.code):
-        for buffer, access in instruction.accesses():
+        for buffer, access in sorted(instruction.accesses(), key=lambda item: item[1] is not Access.IN):
             if not _declares(instruction, buffer):
                 users.setdefault(buffer, []).append(f"{access.value} {number}")
     return users

@@ -131,7 +131,7 @@ class FillPadding(Operation):
     signature: ClassVar[tuple[Operand, ...]] = (inout("dest", strided=True),)
     sees_padding: ClassVar[bool] = True
 
-    padding: Shape = (0, 0, 0, 0)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def verify(self, types: Types) -> None:
         """`padding` is top, left, bottom, right around a four-dimensional buffer."""
