@@ -1,0 +1,143 @@
+"""Convolutions as implicit matrix products on the vector unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Array
+from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.program import NO_PADDING, Instruction, Padding
+from qglow.kernels.conv_blocking import Blocking, blocking_cost, choose_blocking
+from qglow.kernels.conv_border import emit_bordered_copy
+from qglow.kernels.conv_geometry import Geometry, border_reach, convolution_geometry, copied_bytes
+from qglow.kernels.conv_packing import must_clamp_first, product_constants
+from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.tile import select_tile
+from qglow.kernels.tile_output import OutputStage
+from qglow.kernels.tile_product import Pointers, Product
+
+COPIED_BYTES_A_CYCLE = 24.0
+
+
+@dataclass(frozen=True)
+class TiledProduct(Kernel):
+    """A register-tiled product: at most `pixels` x `vectors` accumulators.
+
+    `by_rows`: all weights pass over a row of pixels before the next row is begun.
+    `clamp_first`: sums may be too large to be rounded to int32 before they are clamped.
+    """
+
+    pixels: int = 1
+    vectors: int = 1
+    by_rows: bool = False
+    clamp_first: bool = False
+
+    @property
+    def blocking(self) -> Blocking:
+        """The tile and the order of loops."""
+        return Blocking(self.pixels, self.vectors, self.by_rows)
+
+    def product(self, site: Site, geometry: Geometry) -> Product:
+        """The product of an instruction on this kernel's tile."""
+        tile = select_tile(site.isa, site["src"].is_float)
+        output = OutputStage.of(site.instruction, tile.lanes, site.isa, self.clamp_first)
+        return Product(site.e, geometry, tile, self.blocking, output)
+
+
+def pointers(site: Site) -> Pointers:
+    """Where the operands of an accumulating instruction start."""
+    constants = site.constants
+    return Pointers(
+        site["src"].pointer,
+        site["dest"].pointer,
+        constants["filter"],
+        constants["bias"],
+        constants.get("multiplier"),
+    )
+
+
+@kernel
+@dataclass(frozen=True)
+class TiledConvolution(TiledProduct):
+    """Windows are read where they lie; a source without padding goes through a bordered copy."""
+
+    name: ClassVar[str] = "tiledconvolution"
+
+    def paddings(self, instruction: Instruction) -> dict[str, Padding]:
+        """As far around `src` as windows reach."""
+        return wanted_padding(instruction)
+
+    def constants(self, instruction: Instruction, isa: Isa) -> dict[str, Array]:
+        """Packed filter, bias and multiplier."""
+        geometry = convolution_geometry(instruction)
+        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        filters = constant_filter(instruction)
+        return product_constants(instruction, filters, geometry, tile, self.blocking, isa)
+
+    def scratch_bytes(self, instruction: Instruction) -> int:
+        """One image with borders, where the source's padding does not do."""
+        return border_scratch(instruction)
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """Cycles of the product."""
+        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        return blocking_cost(convolution_geometry(instruction), tile, self.blocking)
+
+    def emit(self, site: Site) -> None:
+        """The product, image by image where the source is copied."""
+        geometry = convolution_geometry(site.instruction)
+        product = self.product(site, geometry)
+        emit_over_images(site, geometry, pointers(site), product.emit)
+
+
+def emit_over_images(
+    site: Site, geometry: Geometry, start: Pointers, emit: Callable[[Pointers], None]
+) -> None:
+    """All images at once where the source has the border; else each from its bordered copy.
+
+    `emit` gets the address of the first window's corner.
+    """
+    e, src = site.e, site["src"]
+    if not geometry.copied:
+        top, left = site.operation.pads[:2]
+        emit(start.moved(e, src=src.offset_bytes(0, -top, -left, 0)))
+        return
+    assert site.scratch is not None
+    with e.loop(0, src.shape[0], name="image") as image:
+        emit_bordered_copy(e, image, src, geometry.reach, site.scratch, site.isa.byte_lanes)
+        dest = e.offset(start.dest, e.scaled(image, geometry.axes[0].dest_stride))
+        emit(Pointers(site.scratch, dest, start.weights, start.bias, start.multiplier))
+
+
+def wanted_padding(instruction: Instruction) -> dict[str, Padding]:
+    """The border that a convolution's windows read, if any."""
+    reach = border_reach(instruction)
+    return {} if reach == NO_PADDING else {"src": reach}
+
+
+def border_scratch(instruction: Instruction) -> int:
+    """Bytes of a bordered copy of one image (and what may be read behind it), 0 for none."""
+    if not convolution_geometry(instruction).copied:
+        return 0
+    return copied_bytes(instruction) + 64
+
+
+def constant_filter(instruction: Instruction) -> Array:
+    """The filter's values."""
+    data = instruction.operand("filter").data
+    assert data is not None
+    return data
+
+
+@candidates_for(Convolution)
+def tiled_convolutions(instruction: Instruction, isa: Isa) -> list[Kernel]:
+    """The tile with the least estimated cost."""
+    if instruction.operand("filter").data is None:
+        return []
+    geometry = convolution_geometry(instruction)
+    blocking = choose_blocking(geometry, select_tile(isa, instruction.operand("src").type.is_float))
+    clamp_first = must_clamp_first(instruction, constant_filter(instruction))
+    return [TiledConvolution(blocking.pixels, blocking.vectors, blocking.by_rows, clamp_first)]

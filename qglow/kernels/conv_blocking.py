@@ -1,0 +1,104 @@
+"""How an implicit matrix product is cut into register tiles, and what that costs.
+
+A tile is `pixels` x `vectors` accumulators. Pixels of a row and vectors of a layer are divided
+into tiles of two adjacent sizes that fit exactly, so that no tile is ever partly empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qglow.kernels.conv_geometry import Axis, Geometry, collapse
+from qglow.kernels.tile import MicroTile
+
+NEAR_BYTES = 32 * 1024
+"""Weights of a block beyond this do not stay in the first-level cache."""
+FAR_BYTES_A_CYCLE = 32.0
+TILE_OVERHEAD = 12.0
+OUTPUT_CYCLES = 2.5
+"""Cycles to start and finish one vector of one pixel."""
+SMALL_WEIGHTS = 24 * 1024
+"""Weights of a layer up to this stay near while all of them pass over one row of pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`count` adjacent stretches of `size` units that start at unit `start`."""
+
+    start: int
+    size: int
+    count: int
+
+
+def divide(total: int, limit: int) -> list[Piece]:
+    """The fewest stretches of at most `limit` that cover `total`, of one size or two adjacent ones."""
+    tiles = -(-total // limit)
+    size = -(-total // tiles)
+    smaller = tiles * size - total
+    larger = tiles - smaller
+    pieces = [Piece(0, size, larger)]
+    if smaller:
+        pieces.append(Piece(larger * size, size - 1, smaller))
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Largest tile, and whether all weights pass over a row before the next row is begun."""
+
+    pixels: int
+    vectors: int
+    by_rows: bool
+
+
+def pixel_axes(geometry: Geometry, by_rows: bool) -> tuple[Axis, ...]:
+    """Axes to walk; rows of an image stay apart where weights pass over one row at a time."""
+    axes = geometry.axes[1:] if geometry.copied else geometry.axes
+    joined = collapse(axes)
+    if by_rows and len(joined) == 1 and len(axes) > 1:
+        kept = tuple(axis for axis in axes if axis.count > 1)
+        return kept or joined
+    return joined
+
+
+def blocking_cost(geometry: Geometry, tile: MicroTile, blocking: Blocking) -> float:
+    """Estimated cycles of the whole product."""
+    axes = pixel_axes(geometry, blocking.by_rows)
+    rows = geometry.groups * (geometry.axes[0].count if geometry.copied else 1)
+    for axis in axes[:-1]:
+        rows *= axis.count
+    vectors = divide(-(-geometry.filters // tile.lanes), blocking.vectors)
+    cycles = 0.0
+    for block in vectors:
+        for piece in divide(axes[-1].count, blocking.pixels):
+            cost = _tile_cost(geometry, tile, piece.size, block.size)
+            cycles += cost * piece.count * block.count
+    return cycles * rows
+
+
+def _tile_cost(geometry: Geometry, tile: MicroTile, pixels: int, vectors: int) -> float:
+    step = tile.step_cycles(pixels, vectors)
+    weight_bytes = vectors * tile.weight_bytes
+    if weight_bytes * geometry.runs.total_steps > NEAR_BYTES:
+        step = max(step, weight_bytes / FAR_BYTES_A_CYCLE)
+    return step * geometry.runs.total_steps + TILE_OVERHEAD + pixels * vectors * OUTPUT_CYCLES
+
+
+def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
+    """Tiles that fit the registers, largest pixel count for every number of vectors and smaller."""
+    layer_vectors = -(-geometry.filters // tile.lanes)
+    weights = geometry.groups * layer_vectors * tile.weight_bytes * geometry.runs.total_steps
+    by_rows = weights <= SMALL_WEIGHTS
+    row = pixel_axes(geometry, by_rows)[-1].count
+    for vectors in range(1, min(layer_vectors, tile.most_vectors) + 1):
+        for pixels in range(1, min(row, tile.most_pixels(vectors)) + 1):
+            yield Blocking(pixels, vectors, by_rows)
+
+
+def choose_blocking(geometry: Geometry, tile: MicroTile) -> Blocking:
+    """The cheapest of the candidates; the larger tile among equals."""
+    return min(
+        candidates(geometry, tile),
+        key=lambda b: (blocking_cost(geometry, tile, b), -b.pixels * b.vectors),
+    )

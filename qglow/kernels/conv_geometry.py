@@ -1,0 +1,174 @@
+"""Where a convolution or matrix product reads and writes, in bytes: the implicit matrix product.
+
+An output pixel is one row of the product. The bytes it reads are `runs`: stretches of memory
+that lie at the same distances from the pixel's own address for all pixels, so nothing is ever
+copied into an im2col matrix. Runs are walked in ascending (kh, kw, c), four bytes a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.ops.linear import FullyConnected
+from qglow.instructions.program import NO_PADDING, Instruction, Padding
+from qglow.kernels.operand import readable_padding
+
+STEP = 4
+"""Bytes of an activation that one step of a micro-kernel takes: four int8 or one float."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of output pixels; strides are bytes from one pixel to the next."""
+
+    count: int
+    src_stride: int
+    dest_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """`rows` x `columns` runs of `length` bytes; strides are bytes between their starts."""
+
+    rows: int
+    row_stride: int
+    columns: int
+    column_stride: int
+    length: int
+
+    @property
+    def steps(self) -> int:
+        """Steps in one run; the last may reach up to three bytes past the run."""
+        return -(-self.length // STEP)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps that one pixel takes."""
+        return self.rows * self.columns * self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """An implicit matrix product, or `groups` of them side by side.
+
+    `axes` are the output pixels, outermost first; `filters` are those of one group, `channels`
+    those of all of `src`. `reach` is the border (top, left, bottom, right) that windows read.
+    With `copied`, images (axis 0) go one by one through a copy that has this border.
+    """
+
+    axes: tuple[Axis, ...]
+    runs: Runs
+    groups: int
+    filters: int
+    channels: int
+    reach: Padding
+    copied: bool
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels of all images."""
+        total = 1
+        for axis in self.axes:
+            total *= axis.count
+        return total
+
+
+def border_reach(instruction: Instruction) -> Padding:
+    """Padding around `src` that the windows of a convolution reach (top, left, bottom, right).
+
+    Never more than the operation's pads: windows may leave out rows at the end.
+    """
+    operation = instruction.operation
+    assert isinstance(operation, Convolution)
+    src, dest, filters = (instruction.operand(n).type.shape for n in ("src", "dest", "filter"))
+    ends = []
+    for axis in (0, 1):
+        span = (dest[1 + axis] - 1) * operation.strides[axis]
+        span += (filters[1 + axis] - 1) * operation.dilations[axis] + 1
+        ends.append(max(0, span - operation.pads[axis] - src[1 + axis]))
+    top, left = operation.pads[:2]
+    return (top, left, ends[0], ends[1])
+
+
+def covers(available: Padding, wanted: Padding) -> bool:
+    """Whether a buffer's padding is at least what is wanted on every side."""
+    return all(have >= want for have, want in zip(available, wanted, strict=True))
+
+
+def convolution_geometry(instruction: Instruction) -> Geometry:
+    """The product that a convolution is, with the padding that its `src` has now."""
+    operation = instruction.operation
+    assert isinstance(operation, Convolution)
+    src, dest = instruction.operand("src"), instruction.operand("dest")
+    filters = instruction.operand("filter").type.shape
+    size = src.type.element.size
+    reach = border_reach(instruction)
+    copied = not covers(readable_padding(src), reach)
+    batch, row, pixel = (stride * size for stride in src.layout.strides[:3])
+    if copied:
+        batch, row, pixel = copied_strides(instruction)
+    out_strides = [stride * dest.type.element.size for stride in dest.layout.strides]
+    steps = (batch, row * operation.strides[0], pixel * operation.strides[1])
+    axes = tuple(Axis(dest.type.shape[i], steps[i], out_strides[i]) for i in range(3))
+    runs = _runs(filters, operation.dilations, row, pixel, size)
+    channels = src.type.shape[3]
+    group_filters = dest.type.shape[3] // operation.group
+    return Geometry(axes, runs, operation.group, group_filters, channels, reach, copied)
+
+
+def copied_strides(instruction: Instruction) -> tuple[int, int, int]:
+    """Strides (image, row, pixel) in bytes of a copy with borders; all images share one copy."""
+    src = instruction.operand("src").type
+    _, left, _, right = border_reach(instruction)
+    pixel = src.shape[3] * src.element.size
+    return 0, (src.shape[2] + left + right) * pixel, pixel
+
+
+def copied_bytes(instruction: Instruction) -> int:
+    """Bytes of one image with borders."""
+    top, _, bottom, _ = border_reach(instruction)
+    _, row, _ = copied_strides(instruction)
+    return (instruction.operand("src").type.shape[1] + top + bottom) * row
+
+
+def _runs(filters: tuple[int, ...], dilations: tuple[int, ...], row: int, pixel: int, size: int) -> Runs:
+    """Runs of a window: all of it or a row of it where its pixels adjoin, else a pixel."""
+    _, height, width, depth = filters
+    row_stride, column_stride = row * dilations[0], pixel * dilations[1]
+    if width > 1 and column_stride != depth * size:
+        return Runs(height, row_stride, width, column_stride, depth * size)
+    length = width * depth * size
+    if height == 1 or row_stride == length:
+        return Runs(1, 0, 1, 0, height * length)
+    return Runs(height, row_stride, 1, 0, length)
+
+
+def linear_geometry(instruction: Instruction) -> Geometry:
+    """The product that a fullyconnected is: rows of `src` are pixels."""
+    assert isinstance(instruction.operation, FullyConnected)
+    src, dest = instruction.operand("src"), instruction.operand("dest")
+    rows, depth = src.type.shape
+    size = src.type.element.size
+    axis = Axis(rows, src.layout.strides[0] * size, dest.layout.strides[0] * dest.type.element.size)
+    runs = Runs(1, 0, 1, 0, depth * size)
+    return Geometry((axis,), runs, 1, dest.type.shape[1], depth, NO_PADDING, False)
+
+
+def collapse(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The same pixels in fewer axes: those of one pixel go, regular pairs become one."""
+    result: list[Axis] = []
+    for axis in axes:
+        if axis.count == 1:
+            continue
+        if result and _regular(result[-1], axis):
+            outer = result.pop()
+            axis = Axis(outer.count * axis.count, axis.src_stride, axis.dest_stride)
+        result.append(axis)
+    return tuple(result) or (Axis(1, 0, 0),)
+
+
+def _regular(outer: Axis, inner: Axis) -> bool:
+    """Whether stepping the outer axis is stepping the inner one beyond its end."""
+    by_src = outer.src_stride == inner.count * inner.src_stride
+    return by_src and outer.dest_stride == inner.count * inner.dest_stride

@@ -1,0 +1,93 @@
+"""Constants of implicit matrix products, in the order that the micro-kernels read them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.instructions.program import Instruction
+from qglow.kernels.conv_blocking import Blocking, divide
+from qglow.kernels.conv_geometry import STEP, Geometry
+from qglow.kernels.isa import Isa
+from qglow.kernels.tile import MicroTile
+from qglow.numerics.requantize import needs_float_clamp, worst_accumulator
+
+
+def product_constants(
+    instruction: Instruction,
+    filters: Array,
+    geometry: Geometry,
+    tile: MicroTile,
+    blocking: Blocking,
+    isa: Isa,
+) -> dict[str, Array]:
+    """Packed filter and bias, for int8 also multipliers; `filters` has output channels first."""
+    bias = instruction.optional("bias")
+    values = np.zeros(len(filters), np.float32) if bias is None else bias.data
+    assert values is not None
+    rows = filters.reshape(len(filters), -1)
+    packed = {"filter": pack_filters(rows, geometry, tile, blocking)}
+    if tile.is_float:
+        return packed | {"bias": pack_channels(values.astype(np.float32), geometry, tile.lanes)}
+    multiplier = instruction.operand("multiplier").data
+    assert multiplier is not None
+    folded = fold_zero_point(rows, values, source_zero_point(instruction) + isa.activation_bias)
+    return packed | {
+        "bias": pack_channels(folded, geometry, tile.lanes),
+        "multiplier": pack_channels(multiplier.astype(np.float32), geometry, tile.lanes),
+    }
+
+
+def source_zero_point(instruction: Instruction) -> int:
+    """Zero point of an int8 `src` as the type has it."""
+    quantization = instruction.operand("src").type.quantization
+    assert quantization is not None
+    return quantization.zero_point
+
+
+def fold_zero_point(rows: Array, bias: Array, zero_point: int) -> Array:
+    """int32 bias from which zero_point * (sum of each row) is subtracted.
+
+    It wraps around like the sums of the micro-kernels, whose final value fits.
+    """
+    folded = bias.astype(np.int64) - zero_point * rows.astype(np.int64).sum(axis=1)
+    return (folded & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def pack_channels(values: Array, geometry: Geometry, lanes: int) -> Array:
+    """One value a channel, each group filled up to whole vectors with zeros."""
+    groups = values.reshape(geometry.groups, geometry.filters)
+    return np.pad(groups, ((0, 0), (0, -geometry.filters % lanes))).reshape(-1)
+
+
+def pack_filters(rows: Array, geometry: Geometry, tile: MicroTile, blocking: Blocking) -> Array:
+    """Bytes in the order group, block of vectors, step, vector, and then as the tile has it.
+
+    `rows` is one row of weights a channel in ascending (kh, kw, c). Runs are filled up to
+    whole steps with zeros.
+    """
+    runs, lanes = geometry.runs, tile.lanes
+    per_step = 1 if tile.is_float else STEP
+    stretches = rows.reshape(geometry.groups, geometry.filters, runs.rows * runs.columns, -1)
+    missing = runs.steps * per_step - stretches.shape[-1]
+    channels = -geometry.filters % lanes
+    filled = np.pad(stretches, ((0, 0), (0, channels), (0, 0), (0, missing)))
+    vectors = filled.shape[1] // lanes
+    steps = filled.reshape(geometry.groups, vectors, lanes, runs.total_steps, per_step)
+    parts = []
+    for group in steps.transpose(0, 1, 3, 2, 4):
+        packed = tile.pack(group)
+        for piece in divide(vectors, blocking.vectors):
+            end = piece.start + piece.size * piece.count
+            blocks = packed[piece.start : end].reshape(piece.count, piece.size, runs.total_steps, -1)
+            parts.append(blocks.transpose(0, 2, 1, 3).reshape(-1))
+    return np.concatenate(parts)
+
+
+def must_clamp_first(instruction: Instruction, filters: Array) -> bool:
+    """Whether sums times multipliers may be too large to round to int32 (rule 5)."""
+    if instruction.operand("src").type.is_float or instruction.operand("dest").type.is_float:
+        return False
+    bias, multiplier = instruction.operand("bias").data, instruction.operand("multiplier").data
+    assert bias is not None
+    return needs_float_clamp(worst_accumulator(filters, bias, source_zero_point(instruction)), multiplier)

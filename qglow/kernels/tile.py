@@ -1,0 +1,227 @@
+"""Micro-kernel tiles: one step multiplies four bytes of an activation with a vector of channels.
+
+A step takes four int8 or one float32 of one pixel, broadcast, and `lanes` output channels of
+packed weights. The products join one accumulator, so a float result is one chain of
+multiply-adds in ascending order and an int8 result is exact, whatever the tile's size.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, vec
+from qglow.kernels.isa import Isa
+
+
+@dataclass(frozen=True)
+class MicroTile(ABC):
+    """A vector of `lanes` channels and how one step accumulates into it."""
+
+    lanes: int
+    registers: int
+
+    is_float: ClassVar[bool] = False
+    most_vectors: ClassVar[int] = 8
+
+    @property
+    @abstractmethod
+    def weight_bytes(self) -> int:
+        """Bytes of packed weights of one vector and step."""
+
+    @property
+    def accumulator(self) -> Any:
+        """Type of an accumulator."""
+        return vec(F32 if self.is_float else I32, self.lanes)
+
+    @property
+    def accumulator_bytes(self) -> int:
+        """Bytes of an accumulator, and of a vector of biases or multipliers."""
+        return 4 * self.lanes
+
+    @abstractmethod
+    def most_pixels(self, vectors: int) -> int:
+        """Pixels that fit into the registers beside this many vectors; at least 1."""
+
+    @abstractmethod
+    def step_cycles(self, pixels: int, vectors: int) -> float:
+        """Cycles of one step of a tile whose operands are near."""
+
+    @abstractmethod
+    def pack(self, filters: Array) -> Array:
+        """Bytes of weights [vectors, steps, lanes, 4 or 1] as [vectors, steps, weight_bytes]."""
+
+    @abstractmethod
+    def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Operands that hold one step of one pixel in every lane."""
+
+    @abstractmethod
+    def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Operands that hold one step of one vector of channels."""
+
+    @abstractmethod
+    def accumulate(
+        self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
+    ) -> Value:
+        """`total` plus the products of one step."""
+
+
+@dataclass(frozen=True)
+class DotTile(MicroTile):
+    """AVX-512 VNNI: vpdpbusd, sixteen channels of four products each."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Four int8 a channel."""
+        return 4 * self.lanes
+
+    def most_pixels(self, vectors: int) -> int:
+        """One activation and up to three vectors of weights stay beside the accumulators."""
+        beside = 1 + (vectors if vectors > 4 else min(vectors, 3))
+        return max(1, (self.registers - beside) // vectors)
+
+    def step_cycles(self, pixels: int, vectors: int) -> float:
+        """Two products and two loads a cycle; a chain of products takes four."""
+        return max(4.0, pixels * vectors / 2, (pixels + vectors) / 2)
+
+    def pack(self, filters: Array) -> Array:
+        """Four bytes of each channel side by side."""
+        vectors, steps = filters.shape[:2]
+        return (
+            np.ascontiguousarray(filters, np.int8).view(np.uint8).reshape(vectors, steps, self.weight_bytes)
+        )
+
+    def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Four unsigned bytes in every lane."""
+        return (_broadcast_step(e, pointer, self.lanes, I32),)
+
+    def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Signed bytes."""
+        return (e.load(pointer, vec(I8, 4 * self.lanes), align=self.weight_bytes),)
+
+    def accumulate(
+        self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
+    ) -> Value:
+        """Unsigned times signed bytes, added without saturation."""
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}"
+        wide = e.b.bitcast(activation[0], vec(I8, 4 * self.lanes))
+        return e.call(name, self.accumulator, [total, wide, weights[0]])
+
+
+@dataclass(frozen=True)
+class PairTile(MicroTile):
+    """AVX2 and SSE2: vpmaddwd of 16-bit pairs, bytes 0 and 2, then bytes 1 and 3 of a step.
+
+    Even and odd bytes are split by a mask and a shift, cheaper than widening neighbours.
+    vpmaddubsw would saturate.
+    """
+
+    most_vectors: ClassVar[int] = 4
+
+    @property
+    def weight_bytes(self) -> int:
+        """Four int16 a channel."""
+        return 8 * self.lanes
+
+    def most_pixels(self, vectors: int) -> int:
+        """Half a step of weights, one activation and one product stay beside the accumulators."""
+        return max(1, (self.registers - vectors - 2) // vectors)
+
+    def step_cycles(self, pixels: int, vectors: int) -> float:
+        """Two multiplications and two additions a vector, three of them a cycle."""
+        return max(4.0, 1.4 * pixels * vectors + pixels + vectors)
+
+    def pack(self, filters: Array) -> Array:
+        """Pairs (0, 2) of all lanes, then pairs (1, 3)."""
+        vectors, steps = filters.shape[:2]
+        wide = filters.astype(np.int16)[..., [0, 2, 1, 3]]
+        halves = wide.reshape(vectors, steps, self.lanes, 2, 2).transpose(0, 1, 3, 2, 4)
+        return np.ascontiguousarray(halves).view(np.uint8).reshape(vectors, steps, self.weight_bytes)
+
+    def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Bytes 0 and 2, bytes 1 and 3, widened to 16 bits."""
+        words = vec(I16, 2 * self.lanes)
+        step = e.b.bitcast(_broadcast_step(e, pointer, self.lanes, I32), words)
+        even = e.b.and_(step, scalar(words, 255))
+        return even, e.b.lshr(step, scalar(words, 8))
+
+    def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Both halves of a step."""
+        words = vec(I16, 2 * self.lanes)
+        size = 4 * self.lanes
+        return tuple(e.load(e.offset(pointer, half * size), words, align=size) for half in (0, 1))
+
+    def accumulate(
+        self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
+    ) -> Value:
+        """Products of both halves."""
+        name = "llvm.x86.avx2.pmadd.wd" if self.lanes == 8 else "llvm.x86.sse2.pmadd.wd"
+        for pair, weight in zip(activation, weights, strict=True):
+            total = e.b.add(total, e.call(name, self.accumulator, [pair, weight]))
+        return total
+
+
+@dataclass(frozen=True)
+class FloatTile(MicroTile):
+    """float32: one multiply-add a channel and step, fused where the ISA can."""
+
+    fused: bool
+
+    is_float: ClassVar[bool] = True
+
+    @property
+    def weight_bytes(self) -> int:
+        """One float a channel."""
+        return 4 * self.lanes
+
+    def most_pixels(self, vectors: int) -> int:
+        """Weights of a step and one activation (without fusing, also a product) stay in registers."""
+        other = 1 if self.fused else 2
+        return max(1, (self.registers - vectors - other) // vectors)
+
+    def step_cycles(self, pixels: int, vectors: int) -> float:
+        """Two multiply-adds and two loads a cycle; a chain of them takes four."""
+        return max(4.0, pixels * vectors / (2 if self.fused else 1), (pixels + vectors) / 2)
+
+    def pack(self, filters: Array) -> Array:
+        """Floats in order."""
+        vectors, steps = filters.shape[:2]
+        return (
+            np.ascontiguousarray(filters, np.float32)
+            .view(np.uint8)
+            .reshape(vectors, steps, self.weight_bytes)
+        )
+
+    def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """One float in every lane."""
+        return (_broadcast_step(e, pointer, self.lanes, F32),)
+
+    def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """One float a lane."""
+        return (e.load(pointer, self.accumulator, align=self.weight_bytes),)
+
+    def accumulate(
+        self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
+    ) -> Value:
+        """One rounding where fused, else two."""
+        if self.fused:
+            return e.intrinsic("llvm.fma", activation[0], weights[0], total)
+        return e.b.fadd(total, e.b.fmul(activation[0], weights[0]))
+
+
+def _broadcast_step(e: Emitter, pointer: Value, lanes: int, element: Any) -> Value:
+    return e.splat(e.load(pointer, element, align=1), lanes)
+
+
+def select_tile(isa: Isa, is_float: bool) -> MicroTile:
+    """The tile for float32 or int8 on the vector unit of this ISA."""
+    lanes = isa.vector_bits // 32
+    if is_float:
+        return FloatTile(lanes, isa.registers, isa.has_fma)
+    if isa.vector_bits == 512:
+        return DotTile(lanes, isa.registers)
+    return PairTile(lanes, isa.registers)

@@ -1,0 +1,172 @@
+"""The end of a tile: int32 sums or float chains to int8 or float32 in memory (rule 5).
+
+Int8 results of up to four vectors are narrowed together by saturating packs, whose last step
+is the clamp to 0..255 of activations that are held as unsigned bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qglow.instructions.program import Instruction
+from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, vec
+from qglow.kernels.isa import Isa
+
+PACKED = 4
+"""Vectors of 32-bit results that become one vector of bytes."""
+
+PACKS = {
+    16: ("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packuswb.512"),
+    8: ("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packuswb"),
+    4: ("llvm.x86.sse2.packssdw.128", "llvm.x86.sse2.packuswb.128"),
+}
+
+
+@dataclass(frozen=True)
+class OutputStage:
+    """What happens to a sum: kind of result, bounds and zero point.
+
+    For an int8 result zero point and bounds are physical (0..255). `clamp_first` puts the
+    clamp before the rounding, where sums may be too large to be rounded to int32.
+    """
+
+    lanes: int
+    from_float: bool
+    to_float: bool
+    lo: float
+    hi: float
+    zero_point: int = 0
+    clamp_first: bool = False
+
+    @staticmethod
+    def of(instruction: Instruction, lanes: int, isa: Isa, clamp_first: bool) -> OutputStage:
+        """The stage of an instruction with operands `src` and `dest` and bounds."""
+        operation, dest = instruction.operation, instruction.operand("dest").type
+        from_float = instruction.operand("src").type.is_float
+        bounds = {name: getattr(operation, name) for name in ("lo", "hi", "q_lo", "q_hi")}
+        if dest.is_float:
+            return OutputStage(lanes, from_float, True, bounds["lo"], bounds["hi"])
+        assert dest.quantization is not None
+        bias = isa.activation_bias
+        low, high = bounds["q_lo"] + bias, bounds["q_hi"] + bias
+        zero_point = dest.quantization.zero_point + bias
+        return OutputStage(lanes, False, False, low, high, zero_point, clamp_first)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one result."""
+        return 4 if self.to_float else 1
+
+    def emit(
+        self,
+        e: Emitter,
+        pixels: Sequence[Sequence[Value]],
+        multipliers: Sequence[Value],
+        pointers: Sequence[Value],
+        channels: int,
+    ) -> None:
+        """Store `channels` results of every pixel: sums [pixel][vector], addresses by pixel."""
+        if self.to_float:
+            for sums, pointer in zip(pixels, pointers, strict=True):
+                self._store_floats(e, sums, multipliers, pointer, channels)
+            return
+        together = max(1, PACKED // len(pixels[0]))
+        for first in range(0, len(pixels), together):
+            group = slice(first, first + together)
+            self._store_bytes(e, pixels[group], multipliers, pointers[group], channels)
+
+    def _store_floats(
+        self,
+        e: Emitter,
+        sums: Sequence[Value],
+        multipliers: Sequence[Value],
+        pointer: Value,
+        channels: int,
+    ) -> None:
+        for index, total in enumerate(sums):
+            value = total if self.from_float else self._scaled(e, total, multipliers[index])
+            value = clamp_floats(e, value, self.lo, self.hi)
+            count = min(self.lanes, channels - index * self.lanes)
+            store_part(e, value, 0, count, e.offset(pointer, index * self.lanes * 4))
+
+    def _store_bytes(
+        self,
+        e: Emitter,
+        pixels: Sequence[Sequence[Value]],
+        multipliers: Sequence[Value],
+        pointers: Sequence[Value],
+        channels: int,
+    ) -> None:
+        """Pixels of up to four vectors in all, or one pixel of any number."""
+        count = len(pixels[0])
+        for first in range(0, count, PACKED):
+            vectors = range(first, min(first + PACKED, count))
+            rounded = [self._rounded(e, sums[v], multipliers[v]) for sums in pixels for v in vectors]
+            packed = self._pack(e, rounded)
+            room = min(len(vectors) * self.lanes, channels - first * self.lanes)
+            for index, pointer in enumerate(pointers):
+                start = index * len(vectors) * self.lanes
+                store_part(e, packed, start, room, e.offset(pointer, first * self.lanes))
+
+    def _scaled(self, e: Emitter, total: Value, multiplier: Value) -> Value:
+        value = e.b.sitofp(total, vec(F32, self.lanes))
+        return e.b.fmul(value, multiplier)
+
+    def _rounded(self, e: Emitter, total: Value, multiplier: Value) -> Value:
+        """float32(sum) * multiplier, rounded half to even, as int32."""
+        value = self._scaled(e, total, multiplier)
+        if self.clamp_first:
+            value = clamp_floats(e, value, self.lo - self.zero_point, self.hi - self.zero_point)
+        name = f"llvm.lrint.v{self.lanes}i32.v{self.lanes}f32"
+        return e.call(name, vec(I32, self.lanes), [value])
+
+    def _pack(self, e: Emitter, rounded: list[Value]) -> Value:
+        """Up to four int32 vectors to bytes in their order; zero point added, bounds kept."""
+        words, bytes_ = vec(I16, 2 * self.lanes), vec(I8, 4 * self.lanes)
+        to_words, to_bytes = PACKS[self.lanes]
+        full = [rounded[min(i, len(rounded) - 1)] for i in range(PACKED)]
+        halves = []
+        for pair in (full[:2], full[2:]):
+            half = e.call(to_words, words, pair)
+            halves.append(e.intrinsic("llvm.sadd.sat", half, scalar(words, self.zero_point)))
+        packed = e.call(to_bytes, bytes_, halves)
+        for name, bound, neutral in (("umax", int(self.lo), 0), ("umin", int(self.hi), 255)):
+            if bound != neutral:
+                packed = e.intrinsic(f"llvm.{name}", packed, scalar(bytes_, bound))
+        return self._in_order(e, packed)
+
+    def _in_order(self, e: Emitter, packed: Value) -> Value:
+        """Packs work within 128 bits: bring the groups of four bytes back into order."""
+        parts = self.lanes // 4
+        if parts == 1:
+            return packed
+        groups = vec(I32, self.lanes)
+        order = [PACKED * (i % parts) + i // parts for i in range(self.lanes)]
+        value = e.b.bitcast(packed, groups)
+        value = e.shuffle(value, None, order)
+        return e.b.bitcast(value, packed.type)
+
+
+def clamp_floats(e: Emitter, value: Value, lo: float, hi: float) -> Value:
+    """`lo > x ? lo : x`, then `hi < x ? hi : x`; infinite bounds cost nothing, NaN passes."""
+    for bound, relation in ((lo, ">"), (hi, "<")):
+        if math.isfinite(bound):
+            limit = scalar(value.type, bound)
+            outside = e.b.fcmp_ordered(relation, limit, value)
+            value = e.b.select(outside, limit, value)
+    return value
+
+
+def store_part(e: Emitter, vector: Value, start: int, count: int, pointer: Value) -> None:
+    """Store `count` elements from element `start` in as few stores of powers of two as fit."""
+    size = 4 if vector.type.element == F32 else 1
+    done = 0
+    while done < count:
+        piece = 1 << ((count - done).bit_length() - 1)
+        part = vector
+        if piece != vector.type.count:
+            part = e.shuffle(vector, None, [start + done + i for i in range(piece)])
+        e.store(part, e.offset(pointer, done * size), align=1)
+        done += piece
