@@ -1,0 +1,142 @@
+"""Memory planning: one arena for all activations.
+
+Offline placement with the whole allocation list known: buffers are placed one after the other
+in several orders, each in the tightest gap between those that live at the same time. The
+largest sum of live buffers is a lower bound; planning stops when an order reaches it.
+Compare: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from qglow.instructions.liveness import Interval, intervals
+from qglow.instructions.program import Program
+
+ALIGNMENT = 64
+"""Bytes; a cache line, and the widest vector."""
+
+SLACK = 128
+"""Bytes at the arena's end that kernels may read (never write) past a buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBuffer:
+    """An activation's place: bytes it takes, its offset, and instruction indices it lives between."""
+
+    name: str
+    size: int
+    offset: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Result of planning. `used` bytes are the arena without slack, `bound` the most live at once."""
+
+    used: int
+    bound: int
+    order: str
+    entries: tuple[PlannedBuffer, ...]
+
+    def report(self) -> str:
+        """A table for people, with the total last."""
+        rows = [("offset", "size", "lives", "buffer")]
+        for entry in sorted(self.entries, key=lambda e: (e.offset, e.start)):
+            rows.append((str(entry.offset), str(entry.size), f"{entry.start}..{entry.end}", f"%{entry.name}"))
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = ["  ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=False)) for row in rows]
+        table = [f"{line}  {row[3]}" for line, row in zip(lines, rows, strict=True)]
+        ratio = self.used / self.bound if self.bound else 1.0
+        table.append(
+            f"used {self.used} bytes, bound {self.bound}, used/bound {ratio:.3f}, order {self.order}"
+        )
+        return "\n".join(table) + "\n"
+
+
+def plan_memory(program: Program) -> MemoryPlan:
+    """Give every activation its `arena_offset` and the program its `arena_size`."""
+    found = intervals(program)
+    bound = live_bound(found)
+    best: tuple[int, str, list[int]] | None = None
+    for name, key in ORDERS.items():
+        offsets = place_in_order(found, sorted(range(len(found)), key=lambda i: key(found[i])))
+        used = max((o + padded_size(i) for o, i in zip(offsets, found, strict=True)), default=0)
+        if best is None or used < best[0]:
+            best = (used, name, offsets)
+        if used == bound:
+            break
+    assert best is not None
+    used, order, offsets = best
+    for interval, offset in zip(found, offsets, strict=True):
+        interval.buffer.arena_offset = offset
+    program.arena_size = used + SLACK if found else 0
+    entries = tuple(
+        PlannedBuffer(i.buffer.name, i.buffer.byte_size, offset, i.start, i.end)
+        for i, offset in zip(found, offsets, strict=True)
+    )
+    return MemoryPlan(used, bound, order, entries)
+
+
+def padded_size(interval: Interval) -> int:
+    """Bytes that a buffer blocks: its size rounded up to the alignment."""
+    return -(-interval.buffer.byte_size // ALIGNMENT) * ALIGNMENT
+
+
+def live_bound(found: Sequence[Interval]) -> int:
+    """The most bytes that live at one time: no plan is smaller."""
+    changes: dict[int, int] = {}
+    for interval in found:
+        changes[interval.start] = changes.get(interval.start, 0) + padded_size(interval)
+        changes[interval.end] = changes.get(interval.end, 0) - padded_size(interval)
+    live = most = 0
+    for time in sorted(changes):
+        live += changes[time]
+        most = max(most, live)
+    return most
+
+
+def place_in_order(found: Sequence[Interval], order: Sequence[int]) -> list[int]:
+    """Offsets of `found`, each placed in its turn in the tightest gap that it fits."""
+    offsets = [0] * len(found)
+    placed: list[int] = []
+    for index in order:
+        interval = found[index]
+        taken = sorted(
+            (offsets[other], offsets[other] + padded_size(found[other]))
+            for other in placed
+            if found[other].overlaps(interval)
+        )
+        offsets[index] = _tightest_gap(taken, padded_size(interval))
+        placed.append(index)
+    return offsets
+
+
+def _tightest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """The start of the smallest gap of at least `size` bytes; else the end of everything."""
+    best: tuple[int, int] | None = None
+    free = 0
+    for start, end in taken:
+        gap = start - free
+        if gap >= size and (best is None or gap < best[0]):
+            best = (gap, free)
+        free = max(free, end)
+    return best[1] if best is not None else free
+
+
+def _lifetime(interval: Interval) -> int:
+    return interval.end - interval.start
+
+
+ORDERS: dict[str, Callable[[Interval], tuple[int, ...]]] = {
+    "size": lambda i: (-padded_size(i), i.start),
+    "start": lambda i: (i.start, -padded_size(i)),
+    "size x lifetime": lambda i: (-padded_size(i) * _lifetime(i), i.start),
+    "lifetime": lambda i: (-_lifetime(i), -padded_size(i), i.start),
+    "end": lambda i: (-i.end, -padded_size(i)),
+    "size, last first": lambda i: (-padded_size(i), -i.start),
+    "start, last first": lambda i: (-i.start, -padded_size(i)),
+}
+"""Sort keys of the orders in which buffers are placed."""
