@@ -55,7 +55,7 @@ MAGNITUDE_BITS = np.int32(2**31 - 1)
 
 
 def exp(x: Array) -> Array:
-    """e^x of float32, within 1 unit in the last place; NaN passes, underflow is gradual."""
+    """e^x of float32, within 1 unit in the last place and monotone; underflow is gradual, NaN passes."""
     x = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
         x = np.where(x < EXP_LOWEST, EXP_LOWEST, x)
@@ -78,7 +78,8 @@ def exp(x: Array) -> Array:
 def sigmoid(x: Array) -> Array:
     """1 / (1 + e^-x) of float32: e / (1 + e) with e = e^-|x| and 1 as numerator for x >= 0.
 
-    Within 3 units in the last place, also where the result is tiny; NaN passes.
+    Within 3 units in the last place, also where the result is tiny; monotone but for single
+    units below 0; NaN passes.
     """
     x = np.asarray(x, np.float32)
     negated = (x.view(np.int32) | SIGN_BIT).view(np.float32)
@@ -89,7 +90,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def tanh(x: Array) -> Array:
-    """Hyperbolic tangent of float32, within 2 units in the last place; odd, -0.0 and NaN pass."""
+    """tanh of float32, within 2 units in the last place, monotone and odd; -0.0 and NaN pass."""
     x = np.asarray(x, np.float32)
     bits = x.view(np.int32)
     magnitude = (bits & MAGNITUDE_BITS).view(np.float32)

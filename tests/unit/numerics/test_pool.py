@@ -136,6 +136,22 @@ def test_global_average_equals_onnxruntime_in_every_bit(rng: np.random.Generator
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("window", WINDOWS[:6], ids=str)
+def test_int8_average_equals_onnxruntime_but_for_ties(window: Any, rng: np.random.Generator) -> None:
+    # onnxruntime sums dequantized values, so that it may fall to the other side of a near tie.
+    x = rng.integers(0, 256, SHAPE).astype(np.uint8)
+    scale_x, scale_y = np.float32(0.0231), np.float32(0.0113)
+    node = [x, scale_x, np.uint8(100), scale_y, np.uint8(90)]
+    options = attributes(window) | {"domain": "com.microsoft"}
+    expected = ort("QLinearAveragePool", node, np.uint8, **options).astype(int) - 128
+    signed = (x.astype(int) - 128).astype(np.int8)
+    x_quant, y_quant = Quantization.per_tensor(scale_x, -28), Quantization.per_tensor(scale_y, -38)
+    result = average_pool_int8(signed, x_quant, y_quant, *window)
+    mean = average_pool_float((x.astype(np.float32) - 100) * scale_x, *window) / scale_y
+    near_tie = np.abs(mean - np.floor(mean) - 0.5) < 1e-4
+    assert np.all((result == expected) | (near_tie & (np.abs(result - expected) <= 1)))
+
+
 def test_counts_of_clipped_windows() -> None:
     np.testing.assert_array_equal(window_counts((1, 1, 3, 3), (3, 3), (1, 1), (1, 1, 1, 1))[0], [4, 6, 4])
     whole = window_counts((1, 1, 3, 3), (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=True)
