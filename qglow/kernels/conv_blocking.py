@@ -11,13 +11,19 @@ from dataclasses import dataclass
 
 from qglow.kernels.conv_geometry import Axis, Geometry, collapse
 from qglow.kernels.tile import MicroTile
+from qglow.kernels.tile_output import PACKED
 
 NEAR_BYTES = 32 * 1024
 """Weights of a block beyond this do not stay in the first-level cache."""
 FAR_BYTES_A_CYCLE = 32.0
 TILE_OVERHEAD = 12.0
-OUTPUT_CYCLES = 2.5
-"""Cycles to start and finish one vector of one pixel."""
+SUM_CYCLES = 1.8
+"""Cycles to start and finish one accumulator."""
+PACK_CYCLES = 2.5
+"""Cycles to narrow and store up to four vectors."""
+MANY_SUMS = 20
+CROWDED = 1.3
+"""Beyond MANY_SUMS accumulators the end of a tile overlaps less with the start of the next [measured]."""
 SMALL_WEIGHTS = 24 * 1024
 """Weights of a layer up to this stay near while all of them pass over one row of pixels."""
 
@@ -82,7 +88,13 @@ def _tile_cost(geometry: Geometry, tile: MicroTile, pixels: int, vectors: int) -
     weight_bytes = vectors * tile.weight_bytes
     if weight_bytes * geometry.runs.total_steps > NEAR_BYTES:
         step = max(step, weight_bytes / FAR_BYTES_A_CYCLE)
-    return step * geometry.runs.total_steps + TILE_OVERHEAD + pixels * vectors * OUTPUT_CYCLES
+    return step * geometry.runs.total_steps + TILE_OVERHEAD + _output_cost(pixels, vectors)
+
+
+def _output_cost(pixels: int, vectors: int) -> float:
+    sums = pixels * vectors
+    packs = -(-sums // PACKED) if vectors <= 2 else pixels * -(-vectors // PACKED)
+    return (sums * SUM_CYCLES + packs * PACK_CYCLES) * (CROWDED if sums > MANY_SUMS else 1.0)
 
 
 def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:

@@ -80,9 +80,8 @@ class DotTile(MicroTile):
         return 4 * self.lanes
 
     def most_pixels(self, vectors: int) -> int:
-        """One activation and up to three vectors of weights stay beside the accumulators."""
-        beside = 1 + (vectors if vectors > 4 else min(vectors, 3))
-        return max(1, (self.registers - beside) // vectors)
+        """Weights of a step and one activation stay beside the accumulators."""
+        return max(1, (self.registers - vectors - 1) // vectors)
 
     def step_cycles(self, pixels: int, vectors: int) -> float:
         """Two products and two loads a cycle; a chain of products takes four."""
