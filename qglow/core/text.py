@@ -11,6 +11,7 @@ is written as a quoted string.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 import re
 from collections.abc import Mapping
@@ -152,6 +153,8 @@ def format_value(value: Any) -> str:
         return format_float(value)
     if isinstance(value, str):
         return quote(value)
+    if isinstance(value, enum.Enum):
+        return format_value(value.value)
     if isinstance(value, tuple):
         return "[" + ", ".join(format_value(v) for v in value) + "]"
     raise TypeError(f"{type(value).__name__} is not an attribute value")

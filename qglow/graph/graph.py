@@ -62,8 +62,8 @@ class Node:
 
     @inputs.setter
     def inputs(self, values: Sequence[Value | None]) -> None:
-        for value in {v for v in self._inputs if v is not None}:
-            value.uses = [use for use in value.uses if use[0] is not self]
+        for old in {v for v in self._inputs if v is not None}:
+            old.uses = [use for use in old.uses if use[0] is not self]
         self._inputs = tuple(values)
         for index, value in enumerate(self._inputs):
             if value is not None:

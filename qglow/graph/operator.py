@@ -6,6 +6,7 @@ float and the int8 form; the types of the values say which.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The output range is known in advance."""
+    """Parameters of an output range that is known in advance."""
 
     scale: float
     zero_point: int
@@ -75,13 +76,22 @@ class Operator(ABC):
     """Base of all operators.
 
     `operands` names the inputs in order; a name that ends in `?` is optional, one that ends
-    in `*` stands for any number and is the last. `policy` says how quantization treats it.
+    in `*` stands for any number and is the last. `policy` says how quantization treats it;
+    `fixed` gives the parameters of a result whose range is known in advance.
+
+    Float attributes are rounded to float32 when an operator is made, so that text restores them.
     """
 
     name: ClassVar[str]
     operands: ClassVar[tuple[str, ...]]
     policy: ClassVar[Policy]
     commutative: ClassVar[bool] = False
+    fixed: ClassVar[Fixed | None] = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.type == "float":
+                object.__setattr__(self, field.name, float(np.float32(getattr(self, field.name))))
 
     @abstractmethod
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:

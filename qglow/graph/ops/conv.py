@@ -1,0 +1,77 @@
+"""2-D convolution. https://onnx.ai/onnx/operators/onnx__Conv.html"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Array, TensorType, float_type
+from qglow.graph.operator import Accumulate, Operator, OperatorTypeError, Policy, register, require
+from qglow.graph.ops.rules import (
+    Arrays,
+    Types,
+    bias_operand,
+    float_operand,
+    given,
+    optional,
+    parameters_of,
+)
+from qglow.numerics.conv import conv_float, conv_int8, output_shape
+from qglow.numerics.elementwise import clip
+from qglow.numerics.requantize import quantized_bounds
+
+
+@register
+@dataclass(frozen=True)
+class Conv(Operator):
+    """Cross-correlation of x [N, C, H, W] with w [O, C/group, KH, KW], plus bias [O].
+
+    `pads` is (top, left, bottom, right). `lo` and `hi` bound the real result: a fused Relu or
+    Clip. Its int8 form takes int8 x and w, an int32 bias at scale s_x * s_w, and gives int8 or
+    float.
+    """
+
+    name: ClassVar[str] = "Conv"
+    operands: ClassVar[tuple[str, ...]] = ("x", "w", "bias?")
+    policy: ClassVar[Policy] = Accumulate()
+
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilations: tuple[int, int] = (1, 1)
+    group: int = 1
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """[N, O, OH, OW]."""
+        x, w = float_operand(inputs, 0, "x", 4), float_operand(inputs, 1, "w", 4)
+        bias_operand(inputs, 2, w.shape[0])
+        require(self.group >= 1, f"group {self.group} is not positive")
+        require(min(self.strides + self.dilations) >= 1, "strides and dilations must be positive")
+        require(min(self.pads) >= 0, f"pads {list(self.pads)} are negative")
+        try:
+            shape = output_shape(x.shape, w.shape, self.strides, self.pads, self.dilations, self.group)
+        except ValueError as error:
+            raise OperatorTypeError(str(error)) from error
+        return (float_type(*shape),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.conv, then the bounds."""
+        x, w, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
+        result = conv_float(x, w, bias, self.strides, self.pads, self.dilations, self.group)
+        return (clip(result, self.lo, self.hi),)
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """Rules 3 and 5 of the numeric contract."""
+        x_quant, w_quant = parameters_of(input_types, 0), parameters_of(input_types, 1)
+        if x_quant is None or w_quant is None:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        y_quant = output_types[0].quantization
+        lo, hi = (self.lo, self.hi) if y_quant is None else quantized_bounds(self.lo, self.hi, y_quant)
+        x, w, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
+        window = (self.strides, self.pads, self.dilations, self.group)
+        return (conv_int8(x, x_quant, w, w_quant, bias, y_quant, *window, lo, hi),)

@@ -1,0 +1,225 @@
+"""Elementwise operators. https://onnx.ai/onnx/operators/ Add, Sub, Mul, Relu, Clip, Sigmoid, Tanh"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from qglow.core.types import Array, Quantization, TensorType
+from qglow.graph.operator import Fixed, Operator, Policy, Rescaled, Table, register, require
+from qglow.graph.ops.rules import (
+    Arrays,
+    Types,
+    broadcast_shape,
+    float_operand,
+    given,
+    operand,
+    parameters_of,
+)
+from qglow.numerics import elementwise as numerics
+from qglow.numerics import polynomials
+from qglow.numerics.requantize import quantized_bounds
+from qglow.numerics.tables import apply_table, build_table
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """One operation on float32, on plain integers (shapes) and on int8."""
+
+    real: Callable[[Array, Array, float, float], Array]
+    integer: Callable[[Array, Array], Any]
+    int8: Callable[[Array, Quantization, Array, Quantization, Quantization, int, int], Array]
+
+
+class Binary(Operator):
+    """Base of arithmetic on two operands, broadcast as numpy does, within real bounds.
+
+    The bounds `lo` and `hi` are a fused Relu or Clip and apply to reals only.
+    """
+
+    operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
+    policy: ClassVar[Policy] = Rescaled()
+    arithmetic: ClassVar[Arithmetic]
+    lo: float
+    hi: float
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The broadcast shape; both operands must have the same element type."""
+        lhs, rhs = operand(inputs, 0, "lhs"), operand(inputs, 1, "rhs")
+        require(lhs.element is rhs.element, f"operands {lhs} and {rhs} differ in element type")
+        unbounded = math.isinf(self.lo) and math.isinf(self.hi)
+        require(lhs.is_float or unbounded, f"bounds on {lhs.element.value} are not supported")
+        return (TensorType(lhs.element, broadcast_shape(lhs.shape, rhs.shape)),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """float32 arithmetic and bounds, or plain arithmetic of integers."""
+        lhs, rhs = given(inputs, 0), given(inputs, 1)
+        if lhs.dtype == np.float32:
+            return (self.arithmetic.real(lhs, rhs, self.lo, self.hi),)
+        return (np.asarray(self.arithmetic.integer(lhs, rhs), lhs.dtype),)
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """Rule 6 of the numeric contract."""
+        a_quant, b_quant = parameters_of(input_types, 0), parameters_of(input_types, 1)
+        y_quant = output_types[0].quantization
+        if a_quant is None or b_quant is None or y_quant is None:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        bounds = quantized_bounds(self.lo, self.hi, y_quant)
+        lhs, rhs = given(inputs, 0), given(inputs, 1)
+        return (self.arithmetic.int8(lhs, a_quant, rhs, b_quant, y_quant, *bounds),)
+
+
+@register
+@dataclass(frozen=True)
+class Add(Binary):
+    """lhs + rhs."""
+
+    name: ClassVar[str] = "Add"
+    commutative: ClassVar[bool] = True
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.add, np.add, numerics.add_int8)
+
+    lo: float = -math.inf
+    hi: float = math.inf
+
+
+@register
+@dataclass(frozen=True)
+class Sub(Binary):
+    """lhs - rhs."""
+
+    name: ClassVar[str] = "Sub"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.sub, np.subtract, numerics.sub_int8)
+
+    lo: float = -math.inf
+    hi: float = math.inf
+
+
+@register
+@dataclass(frozen=True)
+class Mul(Binary):
+    """lhs * rhs."""
+
+    name: ClassVar[str] = "Mul"
+    commutative: ClassVar[bool] = True
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.mul, np.multiply, numerics.mul_int8)
+
+    lo: float = -math.inf
+    hi: float = math.inf
+
+
+class Unary(Operator):
+    """Base of float functions of each element."""
+
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        return (float_operand(inputs, 0, "x"),)
+
+
+class Clamp(Unary):
+    """Base of Relu and Clip: a rescale within bounds when int8."""
+
+    policy: ClassVar[Policy] = Rescaled()
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Smallest and largest real result."""
+        raise NotImplementedError
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.elementwise.clip."""
+        return (numerics.clip(given(inputs, 0), *self.bounds),)
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """Rule 6 of the numeric contract: a rescale with narrowed bounds."""
+        x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
+        if x_quant is None or y_quant is None:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        return (numerics.clip_int8(given(inputs, 0), x_quant, y_quant, *self.bounds),)
+
+
+@register
+@dataclass(frozen=True)
+class Relu(Clamp):
+    """max(x, 0)."""
+
+    name: ClassVar[str] = "Relu"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Nothing below 0."""
+        return 0.0, math.inf
+
+
+@register
+@dataclass(frozen=True)
+class Clip(Clamp):
+    """min(max(x, lo), hi)."""
+
+    name: ClassVar[str] = "Clip"
+
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The attributes."""
+        return self.lo, self.hi
+
+
+class Tabulated(Unary):
+    """Base of functions whose int8 form is a table of 256 entries (rule 7)."""
+
+    policy: ClassVar[Policy] = Table()
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """A look-up in the table of the actual parameters."""
+        x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
+        if x_quant is None or y_quant is None:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        table = build_table(self.reference64, x_quant, y_quant)
+        return (apply_table(given(inputs, 0), table),)
+
+
+@register
+@dataclass(frozen=True)
+class Sigmoid(Tabulated):
+    """1 / (1 + e^-x)."""
+
+    name: ClassVar[str] = "Sigmoid"
+    fixed: ClassVar[Fixed | None] = Fixed(1 / 256, -128)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """The polynomial of numerics."""
+        return (polynomials.sigmoid(given(inputs, 0)),)
+
+    def reference64(self, x: Array) -> Array:
+        """float64 reference."""
+        return polynomials.sigmoid_reference(x)
+
+
+@register
+@dataclass(frozen=True)
+class Tanh(Tabulated):
+    """Hyperbolic tangent."""
+
+    name: ClassVar[str] = "Tanh"
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """The polynomial of numerics."""
+        return (polynomials.tanh(given(inputs, 0)),)
+
+    def reference64(self, x: Array) -> Array:
+        """float64 reference."""
+        return polynomials.tanh_reference(x)

@@ -1,0 +1,98 @@
+"""Borders between float and int8, and the probe that records a profile.
+
+https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html, onnx__DequantizeLinear.html
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Array, TensorType
+from qglow.graph.operator import KeepFloat, Operator, OperatorTypeError, Policy, Rescaled, register
+from qglow.graph.ops.rules import Arrays, Types, float_operand, given, parameters_of
+from qglow.numerics.elementwise import clip, clip_int8
+
+# Quantize and Dequantize compute nothing beyond what the base class does at every border.
+
+
+class Border(Operator):
+    """Base of operators that change how reals are stored and nothing else."""
+
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = KeepFloat("a border between float and int8")
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        return (float_operand(inputs, 0, "x"),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """x: the reals stay."""
+        return (given(inputs, 0),)
+
+
+@register
+@dataclass(frozen=True)
+class Quantize(Border):
+    """Float x as int8 with the parameters of the result's type (rule 1)."""
+
+    name: ClassVar[str] = "Quantize"
+
+
+@register
+@dataclass(frozen=True)
+class Dequantize(Border):
+    """int8 x as float (rule 2)."""
+
+    name: ClassVar[str] = "Dequantize"
+
+
+@register
+@dataclass(frozen=True)
+class Rescale(Operator):
+    """int8 x as int8 with the parameters of the result's type, within real bounds (rule 6)."""
+
+    name: ClassVar[str] = "Rescale"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = Rescaled()
+
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        return (float_operand(inputs, 0, "x"),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """The bounds alone: the reals stay."""
+        return (clip(given(inputs, 0), self.lo, self.hi),)
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """numerics.requantize.rescale. Raises OperatorTypeError unless both sides are int8."""
+        x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
+        if x_quant is None or y_quant is None:
+            raise OperatorTypeError("Rescale takes int8 and gives int8")
+        return (clip_int8(given(inputs, 0), x_quant, y_quant, self.lo, self.hi),)
+
+
+@register
+@dataclass(frozen=True)
+class QuantizationProfile(Operator):
+    """Records the distribution of x. It gives nothing, and is kept although nobody reads it."""
+
+    name: ClassVar[str] = "QuantizationProfile"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = KeepFloat("a probe of float values")
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """Nothing."""
+        float_operand(inputs, 0, "x")
+        return ()
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Nothing: who wants the statistics taps the value."""
+        return ()

@@ -1,0 +1,95 @@
+"""Checks and types that several operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType, Quantization, Shape, TensorType
+from qglow.graph.operator import Operator, OperatorTypeError, require
+
+Arrays = Sequence[Array | None]
+Types = Sequence[TensorType | None]
+
+
+def operand(inputs: Types, index: int, name: str) -> TensorType:
+    """Type of a required operand, float in place of quantized integers. Raises OperatorTypeError."""
+    kind = inputs[index] if index < len(inputs) else None
+    if kind is None:
+        raise OperatorTypeError(f"operand {name} is missing")
+    return TensorType(ElementType.FLOAT, kind.shape) if kind.is_quantized else kind
+
+
+def float_operand(inputs: Types, index: int, name: str, rank: int | None = None) -> TensorType:
+    """A required operand that must hold reals, of this rank if given. Raises OperatorTypeError."""
+    kind = operand(inputs, index, name)
+    require(kind.is_float, f"operand {name} is {kind}, it must be float")
+    require(rank is None or len(kind.shape) == rank, f"operand {name} is {kind}, it must have {rank} axes")
+    return kind
+
+
+def vector_operand(inputs: Types, index: int, name: str, length: int) -> TensorType:
+    """A required float vector of this length. Raises OperatorTypeError."""
+    kind = float_operand(inputs, index, name)
+    require(kind.shape == (length,), f"operand {name} is {kind}, it must be <{length}>")
+    return kind
+
+
+def bias_operand(inputs: Types, index: int, channels: int) -> None:
+    """Check the optional bias of an operator that accumulates: float, or int32 beside int8."""
+    kind = inputs[index] if index < len(inputs) else None
+    if kind is None:
+        return
+    quantized = inputs[0] is not None and inputs[0].is_quantized
+    wanted = ElementType.INT32 if quantized else ElementType.FLOAT
+    require(
+        kind.element is wanted and kind.shape == (channels,),
+        f"operand bias is {kind}, it must be {wanted.value}<{channels}>",
+    )
+
+
+def given(inputs: Arrays, index: int) -> Array:
+    """The array of a required operand."""
+    array = inputs[index]
+    if array is None:
+        raise OperatorTypeError(f"operand {index} is missing")
+    return array
+
+
+def optional(inputs: Arrays, index: int) -> Array | None:
+    """The array of an optional operand."""
+    return inputs[index] if index < len(inputs) else None
+
+
+def parameters_of(types: Types, index: int) -> Quantization | None:
+    """The quantization of an operand; None for a float or an absent one."""
+    kind = types[index] if index < len(types) else None
+    return None if kind is None else kind.quantization
+
+
+def broadcast_shape(*shapes: Shape) -> Shape:
+    """The common shape under ONNX (numpy) broadcasting. Raises OperatorTypeError."""
+    try:
+        return tuple(int(d) for d in np.broadcast_shapes(*shapes))
+    except ValueError:
+        listed = " and ".join(str(list(shape)) for shape in shapes)
+        raise OperatorTypeError(f"shapes {listed} do not broadcast") from None
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """An axis counted from the front. Raises OperatorTypeError when out of range."""
+    require(-rank <= axis < rank, f"axis {axis} is out of range for {rank} axes")
+    return axis % rank
+
+
+class Movement(Operator):
+    """Base of operators that move or select elements and never change one: they run on any type."""
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """The same movement of integers, whose parameters stay."""
+        if parameters_of(input_types, 0) == output_types[0].quantization:
+            return self.evaluate(inputs)
+        return super().evaluate_quantized(inputs, input_types, output_types)

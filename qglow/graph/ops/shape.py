@@ -1,0 +1,253 @@
+"""Data movement, and arithmetic on shapes. https://onnx.ai/onnx/operators/"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType, TensorType
+from qglow.graph.operator import KeepFloat, Operator, Policy, SameAs, Unify, register, require
+from qglow.graph.ops.rules import Arrays, Movement, Types, given, normal_axis, operand, parameters_of
+from qglow.numerics.quantize import quantize_by
+
+
+@register
+@dataclass(frozen=True)
+class Reshape(Movement):
+    """The same elements in row-major order in another, fully known shape."""
+
+    name: ClassVar[str] = "Reshape"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = SameAs(0)
+
+    shape: tuple[int, ...]
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """`shape`."""
+        x = operand(inputs, 0, "x")
+        fits = min(self.shape, default=0) >= 0 and math.prod(self.shape) == x.size
+        require(fits, f"{x} does not reshape to {list(self.shape)}")
+        return (x.with_shape(self.shape),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.reshape."""
+        return (given(inputs, 0).reshape(self.shape),)
+
+
+@register
+@dataclass(frozen=True)
+class Transpose(Movement):
+    """Axis i of the result is axis perm[i] of x."""
+
+    name: ClassVar[str] = "Transpose"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = SameAs(0)
+
+    perm: tuple[int, ...]
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The permuted shape."""
+        x = operand(inputs, 0, "x")
+        permutes = sorted(self.perm) == list(range(len(x.shape)))
+        require(permutes, f"{list(self.perm)} does not permute the axes of {x}")
+        return (x.with_shape(tuple(x.shape[axis] for axis in self.perm)),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.transpose."""
+        return (np.ascontiguousarray(given(inputs, 0).transpose(self.perm)).reshape(self._shape(inputs)),)
+
+    def _shape(self, inputs: Arrays) -> tuple[int, ...]:
+        # ascontiguousarray turns a scalar into a vector.
+        return tuple(given(inputs, 0).shape[axis] for axis in self.perm)
+
+
+@register
+@dataclass(frozen=True)
+class Concat(Movement):
+    """Operands one after the other along an axis. Quantized ones share their parameters."""
+
+    name: ClassVar[str] = "Concat"
+    operands: ClassVar[tuple[str, ...]] = ("x*",)
+    policy: ClassVar[Policy] = Unify()
+
+    axis: int
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The first operand's shape, with all extents along the axis added."""
+        kinds = [operand(inputs, index, f"x{index}") for index in range(max(len(inputs), 1))]
+        first = kinds[0]
+        axis = normal_axis(self.axis, len(first.shape))
+        for kind in kinds[1:]:
+            fits = kind.element is first.element and len(kind.shape) == len(first.shape)
+            same = (
+                kind.shape[:axis] == first.shape[:axis] and kind.shape[axis + 1 :] == first.shape[axis + 1 :]
+            )
+            require(fits and same, f"{first} and {kind} do not concatenate along axis {axis}")
+        total = sum(kind.shape[axis] for kind in kinds)
+        return (first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1 :])),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.concatenate."""
+        return (np.concatenate([given(inputs, index) for index in range(len(inputs))], self.axis),)
+
+
+@register
+@dataclass(frozen=True)
+class Slice(Movement):
+    """Elements starts[i], starts[i] + steps[i], ... below ends[i] of every axis i.
+
+    0 <= start <= end <= extent and step >= 1: importers resolve negative bounds.
+    """
+
+    name: ClassVar[str] = "Slice"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = SameAs(0)
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """ceil((end - start) / step) along every axis."""
+        x = operand(inputs, 0, "x")
+        rank = len(x.shape)
+        counts = {len(self.starts), len(self.ends), len(self.steps)}
+        require(counts == {rank}, f"starts, ends and steps need one entry for each of the {rank} axes of {x}")
+        for extent, start, end, step in zip(x.shape, self.starts, self.ends, self.steps, strict=True):
+            fits = 0 <= start <= end <= extent and step >= 1
+            require(fits, f"{start}:{end}:{step} is no slice of an axis of {extent}")
+        parts = zip(self.starts, self.ends, self.steps, strict=True)
+        return (x.with_shape(tuple(-((start - end) // step) for start, end, step in parts)),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy slicing."""
+        parts = tuple(slice(*part) for part in zip(self.starts, self.ends, self.steps, strict=True))
+        return (given(inputs, 0)[parts].copy(),)
+
+
+@register
+@dataclass(frozen=True)
+class Pad(Movement):
+    """`value` around x; `pads` gives the amounts before every axis, then those after."""
+
+    name: ClassVar[str] = "Pad"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = SameAs(0)
+
+    pads: tuple[int, ...]
+    value: float = 0.0
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """Every extent grown by both amounts."""
+        x = operand(inputs, 0, "x")
+        rank = len(x.shape)
+        fits = len(self.pads) == 2 * rank and min(self.pads, default=0) >= 0
+        require(fits, f"pads {list(self.pads)} do not fit {x}")
+        return (x.with_shape(tuple(d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x.shape))),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.pad."""
+        x = given(inputs, 0)
+        return (self._pad(x, np.asarray(self.value).astype(x.dtype)),)
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """As evaluate, with the quantized value around."""
+        quantization = parameters_of(input_types, 0)
+        if quantization is None or quantization != output_types[0].quantization:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        return (self._pad(given(inputs, 0), quantize_by(np.array(self.value), quantization)),)
+
+    def _pad(self, x: Array, value: Any) -> Array:
+        amounts = [(self.pads[i], self.pads[x.ndim + i]) for i in range(x.ndim)]
+        return np.pad(x, amounts, constant_values=value) if amounts else x.copy()
+
+
+@register
+@dataclass(frozen=True)
+class Gather(Movement):
+    """Slices of x along an axis, chosen by integer indices; negative ones count from the end."""
+
+    name: ClassVar[str] = "Gather"
+    operands: ClassVar[tuple[str, ...]] = ("x", "indices")
+    policy: ClassVar[Policy] = SameAs(0)
+
+    axis: int = 0
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The axis gives way to the axes of the indices."""
+        x, indices = operand(inputs, 0, "x"), operand(inputs, 1, "indices")
+        integers = (ElementType.INT32, ElementType.INT64)
+        require(indices.element in integers, f"operand indices is {indices}, it must be integers")
+        axis = normal_axis(self.axis, len(x.shape))
+        return (x.with_shape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.take. Raises IndexError for an index that is out of range."""
+        return (np.asarray(np.take(given(inputs, 0), given(inputs, 1), self.axis)),)
+
+
+@register
+@dataclass(frozen=True)
+class Identity(Movement):
+    """x."""
+
+    name: ClassVar[str] = "Identity"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = SameAs(0)
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The type of x."""
+        return (operand(inputs, 0, "x"),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """x."""
+        return (given(inputs, 0),)
+
+
+@register
+@dataclass(frozen=True)
+class Shape(Operator):
+    """The extents of x."""
+
+    name: ClassVar[str] = "Shape"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = KeepFloat("Shape gives integers")
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """i64 of one element an axis."""
+        return (TensorType(ElementType.INT64, (len(operand(inputs, 0, "x").shape),)),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.shape."""
+        return (np.array(given(inputs, 0).shape, np.int64),)
+
+
+@register
+@dataclass(frozen=True)
+class Cast(Operator):
+    """x with elements of another type; `to` may be given by its name in IR text."""
+
+    name: ClassVar[str] = "Cast"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = KeepFloat("Cast changes the element type")
+
+    to: ElementType
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "to", ElementType(self.to))
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        return (TensorType(self.to, operand(inputs, 0, "x").shape),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Conversion as C has it: floats are truncated."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return (given(inputs, 0).astype(self.to.dtype),)
