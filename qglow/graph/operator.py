@@ -77,7 +77,8 @@ class Operator(ABC):
 
     `operands` names the inputs in order; a name that ends in `?` is optional, one that ends
     in `*` stands for any number and is the last. `policy` says how quantization treats it;
-    `fixed` gives the parameters of a result whose range is known in advance.
+    `fixed` gives the parameters of a result whose range is known in advance; `float_operands`
+    are those that its int8 form takes as float.
 
     Float attributes are rounded to float32 when an operator is made, so that text restores them.
     """
@@ -87,6 +88,7 @@ class Operator(ABC):
     policy: ClassVar[Policy]
     commutative: ClassVar[bool] = False
     fixed: ClassVar[Fixed | None] = None
+    float_operands: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -47,6 +47,7 @@ class Affine(Operator):
     name: ClassVar[str] = "Affine"
     operands: ClassVar[tuple[str, ...]] = ("x", "scale", "shift")
     policy: ClassVar[Policy] = Rescaled()
+    float_operands: ClassVar[tuple[str, ...]] = ("scale", "shift")
 
     lo: float = -math.inf
     hi: float = math.inf

@@ -227,6 +227,10 @@ class Shape(Operator):
         """numpy.shape."""
         return (np.array(given(inputs, 0).shape, np.int64),)
 
+    def shape_of(self, kind: TensorType) -> tuple[Array, ...]:
+        """The result for an operand of this type, which is known without its data."""
+        return (np.array(kind.shape, np.int64),)
+
 
 @register
 @dataclass(frozen=True)

@@ -1,0 +1,81 @@
+"""Identities of values and graphs that depend on what is computed, not on names.
+
+A value's structural id is a hash of its producing computation: the operator, its attributes, the
+ids of its operands and the index of the output. A constant counts by its type and content, an
+input of the graph by its position, element type and shape.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+
+from qglow.core.text import format_attributes
+from qglow.core.types import Array, TensorType
+from qglow.graph.graph import Graph, Node, Value
+
+ID_DIGITS = 32
+"""Hexadecimal digits of a structural id: 128 bits, so that ids never meet by chance."""
+
+
+def structural_ids(graph: Graph) -> dict[Value, str]:
+    """The structural id of every value of the graph, 32 hexadecimal digits."""
+    ids: dict[Value, str] = {}
+    for index, value in enumerate(graph.inputs):
+        ids[value] = _hash("input", str(index), str(value.type))
+    for node in graph.nodes:
+        for operand in node.inputs:
+            if operand is not None and operand not in ids:
+                ids[operand] = constant_id(operand)
+        computation = _computation(node, ids)
+        for output in node.outputs:
+            ids[output] = _hash("node", computation, str(output.index), _quantization(output.type))
+    for value in graph.outputs:
+        if value not in ids:
+            ids[value] = constant_id(value)
+    return ids
+
+
+def fingerprint(graph: Graph) -> str:
+    """SHA-256 over all the graph computes, 64 hexadecimal digits; names do not matter.
+
+    Neither does the order of nodes, nor nodes without outputs (probes).
+    """
+    ids = structural_ids(graph)
+    parts = [
+        [str(value.type) for value in graph.inputs],
+        sorted({ids[output] for node in graph.nodes for output in node.outputs}),
+        [ids[value] for value in graph.outputs],
+    ]
+    return hashlib.sha256(json.dumps(parts).encode("utf-8")).hexdigest()
+
+
+def content_digest(array: Array) -> str:
+    """SHA-256 of an array's type, shape and bytes, 64 hexadecimal digits."""
+    little = array.dtype.newbyteorder("<")
+    head = f"{little.str} {list(array.shape)} ".encode("ascii")
+    return hashlib.sha256(head + np.ascontiguousarray(array, little).tobytes()).hexdigest()
+
+
+def constant_id(value: Value) -> str:
+    """The structural id of a constant. Raises ValueError for a value without data."""
+    if value.data is None:
+        raise ValueError(f"value '{value.name}' is neither a constant nor computed before its use")
+    return _hash("constant", content_digest(value.data), _quantization(value.type))
+
+
+def _computation(node: Node, ids: dict[Value, str]) -> str:
+    operands = ["_" if value is None else ids[value] for value in node.inputs]
+    while operands and operands[-1] == "_":
+        operands.pop()
+    return " ".join([node.operator.name, format_attributes(node.operator), *operands])
+
+
+def _quantization(kind: TensorType) -> str:
+    return "" if kind.quantization is None else str(kind.quantization)
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256(json.dumps(parts).encode("utf-8")).hexdigest()[:ID_DIGITS]

@@ -1,0 +1,74 @@
+"""Runs a graph in numpy, node by node: the reference for everything below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from qglow.core.errors import UsageError
+from qglow.core.types import Array
+from qglow.graph.graph import Graph, Node, Value
+
+Taps = Callable[[Value, Array], None]
+"""Called with every computed value and its data, inputs of the graph first."""
+
+
+class Interpreter:
+    """Evaluates one graph; holds no state between runs. Values are freed after their last use."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._last_uses = _last_uses(graph)
+
+    def run(self, inputs: Mapping[str, Array], taps: Taps | None = None) -> dict[str, Array]:
+        """Outputs by name, for inputs by name of exactly the declared types.
+
+        Raises UsageError for an input that is missing, unknown or of another type.
+        """
+        held = self._bind(inputs)
+        if taps is not None:
+            for value in self._graph.inputs:
+                taps(value, held[value])
+        for node in self._graph.nodes:
+            for value, array in zip(node.outputs, _evaluate(node, held), strict=True):
+                held[value] = array
+                if taps is not None:
+                    taps(value, array)
+            for value in self._last_uses[node]:
+                held.pop(value, None)
+        return {v.name: v.data if v.data is not None else held[v] for v in self._graph.outputs}
+
+    def _bind(self, inputs: Mapping[str, Array]) -> dict[Value, Array]:
+        declared = {value.name: value for value in self._graph.inputs}
+        unknown = sorted(set(inputs) - set(declared))
+        if unknown:
+            raise UsageError(f"no input is called '{unknown[0]}'; there are {', '.join(declared)}")
+        held: dict[Value, Array] = {}
+        for name, value in declared.items():
+            if name not in inputs:
+                raise UsageError(f"input '{name}' ({value.type}) is missing")
+            array = inputs[name]
+            if array.dtype != value.type.element.dtype or array.shape != value.type.shape:
+                raise UsageError(
+                    f"input '{name}' is {array.dtype}{list(array.shape)}, declared is {value.type}"
+                )
+            held[value] = array
+        return held
+
+
+def _evaluate(node: Node, held: Mapping[Value, Array]) -> tuple[Array, ...]:
+    arrays = [None if v is None else v.data if v.data is not None else held[v] for v in node.inputs]
+    return node.operator.run(arrays, node.input_types(), node.output_types())
+
+
+def _last_uses(graph: Graph) -> dict[Node, list[Value]]:
+    """For every node the values that nothing needs after it."""
+    last: dict[Value, Node] = {}
+    for node in graph.nodes:
+        for value in (*node.outputs, *node.inputs):
+            if value is not None and not value.is_constant:
+                last[value] = node
+    result: dict[Node, list[Value]] = {node: [] for node in graph.nodes}
+    for value, node in last.items():
+        if not graph.is_output(value):
+            result[node].append(value)
+    return result
