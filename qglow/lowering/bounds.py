@@ -1,0 +1,18 @@
+"""Fused Relu and Clip: real bounds of an operator as attributes of its instruction."""
+
+from __future__ import annotations
+
+import math
+
+from qglow.core.types import TensorType
+from qglow.numerics.requantize import quantized_bounds
+
+
+def bounds(lo: float, hi: float, result: TensorType) -> dict[str, float | int]:
+    """Attributes lo, hi for a float result, q_lo, q_hi for an int8 one."""
+    if result.quantization is None:
+        return {"lo": lo, "hi": hi}
+    if math.isinf(lo) and math.isinf(hi):
+        return {}
+    q_lo, q_hi = quantized_bounds(lo, hi, result.quantization)
+    return {"q_lo": q_lo, "q_hi": q_hi}

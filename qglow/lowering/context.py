@@ -1,0 +1,213 @@
+"""State of one lowering: the growing program, and in which axis order each value lies.
+
+An *order* is a tuple of logical axes: physical axis i of the buffer is axis `order[i]` of
+the value. Images are (0, 2, 3, 1), NHWC. Reordering instructions appear only where an
+operator asks for a value in an order that it does not have yet, once a value and order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType, Shape, TensorType
+from qglow.graph.graph import Graph, Node, Value
+from qglow.instructions.operation import Operation
+from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
+from qglow.instructions.ops.movement import Transpose
+from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
+
+Order = tuple[int, ...]
+NHWC: Order = (0, 2, 3, 1)
+
+
+class Lowering:
+    """Builds the program of one graph. Rules call `read`, `write` and `emit`."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.program = Program(graph.name)
+        self._orders: dict[Value, Order] = {}
+        self._buffers: dict[tuple[Value, Order], Buffer] = {}
+        self._constants: dict[str, Buffer] = {}
+        self._names: set[str] = set()
+        self._output_of: dict[Value, Buffer] = {}
+        self._node: Node | None = None
+        for value in graph.inputs:
+            buffer = self._placeholder(value)
+            self._orders[value] = natural(value.type.shape)
+            self._buffers[value, self._orders[value]] = buffer
+        for value in graph.outputs:
+            self._reserve(value.name)
+
+    def begin(self, node: Node) -> None:
+        """Instructions emitted from here on come from `node`."""
+        self._node = node
+
+    def order(self, value: Value) -> Order:
+        """The order in which a value was produced; constants are in natural order."""
+        return self._orders.get(value, natural(value.type.shape))
+
+    def read(self, value: Value | None, order: Order | None = None) -> Buffer:
+        """The buffer of an operand in this order (default: as it lies), reordered if need be."""
+        assert value is not None
+        order = order or self.order(value)
+        if (value, order) in self._buffers:
+            return self._buffers[value, order]
+        if value.data is not None:
+            data = np.ascontiguousarray(np.transpose(value.data, order))
+            found = self.constant(_suffixed(value.name, order), data, value.type)
+        else:
+            found = self._reordered(value, order)
+        self._buffers[value, order] = found
+        return found
+
+    def write(self, value: Value, order: Order | None = None) -> Buffer:
+        """The buffer into which a node's output goes, in this order (default natural)."""
+        order = order or natural(value.type.shape)
+        self._orders[value] = order
+        if self.graph.is_output(value) and same_memory(value.type.shape, order):
+            buffer = self.output_placeholder(value)
+            if order != natural(value.type.shape):
+                # The image order of an output whose memory is the same either way: write through a view.
+                buffer = self._alias_output(value, buffer, order)
+        else:
+            buffer = self.allocate(value.name, permuted(value.type, order))
+        self._buffers[value, order] = buffer
+        return buffer
+
+    def alias(self, value: Value, source: Buffer, order: Order, kind: TensorType) -> None:
+        """Let a value be another shape of a dense buffer, without moving a byte."""
+        self._orders[value] = order
+        self._buffers[value, order] = self.view(value.name, source, kind)
+
+    def rename(self, value: Value, source: Value, order: Order) -> None:
+        """Let a value be the very buffer of another one, its axes named anew."""
+        self._orders[value] = order
+        self._buffers[value, order] = self.read(source)
+
+    def allocate(self, name: str, kind: TensorType) -> Buffer:
+        """A new activation."""
+        buffer = Buffer(self._reserve(name), kind, BufferKind.ACTIVATION)
+        self._append(Instruction(buffer.name, AllocActivation(), (buffer,), origin=self._origin()))
+        return buffer
+
+    def view(self, name: str, source: Buffer, kind: TensorType) -> Buffer:
+        """A dense buffer seen in another shape."""
+        buffer = Buffer(self._reserve(name), kind, BufferKind.VIEW, base=source)
+        self._append(Instruction(buffer.name, TensorView(), (buffer, source), origin=self._origin()))
+        return buffer
+
+    def constant(self, name: str, data: Array, kind: TensorType | None = None) -> Buffer:
+        """A constant. The same name and data are kept once."""
+        data = np.ascontiguousarray(data)
+        made = TensorType(ElementType.of(data.dtype), tuple(data.shape))
+        if kind is not None and kind.quantization is not None and kind.quantization.axis is None:
+            made = made.quantized(kind.quantization, made.element)
+        found = self._constants.get(name)
+        if found is not None and found.type == made and np.array_equal(np.asarray(found.data), data):
+            return found
+        buffer = Buffer(self._reserve(name), made, BufferKind.CONSTANT, data=data)
+        self._constants[name] = buffer
+        self.program.constants.append(buffer)
+        return buffer
+
+    def emit(self, operation: Operation, *buffers: Buffer | None, suffix: str = "") -> Instruction:
+        """Append an instruction named after the current node."""
+        assert self._node is not None
+        name = self._reserve_instruction(self._node.name + suffix)
+        absent = (None,) * (len(operation.signature) - len(buffers))
+        instruction = Instruction(name, operation, (*buffers, *absent), origin=self._origin())
+        self._append(instruction)
+        return instruction
+
+    def placeholder(self, name: str, kind: TensorType) -> Buffer:
+        """A further placeholder of the program (state)."""
+        buffer = Buffer(self._reserve(name), kind, BufferKind.PLACEHOLDER)
+        self.program.placeholders.append(buffer)
+        return buffer
+
+    def output_placeholder(self, value: Value) -> Buffer:
+        """The placeholder of a graph output."""
+        if value not in self._output_of:
+            self._output_of[value] = Buffer(value.name, value.type, BufferKind.PLACEHOLDER)
+        return self._output_of[value]
+
+    def finish(self) -> Program:
+        """Declare the outputs in the graph's order and free every activation at the end."""
+        state = [p for p in self.program.placeholders if p not in self._inputs()]
+        outputs = [self.output_placeholder(v) for v in dict.fromkeys(self.graph.outputs)]
+        self.program.placeholders = [*self._inputs(), *outputs, *state]
+        for buffer in self.program.activations():
+            name = self._reserve(f"dealloc_{buffer.name}")
+            self.program.code.append(Instruction(name, DeallocActivation(), (buffer,)))
+        return self.program
+
+    def _inputs(self) -> list[Buffer]:
+        return [self._buffers[v, natural(v.type.shape)] for v in self.graph.inputs]
+
+    def _placeholder(self, value: Value) -> Buffer:
+        return self.placeholder(value.name, value.type)
+
+    def _alias_output(self, value: Value, buffer: Buffer, order: Order) -> Buffer:
+        self._buffers[value, natural(value.type.shape)] = buffer
+        return self.view(f"{value.name}.nhwc", buffer, permuted(value.type, order))
+
+    def _reordered(self, value: Value, order: Order) -> Buffer:
+        source = self.read(value)
+        lies = self.order(value)
+        kind = permuted(value.type, order)
+        perm = tuple(lies.index(axis) for axis in order)
+        name = _suffixed(value.name, order)
+        if same_memory(source.type.shape, perm):
+            return self.view(name, source, kind)
+        if self.graph.is_output(value) and order == natural(value.type.shape):
+            target = self.output_placeholder(value)
+        else:
+            target = self.allocate(name, kind)
+        self.emit(Transpose(perm=perm), target, source, suffix=".transpose")
+        return target
+
+    def _append(self, instruction: Instruction) -> None:
+        self.program.code.append(instruction)
+
+    def _origin(self) -> tuple[str, ...]:
+        return () if self._node is None else (self._node.name,)
+
+    def _reserve_instruction(self, wanted: str) -> str:
+        # The listing shows instructions and buffers in one name space, as Glow's does.
+        return self._reserve(wanted) if wanted in self._names else self._take(wanted)
+
+    def _take(self, name: str) -> str:
+        self._names.add(name)
+        return name
+
+    def _reserve(self, wanted: str) -> str:
+        name, count = wanted, 0
+        while name in self._names:
+            count += 1
+            name = f"{wanted}__{count}"
+        return self._take(name)
+
+
+def natural(shape: Sequence[int]) -> Order:
+    """The order of the model itself."""
+    return tuple(range(len(shape)))
+
+
+def permuted(kind: TensorType, order: Order) -> TensorType:
+    """The type of a value's buffer in this order."""
+    return kind.with_shape(tuple(kind.shape[axis] for axis in order))
+
+
+def same_memory(shape: Shape, perm: Order) -> bool:
+    """Whether transposing a dense tensor by `perm` leaves its bytes in place."""
+    moved = [axis for axis in perm if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _suffixed(name: str, order: Order) -> str:
+    if order == tuple(range(len(order))):
+        return name
+    return f"{name}.nhwc" if order == NHWC else f"{name}.order" + "".join(map(str, order))

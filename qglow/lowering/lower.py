@@ -1,0 +1,58 @@
+"""Graph to program: decompose, schedule, choose orders, emit."""
+
+from __future__ import annotations
+
+# The family files fill the table of rules when they are imported.
+from qglow.core.errors import UnsupportedError
+from qglow.graph.graph import Graph
+from qglow.graph.verifier import verify_graph
+from qglow.instructions.ops.memory import Copy
+from qglow.instructions.program import Program
+from qglow.instructions.verifier import verify_program
+from qglow.lowering import (  # noqa: F401
+    conv,
+    elementwise,
+    linear,
+    normalization,
+    pool,
+    quantize,
+    shape,
+    softmax,
+)
+from qglow.lowering.backend import CPU, Backend
+from qglow.lowering.context import Lowering, natural
+from qglow.lowering.decompose import decompose
+from qglow.lowering.rules import RULES
+from qglow.lowering.schedule import schedule
+
+
+def lower(graph: Graph, backend: Backend = CPU) -> Program:
+    """The instruction program of a graph, which stays as it is.
+
+    Raises UnsupportedError that lists every operator without a lowering.
+    """
+    work = graph.copy()
+    decompose(work, backend)
+    verify_graph(work, "after decomposition")
+    missing = [n for n in work.nodes if type(n.operator) not in RULES]
+    if missing:
+        listed = ", ".join(f"{n.operator.name} '{n.name}'" for n in missing)
+        raise UnsupportedError(f"no lowering for {listed}")
+    schedule(work)
+    lowering = Lowering(work)
+    for node in work.nodes:
+        lowering.begin(node)
+        RULES[type(node.operator)](lowering, node)
+    _return_outputs(lowering)
+    program = lowering.finish()
+    verify_program(program, "after lowering")
+    return program
+
+
+def _return_outputs(lowering: Lowering) -> None:
+    """Bring every graph output that was not written in place into its placeholder."""
+    for value in dict.fromkeys(lowering.graph.outputs):
+        target = lowering.output_placeholder(value)
+        found = lowering.read(value, natural(value.type.shape))
+        if found.root is not target:
+            lowering.emit(Copy(), target, found, suffix=".return")

@@ -1,0 +1,62 @@
+"""Borders between float and int8, rescales, and profiling."""
+
+from __future__ import annotations
+
+from qglow.core.types import ElementType, TensorType, float_type
+from qglow.graph.graph import Node
+from qglow.graph.ops import quantize as graph
+from qglow.instructions.operation import Operation
+from qglow.instructions.ops import quantize as instructions
+from qglow.instructions.ops.profile import Profile
+from qglow.lowering.bounds import bounds
+from qglow.lowering.context import Lowering, natural
+from qglow.lowering.rules import lowers
+from qglow.numerics.histogram import BIN_COUNT
+
+
+@lowers(graph.Quantize)
+def lower_quantize(lowering: Lowering, node: Node) -> None:
+    """One quantize, in the order in which the value lies."""
+    _same_order(lowering, node, instructions.Quantize())
+
+
+@lowers(graph.Dequantize)
+def lower_dequantize(lowering: Lowering, node: Node) -> None:
+    """One dequantize, in the order in which the value lies."""
+    _same_order(lowering, node, instructions.Dequantize())
+
+
+@lowers(graph.Rescale)
+def lower_rescale(lowering: Lowering, node: Node) -> None:
+    """One rescale, in the order in which the value lies."""
+    operator = node.operator
+    assert isinstance(operator, graph.Rescale)
+    limits = bounds(operator.lo, operator.hi, node.output.type)
+    _same_order(lowering, node, instructions.Rescale(**limits))  # type: ignore[arg-type]
+
+
+@lowers(graph.QuantizationProfile)
+def lower_profile(lowering: Lowering, node: Node) -> None:
+    """One profile over the value as it lies, with statistics in state placeholders."""
+    x = node.inputs[0]
+    assert x is not None
+    order = lowering.order(x)
+    if order and order[0] != 0:  # statistics are per sample: the batch has to lie outermost
+        order = natural(x.type.shape)
+    source = lowering.read(x, order)
+    axis = order.index(1) if len(order) > 1 else None
+    kinds = {"counts": TensorType(ElementType.INT64, (BIN_COUNT,)), "range": float_type(2)}
+    if axis is not None:
+        batch, channels = x.type.shape[:2]
+        kinds["channel_range"] = float_type(2, channels)
+        kinds["channel_sums"] = TensorType(ElementType.DOUBLE, (batch, channels))
+    state = [lowering.placeholder(f"{x.name}.{part}", kind) for part, kind in kinds.items()]
+    lowering.emit(Profile(channel_axis=axis), source, *state)
+
+
+def _same_order(lowering: Lowering, node: Node, operation: Operation) -> None:
+    x = node.inputs[0]
+    assert x is not None
+    source, order = lowering.read(x), lowering.order(x)
+    dest = lowering.write(node.output, order)
+    lowering.emit(operation, dest, source)

@@ -1,0 +1,109 @@
+"""Data movement. Renaming axes and reshaping dense memory cost nothing."""
+
+from __future__ import annotations
+
+from qglow.graph.graph import Node
+from qglow.graph.ops import shape as graph
+from qglow.instructions.ops.memory import Copy, Splat
+from qglow.instructions.ops.movement import Extract, Insert, Transpose
+from qglow.instructions.program import Buffer
+from qglow.lowering.context import Lowering, Order, natural, permuted
+from qglow.lowering.elementwise import common_order
+from qglow.lowering.rules import lowers
+
+
+@lowers(graph.Reshape)
+def lower_reshape(lowering: Lowering, node: Node) -> None:
+    """A view of the value in the model's own order."""
+    x = node.inputs[0]
+    assert x is not None
+    source = lowering.read(x, natural(x.type.shape))
+    order = natural(node.output.type.shape)
+    if lowering.graph.is_output(node.output) or source.root.padding != (0, 0, 0, 0):
+        _copy(lowering, node, source)
+        return
+    lowering.alias(node.output, source, order, node.output.type)
+
+
+@lowers(graph.Identity)
+def lower_identity(lowering: Lowering, node: Node) -> None:
+    """The same buffer, or a copy where the model returns the value."""
+    x = node.inputs[0]
+    assert x is not None
+    if lowering.graph.is_output(node.output):
+        _copy(lowering, node, lowering.read(x, natural(x.type.shape)))
+        return
+    lowering.rename(node.output, x, lowering.order(x))
+
+
+@lowers(graph.Transpose)
+def lower_transpose(lowering: Lowering, node: Node) -> None:
+    """The same buffer with its axes named anew; who needs another order moves the data."""
+    operator, x = node.operator, node.inputs[0]
+    assert isinstance(operator, graph.Transpose) and x is not None
+    order = tuple(operator.perm.index(axis) for axis in lowering.order(x))
+    if lowering.graph.is_output(node.output):
+        _write_transposed(lowering, node)
+        return
+    lowering.rename(node.output, x, order)
+
+
+@lowers(graph.Concat)
+def lower_concat(lowering: Lowering, node: Node) -> None:
+    """An insert per operand; later passes let producers write there directly."""
+    operator = node.operator
+    assert isinstance(operator, graph.Concat)
+    shape = node.output.type.shape
+    values = [v for v in node.inputs if v is not None]
+    order = common_order(lowering, values, shape)
+    axis = order.index(operator.axis % len(shape))
+    sources = [lowering.read(v, order) for v in values]
+    dest = lowering.write(node.output, order)
+    start = 0
+    for index, source in enumerate(sources):
+        offsets = tuple(start if a == axis else 0 for a in range(len(shape)))
+        lowering.emit(Insert(offsets=offsets), dest, source, suffix=f".insert{index}")
+        start += source.type.shape[axis]
+
+
+@lowers(graph.Slice)
+def lower_slice(lowering: Lowering, node: Node) -> None:
+    """One extract."""
+    operator, x = node.operator, node.inputs[0]
+    assert isinstance(operator, graph.Slice) and x is not None
+    source, order = lowering.read(x), lowering.order(x)
+    dest = lowering.write(node.output, order)
+    offsets, steps = (_reorder(part, order) for part in (operator.starts, operator.steps))
+    lowering.emit(Extract(offsets=offsets, steps=steps), dest, source)
+
+
+@lowers(graph.Pad)
+def lower_pad(lowering: Lowering, node: Node) -> None:
+    """A splat of the padding value, then an insert of the data."""
+    operator, x = node.operator, node.inputs[0]
+    assert isinstance(operator, graph.Pad) and x is not None
+    source, order = lowering.read(x), lowering.order(x)
+    dest = lowering.write(node.output, order)
+    offsets = _reorder(operator.pads[: len(order)], order)
+    lowering.emit(Splat(value=operator.value), dest, suffix=".fill")
+    lowering.emit(Insert(offsets=offsets), dest, source)
+
+
+def _copy(lowering: Lowering, node: Node, source: Buffer) -> None:
+    dest = lowering.write(node.output)
+    kind = permuted(node.output.type, natural(node.output.type.shape))
+    same = source.type.shape == kind.shape
+    seen = source if same else lowering.view(f"{node.output.name}.reshaped", source, kind)
+    lowering.emit(Copy(), dest, seen)
+
+
+def _write_transposed(lowering: Lowering, node: Node) -> None:
+    operator, x = node.operator, node.inputs[0]
+    assert isinstance(operator, graph.Transpose) and x is not None
+    source = lowering.read(x, natural(x.type.shape))
+    dest = lowering.write(node.output)
+    lowering.emit(Transpose(perm=operator.perm), dest, source)
+
+
+def _reorder(numbers: tuple[int, ...], order: Order) -> tuple[int, ...]:
+    return tuple(numbers[axis] for axis in order)
