@@ -1,0 +1,1 @@
+"""A loaded program: the artefact file, its memory, and calling it."""

@@ -1,0 +1,172 @@
+"""A compiled program that can be called."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from qglow.codegen.compiler import CompiledProgram
+from qglow.codegen.jit import NativeFunction
+from qglow.core.errors import DataError, UsageError
+from qglow.core.types import Array, TensorType
+from qglow.instructions.program import Buffer, BufferKind, Program
+from qglow.runtime.memory import aligned_bytes, aligned_copy, aligned_tensor
+
+
+class Executable:
+    """Native code with its weights. Calling it runs the model.
+
+    `executable({name: array}) -> {name: array}` with the model's own names, shapes and
+    element types; arrays are copied where they are not contiguous. Calls from several
+    Python threads are safe: each thread has its own arena, and the interpreter lock is
+    released while native code runs.
+    """
+
+    def __init__(self, program: Program, compiled: CompiledProgram, native: NativeFunction) -> None:
+        self._program = program
+        self._compiled = compiled
+        self._native = native
+        self._weights = aligned_copy(compiled.weights)
+        self._inputs = program.inputs()
+        self._outputs = program.outputs()
+        self._state = {b.name: aligned_tensor(b.type) for b in program.state()}
+        self._arenas = threading.local()
+        self._state_lock = threading.Lock()
+
+    @property
+    def isa(self) -> str:
+        """Name of the instruction set that the code is for."""
+        return self._compiled.isa.name
+
+    @property
+    def program(self) -> Program:
+        """The instruction program, as planned."""
+        return self._program
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Names and types of the inputs, in the model's order."""
+        return {b.name: b.type for b in self._inputs}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        """Names and types of the outputs, in the model's order."""
+        return {b.name: b.type for b in self._outputs}
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Tensors that the program keeps from call to call, live: a profile's counts, for one."""
+        return dict(self._state)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of activations that a call needs."""
+        return self._compiled.arena_size
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of packed constants."""
+        return int(self._weights.size)
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once. Raises DataError for missing, unknown or misshapen inputs."""
+        self._check_names(inputs)
+        arrays = {b.name: _input_array(b, inputs[b.name]) for b in self._inputs}
+        results = {b.name: aligned_tensor(b.type) for b in self._outputs}
+        self._run(self._arena(), self._table({**arrays, **results}))
+        return results
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
+        """A callable without arguments that reads and fills these very arrays, unchecked.
+
+        The arrays must be contiguous and of the exact type; the callable keeps them alive
+        and has an arena of its own, so that it must not run in two threads at once.
+        Raises UsageError for arrays that do not fit.
+        """
+        self._check_names(inputs)
+        arrays = {b.name: _bound_array(b, inputs.get(b.name)) for b in self._inputs}
+        arrays |= {b.name: _bound_array(b, outputs.get(b.name)) for b in self._outputs}
+        arena, table = aligned_bytes(self.arena_bytes), self._table(arrays)
+        call, weights = self._native, self._weights.ctypes.data
+        arena_address, table_address = arena.ctypes.data, ctypes.addressof(table)
+
+        def run() -> None:
+            call(arena_address, weights, table_address)
+
+        run.__dict__["keep"] = (self, arena, table, arrays)
+        return run
+
+    def activations(self) -> dict[str, Array]:
+        """Copies of the activations that this thread's last call left, by buffer name.
+
+        Meaningful only for a program that was planned without reuse of memory.
+        """
+        arena = self._arena()
+        bias = self._compiled.isa.activation_bias
+        found = {}
+        for buffer in self._program.all_buffers():
+            if buffer.root.kind is BufferKind.ACTIVATION:
+                found[buffer.name] = _activation(arena, buffer, bias)
+        return found
+
+    def _run(self, arena: Array, table: ctypes.Array[ctypes.c_void_p]) -> None:
+        arguments = (arena.ctypes.data, self._weights.ctypes.data, ctypes.addressof(table))
+        if not self._state:
+            self._native(*arguments)
+            return
+        with self._state_lock:
+            self._native(*arguments)
+
+    def _arena(self) -> Array:
+        arena: Array | None = getattr(self._arenas, "arena", None)
+        if arena is None:
+            arena = aligned_bytes(self.arena_bytes)
+            self._arenas.arena = arena
+        return arena
+
+    def _table(self, arrays: Mapping[str, Array]) -> ctypes.Array[ctypes.c_void_p]:
+        every = {**arrays, **self._state}
+        addresses = [every[b.name].ctypes.data for b in self._program.placeholders]
+        return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+
+    def _check_names(self, inputs: Mapping[str, Array]) -> None:
+        wanted = [b.name for b in self._inputs]
+        if set(wanted) != set(inputs):
+            raise DataError(
+                f"inputs {', '.join(sorted(inputs)) or 'none'} given, {', '.join(wanted) or 'none'} wanted"
+            )
+
+
+def _input_array(buffer: Buffer, array: Array) -> Array:
+    array = np.asarray(array)
+    if array.shape != buffer.type.shape:
+        raise DataError(
+            f"input '{buffer.name}' has shape {array.shape}, the program wants {buffer.type.shape}"
+        )
+    if array.dtype != buffer.type.element.dtype:
+        raise DataError(
+            f"input '{buffer.name}' is {array.dtype}, the program wants {buffer.type.element.dtype}"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _bound_array(buffer: Buffer, array: Array | None) -> Array:
+    if array is None:
+        raise UsageError(f"bind needs an array for '{buffer.name}'")
+    fits = array.shape == buffer.type.shape and array.dtype == buffer.type.element.dtype
+    if not fits or not array.flags.c_contiguous:
+        raise UsageError(f"the array for '{buffer.name}' is not a contiguous {buffer.type}")
+    return array
+
+
+def _activation(arena: Array, buffer: Buffer, bias: int) -> Array:
+    layout, dtype = buffer.layout, buffer.type.element.dtype
+    start = (buffer.root.arena_offset or 0) + layout.offset * dtype.itemsize
+    strides = tuple(s * dtype.itemsize for s in layout.strides)
+    seen: Array = np.ndarray(buffer.type.shape, dtype, arena.data, start, strides)
+    if buffer.type.is_quantized and bias:
+        return (seen.view(np.uint8) ^ np.uint8(bias)).view(np.int8)
+    return seen.copy()

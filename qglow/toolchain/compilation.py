@@ -1,0 +1,69 @@
+"""From a graph to an executable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qglow.codegen.compiler import compile_program, default_cache
+from qglow.codegen.jit import load
+from qglow.core.errors import UsageError
+from qglow.core.passes import Pipeline
+from qglow.graph.graph import Graph
+from qglow.instructions.passes import default_pipeline
+from qglow.instructions.passes.sharing import ShareBuffers
+from qglow.instructions.plan import plan_memory
+from qglow.instructions.program import Program
+from qglow.instructions.verifier import verify_program
+from qglow.kernels.isa import select_isa
+from qglow.kernels.select import select_kernels
+from qglow.lowering import CPU, lower
+from qglow.runtime.executable import Executable
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How to compile.
+
+    isa: name of an instruction set; None for QGLOW_ISA or the best that the host has.
+    threads: worker threads; only 1 is supported so far.
+    observe: keep every activation in memory of its own, so that it can be read after a call.
+    cache: use the object cache of the user.
+    """
+
+    isa: str | None = None
+    threads: int = 1
+    observe: bool = False
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        if self.threads != 1:
+            raise UsageError(f"{self.threads} threads: programs run on one thread; leave it at 1")
+
+
+def lower_graph(graph: Graph, options: CompileOptions | None = None) -> Program:
+    """The instruction program after the IR passes, before kernels are selected."""
+    options = options or CompileOptions()
+    program = lower(graph, CPU)
+    passes = default_pipeline().passes
+    if options.observe:  # an activation that is computed in place of another cannot be read later
+        passes = tuple(step for step in passes if not isinstance(step, ShareBuffers))
+    Pipeline(passes).run(program, verify_program)
+    return program
+
+
+def compile_lowered(program: Program, options: CompileOptions | None = None) -> Executable:
+    """Select kernels for `program` (which this changes), plan its memory, compile and load it.
+
+    Raises UsageError for an ISA that the host lacks.
+    """
+    options = options or CompileOptions()
+    isa = select_isa(options.isa)
+    select_kernels(program, isa)
+    plan_memory(program, reuse=not options.observe)
+    compiled = compile_program(program, isa, default_cache() if options.cache else None)
+    return Executable(program, compiled, load(compiled))
+
+
+def compile_graph(graph: Graph, options: CompileOptions | None = None) -> Executable:
+    """Lower, optimise, compile and load a graph, float or int8."""
+    return compile_lowered(lower_graph(graph, options), options)
