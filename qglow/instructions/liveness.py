@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from qglow.core.types import Array, Shape
 from qglow.instructions.operation import Access, Operand
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
-from qglow.instructions.program import Buffer, Instruction, Layout, Program
+from qglow.instructions.program import Buffer, BufferKind, Instruction, Layout, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +136,15 @@ def overlap(one: Buffer, other: Buffer) -> bool:
     return bool(region(mask, other.layout, other.type.shape).any())
 
 
+def touched(instruction: Instruction, operand: Operand, buffer: Buffer) -> Buffer:
+    """The part of an operand's buffer that the instruction really touches, as a view."""
+    part = instruction.operation.updated_slice(instruction.types) if operand.access is Access.INOUT else None
+    if part is None:
+        return buffer
+    offsets, shape = part
+    return Buffer(buffer.name, buffer.type.with_shape(shape), BufferKind.VIEW, base=buffer, offsets=offsets)
+
+
 def same_place(one: Buffer, other: Buffer) -> bool:
     """Whether element i of one is element i of the other."""
     return one.root is other.root and one.type.shape == other.type.shape and one.layout == other.layout
-
-
-def any_overlap(buffer: Buffer, others: Iterable[Buffer]) -> bool:
-    """Whether a buffer has bytes in common with one of `others`."""
-    return any(overlap(buffer, other) for other in others)

@@ -9,7 +9,7 @@ Compare: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Infe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qglow.instructions.liveness import Interval, intervals
 from qglow.instructions.program import Program
@@ -56,9 +56,14 @@ class MemoryPlan:
         return "\n".join(table) + "\n"
 
 
-def plan_memory(program: Program) -> MemoryPlan:
-    """Give every activation its `arena_offset` and the program its `arena_size`."""
+def plan_memory(program: Program, reuse: bool = True) -> MemoryPlan:
+    """Give every activation its `arena_offset` and the program its `arena_size`.
+
+    Without `reuse` every activation has memory of its own, so that it can be read after a run.
+    """
     found = intervals(program)
+    if not reuse:
+        found = [replace(interval, start=0, end=len(program.code)) for interval in found]
     bound = live_bound(found)
     best: tuple[int, str, list[int]] | None = None
     for name, key in ORDERS.items():

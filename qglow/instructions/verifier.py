@@ -8,7 +8,7 @@ import numpy as np
 
 from qglow.core.errors import VerificationError
 from qglow.core.types import Array
-from qglow.instructions.liveness import intervals, overlap, region, same_place
+from qglow.instructions.liveness import intervals, overlap, region, same_place, touched
 from qglow.instructions.operation import Access, Operand, TypeErrorInOperation
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding, TensorView
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Layout, Program
@@ -162,8 +162,9 @@ class _Verifier:
             self.require(buffer.kind is BufferKind.PLACEHOLDER, f"state {buffer} is no placeholder")
 
     def _aliases(self, instruction: Instruction, spec: Operand, buffer: Buffer) -> None:
+        written = touched(instruction, spec, buffer)
         for other_spec, other in instruction.operands():
-            if other_spec is spec or not overlap(buffer, other):
+            if other_spec is spec or not overlap(written, other):
                 continue
             paired = (spec.name, other_spec.name) in instruction.operation.in_place
             in_place = paired and same_place(buffer, other)

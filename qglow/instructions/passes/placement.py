@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qglow.core.types import Shape
-from qglow.instructions.liveness import Usage, Use, overlap
-from qglow.instructions.operation import Access
+from qglow.instructions.liveness import Usage, overlap, touched
 from qglow.instructions.passes.editing import (
     deallocate_after_last_use,
     declaration,
@@ -102,21 +101,9 @@ def _busy(usage: Usage, placement: Placement, at: int) -> str | None:
             continue
         if use.index > at and not use.writes:
             continue
-        if overlap(target, touched(use)):
+        if overlap(target, touched(use.instruction, use.operand, use.buffer)):
             return f"%{use.instruction.name} uses the place in %{placement.outer.root.name} meanwhile"
     return None
-
-
-def touched(use: Use) -> Buffer:
-    """The part of a buffer that an instruction really touches."""
-    if use.operand.access is not Access.INOUT:
-        return use.buffer
-    part = use.instruction.operation.updated_slice(use.instruction.types)
-    if part is None:
-        return use.buffer
-    offsets, shape = part
-    kind = use.buffer.type.with_shape(shape)
-    return Buffer(use.buffer.name, kind, BufferKind.VIEW, base=use.buffer, offsets=offsets)
 
 
 def place(program: Program, placement: Placement) -> None:
