@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from qglow.core.errors import ModelError, UsageError
+from qglow.core.errors import UsageError
 from qglow.core.types import Shape
 
 Dimension = int | str | None
@@ -111,15 +111,9 @@ def _list(names: Sequence[str]) -> str:
 
 
 def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Inputs that a caller feeds: those that no initializer gives. Raises ModelError for duplicates."""
+    """Inputs that a caller feeds: those that no initializer gives."""
     given = {tensor.name for tensor in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in given]
-    seen: set[str] = set()
-    for value in inputs:
-        if value.name in seen:
-            raise ModelError(f"two inputs of the model are named '{value.name}'; export the model again")
-        seen.add(value.name)
-    return inputs
+    return [value for value in graph.input if value.name not in given]
 
 
 def tensor_shape(value: onnx.ValueInfoProto) -> list[int | str | None] | None:

@@ -9,6 +9,7 @@ from onnx import NodeProto, TensorProto
 
 from qglow.core.errors import ModelError, UnsupportedError
 from qglow.core.types import Array, TensorType
+from qglow.graph.folding import evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.importer.inference import inferred_types
@@ -16,10 +17,6 @@ from qglow.importer.loading import LoadedModel
 from qglow.importer.node import Context, ImportNode, Refused
 from qglow.importer.rules import find_rule
 from qglow.importer.tensors import to_array
-
-# Results of folding above this many bytes stay nodes: a few bytes of Pad amounts in a hostile
-# file could ask for any amount of memory.
-_LARGEST_FOLD = 1 << 28
 
 
 class _Unknown(Exception):
@@ -119,13 +116,13 @@ class GraphImport:
         """Add a node, or fold it where all inputs are constant. Raises OperatorTypeError."""
         types = [None if v is None else v.type for v in inputs]
         (kind,) = operator.infer(types)
-        present = [v for v in inputs if v is not None]
-        if present and all(v.is_constant for v in present) and kind.byte_size <= _LARGEST_FOLD:
-            (result,) = operator.run([None if v is None else v.data for v in inputs], types, [kind])
-            return constant(output, result)
-        value = Value(output, kind)
-        self._nodes.append(Node(name, operator, inputs, [value]))
-        return value
+        node = Node(name, operator, inputs, [Value(output, kind)])
+        known = evaluate_constant_node(node)
+        if known is not None:
+            node.inputs = ()
+            return constant(output, known[0])
+        self._nodes.append(node)
+        return node.output
 
     # Names
 

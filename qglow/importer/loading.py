@@ -61,6 +61,10 @@ def check(path: Path, model: LoadedModel) -> None:
             tensor.data_location = onnx.TensorProto.DEFAULT
             tensor.raw_data = b""
             tensor.dims[:] = [0]
+    for value in [*ordered.graph.input, *ordered.graph.output]:
+        # Runtimes do without declared shapes; the checker does not.
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(ordered, full_check=False)
     except (onnx.checker.ValidationError, ValueError) as error:
@@ -98,8 +102,8 @@ def _opset(path: Path, proto: ModelProto) -> int:
 
 def _sorted_nodes(path: Path, graph: onnx.GraphProto) -> list[NodeProto]:
     """Nodes in topological order, which ONNX demands and some exporters do not keep."""
-    names = [value.name for value in graph.input]
-    defined = set(names) | _unique(path, (t.name for t in graph.initializer), "initializers")
+    defined = _unique(path, (v.name for v in graph.input), "inputs")
+    defined |= _unique(path, (t.name for t in graph.initializer), "initializers")
     defined |= {t.values.name for t in graph.sparse_initializer}
     produced = _unique(path, (o for n in graph.node for o in n.output if o), "node outputs")
     clash = sorted(defined & produced)

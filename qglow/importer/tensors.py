@@ -95,13 +95,14 @@ def _external(tensor: TensorProto, folder: Path | None, element: ElementType, wh
         raise ModelError(f"{where} keeps its data in another file but does not say in which")
     path = _inside(folder, location, where)
     try:
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
     except ValueError as error:
         raise ModelError(f"{where}: offset or length of its external data is not a number") from error
     wanted = math.prod(tensor.dims) * element.size
-    if offset < 0 or length not in (-1, wanted):
-        _check_size(length, tensor, element, where)
+    if offset < 0:
         raise ModelError(f"{where}: external data at offset {offset}; the file is damaged")
+    if "length" in entries:
+        _check_size(length, tensor, element, where)
     try:
         with path.open("rb") as stream:
             stream.seek(offset)

@@ -1,0 +1,319 @@
+"""Damaged, hostile and unsupported models: one clear error each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, helper
+
+from qglow.core.errors import DataError, ModelError, QglowError, UnsupportedError
+from qglow.importer import import_model, read_tensor
+from tests.unit.importer.tiny import save, tiny_model
+
+
+def add_model() -> ModelProto:
+    """y = relu(x + c)"""
+    nodes = [
+        helper.make_node("Add", ["x", "c"], ["a"], name="add"),
+        helper.make_node("Relu", ["a"], ["y"], name="relu"),
+    ]
+    return tiny_model(nodes, {"x": [2, 3]}, ["y"], {"c": np.ones((2, 3), np.float32)})
+
+
+def message_of(path: Path, kind: type[QglowError] = ModelError) -> str:
+    with pytest.raises(kind) as caught:
+        import_model(path)
+    return str(caught.value)
+
+
+def assert_one_line(message: str, path: Path) -> None:
+    assert "\n" not in message
+    assert path.name in message
+
+
+def set_duplicate_output(model: ModelProto) -> None:
+    model.graph.node[0].output[0] = "y"
+
+
+def set_duplicate_initializer(model: ModelProto) -> None:
+    model.graph.initializer.append(model.graph.initializer[0])
+
+
+def set_duplicate_input(model: ModelProto) -> None:
+    model.graph.input.append(model.graph.input[0])
+
+
+def set_cycle(model: ModelProto) -> None:
+    model.graph.node[0].input[1] = "y"
+
+
+def set_unknown_name(model: ModelProto) -> None:
+    model.graph.node[0].input[1] = "nowhere"
+
+
+def set_unknown_output(model: ModelProto) -> None:
+    model.graph.output[0].name = "nowhere"
+
+
+def set_node_writes_input(model: ModelProto) -> None:
+    model.graph.node[0].output[0] = "x"
+
+
+def set_short_data(model: ModelProto) -> None:
+    tensor = model.graph.initializer[0]
+    tensor.raw_data = tensor.raw_data[:-4]
+
+
+def set_huge_dimensions(model: ModelProto) -> None:
+    model.graph.initializer[0].dims[:] = [2**40, 2**40]
+
+
+def set_negative_dimensions(model: ModelProto) -> None:
+    model.graph.initializer[0].dims[:] = [-2, -3]
+
+
+def set_short_fields(model: ModelProto) -> None:
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.float_data.extend([1.0, 2.0])
+
+
+def set_no_outputs(model: ModelProto) -> None:
+    del model.graph.output[:]
+
+
+def set_no_opset(model: ModelProto) -> None:
+    del model.opset_import[:]
+
+
+def set_extra_input(model: ModelProto) -> None:
+    model.graph.node[1].input.append("c")
+
+
+def set_shapes_that_do_not_broadcast(model: ModelProto) -> None:
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones((4, 5), np.float32), "c"))
+
+
+def set_unknown_attribute(model: ModelProto) -> None:
+    model.graph.node[1].attribute.append(helper.make_attribute("slope", 0.5))
+
+
+def set_sequence_input(model: ModelProto) -> None:
+    model.graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type = TensorProto.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (set_duplicate_output, "named 'y'"),
+        (set_duplicate_initializer, "named 'c'"),
+        (set_duplicate_input, "named 'x'"),
+        (set_cycle, "cycle through 'add'"),
+        (set_unknown_name, "'nowhere'"),
+        (set_unknown_output, "'nowhere'"),
+        (set_node_writes_input, "'x'"),
+        (set_short_data, "name: c"),
+        (set_huge_dimensions, "name: c"),
+        (set_negative_dimensions, "name: c"),
+        (set_short_fields, "name: c"),
+        (set_no_outputs, "no outputs"),
+        (set_no_opset, "operator set"),
+        (set_extra_input, "relu"),
+        (set_shapes_that_do_not_broadcast, "'add'"),
+        (set_unknown_attribute, "slope"),
+        (set_sequence_input, "'x'"),
+    ],
+)
+def test_invalid_model_is_one_line(damage: Callable[[ModelProto], None], says: str, tmp_path: Path) -> None:
+    model = add_model()
+    damage(model)
+    path = save(model, tmp_path)
+    message = message_of(path)
+    assert_one_line(message, path)
+    assert says in message
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\0" * 64])
+def test_file_that_is_no_model(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.onnx"
+    path.write_bytes(content)
+    assert_one_line(message_of(path), path)
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    assert_one_line(message_of(tmp_path / "absent.onnx"), tmp_path / "absent.onnx")
+    assert_one_line(message_of(tmp_path), tmp_path)
+
+
+def test_file_cut_short_anywhere(tmp_path: Path) -> None:
+    data = add_model().SerializeToString()
+    path = tmp_path / "cut.onnx"
+    for size in range(0, len(data) - 1, 7):
+        path.write_bytes(data[:size])
+        with pytest.raises(QglowError):
+            import_model(path)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4))
+def test_changed_bytes_give_a_graph_or_a_deliberate_error(
+    changes: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    data = bytearray(add_model().SerializeToString())
+    for position, value in changes:
+        data[position % len(data)] = value
+    path = tmp_path / "changed.onnx"
+    path.write_bytes(bytes(data))
+    try:
+        import_model(path)
+    except QglowError as error:
+        assert str(error)
+
+
+def external_model(location: str, **entries: str) -> ModelProto:
+    model = add_model()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=value)
+    return model
+
+
+@pytest.mark.parametrize("location", ["../outside.bin", "/etc/hostname", "link.bin", "a/../../outside.bin"])
+def test_external_data_outside_the_folder_is_refused(location: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "outside.bin").write_bytes(bytes(24))
+    os.symlink(tmp_path / "outside.bin", folder / "link.bin")
+    message = message_of(save(external_model(location), folder))
+    assert "outside the model's folder" in message
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ({"location": "absent.bin"}, "missing"),
+        ({"location": ""}, "does not say"),
+        ({"location": "w.bin"}, "8 bytes"),
+        ({"location": "w.bin", "offset": "x"}, "not a number"),
+        ({"location": "w.bin", "offset": "-4"}, "offset -4"),
+        ({"location": "w.bin", "length": "8"}, "8 bytes"),
+        ({"location": "w\0.bin"}, "external data"),
+    ],
+)
+def test_external_data_that_does_not_fit(entries: dict[str, str], says: str, tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    path = save(external_model(**entries), tmp_path)
+    message = message_of(path)
+    assert_one_line(message, path)
+    assert says in message and "'c'" in message
+
+
+def test_everything_unsupported_is_listed_at_once(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="volume"),
+        helper.make_node("LRN", ["a"], ["b"], name="lrn", size=3),
+        helper.make_node("MaxPool", ["b"], ["c"], name="pool", kernel_shape=[2, 2, 2]),
+        helper.make_node("Magic", ["c"], ["d"], name="magic", domain="com.example"),
+        helper.make_node("Softmax", ["d"], ["e"]),
+        helper.make_node("Pad", ["x", "p"], ["y"], mode="reflect"),
+    ]
+    constants = {"w": np.ones((2, 3, 3, 3, 3), np.float32), "p": np.array([0, 0, 1, 0, 0, 0, 0, 0, 0, 0])}
+    model = tiny_model(nodes, {"x": [1, 3, 8, 8, 8]}, ["e", "y"], constants)
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    path = save(model, tmp_path)
+    message = message_of(path, UnsupportedError)
+    lines = message.splitlines()
+    assert "needs 5 things" in lines[0]
+    assert lines[1] == "  node 'volume' (Conv, opset 13): input has 5 dimensions; four (NCHW) are supported"
+    assert lines[2] == "  node 'lrn' (LRN, opset 13): the operator is not supported"
+    assert "node 'pool' (MaxPool" in lines[3]
+    assert lines[4].startswith("  node 'magic' (com.example.Magic")
+    assert "'Pad_5'" in lines[5] and "mode reflect" in lines[5]
+    assert "Conv" in lines[6] and "BatchNormalization" in lines[6]
+
+
+def unsupported_node(
+    op_type: str, inputs: list[str], outputs: int = 1, **attributes: object
+) -> onnx.NodeProto:
+    names = ["y", "z", "u", "v", "t"][:outputs]
+    return helper.make_node(op_type, inputs, names, name="it", **attributes)
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (unsupported_node("Conv", ["x", "w"], auto_pad="SAME"), "auto_pad"),
+        (unsupported_node("MaxPool", ["x"], 2, kernel_shape=[2, 2]), "output 'z' is used"),
+        (unsupported_node("AveragePool", ["x"], kernel_shape=[2, 2], dilations=[2, 2]), "dilations"),
+        (unsupported_node("Reshape", ["x", "i"]), "must be a constant"),
+        (unsupported_node("Cast", ["x"], to=TensorProto.FLOAT16), "float16"),
+        (unsupported_node("Clip", ["x", "r"]), "must be a constant"),
+        (unsupported_node("Slice", ["x", "one", "two", "one", "minus"]), "step -1"),
+        (
+            unsupported_node("BatchNormalization", ["x", "v4", "v4", "v4", "v4"], 3, training_mode=1),
+            "training",
+        ),
+        (unsupported_node("Add", ["x", "half"]), "float16"),
+    ],
+    ids=lambda value: value.op_type if isinstance(value, onnx.NodeProto) else "",
+)
+def test_unsupported_forms_name_the_node(node: onnx.NodeProto, says: str, tmp_path: Path) -> None:
+    constants = {
+        "w": np.ones((2, 4, 3, 3), np.float32),
+        "one": np.array([1]),
+        "two": np.array([2]),
+        "minus": np.array([-1]),
+        "v4": np.ones(4, np.float32),
+        "half": np.ones(1, np.float16),
+    }
+    inner = helper.make_node("Shape", ["x"], ["i0"])
+    nodes = [inner, node] if "i" not in node.input else [node]
+    inputs: dict[str, list[int]] = {"x": [1, 4, 8, 8], "r": []}
+    if "i" in node.input:
+        inputs["i"] = [2]
+    model = tiny_model(nodes, inputs, list(node.output), constants, 21)
+    message = message_of(save(model, tmp_path), UnsupportedError)
+    assert says in message
+
+
+@pytest.mark.parametrize("opset", [6, 99])
+def test_operator_set_out_of_range(opset: int, tmp_path: Path) -> None:
+    model = add_model()
+    model.opset_import[0].version = opset
+    assert f"opset {opset}" in message_of(save(model, tmp_path), UnsupportedError)
+
+
+def test_input_of_another_type_is_named(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    path = save(tiny_model([node], {"x": [2]}, ["y"], input_type=TensorProto.FLOAT16), tmp_path)
+    assert "'x' of float16" in message_of(path, UnsupportedError)
+
+
+def test_folding_does_not_take_memory_without_bound(tmp_path: Path) -> None:
+    node = helper.make_node("Pad", ["c", "p"], ["y"])
+    constants = {"c": np.ones(1, np.float32), "p": np.array([0, 2**40])}
+    path = save(tiny_model([node], {}, ["y"], constants), tmp_path)
+    assert [n.operator.name for n in import_model(path).graph.nodes] == ["Pad"]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x08\x02\x10\x01"])
+def test_tensor_file_that_is_none(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "input_0.pb"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_tensor(path)
+    assert_one_line(str(caught.value), path)
+
+
+def test_missing_tensor_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="absent.pb"):
+        read_tensor(tmp_path / "absent.pb")
