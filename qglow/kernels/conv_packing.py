@@ -51,7 +51,7 @@ def fold_zero_point(rows: Array, bias: Array, zero_point: int) -> Array:
     It wraps around like the sums of the micro-kernels, whose final value fits.
     """
     folded = bias.astype(np.int64) - zero_point * rows.astype(np.int64).sum(axis=1)
-    return (folded & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+    return np.asarray(folded & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
 def pack_channels(values: Array, geometry: Geometry, lanes: int) -> Array:

@@ -6,13 +6,13 @@ is the clamp to 0..255 of activations that are held as unsigned bytes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qglow.instructions.program import Instruction
 from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, vec
 from qglow.kernels.isa import Isa
+from qglow.kernels.requantize import clamp_float
 
 PACKED = 4
 """Vectors of 32-bit results that become one vector of bytes."""
@@ -77,6 +77,26 @@ class OutputStage:
             group = slice(first, first + together)
             self._store_bytes(e, pixels[group], multipliers, pointers[group], channels)
 
+    def emit_interleaved(
+        self, e: Emitter, sums: Sequence[Value], multipliers: Sequence[Value], pointer: Value, channels: int
+    ) -> None:
+        """Store one result of four vectors whose channels are in the order that packs undo.
+
+        That is, within each 128 bits of bytes, four channels of each vector in turn.
+        """
+        if not self.to_float:
+            rounded = [self._rounded(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
+            store_part(e, self._pack(e, rounded), 0, channels, pointer)
+            return
+        scaled = [self._scaled(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
+        joined = e.concat([clamp_float(e, value, self.lo, self.hi) for value in scaled])
+        for part in range(self.lanes // 4):
+            lanes = [vector * self.lanes + 4 * part + lane for vector in range(PACKED) for lane in range(4)]
+            room = min(4 * PACKED, channels - part * 4 * PACKED)
+            if room > 0:
+                ordered = e.shuffle(joined, None, lanes)
+                store_part(e, ordered, 0, room, e.offset(pointer, part * 16 * PACKED))
+
     def _store_floats(
         self,
         e: Emitter,
@@ -87,7 +107,7 @@ class OutputStage:
     ) -> None:
         for index, total in enumerate(sums):
             value = total if self.from_float else self._scaled(e, total, multipliers[index])
-            value = clamp_floats(e, value, self.lo, self.hi)
+            value = clamp_float(e, value, self.lo, self.hi)
             count = min(self.lanes, channels - index * self.lanes)
             store_part(e, value, 0, count, e.offset(pointer, index * self.lanes * 4))
 
@@ -104,7 +124,7 @@ class OutputStage:
         for first in range(0, count, PACKED):
             vectors = range(first, min(first + PACKED, count))
             rounded = [self._rounded(e, sums[v], multipliers[v]) for sums in pixels for v in vectors]
-            packed = self._pack(e, rounded)
+            packed = self._in_order(e, self._pack(e, rounded))
             room = min(len(vectors) * self.lanes, channels - first * self.lanes)
             for index, pointer in enumerate(pointers):
                 start = index * len(vectors) * self.lanes
@@ -118,7 +138,7 @@ class OutputStage:
         """float32(sum) * multiplier, rounded half to even, as int32."""
         value = self._scaled(e, total, multiplier)
         if self.clamp_first:
-            value = clamp_floats(e, value, self.lo - self.zero_point, self.hi - self.zero_point)
+            value = clamp_float(e, value, self.lo - self.zero_point, self.hi - self.zero_point)
         name = f"llvm.lrint.v{self.lanes}i32.v{self.lanes}f32"
         return e.call(name, vec(I32, self.lanes), [value])
 
@@ -135,7 +155,7 @@ class OutputStage:
         for name, bound, neutral in (("umax", int(self.lo), 0), ("umin", int(self.hi), 255)):
             if bound != neutral:
                 packed = e.intrinsic(f"llvm.{name}", packed, scalar(bytes_, bound))
-        return self._in_order(e, packed)
+        return packed
 
     def _in_order(self, e: Emitter, packed: Value) -> Value:
         """Packs work within 128 bits: bring the groups of four bytes back into order."""
@@ -147,16 +167,6 @@ class OutputStage:
         value = e.b.bitcast(packed, groups)
         value = e.shuffle(value, None, order)
         return e.b.bitcast(value, packed.type)
-
-
-def clamp_floats(e: Emitter, value: Value, lo: float, hi: float) -> Value:
-    """`lo > x ? lo : x`, then `hi < x ? hi : x`; infinite bounds cost nothing, NaN passes."""
-    for bound, relation in ((lo, ">"), (hi, "<")):
-        if math.isfinite(bound):
-            limit = scalar(value.type, bound)
-            outside = e.b.fcmp_ordered(relation, limit, value)
-            value = e.b.select(outside, limit, value)
-    return value
 
 
 def store_part(e: Emitter, vector: Value, start: int, count: int, pointer: Value) -> None:

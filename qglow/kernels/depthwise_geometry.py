@@ -1,0 +1,132 @@
+"""Where a depthwise convolution reads and writes: chunks of channels, taps, tiles of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.program import Instruction
+from qglow.kernels.builder import Emitter, Index, Value
+from qglow.kernels.conv_blocking import divide
+from qglow.kernels.conv_geometry import Axis, convolution_geometry, copied_strides
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseGeometry:
+    """A depthwise convolution in bytes.
+
+    `axes` are output pixels, outermost first; without the batch where images are copied. One
+    chunk is `width` channels, of `joined` neighbouring pixels where channels are few. The last
+    chunk overlaps the one before it where channels do not divide by the width. `taps` are
+    the distances of a window's elements from its first, in ascending (kh, kw).
+    """
+
+    axes: tuple[Axis, ...]
+    channels: int
+    width: int
+    joined: int
+    kernel: tuple[int, int]
+    taps: tuple[int, ...]
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.channels * self.joined // self.width)
+
+    def chunk_channels(self) -> list[list[int]]:
+        """The channel of every lane of every chunk; lanes beyond the last channel repeat it."""
+        lanes = range(self.width)
+        if self.joined > 1:
+            return [[lane % self.channels for lane in lanes]]
+        last = max(0, self.channels - self.width)
+        starts = [min(chunk * self.width, last) for chunk in range(self.chunks)]
+        return [[min(start + lane, self.channels - 1) for lane in lanes] for start in starts]
+
+    @property
+    def stored(self) -> int:
+        """Elements of a chunk that are results."""
+        return min(self.width, self.channels * self.joined)
+
+
+def is_depthwise(instruction: Instruction) -> bool:
+    """Whether every channel has one filter of its own, and only it."""
+    operation = instruction.operation
+    assert isinstance(operation, Convolution)
+    filters, channels = instruction.operand("filter").type.shape, instruction.operand("src").type.shape[3]
+    return channels > 1 and operation.group == channels == filters[0]
+
+
+def depthwise_geometry(instruction: Instruction, width: int) -> DepthwiseGeometry:
+    """The geometry for chunks of `width` elements, with the padding that `src` has now."""
+    operation = instruction.operation
+    assert isinstance(operation, Convolution)
+    product = convolution_geometry(instruction)
+    src = instruction.operand("src")
+    size = src.type.element.size
+    strides = tuple(stride * size for stride in src.layout.strides)
+    row, pixel = copied_strides(instruction)[1:] if product.copied else strides[1:3]
+    height, columns = instruction.operand("filter").type.shape[1:3]
+    taps = tuple(
+        y * operation.dilations[0] * row + x * operation.dilations[1] * pixel
+        for y in range(height)
+        for x in range(columns)
+    )
+    axes = product.axes[1:] if product.copied else product.axes
+    joined = joined_pixels(axes[-1], product.channels, width, size, instruction)
+    inner = axes[-1]
+    if joined > 1:
+        inner = Axis(inner.count // joined, inner.src_stride * joined, inner.dest_stride * joined)
+    return DepthwiseGeometry((*axes[:-1], inner), product.channels, width, joined, (height, columns), taps)
+
+
+def joined_pixels(axis: Axis, channels: int, width: int, size: int, instruction: Instruction) -> int:
+    """Pixels that share a chunk: where channels of neighbours adjoin in `src` and `dest` and fill it."""
+    dest = instruction.operand("dest").type.element.size
+    joined = width // channels
+    adjoin = axis.src_stride == channels * size and axis.dest_stride == channels * dest
+    fills = joined > 1 and width % channels == 0 and axis.count % joined == 0
+    return joined if adjoin and fills else 1
+
+
+TileEmitter = Callable[[Value, Value, Index, int], None]
+"""Emits a tile: address of the first window, of the first result, chunk number, pixels."""
+
+
+def emit_tiles(
+    e: Emitter,
+    geometry: DepthwiseGeometry,
+    src: Value,
+    dest: Value,
+    sizes: tuple[int, int],
+    most_pixels: int,
+    emit: TileEmitter,
+) -> None:
+    """Loops over rows, chunks and tiles. `sizes` are the bytes of an element of src and dest."""
+    inner = geometry.axes[-1]
+    last = max(0, geometry.channels - geometry.width)
+    chunks = e.loop(0, geometry.chunks, name="chunk")
+    with rows(e, geometry.axes[:-1], src, dest) as (src_row, dest_row), chunks as chunk:
+        start = e.scaled(chunk, geometry.width)
+        if geometry.channels % geometry.width:
+            start = e.minimum(start, last)
+        src_chunk = e.offset(src_row, e.scaled(start, sizes[0]))
+        dest_chunk = e.offset(dest_row, e.scaled(start, sizes[1]))
+        for piece in divide(inner.count, most_pixels):
+            with e.loop(0, piece.count, name="tile") as tile:
+                pixel = e.plus(e.scaled(tile, piece.size), piece.start)
+                first = e.offset(src_chunk, e.scaled(pixel, inner.src_stride))
+                result = e.offset(dest_chunk, e.scaled(pixel, inner.dest_stride))
+                emit(first, result, chunk, piece.size)
+
+
+@contextmanager
+def rows(e: Emitter, axes: Sequence[Axis], src: Value, dest: Value) -> Iterator[tuple[Value, Value]]:
+    """A loop nest over the outer axes that moves both addresses."""
+    with ExitStack() as stack:
+        for axis in axes:
+            index = stack.enter_context(e.loop(0, axis.count, name="row"))
+            src = e.offset(src, e.scaled(index, axis.src_stride))
+            dest = e.offset(dest, e.scaled(index, axis.dest_stride))
+        yield src, dest
