@@ -152,10 +152,17 @@ class Emitter:
         return self.call(f"llvm.masked.load.{suffix(kind)}.p0", kind, arguments)
 
     def store_lanes(self, value: Value, pointer: Value, count: int | None = None) -> None:
-        """Store a vector, or its first `count` lanes."""
+        """Store a vector, or its first `count` lanes.
+
+        A power of two of them is a smaller vector. For one lane that is a must: LLVM 22 makes a
+        masked store of one truncated lane as wide as the lane was before.
+        """
         lanes = value.type.count
         if count is None or count >= lanes:
             self.store(value, pointer)
+            return
+        if count & (count - 1) == 0:
+            self.store(self.shuffle(value, None, range(count)), pointer)
             return
         arguments = [value, pointer, *_mask_arguments(count, lanes)]
         self.call(f"llvm.masked.store.{suffix(value.type)}.p0", VOID, arguments)
@@ -194,6 +201,10 @@ class Emitter:
     def extract(self, vector: Value, lane: int) -> Value:
         """One lane."""
         return self.b.extract_element(vector, ir.Constant(I32, lane))
+
+    def insert(self, vector: Value, value: Value, lane: int) -> Value:
+        """The vector with one lane replaced."""
+        return self.b.insert_element(vector, value, ir.Constant(I32, lane))
 
     # Control flow
 

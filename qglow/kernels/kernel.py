@@ -70,9 +70,12 @@ class Kernel(ABC):
         """Working memory; only for operations that declare a scratch operand."""
         return 0
 
-    def inlined(self, instruction: Instruction) -> bool:
-        """Whether the function is better copied into its caller; for very small ones."""
-        return False
+    def traits(self, instruction: Instruction, isa: Isa) -> tuple[object, ...]:
+        """What the emitted code takes from the contents of constants, hashable.
+
+        Instructions share one function where operation, layouts, kernel and traits agree.
+        """
+        return ()
 
     @abstractmethod
     def cost(self, instruction: Instruction, isa: Isa) -> float:

@@ -1,12 +1,39 @@
-"""Choosing a kernel for every instruction, before memory is planned."""
+"""Choosing a kernel for every instruction, before memory is planned.
+
+Kernels may wish for operands with zero-point padding around the image. A wish is granted where
+the buffer is an activation of its own (no reshape looks at it) and all that touch it can
+handle any strides; then a `fillpadding` goes before its first writer.
+"""
 
 from __future__ import annotations
 
 from qglow.core.errors import UnsupportedError
-from qglow.instructions.program import Instruction
+from qglow.core.types import ElementType, TensorType
+from qglow.instructions.liveness import Usage
+from qglow.instructions.operation import Access
+from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding
+from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
 from qglow.kernels import families as families
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import FACTORIES, Kernel
+
+
+def select_kernels(program: Program, isa: Isa) -> None:
+    """Write the cheapest kernel on every instruction; add padding, its filling, and scratch.
+
+    Changes the program in place; memory is planned afterwards. Raises UnsupportedError for an
+    instruction without a kernel.
+    """
+    work = [i for i in program.code if i.operation.touches_memory]
+    usage = Usage(program)
+    for buffer, padding in _wishes(work, isa).items():
+        if _can_be_padded(buffer, usage):
+            buffer.padding = padding
+            _fill_before_first_write(program, buffer, usage)
+    for instruction in [i for i in program.code if i.operation.touches_memory]:
+        kernel = best_kernel(instruction, isa)
+        instruction.kernel = kernel.describe()
+        _add_scratch(program, instruction, kernel.scratch_bytes(instruction))
 
 
 def candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
@@ -20,5 +47,54 @@ def best_kernel(instruction: Instruction, isa: Isa) -> Kernel:
     found = candidates(instruction, isa)
     if not found:
         types = ", ".join(str(b.type) for b, _ in instruction.accesses())
-        raise UnsupportedError(f"no {isa.name} kernel for {instruction.operation.opcode} over {types}")
+        raise UnsupportedError(
+            f"%{instruction.name}: no {isa.name} kernel for {instruction.operation.opcode} over {types}"
+        )
     return min(found, key=lambda kernel: kernel.cost(instruction, isa))
+
+
+def _wishes(work: list[Instruction], isa: Isa) -> dict[Buffer, Padding]:
+    """The padding that each buffer needs for all that would like some: the most on every side."""
+    wishes: dict[Buffer, Padding] = {}
+    for instruction in work:
+        for name, (top, left, bottom, right) in best_kernel(instruction, isa).paddings(instruction).items():
+            buffer = instruction.operand(name)
+            have = wishes.get(buffer, NO_PADDING)
+            wishes[buffer] = (
+                max(have[0], top),
+                max(have[1], left),
+                max(have[2], bottom),
+                max(have[3], right),
+            )
+    return {buffer: padding for buffer, padding in wishes.items() if padding != NO_PADDING}
+
+
+def _can_be_padded(buffer: Buffer, usage: Usage) -> bool:
+    if buffer.kind is not BufferKind.ACTIVATION or len(buffer.type.shape) != 4:
+        return False
+    if any(not view.offsets or view.base is not buffer for view in usage.views(buffer)):
+        return False
+    return all(use.operand.strided for use in usage.uses(buffer))
+
+
+def _fill_before_first_write(program: Program, buffer: Buffer, usage: Usage) -> None:
+    first = next(use.instruction for use in usage.uses(buffer) if use.writes)
+    name = program.unique_name(f"pad_{buffer.name}")
+    fill = Instruction(name, FillPadding(buffer.padding), (buffer,), origin=first.origin)
+    program.code.insert(program.code.index(first), fill)
+
+
+def _add_scratch(program: Program, instruction: Instruction, size: int) -> None:
+    """Working memory that lives during this instruction only."""
+    if not size:
+        return
+    specs = instruction.operation.signature
+    place = next(i for i, spec in enumerate(specs) if spec.access is Access.SCRATCH)
+    name = program.unique_name(f"{instruction.name}_scratch")
+    buffer = Buffer(name, TensorType(ElementType.INT8, (size,)), BufferKind.ACTIVATION)
+    buffers = list(instruction.buffers)
+    buffers[place] = buffer
+    instruction.buffers = tuple(buffers)
+    at = program.code.index(instruction)
+    ends = Instruction(program.unique_name(f"dealloc_{name}"), DeallocActivation(), (buffer,))
+    program.code[at : at + 1] = [Instruction(name, AllocActivation(), (buffer,)), instruction, ends]

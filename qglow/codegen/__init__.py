@@ -1,0 +1,1 @@
+"""Programs to native code: LLVM modules, optimisation, object cache, loading."""

@@ -1,0 +1,161 @@
+"""What data-parallel operations compute of one vector, kept apart from loads and stores.
+
+So a kernel for one instruction and one for a stack of them share the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qglow.instructions.operation import Operation
+from qglow.instructions.ops.activation import Sigmoid, Tanh
+from qglow.instructions.ops.elementwise import Affine, Clip, ElementAdd, ElementMul, ElementSub
+from qglow.instructions.ops.memory import Splat, stored_value
+from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
+from qglow.kernels.builder import F32, Emitter, Value, scalar, vec
+from qglow.kernels.lookup import emit_lookup
+from qglow.kernels.operand import Memory
+from qglow.kernels.polynomials import emit_sigmoid, emit_tanh
+from qglow.kernels.requantize import (
+    ByteRange,
+    byte_range,
+    clamp_float,
+    emit_affine_int8,
+    emit_dequantize,
+    emit_quantize,
+    emit_requantize,
+    emit_steps,
+    fits_rounding,
+    round_to_bytes,
+    steps_limit,
+    widen_centred,
+)
+from qglow.numerics.requantize import multiplier, ratio
+
+
+@dataclass(frozen=True)
+class Point:
+    """One vector of one instruction.
+
+    `memories` give the operands' types; `values` the vectors of those that are read, by name;
+    `tables` the addresses of constants that are not read element by element.
+    """
+
+    e: Emitter
+    operation: Any
+    memories: Mapping[str, Memory]
+    values: Mapping[str, Value]
+    tables: Mapping[str, Value]
+    lanes: int
+
+    @property
+    def dest(self) -> Memory:
+        """The result's memory."""
+        return self.memories["dest"]
+
+    @property
+    def result(self) -> ByteRange:
+        """Zero point and bounds of an int8 result."""
+        low, high = getattr(self.operation, "q_lo", -128), getattr(self.operation, "q_hi", 127)
+        return byte_range(self.dest.type, self.dest.bias, low, high)
+
+    def bounded(self, value: Value) -> Value:
+        """A float result within the operation's bounds."""
+        return clamp_float(self.e, value, self.operation.lo, self.operation.hi)
+
+
+def _add(point: Point) -> Value:
+    return _combine(point, point.e.b.fadd)
+
+
+def _sub(point: Point) -> Value:
+    return _combine(point, point.e.b.fsub)
+
+
+def _combine(point: Point, combine: Callable[[Value, Value], Value]) -> Value:
+    if point.dest.is_float:
+        return point.bounded(combine(point.values["lhs"], point.values["rhs"]))
+    steps, limits = [], []
+    for name in ("lhs", "rhs"):
+        memory = point.memories[name]
+        factor = float(ratio(memory.scale, point.dest.scale))
+        steps.append(emit_steps(point.e, point.values[name], memory.zero_point, factor))
+        limits.append(steps_limit(memory.zero_point, factor))
+    return round_to_bytes(point.e, combine(*steps), point.result, fits_rounding(*limits))
+
+
+def _mul(point: Point) -> Value:
+    e = point.e
+    if point.dest.is_float:
+        return point.bounded(e.b.fmul(point.values["lhs"], point.values["rhs"]))
+    lhs, rhs = point.memories["lhs"], point.memories["rhs"]
+    centred = [widen_centred(e, point.values[n], point.memories[n].zero_point) for n in ("lhs", "rhs")]
+    factor = float(multiplier(lhs.scale, rhs.scale, point.dest.scale))
+    limit = steps_limit(lhs.zero_point, 1.0) * steps_limit(rhs.zero_point, factor)
+    factors = scalar(vec(F32, point.lanes), factor)
+    return emit_requantize(e, e.b.mul(*centred), factors, point.result, fits_rounding(limit))
+
+
+def _clip(point: Point) -> Value:
+    return point.bounded(point.values["src"])
+
+
+def _affine(point: Point) -> Value:
+    e, scale, shift = point.e, point.values["scale"], point.values["shift"]
+    if point.dest.is_float:
+        return point.bounded(e.b.fadd(e.b.fmul(point.values["src"], scale), shift))
+    zero = point.memories["src"].zero_point
+    return emit_affine_int8(e, point.values["src"], zero, scale, shift, point.result, proven=False)
+
+
+def _sigmoid(point: Point) -> Value:
+    return emit_sigmoid(point.e, point.values["src"])
+
+
+def _tanh(point: Point) -> Value:
+    return emit_tanh(point.e, point.values["src"])
+
+
+def _quantize(point: Point) -> Value:
+    return emit_quantize(point.e, point.values["src"], point.dest.scale, point.result)
+
+
+def _dequantize(point: Point) -> Value:
+    src = point.memories["src"]
+    return emit_dequantize(point.e, point.values["src"], src.zero_point, src.scale)
+
+
+def _rescale(point: Point) -> Value:
+    src = point.memories["src"]
+    factor = float(ratio(src.scale, point.dest.scale))
+    steps = emit_steps(point.e, point.values["src"], src.zero_point, factor)
+    proven = fits_rounding(steps_limit(src.zero_point, factor))
+    return round_to_bytes(point.e, steps, point.result, proven, may_be_nan=False)
+
+
+def _lookup(point: Point) -> Value:
+    return emit_lookup(point.e, point.values["src"], point.tables["table"])
+
+
+def _splat(point: Point) -> Value:
+    dest = point.dest
+    value = stored_value(point.operation.value, dest.type) + dest.bias
+    return scalar(vec(dest.element, point.lanes), value)
+
+
+EXPRESSIONS: dict[type[Operation], Callable[[Point], Value]] = {
+    ElementAdd: _add,
+    ElementSub: _sub,
+    ElementMul: _mul,
+    Clip: _clip,
+    Affine: _affine,
+    Sigmoid: _sigmoid,
+    Tanh: _tanh,
+    Quantize: _quantize,
+    Dequantize: _dequantize,
+    Rescale: _rescale,
+    Lookup: _lookup,
+    Splat: _splat,
+}

@@ -1,0 +1,61 @@
+"""256-entry byte tables: two-register word permutes on AVX-512, byte permutes with VBMI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qglow.kernels.builder import I8, I16, Emitter, Value, scalar, vec
+
+TABLE_BYTES = 256
+
+
+def emit_lookup(e: Emitter, q: Value, table: Value) -> Value:
+    """`table[q]` of every (unsigned) byte; `table` is the address of 256 bytes."""
+    if e.isa.has("avx512vbmi"):
+        return _in_pieces(e, q, 64, lambda part: _by_bytes(e, part, table))
+    if e.isa.has("avx512bw"):
+        return _in_pieces(e, q, 32, lambda part: _by_words(e, part, table))
+    return _one_by_one(e, q, table)
+
+
+def _in_pieces(e: Emitter, q: Value, width: int, look_up: Callable[[Value], Value]) -> Value:
+    lanes = q.type.count
+    if lanes < width:
+        wide = e.shuffle(q, None, [*range(lanes), *([-1] * (width - lanes))])
+        return e.shuffle(look_up(wide), None, range(lanes))
+    parts = [e.shuffle(q, None, range(i, i + width)) for i in range(0, lanes, width)]
+    return e.concat([look_up(part) for part in parts])
+
+
+def _by_bytes(e: Emitter, q: Value, table: Value) -> Value:
+    """vpermi2b takes 7 bits of index; the eighth chooses between the halves."""
+    kind = vec(I8, 64)
+    quarters = [e.load(e.offset(table, 64 * i), kind) for i in range(4)]
+    low, high = (
+        e.call("llvm.x86.avx512.vpermi2var.qi.512", kind, [quarters[i], q, quarters[i + 1]]) for i in (0, 2)
+    )
+    return e.b.select(e.b.icmp_signed("<", q, scalar(kind, 0)), high, low)
+
+
+def _by_words(e: Emitter, q: Value, table: Value) -> Value:
+    """vpermi2w looks up the pair of bytes that holds the entry: 128 pairs, 6 bits of index each half."""
+    kind = vec(I16, 32)
+    quarters = [e.load(e.offset(table, 64 * i), kind) for i in range(4)]
+    wide = e.b.zext(q, kind)
+    pair = e.b.lshr(wide, scalar(kind, 1))
+    low, high = (
+        e.call("llvm.x86.avx512.vpermi2var.hi.512", kind, [quarters[i], pair, quarters[i + 1]])
+        for i in (0, 2)
+    )
+    found = e.b.select(e.b.icmp_unsigned(">", wide, scalar(kind, 127)), high, low)
+    shift = e.b.shl(e.b.and_(wide, scalar(kind, 1)), scalar(kind, 3))
+    return e.b.trunc(e.b.lshr(found, shift), vec(I8, 32))
+
+
+def _one_by_one(e: Emitter, q: Value, table: Value) -> Value:
+    result = q
+    for lane in range(q.type.count):
+        index = e.b.zext(e.extract(q, lane), e.index(0).type)
+        entry = e.load(e.offset(table, index), I8)
+        result = e.insert(result, entry, lane)
+    return result

@@ -1,0 +1,60 @@
+"""Vector loops over equally shaped operands with any strides, tails included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from qglow.kernels.builder import Emitter, Index, Value
+from qglow.kernels.operand import Memory, contiguous_runs
+
+UNROLL = 4
+FLAT_CHUNKS = 8
+"""Runs of at most this many vectors get no inner loop."""
+
+Body = Callable[[list[Value], int | None], None]
+"""Handles one vector: pointers of all operands, and how many lanes count (None: all)."""
+
+
+def sweep(e: Emitter, memories: Sequence[Memory], lanes: int, body: Body) -> None:
+    """Call `body` for every vector of `lanes` elements; all memories have one shape."""
+    sizes = [memory.element_bytes for memory in memories]
+    runs = contiguous_runs(memories[0].shape, [m.strides for m in memories], sizes)
+    if 0 in memories[0].shape:
+        return
+    with outer_loops(e, [m.pointer for m in memories], runs.outer) as pointers:
+        sweep_run(e, pointers, sizes, runs.length, lanes, body)
+
+
+@contextmanager
+def outer_loops(
+    e: Emitter, pointers: Sequence[Value], outer: Sequence[tuple[int, tuple[int, ...]]]
+) -> Iterator[list[Value]]:
+    """Nested loops that move every pointer by its stride in bytes; yields the moved pointers."""
+    moved = list(pointers)
+    with ExitStack() as stack:
+        for extent, steps in outer:
+            index = stack.enter_context(e.loop(0, extent, name="outer"))
+            moved = [e.offset(p, e.scaled(index, step)) for p, step in zip(moved, steps, strict=True)]
+        yield moved
+
+
+def sweep_run(
+    e: Emitter, pointers: Sequence[Value], sizes: Sequence[int], length: int, lanes: int, body: Body
+) -> None:
+    """`body` over one run of `length` elements that lie side by side in every operand."""
+
+    def at(element: Index) -> list[Value]:
+        return [e.offset(p, e.scaled(element, size)) for p, size in zip(pointers, sizes, strict=True)]
+
+    whole = length // lanes * lanes
+    block = lanes * UNROLL
+    blocked = whole // block * block if whole > lanes * FLAT_CHUNKS else 0
+    if blocked:
+        with e.loop(0, blocked, block, "block") as start:
+            for part in range(UNROLL):
+                body(at(e.plus(start, part * lanes)), None)
+    for start in range(blocked, whole, lanes):
+        body(at(start), None)
+    if length > whole:
+        body(at(whole), length - whole)

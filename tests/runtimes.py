@@ -1,0 +1,184 @@
+"""Running one program by its reference and as compiled code, and comparing every buffer."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.codegen.compiler import CompiledProgram, compile_program
+from qglow.codegen.jit import load
+from qglow.core.types import Array
+from qglow.instructions.interpreter import ArenaInterpreter
+from qglow.instructions.liveness import overlap
+from qglow.instructions.plan import plan_memory
+from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
+from qglow.instructions.verifier import verify_program
+from qglow.kernels.isa import host_isas, isa_by_name
+from qglow.kernels.operand import to_logical, to_physical
+from qglow.kernels.select import select_kernels
+
+ALIGNMENT = 64
+SLACK = 64
+POISON = 0xA5
+
+HOST_ISAS = [isa.name for isa in host_isas()]
+
+
+@dataclass
+class Run:
+    """Outputs by name, state by name, and the last contents of every buffer that was written."""
+
+    outputs: dict[str, Array]
+    state: dict[str, Array]
+    buffers: dict[str, Array]
+
+
+def run_compiled(
+    program: Program,
+    isa_name: str,
+    inputs: Mapping[str, Array],
+    state: Mapping[str, Array] | None = None,
+) -> dict[str, Array]:
+    """Outputs of the program compiled for an ISA, memory planned and shared as in earnest."""
+    prepared = prepare(program, isa_name)
+    plan_memory(prepared)
+    return execute(prepared, isa_name, inputs, state or {}).outputs
+
+
+def prepare(program: Program, isa_name: str) -> Program:
+    """A copy with kernels selected for an ISA, verified."""
+    prepared = copy.deepcopy(program)
+    select_kernels(prepared, isa_by_name(isa_name))
+    verify_program(prepared, f"after kernel selection for {isa_name}")
+    return prepared
+
+
+def plan_apart(program: Program) -> None:
+    """Give every activation memory that no other ever uses, so that all can be looked at."""
+    offset = 0
+    for buffer in program.activations():
+        buffer.arena_offset = offset
+        offset += -(-buffer.byte_size // ALIGNMENT) * ALIGNMENT
+    program.arena_size = offset + SLACK
+
+
+def execute(program: Program, isa_name: str, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> Run:
+    """Compile and call a program with kernels and a memory plan; guards around memory are checked."""
+    compiled = compile_program(program, isa_by_name(isa_name))
+    function = load(compiled)
+    arena = guarded(compiled.arena_size)
+    arena[:] = POISON
+    weights = guarded(len(compiled.weights))
+    weights[: len(compiled.weights)] = compiled.weights
+    tables = {b.name: _placeholder(b, inputs, state) for b in program.placeholders}
+    pointers = (ctypes.c_void_p * len(tables))(*(tables[name].ctypes.data for name in compiled.placeholders))
+    before = weights.copy()
+    function(arena.ctypes.data, weights.ctypes.data, ctypes.addressof(pointers))
+    assert np.array_equal(before, weights), "constants were overwritten"
+    for buffer in program.placeholders:
+        assert np.all(tables[buffer.name][buffer.type.byte_size :] == POISON), f"%{buffer.name} was overrun"
+    return _collect(program, compiled, arena, tables)
+
+
+def guarded(size: int) -> Array:
+    """Aligned bytes with a poisoned zone behind them, which the caller may check."""
+    room = np.full(size + ALIGNMENT + SLACK, POISON, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + size + SLACK]
+
+
+def _placeholder(buffer: Buffer, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> Array:
+    room = guarded(buffer.type.byte_size)
+    given = inputs.get(buffer.name, state.get(buffer.name))
+    if given is not None:
+        room[: buffer.type.byte_size] = to_physical(given, buffer.type).reshape(-1).view(np.uint8)
+    return room
+
+
+def _collect(program: Program, compiled: CompiledProgram, arena: Array, tables: dict[str, Array]) -> Run:
+    def contents(buffer: Buffer) -> Array:
+        root = buffer.root
+        if root.kind is BufferKind.ACTIVATION:
+            assert root.arena_offset is not None
+            memory = arena[root.arena_offset : root.arena_offset + root.byte_size]
+        else:
+            memory = tables[root.name][: root.byte_size]
+        elements = to_logical(memory, buffer.type)
+        layout = buffer.layout
+        strides = tuple(s * elements.itemsize for s in layout.strides)
+        window = np.ndarray(
+            buffer.type.shape, elements.dtype, elements.data, layout.offset * elements.itemsize, strides
+        )
+        return window.copy()
+
+    written = {b for i in program.code for b in i.writes()}
+    return Run(
+        {b.name: contents(b) for b in program.outputs()},
+        {b.name: contents(b) for b in program.state()},
+        {b.name: contents(b) for b in written},
+    )
+
+
+def reference(program: Program, inputs: Mapping[str, Array], state: Mapping[str, Array] | None = None) -> Run:
+    """The interpreter's results on a program with a memory plan."""
+    interpreter = ArenaInterpreter(program)
+    for name, value in (state or {}).items():
+        interpreter.state[name][...] = value
+    last: dict[str, tuple[Buffer, Array]] = {}
+
+    def tap(instruction: Instruction, arrays: dict[str, Array]) -> None:
+        for buffer in instruction.writes():
+            for name, (other, _) in list(last.items()):
+                if other is not buffer and overlap(other, buffer):
+                    del last[name]
+            last[buffer.name] = buffer, arrays[buffer.name]
+
+    outputs = interpreter.run(inputs, tap)
+    held = {name: array.copy() for name, array in interpreter.state.items()}
+    return Run(outputs, held, {name: array for name, (_, array) in last.items()})
+
+
+def assert_same_bits(
+    program: Program,
+    inputs: Mapping[str, Array],
+    isas: list[str] | None = None,
+    state: Mapping[str, Array] | None = None,
+    tolerance: float = 0.0,
+) -> None:
+    """Every buffer that compiled code leaves equals the interpreter's, on every ISA of the host.
+
+    int8 and integers must be equal; floats too (NaN equal to NaN, zeros of either sign), or
+    within `tolerance` relative to the largest magnitude. Also runs on the shared memory plan.
+    """
+    for isa_name in isas or HOST_ISAS:
+        prepared = prepare(program, isa_name)
+        plan_apart(prepared)
+        expected = reference(prepared, inputs, state)
+        actual = execute(prepared, isa_name, inputs, state or {})
+        for name, wanted in {**expected.buffers, **expected.outputs, **expected.state}.items():
+            compare(actual.buffers[name], wanted, f"%{name} on {isa_name}", tolerance)
+        plan_memory(prepared)
+        shared = execute(prepared, isa_name, inputs, state or {})
+        for name, wanted in expected.outputs.items():
+            compare(shared.outputs[name], wanted, f"%{name} on {isa_name}, memory shared", tolerance)
+
+
+def compare(actual: Array, wanted: Array, what: str, tolerance: float = 0.0) -> None:
+    """Assert equality as `assert_same_bits` has it."""
+    if tolerance and wanted.dtype.kind == "f":
+        assert np.array_equal(np.isnan(actual), np.isnan(wanted)), what
+        limit = tolerance * max(float(np.max(np.abs(wanted), initial=0.0)), 1e-30)
+        np.testing.assert_allclose(actual, wanted, rtol=0, atol=limit, err_msg=what)
+        return
+    same = (actual == wanted) | ((actual != actual) & (wanted != wanted))
+    if not np.all(same):
+        where = tuple(int(i[0]) for i in np.nonzero(~same))
+        count = int(np.sum(~same))
+        raise AssertionError(
+            f"{what}: {count} of {wanted.size} elements differ, first at {where}: "
+            f"{actual[where]!r}, not {wanted[where]!r}"
+        )

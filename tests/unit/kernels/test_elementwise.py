@@ -1,0 +1,146 @@
+"""Elementwise kernels give the bits of their numpy reference on every ISA."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
+from qglow.instructions.builder import ProgramBuilder
+from qglow.instructions.operation import Operation
+from qglow.instructions.ops.activation import Sigmoid, Tanh
+from qglow.instructions.ops.elementwise import Affine, Clip, ElementAdd, ElementMul, ElementSub
+from qglow.instructions.ops.memory import Splat
+from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
+from qglow.instructions.program import Program
+from tests.runtimes import assert_same_bits
+
+SPECIAL = np.array(
+    [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, -3e38, 1e-30],
+    np.float32,
+)
+SIZES = [1, 15, 16, 37, 150]
+
+
+def int8_type(shape: tuple[int, ...], scale: float, zero: int) -> TensorType:
+    return TensorType(ElementType.INT8, shape, Quantization.per_tensor(scale, zero))
+
+
+def floats(rng: np.random.Generator, shape: tuple[int, ...], spread: float = 4.0) -> Array:
+    values = (rng.standard_normal(shape) * spread).astype(np.float32)
+    flat = values.reshape(-1)
+    count = min(flat.size, SPECIAL.size)
+    flat[:count] = SPECIAL[:count]
+    return values
+
+
+def bytes_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.integers(-128, 128, shape).astype(np.int8)
+
+
+def one(operation: Operation, dest: TensorType, **sources: TensorType) -> Program:
+    """A program of one instruction over inputs of these types."""
+    builder = ProgramBuilder("one")
+    inputs = [builder.placeholder(name, kind) for name, kind in sources.items()]
+    builder.emit("op", operation, builder.placeholder("dest", dest), *inputs)
+    return builder.finish()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("operation", [ElementAdd(), ElementSub(lo=-1.0), ElementMul(lo=0.0, hi=6.0)])
+def test_float_binary(operation: Operation, size: int) -> None:
+    rng = np.random.default_rng(size)
+    kind = float_type(size)
+    program = one(operation, kind, lhs=kind, rhs=kind)
+    assert_same_bits(program, {"lhs": floats(rng, (size,)), "rhs": floats(rng, (size,))[::-1].copy()})
+
+
+@pytest.mark.parametrize("operation", [Clip(0.0, 6.0), Clip(lo=0.0), Clip(hi=0.0), Clip(), Sigmoid(), Tanh()])
+def test_float_unary(operation: Operation) -> None:
+    rng = np.random.default_rng(1)
+    values = np.concatenate([floats(rng, (300,)), np.linspace(-110, 110, 701, dtype=np.float32)])
+    kind = float_type(values.size)
+    assert_same_bits(one(operation, kind, src=kind), {"src": values})
+
+
+@pytest.mark.parametrize("zeros", [(0, 0, 0), (-128, 127, 3), (5, -7, -128)])
+@pytest.mark.parametrize("scales", [(0.1, 0.1, 0.2), (0.5, 0.25, 1.0), (1e3, 1e-3, 1e-9)])
+@pytest.mark.parametrize("cls", [ElementAdd, ElementSub, ElementMul])
+def test_int8_binary(cls: type[Operation], scales: tuple[float, ...], zeros: tuple[int, ...]) -> None:
+    every = np.arange(-128, 128, dtype=np.int8)
+    lhs, rhs = (grid.reshape(-1).copy() for grid in np.meshgrid(every, every[::7]))
+    kinds = [int8_type(lhs.shape, s, z) for s, z in zip(scales, zeros, strict=True)]
+    operation = cls(q_lo=-100, q_hi=120)  # type: ignore[call-arg]
+    program = one(operation, kinds[2], lhs=kinds[0], rhs=kinds[1])
+    assert_same_bits(program, {"lhs": lhs, "rhs": rhs})
+
+
+@pytest.mark.parametrize("channels", [1, 3, 16, 40])
+def test_affine(channels: int) -> None:
+    rng = np.random.default_rng(channels)
+    shape = (2, 3, 5, channels)
+    scale, shift = (floats(rng, (channels,), 1.0)[::-1].copy() for _ in range(2))
+    for quantized in (False, True):
+        source = int8_type(shape, 0.1, 3) if quantized else float_type(*shape)
+        dest = int8_type(shape, 0.2, -5) if quantized else float_type(*shape)
+        builder = ProgramBuilder("affine")
+        src, out = builder.placeholder("src", source), builder.placeholder("dest", dest)
+        values = builder.constant("scale", scale), builder.constant("shift", shift)
+        builder.emit("op", Affine(lo=0.0, q_lo=-5), out, src, *values)
+        data = bytes_of(rng, shape) if quantized else floats(rng, shape)
+        assert_same_bits(builder.finish(), {"src": data})
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.25, 1e-30, 3e37])
+@pytest.mark.parametrize("zero", [-128, 0, 5, 127])
+def test_quantize(scale: float, zero: int) -> None:
+    rng = np.random.default_rng(7)
+    ties = (np.arange(-300, 300) / 2 * float(np.float32(scale))).clip(-3e38, 3e38).astype(np.float32)
+    values = np.concatenate([floats(rng, (100,)), ties])
+    program = one(Quantize(), int8_type(values.shape, scale, zero), src=float_type(values.size))
+    assert_same_bits(program, {"src": values})
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_dequantize_and_rescale(size: int) -> None:
+    data = bytes_of(np.random.default_rng(size), (size,))
+    source = int8_type((size,), 0.037, -9)
+    assert_same_bits(one(Dequantize(), float_type(size), src=source), {"src": data})
+    for scale in (0.05, 0.0185, 1e-12):
+        program = one(Rescale(-20, 100), int8_type((size,), scale, 11), src=source)
+        assert_same_bits(program, {"src": data})
+
+
+@pytest.mark.parametrize("size", [1, 31, 64, 65, 400])
+def test_lookup(size: int) -> None:
+    rng = np.random.default_rng(size)
+    data = np.resize(np.arange(-128, 128), size).astype(np.int8)
+    builder = ProgramBuilder("lookup")
+    source, dest = int8_type((size,), 0.1, 0), int8_type((size,), 0.2, 3)
+    src, out = builder.placeholder("src", source), builder.placeholder("dest", dest)
+    builder.emit("op", Lookup(), out, src, builder.constant("table", bytes_of(rng, (256,))))
+    assert_same_bits(builder.finish(), {"src": data})
+
+
+@pytest.mark.parametrize("kind", [float_type(37), int8_type((37,), 0.1, 3)])
+def test_splat(kind: TensorType) -> None:
+    assert_same_bits(one(Splat(1.25), kind), {})
+
+
+def test_slices_and_padded_buffers_keep_their_neighbours() -> None:
+    """A sum of two channel slices into a third of a padded buffer."""
+    rng = np.random.default_rng(3)
+    shape, part = (2, 3, 4, 20), (2, 3, 4, 7)
+    kind, small = float_type(*shape), float_type(*part)
+    builder = ProgramBuilder("slices")
+    src = builder.placeholder("src", kind)
+    padded = builder.activation("padded", kind, padding=(1, 2, 0, 1))
+    builder.emit("ones", Splat(1.0), padded)
+    views = [
+        builder.view("a", src, small, (0, 0, 0, 2)),
+        builder.view("b", src, small, (0, 0, 0, 13)),
+        builder.view("c", padded, small, (0, 0, 0, 5)),
+    ]
+    builder.emit("sum", ElementAdd(), views[2], views[0], views[1])
+    builder.emit("twice", ElementAdd(), builder.placeholder("dest", kind), padded, src)
+    assert_same_bits(builder.finish(), {"src": floats(rng, shape)})
