@@ -1,0 +1,1 @@
+"""The problem suite: generators by family, run on every runtime by test_runtimes.py."""

@@ -1,0 +1,108 @@
+"""Data movement between image and plain orders, and chains in which buffers become views."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.core.types import Quantization, TensorType
+from qglow.graph.graph import Value
+from qglow.graph.operator import Operator
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.elementwise import Add
+from qglow.graph.ops.pool import MaxPool
+from qglow.graph.ops.quantize import Quantize
+from qglow.graph.ops.shape import Concat, Identity, Pad, Reshape, Slice, Transpose
+from tests.suite.problem import Drawing, Maker, Problem, moderate
+
+SINGLE: list[tuple[Operator, tuple[int, ...]]] = [
+    (Reshape(shape=(2, 60)), (2, 3, 4, 5)),
+    (Reshape(shape=(1, 2, 6, 10)), (2, 60)),
+    (Transpose(perm=(0, 2, 3, 1)), (2, 3, 4, 5)),
+    (Transpose(perm=(0, 3, 1, 2)), (2, 3, 4, 5)),
+    (Transpose(perm=(1, 0)), (33, 17)),
+    (Slice(starts=(0, 0, 0, 0), ends=(2, 3, 7, 8), steps=(1, 1, 2, 2)), (2, 3, 7, 8)),
+    (Slice(starts=(0, 2, 1, 0), ends=(1, 30, 5, 4), steps=(1, 1, 1, 1)), (1, 33, 6, 4)),
+    (Pad(pads=(0, 4, 0, 0, 0, 3, 0, 0)), (2, 5, 4, 3)),
+    (Pad(pads=(0, 0, 1, 2, 0, 0, 0, 1), value=1.5), (1, 5, 4, 3)),
+    (Identity(), (2, 3)),
+]
+
+
+def single(operator: Operator, shape: tuple[int, ...], quantized: bool) -> Maker:
+    """One operator between two borders."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"{operator.name}_{'int8' if quantized else 'float'}", random)
+        x = drawing.integers(*shape) if quantized else drawing.real(*shape)
+        return drawing.finish(_same(drawing, operator, x))
+
+    return make
+
+
+def concat(axis: int, quantized: bool) -> Maker:
+    """Three operands, each computed, so that they may be written in place."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"concat_{axis}_{'int8' if quantized else 'float'}", random)
+        parameters = drawing.parameters()
+        values = []
+        for extent in (3, 16, 5):
+            shape = tuple(extent if a == axis else n for a, n in enumerate((2, 6, 4, 5)))
+            x = drawing.real(*shape)
+            drawing.inputs[x.name] = moderate(random, shape)
+            kind = x.type.quantized(parameters) if quantized else x.type
+            values.append(_quantized(drawing, x, kind) if quantized else drawing.builder.node(Add(), x, x))
+        joined = TensorType(values[0].type.element, (1,), values[0].type.quantization)
+        shape = Concat(axis=axis).infer([v.type for v in values])[0].shape
+        y = drawing.builder.node(Concat(axis=axis), *values, output_types=[joined.with_shape(shape)])
+        return drawing.finish(y)
+
+    return make
+
+
+def fire(random: np.random.Generator) -> Problem:
+    """Squeeze, two expands into one concat, a pool: convolutions write into slices and padded buffers."""
+    drawing = Drawing("fire", random)
+    x = drawing.integers(1, 16, 9, 9)
+    squeezed = _conv(drawing, x, 8, 1, drawing.parameters(-128))
+    parameters = drawing.parameters(-128)
+    left = _conv(drawing, squeezed, 24, 1, parameters)
+    right = _conv(drawing, squeezed, 40, 3, parameters)
+    joined = left.type.with_shape((1, 64, 9, 9))
+    both = drawing.builder.node(Concat(axis=1), left, right, output_types=[joined])
+    return drawing.finish(_same(drawing, MaxPool(kernel=(3, 3), strides=(2, 2)), both))
+
+
+def residual(random: np.random.Generator) -> Problem:
+    """Two convolutions and the shortcut around them."""
+    drawing = Drawing("residual", random)
+    x = drawing.integers(2, 16, 8, 8)
+    inner = _conv(drawing, x, 16, 3, drawing.parameters())
+    outer = _conv(drawing, inner, 16, 3, drawing.parameters())
+    total = drawing.builder.node(Add(lo=0.0), x, outer, output_types=[drawing.int8_like(x.type.shape)])
+    return drawing.finish(total, inner)
+
+
+def _conv(drawing: Drawing, x: Value, filters: int, size: int, parameters: Quantization) -> Value:
+    pad = size // 2
+    operator = Conv(pads=(pad, pad, pad, pad), lo=0.0)
+    w, bias = drawing.int8_weights(x, 0, filters, x.type.shape[1], size, size)
+    kind = operator.infer([x.type, w.type, None])[0].quantized(parameters)
+    return drawing.builder.node(operator, x, w, bias, output_types=[kind])
+
+
+def _same(drawing: Drawing, operator: Operator, x: Value) -> Value:
+    shape = operator.infer([x.type])[0].shape
+    return drawing.builder.node(operator, x, output_types=[x.type.with_shape(shape)])
+
+
+def _quantized(drawing: Drawing, x: Value, kind: TensorType) -> Value:
+    return drawing.builder.node(Quantize(), x, output_types=[kind])
+
+
+PROBLEMS: list[Maker] = [
+    *(single(operator, shape, quantized) for operator, shape in SINGLE for quantized in (True, False)),
+    *(concat(axis, quantized) for axis in (1, 2, 3) for quantized in (True, False)),
+    fire,
+    residual,
+]

@@ -1,0 +1,76 @@
+"""The problem suite on every runtime: graph interpreter, arena interpreter, compiled code per ISA.
+
+The graph interpreter is held to `numerics` by unit tests; here each further runtime is held to
+the one before it. int8 is equal in every bit. Floats are too, but for chains of fused
+multiply-adds, which the numpy interpreters compute with another rounding.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from qglow.graph.interpreter import Interpreter
+from qglow.graph.verifier import verify_graph
+from qglow.instructions.interpreter import ArenaInterpreter
+from qglow.instructions.passes import optimize
+from qglow.instructions.plan import plan_memory
+from qglow.lowering import lower
+from tests.runtimes import HOST_ISAS, assert_same_bits, compare, run_compiled
+from tests.suite import conv, elementwise, linear, movement, pool
+from tests.suite.problem import Maker, Problem
+
+FLOAT_TOLERANCE = 1e-5
+FAMILIES = {"conv": conv, "linear": linear, "pool": pool, "elementwise": elementwise, "movement": movement}
+MAKERS = [
+    (f"{family}-{i}", make) for family, module in FAMILIES.items() for i, make in enumerate(module.PROBLEMS)
+]
+WITH_FMA = [name for name in HOST_ISAS if name != "generic"]
+
+
+def draw(name: str, make: Maker) -> Problem:
+    """The problem of this name; the same one in every run."""
+    return make(np.random.default_rng(zlib.crc32(name.encode())))
+
+
+@pytest.mark.parametrize(("name", "make"), MAKERS, ids=[name for name, _ in MAKERS])
+def test_lowered_program_equals_graph(name: str, make: Maker) -> None:
+    """Lowering, IR passes and the memory plan change nothing."""
+    problem = draw(name, make)
+    verify_graph(problem.graph, "as drawn")
+    expected = Interpreter(problem.graph).run(problem.inputs)
+    program = lower(problem.graph)
+    optimize(program)
+    plan_memory(program)
+    actual = ArenaInterpreter(program).run(problem.inputs)
+    tolerance = 0.0 if problem.exact else FLOAT_TOLERANCE
+    for output, wanted in expected.items():
+        compare(actual[output], wanted, f"{problem.name}: {output}", tolerance)
+
+
+@pytest.mark.parametrize(("name", "make"), MAKERS, ids=[name for name, _ in MAKERS])
+def test_compiled_program_equals_interpreter(name: str, make: Maker) -> None:
+    """Every buffer of the compiled program, on every ISA that the host has."""
+    problem = draw(name, make)
+    program = lower(problem.graph)
+    optimize(program)
+    tolerance = 0.0 if problem.exact else FLOAT_TOLERANCE
+    assert_same_bits(program, problem.inputs, tolerance=tolerance)
+
+
+@pytest.mark.skipif(len(WITH_FMA) < 2, reason="the host has no two ISAs with fused multiply-add")
+@pytest.mark.parametrize("family", ["conv", "linear"])
+def test_float_bits_do_not_depend_on_isa(family: str) -> None:
+    """Float convolutions and matrix products are one chain of fused multiply-adds an output."""
+    for name, make in MAKERS:
+        problem = draw(name, make)
+        if not name.startswith(family) or problem.exact:
+            continue
+        program = lower(problem.graph)
+        optimize(program)
+        first, *others = (run_compiled(program, isa, problem.inputs) for isa in WITH_FMA)
+        for other in others:
+            for output, wanted in first.items():
+                compare(other[output], wanted, f"{problem.name}: {output}")
