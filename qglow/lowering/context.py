@@ -139,6 +139,7 @@ class Lowering:
         state = [p for p in self.program.placeholders if p not in self._inputs()]
         outputs = [self.output_placeholder(v) for v in dict.fromkeys(self.graph.outputs)]
         self.program.placeholders = [*self._inputs(), *outputs, *state]
+        self.program.constants.sort(key=lambda buffer: buffer.name)
         for buffer in self.program.activations():
             name = self._reserve(f"dealloc_{buffer.name}")
             self.program.code.append(Instruction(name, DeallocActivation(), (buffer,)))

@@ -24,7 +24,9 @@ def lower_affine(lowering: Lowering, node: Node) -> None:
     rank = len(x.type.shape)
     order = NHWC if rank == 4 else natural(x.type.shape)
     if rank not in (2, 4):
-        raise UnsupportedError(f"node '{node.name}' (Affine of {x.type}): only two or four axes are supported")
+        raise UnsupportedError(
+            f"node '{node.name}' (Affine of {x.type}): only two or four axes are supported"
+        )
     result = node.output.type
     if x.type.quantization is not None and result.quantization is not None:
         r, t = affine_multipliers(x.type.quantization, r, t, result.quantization)

@@ -17,8 +17,12 @@ def lower_max_pool(lowering: Lowering, node: Node) -> None:
     operator, x = node.operator, _image(node)
     assert isinstance(operator, graph.MaxPool)
     if any(d != 1 for d in operator.dilations):
-        raise UnsupportedError(f"node '{node.name}' (MaxPool): dilations {operator.dilations} are not supported")
-    pads = _reached_pads(x.type.shape, node.output.type.shape, operator.kernel, operator.strides, operator.pads)
+        raise UnsupportedError(
+            f"node '{node.name}' (MaxPool): dilations {operator.dilations} are not supported"
+        )
+    pads = _reached_pads(
+        x.type.shape, node.output.type.shape, operator.kernel, operator.strides, operator.pads
+    )
     source = lowering.read(x, NHWC)
     dest = lowering.write(node.output, NHWC)
     operation = instructions.MaxPool(kernel=operator.kernel, strides=operator.strides, pads=pads)
@@ -30,7 +34,9 @@ def lower_average_pool(lowering: Lowering, node: Node) -> None:
     """One averagepool. Raises UnsupportedError where ceil_mode meets counted padding."""
     operator, x = node.operator, _image(node)
     assert isinstance(operator, graph.AveragePool)
-    pads = _reached_pads(x.type.shape, node.output.type.shape, operator.kernel, operator.strides, operator.pads)
+    pads = _reached_pads(
+        x.type.shape, node.output.type.shape, operator.kernel, operator.strides, operator.pads
+    )
     if operator.count_include_pad and pads != operator.pads:
         raise UnsupportedError(
             f"node '{node.name}' (AveragePool): ceil_mode with count_include_pad is not supported"

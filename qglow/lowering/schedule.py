@@ -34,7 +34,9 @@ def peak_bytes(graph: Graph, order: list[Node]) -> int:
 
 def _greedy(graph: Graph) -> list[Node]:
     remaining = _use_counts(graph)
-    missing = {n: sum(1 for v in set(n.inputs) if v is not None and v.producer is not None) for n in graph.nodes}
+    missing = {
+        n: sum(1 for v in set(n.inputs) if v is not None and v.producer is not None) for n in graph.nodes
+    }
     position = {n: i for i, n in enumerate(graph.nodes)}
     ready = [n for n in graph.nodes if missing[n] == 0]
     order: list[Node] = []
