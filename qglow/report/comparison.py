@@ -1,0 +1,219 @@
+"""An int8 program against the float model, and against onnxruntime on the exported QDQ model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qglow.core.errors import ComparisonFailed, DataError, UsageError
+from qglow.core.types import Array
+from qglow.profiling.samples import Batch, Sample, batches
+from qglow.report.metrics import ErrorAccumulator, ErrorSummary, HitCounter, best_class
+from qglow.report.runner import Runner, batch_size, run_samples
+
+FLOAT = "onnxruntime float32"
+INT8 = "qglow int8"
+QDQ = "onnxruntime QDQ"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often two programs choose alike, each 0 to 1.
+
+    top1: both have the same best class. top5: the reference's best class is among the other's best five.
+    """
+
+    samples: int
+    top1: float
+    top5: float
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How often the label is the best class, and among the best five, each 0 to 1."""
+
+    samples: int
+    top1: float
+    top5: float
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """One program against one reference, per output of the model and over all of them."""
+
+    subject: str
+    reference: str
+    outputs: dict[str, ErrorSummary]
+    overall: ErrorSummary
+    agreement: Agreement | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Result of a comparison. `accuracy` is empty where the data has no labels or nothing is classified."""
+
+    samples: int
+    pairings: tuple[Pairing, ...]
+    accuracy: dict[str, Accuracy]
+
+    def pairing(self, subject: str, reference: str) -> Pairing:
+        """The pairing of these two programs. Raises KeyError."""
+        for found in self.pairings:
+            if (found.subject, found.reference) == (subject, reference):
+                return found
+        raise KeyError((subject, reference))
+
+    def top1_drop(self, subject: str = INT8, reference: str = FLOAT) -> float | None:
+        """Points (per cent) of top-1 accuracy that the subject loses; None without labels."""
+        if subject not in self.accuracy or reference not in self.accuracy:
+            return None
+        return 100.0 * (self.accuracy[reference].top1 - self.accuracy[subject].top1)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a comparison may cost at most; None leaves a figure free.
+
+    top1_drop in points (per cent) of accuracy, agreement in per cent, sqnr_db in dB.
+    """
+
+    top1_drop: float | None = None
+    agreement: float | None = None
+    sqnr_db: float | None = None
+
+
+def check(comparison: Comparison, limits: Limits, subject: str = INT8, reference: str = FLOAT) -> None:
+    """Hold a comparison to limits.
+
+    Raises ComparisonFailed with every limit that the subject breaks, UsageError for one that cannot apply.
+    """
+    pairing = comparison.pairing(subject, reference)
+    broken = []
+    if pairing.overall.non_finite:
+        broken.append(f"{pairing.overall.non_finite} elements are NaN or infinite in only one of both")
+    if limits.top1_drop is not None:
+        drop = comparison.top1_drop(subject, reference)
+        if drop is None:
+            raise UsageError("a limit on top-1 accuracy needs labelled data and an output [N, classes]")
+        if drop > limits.top1_drop:
+            broken.append(f"top-1 drops by {drop:.2f} points, at most {limits.top1_drop:g} are allowed")
+    if limits.agreement is not None:
+        if pairing.agreement is None:
+            raise UsageError("a limit on agreement needs an output [N, classes]")
+        agreement = 100.0 * pairing.agreement.top1
+        if agreement < limits.agreement:
+            broken.append(f"{agreement:.2f} % agree in top-1, at least {limits.agreement:g} % must")
+    if limits.sqnr_db is not None and pairing.overall.sqnr_db < limits.sqnr_db:
+        broken.append(f"SQNR is {pairing.overall.sqnr_db:.2f} dB, at least {limits.sqnr_db:g} dB must be")
+    if broken:
+        raise ComparisonFailed(f"{subject} against {reference}: " + "; ".join(broken))
+
+
+def compare(
+    subject: Runner,
+    reference: Runner,
+    data: Iterable[Sample],
+    *,
+    rivals: Mapping[str, Runner] | None = None,
+    pairs: Iterable[tuple[str, str]] = (),
+    advance: Callable[[int], None] = lambda samples: None,
+) -> Comparison:
+    """Run the int8 program and the float reference over the data, once, and measure.
+
+    The subject is called INT8 and the reference FLOAT in the result. `rivals` are further programs:
+    each is compared with the reference, and the subject with the rival called QDQ where there is one.
+    `pairs` asks for more (subject, reference) pairings. Every program may have a batch of its own.
+    `advance` is told the number of samples done. Raises DataError for labels outside the classes.
+    """
+    runners: dict[str, Runner] = {FLOAT: reference, INT8: subject, **(rivals or {})}
+    wanted = [(INT8, FLOAT)]
+    if QDQ in runners:
+        wanted.append((INT8, QDQ))
+    wanted += [(name, FLOAT) for name in runners if name not in (FLOAT, INT8)]
+    wanted = list(dict.fromkeys([*wanted, *pairs]))
+    unknown = sorted({name for pair in wanted for name in pair} - set(runners))
+    if unknown:
+        raise UsageError(f"no program is called {', '.join(unknown)}; there are {', '.join(runners)}")
+    counting = _Counting(wanted)
+    size = max(batch_size(runner) for runner in runners.values())
+    for batch in batches(data, size):
+        counting.add(batch, {name: run_samples(runner, batch.inputs) for name, runner in runners.items()})
+        advance(len(batch))
+    return counting.result()
+
+
+@dataclass
+class _PairCounts:
+    errors: dict[str, ErrorAccumulator] = field(default_factory=dict)
+    agreement: HitCounter = field(default_factory=HitCounter)
+
+    def add(self, subject: Mapping[str, Array], reference: Mapping[str, Array], scores: str | None) -> None:
+        for name, expected in reference.items():
+            if name not in subject:
+                raise UsageError(f"output '{name}' is given by one program only")
+            found = subject[name].reshape(expected.shape)
+            self.errors.setdefault(name, ErrorAccumulator()).add(found, expected)
+        if scores is not None:
+            self.agreement.add(class_scores(subject[scores]), best_class(class_scores(reference[scores])))
+
+    def result(self, subject: str, reference: str) -> Pairing:
+        overall = ErrorAccumulator()
+        for errors in self.errors.values():
+            overall.merge(errors)
+        agreement = None
+        if self.agreement.samples:
+            agreement = Agreement(self.agreement.samples, *self.agreement.shares())
+        outputs = {name: errors.summary() for name, errors in self.errors.items()}
+        return Pairing(subject, reference, outputs, overall.summary(), agreement)
+
+
+class _Counting:
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._samples = 0
+        self._pairs = {pair: _PairCounts() for pair in pairs}
+        self._hits: dict[str, HitCounter] = {}
+
+    def add(self, batch: Batch, results: Mapping[str, Mapping[str, Array]]) -> None:
+        self._samples += len(batch)
+        scores = classification_output(results[FLOAT], len(batch))
+        for (subject, reference), counts in self._pairs.items():
+            counts.add(results[subject], results[reference], scores)
+        if scores is not None:
+            for name, outputs in results.items():
+                self._count_labels(batch, name, class_scores(outputs[scores]))
+
+    def result(self) -> Comparison:
+        if not self._samples:
+            raise DataError("no samples to compare with")
+        accuracy = {name: Accuracy(hits.samples, *hits.shares()) for name, hits in self._hits.items()}
+        pairings = tuple(counts.result(*pair) for pair, counts in self._pairs.items())
+        return Comparison(self._samples, pairings, accuracy)
+
+    def _count_labels(self, batch: Batch, name: str, scores: Array) -> None:
+        rows = [row for row, label in enumerate(batch.labels) if label is not None]
+        if not rows:
+            return
+        labels = np.array([batch.labels[row] for row in rows], np.int64)
+        outside = (labels < 0) | (labels >= scores.shape[1])
+        if outside.any():
+            row = rows[int(np.argmax(outside))]
+            raise DataError(
+                f"{batch.keys[row]}: label {batch.labels[row]}, but the model has {scores.shape[1]} classes"
+            )
+        self._hits.setdefault(name, HitCounter()).add(scores[rows], labels)
+
+
+def classification_output(outputs: Mapping[str, Array], samples: int) -> str | None:
+    """The first output with one score a class and sample, [N, classes] but for axes of size 1."""
+    for name, array in outputs.items():
+        scored = array.ndim >= 2 and array.shape[0] == samples and array.shape[1] >= 2
+        if scored and array.size == samples * array.shape[1]:
+            return name
+    return None
+
+
+def class_scores(array: Array) -> Array:
+    """An output of shape [N, classes, 1, ...] as [N, classes]."""
+    return array.reshape(array.shape[0], array.shape[1])

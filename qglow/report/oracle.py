@@ -1,0 +1,117 @@
+"""onnxruntime as the program that others are measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from qglow.core.errors import ModelError, UsageError
+from qglow.core.types import Array, ElementType, TensorType
+
+_ELEMENTS = {
+    "tensor(float)": ElementType.FLOAT,
+    "tensor(double)": ElementType.DOUBLE,
+    "tensor(int8)": ElementType.INT8,
+    "tensor(int32)": ElementType.INT32,
+    "tensor(int64)": ElementType.INT64,
+    "tensor(bool)": ElementType.BOOL,
+}
+
+
+class OnnxruntimeModel:
+    """A session on the CPU with fixed input shapes.
+
+    `model` is a file or a serialized model. `shapes` binds the inputs whose shapes are symbolic;
+    symbols are bound for the optimiser too. `optimize` False runs every node as the standard has it,
+    which is slow and exact. Raises ModelError where onnxruntime refuses the model, UsageError where
+    a dimension stays unbound.
+    """
+
+    def __init__(
+        self,
+        model: Path | bytes,
+        *,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        threads: int = 1,
+        optimize: bool = True,
+    ) -> None:
+        self._where = str(model) if isinstance(model, Path) else "the exported model"
+        fixed = {name: tuple(int(d) for d in shape) for name, shape in (shapes or {}).items()}
+        symbols = _symbols(self._open(model, _options(1, False)), fixed) if fixed else {}
+        self._session = self._open(model, _options(threads, optimize, symbols))
+        self._inputs = {value.name: self._input_type(value, fixed) for value in self._session.get_inputs()}
+        self._outputs = [value.name for value in self._session.get_outputs()]
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Names and types of the inputs."""
+        return dict(self._inputs)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs, in the model's order."""
+        return list(self._outputs)
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once and give every output."""
+        results = self._session.run(self._outputs, dict(inputs))
+        return dict(zip(self._outputs, results, strict=True))
+
+    def bind(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], Callable[[], None]]:
+        """Output arrays, and a callable that fills them from these very inputs, which are contiguous."""
+        first = self(inputs)
+        targets = {name: np.ascontiguousarray(array) for name, array in first.items()}
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        for name, array in targets.items():
+            binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        session = self._session
+
+        def run() -> None:
+            session.run_with_iobinding(binding)
+
+        run.__dict__["keep"] = (targets, dict(inputs))
+        return targets, run
+
+    def _open(self, model: Path | bytes, options: Any) -> Any:
+        source = str(model) if isinstance(model, Path) else model
+        try:
+            return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's errors have no common base of their own
+            reason = " ".join(str(error).split())[:300]
+            raise ModelError(f"onnxruntime cannot load {self._where}: {reason}") from error
+
+    def _input_type(self, value: Any, shapes: Mapping[str, tuple[int, ...]]) -> TensorType:
+        shape = shapes.get(value.name, tuple(value.shape))
+        if any(not isinstance(size, int) for size in shape):
+            raise UsageError(
+                f"input '{value.name}' of {self._where} has shape {list(shape)}; give its shape to run it"
+            )
+        return TensorType(_ELEMENTS[value.type], shape)
+
+
+def _options(threads: int, optimize: bool, symbols: Mapping[str, int] | None = None) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for name, size in (symbols or {}).items():
+        options.add_free_dimension_override_by_name(name, size)
+    return options
+
+
+def _symbols(session: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Sizes of the symbolic dimensions, from the shapes of the inputs that have them."""
+    symbols: dict[str, int] = {}
+    for value in session.get_inputs():
+        for declared, size in zip(value.shape, shapes.get(value.name, ()), strict=False):
+            if isinstance(declared, str):
+                symbols[declared] = size
+    return symbols

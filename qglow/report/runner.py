@@ -1,0 +1,64 @@
+"""What the reports run: anything that takes named arrays of fixed shapes and gives named arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from qglow.core.errors import UsageError
+from qglow.core.types import Array, TensorType
+
+
+class Runner(Protocol):
+    """A program or a session. `Executable` is one, `OnnxruntimeModel` another."""
+
+    @property
+    def inputs(self) -> Mapping[str, TensorType]:
+        """Names and types of the inputs; the first dimension of each is the batch."""
+
+    def __call__(self, inputs: Mapping[str, Array], /) -> Mapping[str, Array]:
+        """Run once."""
+
+
+def batch_size(runner: Runner) -> int:
+    """The batch that a runner takes. Raises UsageError where its inputs do not agree on one."""
+    sizes = {name: kind.shape[0] if kind.shape else None for name, kind in runner.inputs.items()}
+    if len(set(sizes.values())) != 1 or None in sizes.values():
+        raise UsageError(f"inputs have no common first dimension, the batch: {sizes}")
+    return int(next(iter(runner.inputs.values())).shape[0])
+
+
+def run_samples(runner: Runner, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs for any number of samples, whatever the runner's batch.
+
+    Samples go through in batches; the last one is filled up with copies of its last sample,
+    whose results are dropped. Raises UsageError for an output that cannot be cut into samples.
+    """
+    batch = batch_size(runner)
+    count = len(next(iter(inputs.values())))
+    pieces: dict[str, list[Array]] = {}
+    for start in range(0, count, batch):
+        size = min(batch, count - start)
+        part = {name: _filled(array[start : start + size], batch) for name, array in inputs.items()}
+        for name, result in runner(part).items():
+            pieces.setdefault(name, []).append(_first(name, result, size, batch))
+    return {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in pieces.items()}
+
+
+def _filled(array: Array, batch: int) -> Array:
+    missing = batch - len(array)
+    return array if not missing else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
+
+
+def _first(name: str, result: Array, size: int, batch: int) -> Array:
+    """The part of an output that belongs to the first `size` of `batch` samples."""
+    if size == batch:
+        return result
+    if not result.ndim or result.shape[0] % batch:
+        raise UsageError(
+            f"output '{name}' of shape {list(result.shape)} has no batch axis first; "
+            "compare with a number of samples that the batch divides"
+        )
+    return result[: result.shape[0] // batch * size]

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from qglow.core.errors import ModelError, UsageError
+from qglow.core.types import float_type
+from qglow.exporter.expose import expose_outputs, produced_names
+from qglow.report.oracle import OnnxruntimeModel
+from tests.unit.report.models import linear_model
+
+
+def test_symbolic_dimensions_are_bound() -> None:
+    model = OnnxruntimeModel(linear_model().SerializeToString(), shapes={"x": (5, 4)})
+    assert model.inputs == {"x": float_type(5, 4)}
+    assert model.outputs == ["logits"]
+    x = np.ones((5, 4), np.float32)
+    assert model({"x": x})["logits"].shape == (5, 3)
+
+
+def test_an_unbound_dimension_is_an_error() -> None:
+    with pytest.raises(UsageError, match="'x'"):
+        OnnxruntimeModel(linear_model().SerializeToString())
+
+
+def test_files_that_are_no_models_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(b"no model")
+    with pytest.raises(ModelError, match=r"broken\.onnx"):
+        OnnxruntimeModel(path)
+
+
+def test_optimised_and_plain_runs_agree() -> None:
+    data = linear_model(relu=True).SerializeToString()
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    plain = OnnxruntimeModel(data, shapes={"x": (2, 4)}, optimize=False)({"x": x})
+    assert np.allclose(OnnxruntimeModel(data, shapes={"x": (2, 4)})({"x": x})["logits"], plain["logits"])
+
+
+def test_a_bound_run_reads_the_arrays_it_was_given() -> None:
+    model = OnnxruntimeModel(linear_model().SerializeToString(), shapes={"x": (2, 4)})
+    x = np.zeros((2, 4), np.float32)
+    results, run = model.bind({"x": x})
+    x[:] = 3.0
+    run()
+    assert np.array_equal(results["logits"], model({"x": x})["logits"])
+
+
+def test_intermediate_values_become_outputs() -> None:
+    data = linear_model(relu=True).SerializeToString()
+    assert produced_names(data) == {"hidden", "logits"}
+    exposed = expose_outputs(data, ["hidden", "logits"])
+    model = OnnxruntimeModel(exposed, shapes={"x": (2, 4)})
+    assert model.outputs == ["logits", "hidden"]
+    results = model({"x": np.ones((2, 4), np.float32)})
+    assert np.array_equal(np.maximum(results["hidden"], 0), results["logits"])
+
+
+def test_exposing_a_constant_is_refused() -> None:
+    with pytest.raises(UsageError, match="'w'"):
+        expose_outputs(linear_model().SerializeToString(), ["w"])
+
+
+def test_models_made_by_hand_are_valid() -> None:
+    onnx.checker.check_model(linear_model(relu=True))
