@@ -64,6 +64,9 @@ def _keeps_order(perm: Shape, shape: Shape) -> bool:
 
 def _copy_of_reshape(program: Program, instruction: Instruction) -> None:
     src, dest = instruction.operand("src"), instruction.operand("dest")
+    if src.type.shape == dest.type.shape:
+        instruction.operation = Copy()
+        return
     view = Buffer(program.unique_name(f"{src.name}_view"), dest.type, BufferKind.VIEW, base=src)
     position = program.code.index(instruction)
     program.code.insert(position, Instruction(view.name, TensorView(), (view, src)))
