@@ -1,0 +1,8 @@
+"""Graph to ONNX: the float graph as it is, or the int8 graph with QuantizeLinear and DequantizeLinear."""
+
+from __future__ import annotations
+
+from qglow.exporter.plain import export_float
+from qglow.exporter.qdq import export_qdq, quantized_value_names
+
+__all__ = ["export_float", "export_qdq", "quantized_value_names"]

@@ -1,0 +1,166 @@
+"""One export function an operator: its ONNX node, without fused bounds and without Q and DQ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from qglow.core.errors import InternalError
+from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
+from qglow.graph.graph import Node
+from qglow.graph.operator import Operator
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.normalization import Affine, BatchNormalization
+from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from qglow.graph.ops.shape import Cast, Concat, Gather, Identity, Pad, Reshape, Shape, Slice, Transpose
+from qglow.graph.ops.softmax import Softmax
+
+T = TypeVar("T", bound=Operator)
+
+
+class Export:
+    """One node on its way out: where its inputs are found and what its result is to be called."""
+
+    def __init__(self, builder: ProtoBuilder, node: Node, inputs: Sequence[str], output: str) -> None:
+        self.builder = builder
+        self.node = node
+        self.inputs = list(inputs)
+        self.output = output
+
+    def emit(self, op_type: str, *more: str, **attributes: Any) -> None:
+        """Write the ONNX node; `more` are inputs that the graph keeps as fields."""
+        self.builder.node(op_type, self.node.name, [*self.inputs, *more], self.output, **attributes)
+
+    def integers(self, what: str, values: Sequence[int]) -> str:
+        """An int64 constant."""
+        return self.builder.constant(f"{self.node.name}__{what}", np.array(values, np.int64))
+
+    def number(self, what: str, value: float) -> str:
+        """A float32 scalar."""
+        return self.builder.constant(f"{self.node.name}__{what}", np.array(value, np.float32))
+
+
+def clamp(builder: ProtoBuilder, name: str, value: str, bounds: tuple[float, float], output: str) -> str:
+    """A Relu or a Clip of `value` to `bounds`."""
+    low, high = bounds
+    if low == 0.0 and math.isinf(high):
+        return builder.node("Relu", name, [value], output)
+    inputs = [value, "", ""]
+    for index, (what, bound) in enumerate((("min", low), ("max", high)), start=1):
+        if math.isfinite(bound):
+            inputs[index] = builder.constant(f"{name}__{what}", np.array(bound, np.float32))
+    return builder.node("Clip", name, inputs, output)
+
+
+def _conv(op: Conv, out: Export) -> None:
+    kernel = out.node.input_types()[1]
+    assert kernel is not None
+    out.emit(
+        "Conv",
+        kernel_shape=list(kernel.shape[2:]),
+        strides=list(op.strides),
+        pads=list(op.pads),
+        dilations=list(op.dilations),
+        group=op.group,
+    )
+
+
+def _max_pool(op: MaxPool, out: Export) -> None:
+    out.emit(
+        "MaxPool",
+        kernel_shape=list(op.kernel),
+        strides=list(op.strides),
+        pads=list(op.pads),
+        dilations=list(op.dilations),
+        ceil_mode=int(op.ceil_mode),
+    )
+
+
+def _average_pool(op: AveragePool, out: Export) -> None:
+    out.emit(
+        "AveragePool",
+        kernel_shape=list(op.kernel),
+        strides=list(op.strides),
+        pads=list(op.pads),
+        ceil_mode=int(op.ceil_mode),
+        count_include_pad=int(op.count_include_pad),
+    )
+
+
+def _clip(op: Clip, out: Export) -> None:
+    clamp(out.builder, out.node.name, out.inputs[0], (op.lo, op.hi), out.output)
+
+
+def _batch_normalization(op: BatchNormalization, out: Export) -> None:
+    out.emit("BatchNormalization", epsilon=op.epsilon)
+
+
+def _affine(op: Affine, out: Export) -> None:
+    """A BatchNormalization with mean 0, variance 1 and epsilon 0: scale and shift stay as they are."""
+    channels = out.node.output.type.shape[1]
+    mean = out.builder.constant(f"{out.node.name}__mean", np.zeros(channels, np.float32))
+    variance = out.builder.constant(f"{out.node.name}__variance", np.ones(channels, np.float32))
+    out.emit("BatchNormalization", mean, variance, epsilon=0.0)
+
+
+def _slice(op: Slice, out: Export) -> None:
+    axes = out.integers("axes", range(len(op.starts)))
+    starts, ends = out.integers("starts", op.starts), out.integers("ends", op.ends)
+    out.emit("Slice", starts, ends, axes, out.integers("steps", op.steps))
+
+
+def _pad(op: Pad, out: Export) -> None:
+    out.emit("Pad", out.integers("pads", op.pads), out.number("value", op.value), mode="constant")
+
+
+def _plain(op_type: str) -> Callable[[Any, Export], None]:
+    return lambda op, out: out.emit(op_type)
+
+
+EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
+    Add: _plain("Add"),
+    Affine: _affine,
+    AveragePool: _average_pool,
+    BatchNormalization: _batch_normalization,
+    Cast: lambda op, out: out.emit("Cast", to=ONNX_TYPES[op.to]),
+    Clip: _clip,
+    Concat: lambda op, out: out.emit("Concat", axis=op.axis),
+    Conv: _conv,
+    Gather: lambda op, out: out.emit("Gather", axis=op.axis),
+    Gemm: _plain("Gemm"),
+    GlobalAveragePool: _plain("GlobalAveragePool"),
+    Identity: _plain("Identity"),
+    MatMul: _plain("MatMul"),
+    MaxPool: _max_pool,
+    Mul: _plain("Mul"),
+    Pad: _pad,
+    Relu: _plain("Relu"),
+    Reshape: lambda op, out: out.emit("Reshape", out.integers("shape", op.shape), allowzero=1),
+    Shape: _plain("Shape"),
+    Sigmoid: _plain("Sigmoid"),
+    Slice: _slice,
+    Softmax: lambda op, out: out.emit("Softmax", axis=op.axis),
+    Sub: _plain("Sub"),
+    Tanh: _plain("Tanh"),
+    Transpose: lambda op, out: out.emit("Transpose", perm=list(op.perm)),
+}
+
+
+def export_operator(builder: ProtoBuilder, node: Node, inputs: Sequence[str], output: str) -> None:
+    """Write the ONNX node of a graph node, without its fused bounds. Raises InternalError."""
+    operator = node.operator
+    if type(operator) not in EXPORTS:
+        raise InternalError(f"{node} has no ONNX form")
+    EXPORTS[type(operator)](operator, Export(builder, node, inputs, output))
+
+
+def fused_bounds(operator: Operator) -> tuple[float, float]:
+    """The clamp fused into an operator, as real numbers; infinite where there is none."""
+    if isinstance(operator, Clip):
+        return -math.inf, math.inf
+    return cast(float, getattr(operator, "lo", -math.inf)), cast(float, getattr(operator, "hi", math.inf))

@@ -1,0 +1,49 @@
+"""The float graph as plain ONNX."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import onnx
+
+from qglow.core.errors import InternalError
+from qglow.exporter.operators import clamp, export_operator, fused_bounds
+from qglow.exporter.proto import ProtoBuilder, write_model
+from qglow.graph.graph import Graph, Node
+
+
+def export_float(graph: Graph, path: Path | str | None = None) -> onnx.ModelProto:
+    """A float graph as ONNX: values keep their names, fused bounds become Relu or Clip.
+
+    Profiling nodes have no ONNX form and no effect on results; they are left out. Raises
+    InternalError for a graph that holds quantized values.
+    """
+    quantized = [v.name for v in graph.values() if v.type.is_quantized]
+    if quantized:
+        raise InternalError(f"{quantized[0]} is quantized; export_qdq writes quantized graphs")
+    builder = ProtoBuilder(v.name for v in graph.values())
+    for value in graph.constants():
+        assert value.data is not None
+        builder.initializer(value.name, value.data)
+    for node in graph.nodes:
+        if node.outputs:
+            _export(builder, node)
+    model = builder.finish(
+        graph.name,
+        [(v.name, v.type) for v in graph.inputs],
+        [(v.name, v.type) for v in graph.outputs],
+    )
+    write_model(model, path)
+    return model
+
+
+def _export(builder: ProtoBuilder, node: Node) -> None:
+    inputs = ["" if v is None else v.name for v in node.inputs]
+    bounds = fused_bounds(node.operator)
+    if bounds == (-math.inf, math.inf):
+        export_operator(builder, node, inputs, node.output.name)
+        return
+    raw = builder.fresh(f"{node.output.name}__unclipped")
+    export_operator(builder, node, inputs, raw)
+    clamp(builder, f"{node.name}__clamp", raw, bounds, node.output.name)

@@ -1,0 +1,117 @@
+"""Assembling an ONNX model: unique names, initializers, nodes, and the operator set that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from qglow.core.errors import InternalError
+from qglow.core.files import write_atomically
+from qglow.core.types import Array, ElementType, TensorType
+from qglow.core.version import __version__
+
+IR_VERSION = 10
+# From 21 on Q and DQ are what onnxruntime 1.18 and later read with IR version 10.
+OLDEST_OPSET = 21
+
+ONNX_TYPES: dict[ElementType, int] = {
+    ElementType.FLOAT: onnx.TensorProto.FLOAT,
+    ElementType.DOUBLE: onnx.TensorProto.DOUBLE,
+    ElementType.INT8: onnx.TensorProto.INT8,
+    ElementType.INT32: onnx.TensorProto.INT32,
+    ElementType.INT64: onnx.TensorProto.INT64,
+    ElementType.BOOL: onnx.TensorProto.BOOL,
+}
+
+
+class ProtoBuilder:
+    """Collects the parts of one model. `reserved` are names that only their owners may use."""
+
+    def __init__(self, reserved: Iterable[str]) -> None:
+        self._taken = set(reserved)
+        self._node_names: set[str] = set()
+        self._nodes: list[onnx.NodeProto] = []
+        self._initializers: dict[str, onnx.TensorProto] = {}
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted`, or `wanted` with a number, whichever no tensor has; taken from then on."""
+        return unique(wanted, self._taken)
+
+    def node(self, op_type: str, name: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        """Add a node with one output, whose name is returned. Trailing absent inputs are dropped."""
+        given = list(inputs)
+        while given and not given[-1]:
+            given.pop()
+        label = unique(name, self._node_names)
+        self._nodes.append(helper.make_node(op_type, given, [output], label, **attributes))
+        return output
+
+    def initializer(self, name: str, data: Array) -> str:
+        """Add a constant under exactly this name, once."""
+        if name not in self._initializers:
+            self._initializers[name] = numpy_helper.from_array(np.asarray(data, order="C"), name)
+        return name
+
+    def constant(self, wanted: str, data: Array) -> str:
+        """Add a constant under a fresh name."""
+        return self.initializer(self.fresh(wanted), data)
+
+    def finish(
+        self,
+        name: str,
+        inputs: Sequence[tuple[str, TensorType]],
+        outputs: Sequence[tuple[str, TensorType]],
+    ) -> onnx.ModelProto:
+        """The checked model. Raises InternalError where onnx finds it invalid."""
+        graph = helper.make_graph(
+            self._nodes,
+            name,
+            [_value_info(n, t) for n, t in inputs],
+            [_value_info(n, t) for n, t in outputs],
+            list(self._initializers.values()),
+        )
+        opset = helper.make_opsetid("", _lowest_opset({n.op_type for n in self._nodes}))
+        model = helper.make_model(
+            graph,
+            opset_imports=[opset],
+            ir_version=IR_VERSION,
+            producer_name="qglow",
+            producer_version=__version__,
+        )
+        try:
+            onnx.checker.check_model(model)
+        except onnx.checker.ValidationError as error:
+            raise InternalError(f"the exported model of {name} is not valid: {error}") from error
+        return model
+
+
+def unique(wanted: str, taken: set[str]) -> str:
+    """`wanted`, or `wanted` with a number, whichever is not taken; added to `taken`."""
+    name, count = wanted, 0
+    while name in taken:
+        count += 1
+        name = f"{wanted}__{count}"
+    taken.add(name)
+    return name
+
+
+def write_model(model: onnx.ModelProto, path: Path | str | None) -> None:
+    """Write a model, whole or not at all, with the same bytes for the same model; nothing for None."""
+    if path is not None:
+        write_atomically(Path(path), model.SerializeToString(deterministic=True))
+
+
+def _value_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, ONNX_TYPES[kind.element], list(kind.shape))
+
+
+def _lowest_opset(op_types: set[str]) -> int:
+    for opset in range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1):
+        if all(onnx.defs.has(op_type, opset, "") for op_type in op_types):
+            return opset
+    raise InternalError(f"no operator set has all of {sorted(op_types)}")

@@ -1,0 +1,224 @@
+"""The int8 graph as standard ONNX with QuantizeLinear and DequantizeLinear around every operator.
+
+How tensors are named, for a value `v` of the graph:
+
+    v            its real value: the DequantizeLinear of a quantized value, or the float value itself
+    v__q         its integers, uint8 (`q + 128`, zero point + 128) unless int8 is asked for
+    v__real      what the operator gives, before QuantizeLinear
+    v__scale, v__zero_point    its parameters; values with equal ones share those of the first
+
+Weights are int8 per channel, biases int32 with scale float32(s_x * s_w) and no zero point.
+A fused Relu or Clip is left out where the parameters imply it by saturation. Where they do not,
+it acts between two QuantizeLinear of equal parameters: that is exactly the narrowed clamp of an
+int8 operator, and onnxruntime still finds its DequantizeLinear-operator-QuantizeLinear pattern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+
+from qglow.core.errors import InternalError
+from qglow.core.types import Array, ElementType, Quantization, TensorType
+from qglow.exporter.operators import clamp, export_operator, fused_bounds
+from qglow.exporter.proto import ProtoBuilder, unique, write_model
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import Accumulate
+from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
+from qglow.numerics.quantize import INT8_MAX, INT8_MIN, parameters
+from qglow.numerics.requantize import quantized_bounds
+
+Activations = Literal["uint8", "int8"]
+
+
+def export_qdq(
+    graph: Graph, path: Path | str | None = None, activations: Activations = "uint8"
+) -> onnx.ModelProto:
+    """A quantized graph as an ONNX model that any runtime runs; written to `path` unless it is None.
+
+    Inputs and outputs keep their names and are float; the same graph gives the same bytes.
+    """
+    writer = _Writer(graph, activations)
+    for node in graph.nodes:
+        if node.outputs:
+            writer.node(node)
+    model = writer.finish()
+    write_model(model, path)
+    return model
+
+
+def quantized_value_names(graph: Graph) -> dict[str, str]:
+    """For every int8 activation of the graph, the name of its integer tensor in the exported model."""
+    return {value.name: name for value, name in _integer_names(graph).items() if not value.is_constant}
+
+
+def _integer_names(graph: Graph) -> dict[Value, str]:
+    values = list(graph.values())
+    taken = {value.name for value in values}
+    return {value: unique(f"{value.name}__q", taken) for value in values if value.type.is_quantized}
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """Names of scale and zero point in the model, and the axis they run along."""
+
+    scale: str
+    zero_point: str
+    axis: int | None
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        return {} if self.axis is None else {"axis": self.axis}
+
+
+class _Writer:
+    def __init__(self, graph: Graph, activations: Activations) -> None:
+        self._graph = graph
+        self._offset = 128 if activations == "uint8" else 0
+        self._integers = _integer_names(graph)
+        self._builder = ProtoBuilder([*(v.name for v in graph.values()), *self._integers.values()])
+        self._parameters: dict[tuple[Quantization, bool], _Parameters] = {}
+        self._real: set[Value] = set()
+
+    def finish(self) -> onnx.ModelProto:
+        graph = self._graph
+        outputs = [(self._real_name(v), TensorType(_real_element(v), v.type.shape)) for v in graph.outputs]
+        inputs = [(v.name, v.type) for v in graph.inputs]
+        return self._builder.finish(graph.name, inputs, outputs)
+
+    # Nodes
+
+    def node(self, node: Node) -> None:
+        if isinstance(node.operator, Dequantize):
+            self._dequantize(node.inputs[0], node.output.name, node.name)
+        elif isinstance(node.operator, Quantize | Rescale):
+            self._finish_output(node, self._real_name(_present(node.inputs[0])))
+        else:
+            raw = self._result_name(node)
+            export_operator(self._builder, node, self._operands(node), raw)
+            self._finish_output(node, raw)
+
+    def _operands(self, node: Node) -> list[str]:
+        names = ["" if v is None else self._operand(node, v) for v in node.inputs]
+        return names
+
+    def _operand(self, node: Node, value: Value) -> str:
+        policy = node.operator.policy
+        if isinstance(policy, Accumulate) and value.type.element is ElementType.INT32:
+            return self._bias(node, value, policy)
+        return self._real_name(value)
+
+    def _result_name(self, node: Node) -> str:
+        """What the bare operator's result is called: the value's name where nothing follows."""
+        output = node.output
+        if output.type.is_quantized:
+            return self._builder.fresh(f"{output.name}__real")
+        if fused_bounds(node.operator) != (-np.inf, np.inf):
+            return self._builder.fresh(f"{output.name}__unclipped")
+        return output.name
+
+    def _finish_output(self, node: Node, raw: str) -> None:
+        """Clamp and quantize the result `raw` as the node's output asks for."""
+        output, bounds = node.output, fused_bounds(node.operator)
+        if output.type.quantization is None:
+            if raw != output.name:
+                clamp(self._builder, f"{node.name}__clamp", raw, bounds, output.name)
+            return
+        if self._is_implied(bounds, output.type.quantization):
+            self._quantize(raw, output, self._integers[output], node.name)
+            return
+        first = self._quantize(raw, output, self._builder.fresh(f"{output.name}__unclipped_q"), node.name)
+        back = self._builder.fresh(f"{output.name}__unclipped")
+        self._dequantize_as(output, first, back, f"{node.name}__unclipped")
+        clipped = self._builder.fresh(f"{output.name}__clipped")
+        clamp(self._builder, f"{node.name}__clamp", back, bounds, clipped)
+        self._quantize(clipped, output, self._integers[output], f"{node.name}__clipped")
+
+    @staticmethod
+    def _is_implied(bounds: tuple[float, float], quantization: Quantization) -> bool:
+        """Whether saturation alone keeps results within the bounds."""
+        return quantized_bounds(*bounds, quantization) == (INT8_MIN, INT8_MAX)
+
+    # Integers and reals
+
+    def _real_name(self, value: Value) -> str:
+        """The tensor with the real values of a graph value; dequantized on first need."""
+        if value in self._real or not (value.is_constant or value.type.is_quantized):
+            return value.name
+        self._real.add(value)
+        if value.type.is_quantized:
+            self._dequantize(value, value.name, value.name)
+        elif value.data is not None:
+            self._builder.initializer(value.name, value.data)
+        return value.name
+
+    def _quantize(self, real: str, value: Value, result: str, name: str) -> str:
+        assert value.type.quantization is not None
+        given = self._names_of(value.name, value.type.quantization, is_weight=False)
+        return self._builder.node(
+            "QuantizeLinear",
+            f"{name}__quantize",
+            [real, given.scale, given.zero_point],
+            result,
+            **given.attributes,
+        )
+
+    def _dequantize(self, value: Value | None, result: str, name: str) -> None:
+        value = _present(value)
+        if value.type.quantization is None:
+            raise InternalError(f"%{value.name} is dequantized but is not quantized")
+        if value.data is not None:
+            self._builder.initializer(self._integers[value], value.data)
+        self._dequantize_as(value, self._integers[value], result, name)
+
+    def _dequantize_as(self, value: Value, integers: str, result: str, name: str) -> None:
+        """Dequantize `integers` with the parameters of `value`."""
+        assert value.type.quantization is not None
+        given = self._names_of(value.name, value.type.quantization, value.is_constant)
+        inputs = [integers, given.scale, given.zero_point]
+        self._builder.node("DequantizeLinear", f"{name}__dequantize", inputs, result, **given.attributes)
+
+    def _names_of(self, name: str, quantization: Quantization, is_weight: bool) -> _Parameters:
+        """Constants of a quantization, shared by all that use equal ones; weights stay int8."""
+        key = (quantization, is_weight)
+        if key in self._parameters:
+            return self._parameters[key]
+        scales, zeros = parameters(quantization)
+        integers: Array = zeros.astype(np.int8)
+        if not is_weight and self._offset:
+            integers = (zeros + self._offset).astype(np.uint8)
+        self._parameters[key] = _Parameters(
+            self._builder.constant(f"{name}__scale", scales),
+            self._builder.constant(f"{name}__zero_point", integers),
+            quantization.axis,
+        )
+        return self._parameters[key]
+
+    def _bias(self, node: Node, value: Value, policy: Accumulate) -> str:
+        """An int32 bias behind a DequantizeLinear with scale float32(s_x * s_w)."""
+        x, w = _present(node.operand(policy.x)), _present(node.operand(policy.w))
+        if value.data is None or x.type.quantization is None or w.type.quantization is None:
+            raise InternalError(f"{node}: an integer bias needs quantized operands and constant data")
+        s_x, s_w = parameters(x.type.quantization)[0], parameters(w.type.quantization)[0]
+        scale = self._builder.constant(f"{node.name}__bias_scale", np.asarray(s_x * s_w, np.float32))
+        zero = self._builder.constant(f"{node.name}__bias_zero_point", np.zeros_like(s_w, np.int32))
+        integers = self._builder.initializer(value.name, value.data)
+        result = self._builder.fresh(f"{node.name}__bias")
+        axis = {} if s_w.ndim == 0 else {"axis": 0}
+        return self._builder.node(
+            "DequantizeLinear", f"{node.name}__bias_dequantize", [integers, scale, zero], result, **axis
+        )
+
+
+def _present(value: Value | None) -> Value:
+    if value is None:
+        raise InternalError("a required operand is missing")
+    return value
+
+
+def _real_element(value: Value) -> ElementType:
+    return ElementType.FLOAT if value.type.is_quantized else value.type.element
