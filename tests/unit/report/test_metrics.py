@@ -58,7 +58,9 @@ def test_streaming_equals_one_pass() -> None:
     parts = ErrorAccumulator()
     for start in (0, 10, 40):
         piece = ErrorAccumulator()
-        piece.add(y[start : {0: 10, 10: 40, 40: 64}[start]], reference[start : {0: 10, 10: 40, 40: 64}[start]])
+        piece.add(
+            y[start : {0: 10, 10: 40, 40: 64}[start]], reference[start : {0: 10, 10: 40, 40: 64}[start]]
+        )
         parts.merge(piece)
     whole, summed = error_between(y, reference), parts.summary()
     assert summed.max_abs == whole.max_abs

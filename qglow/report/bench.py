@@ -1,0 +1,136 @@
+"""Latency of several programs on one machine, measured so that noise hits all of them alike.
+
+Programs take turns (A B C A B C ...), each after an untimed call of its own, so that caches and
+clocks are as a busy loop would have them. What counts is the median and the ratio of medians.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.errors import UsageError
+from qglow.core.types import Array
+
+Contender = Callable[[], None]
+
+MIN_ALTERNATIONS = 20
+# A timed turn lasts at least this long, so that reading the clock costs nothing that counts.
+TURN_NS = 300_000
+_MAX_REPEATS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds a call over all alternations; `repeats` calls were timed together in each turn."""
+
+    name: str
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as long `name` takes as `base`: ratio of medians, and p10 to p90 of paired turns."""
+
+    name: str
+    base: str
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """Times of every contender; `turns_ms` has one row a contender and one column an alternation."""
+
+    latencies: dict[str, Latency]
+    turns_ms: Array
+    alternations: int
+
+    def ratio(self, name: str, base: str) -> Ratio:
+        """Time of `name` relative to `base`: below 1 is faster.
+
+        Raises UsageError for an unknown name, or after too few alternations to state a ratio.
+        """
+        if self.alternations < MIN_ALTERNATIONS:
+            raise UsageError(
+                f"{self.alternations} alternations are too few for a ratio; "
+                f"measure at least {MIN_ALTERNATIONS}"
+            )
+        names = list(self.latencies)
+        for wanted in (name, base):
+            if wanted not in names:
+                raise UsageError(f"'{wanted}' was not measured; there are {', '.join(names)}")
+        paired = self.turns_ms[names.index(name)] / self.turns_ms[names.index(base)]
+        low, high = np.percentile(paired, [10, 90])
+        ratio = self.latencies[name].median_ms / self.latencies[base].median_ms
+        return Ratio(name, base, ratio, float(low), float(high))
+
+
+def bench(
+    contenders: Mapping[str, Contender],
+    alternations: int = 50,
+    warmup: int = 5,
+    *,
+    advance: Callable[[int], None] = lambda done: None,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> BenchResult:
+    """Time every contender once an alternation, in turns. `clock` gives nanoseconds.
+
+    `advance` is told after each alternation. Raises UsageError for no contenders or no alternations.
+    """
+    if not contenders or alternations < 1 or warmup < 0:
+        raise UsageError("a benchmark needs at least one program and one alternation")
+    repeats = {name: _repeats(run, warmup, clock) for name, run in contenders.items()}
+    turns = np.zeros((len(contenders), alternations))
+    with _without_garbage_collection():
+        for column in range(alternations):
+            for row, (name, run) in enumerate(contenders.items()):
+                turns[row, column] = _turn(run, repeats[name], clock) / 1e6
+            advance(1)
+    latencies = {name: _latency(name, turns[row], repeats[name]) for row, name in enumerate(contenders)}
+    return BenchResult(latencies, turns, alternations)
+
+
+def _turn(run: Contender, repeats: int, clock: Callable[[], int]) -> float:
+    """Nanoseconds a call, after one untimed call that brings the program's own data back into the caches."""
+    run()
+    start = clock()
+    for _ in range(repeats):
+        run()
+    return (clock() - start) / repeats
+
+
+def _repeats(run: Contender, warmup: int, clock: Callable[[], int]) -> int:
+    """Calls that make a turn long enough to time, from the fastest of the warm-up calls."""
+    fastest = math.inf
+    for _ in range(warmup + 1):
+        start = clock()
+        run()
+        fastest = min(fastest, clock() - start)
+    return max(1, min(_MAX_REPEATS, math.ceil(TURN_NS / max(fastest, 1))))
+
+
+def _latency(name: str, turns: Array, repeats: int) -> Latency:
+    p10, median, p90 = (float(value) for value in np.percentile(turns, [10, 50, 90]))
+    return Latency(name, median, p10, p90, repeats)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

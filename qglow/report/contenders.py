@@ -1,0 +1,93 @@
+"""Programs made ready for timing: fixed arrays in and out, nothing checked and nothing copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from qglow.core.errors import ModelError, UsageError
+from qglow.core.types import Array, TensorType
+from qglow.report.bench import Contender
+from qglow.report.oracle import OnnxruntimeModel
+
+Inputs = Mapping[str, Array]
+
+
+class Bindable(Protocol):
+    """A compiled program: `Executable` is one."""
+
+    @property
+    def inputs(self) -> Mapping[str, TensorType]:
+        """Names and types of the inputs."""
+
+    @property
+    def outputs(self) -> Mapping[str, TensorType]:
+        """Names and types of the outputs."""
+
+    def bind(self, inputs: Inputs, outputs: Inputs) -> Contender:
+        """A callable that reads and fills these arrays."""
+
+
+def random_inputs(inputs: Mapping[str, TensorType], seed: int = 0) -> dict[str, Array]:
+    """Standard normal inputs of these types, the same for the same seed."""
+    generator = np.random.default_rng(seed)
+    return {
+        name: generator.standard_normal(kind.shape, np.float32).astype(kind.element.dtype)
+        for name, kind in inputs.items()
+    }
+
+
+def of_executable(program: Bindable, inputs: Inputs) -> Contender:
+    """A compiled qglow program, int8 or float, on contiguous inputs of its types."""
+    outputs = {name: np.zeros(kind.shape, kind.element.dtype) for name, kind in program.outputs.items()}
+    return program.bind(inputs, outputs)
+
+
+def of_onnxruntime(model: Path | bytes, inputs: Inputs, threads: int = 1) -> Contender:
+    """onnxruntime with all optimisations on a model file or a serialized model."""
+    shapes = {name: array.shape for name, array in inputs.items()}
+    _, run = OnnxruntimeModel(model, shapes=shapes, threads=threads).bind(inputs)
+    return run
+
+
+def of_openvino(model: Path | bytes, inputs: Inputs, threads: int = 1) -> Contender:
+    """OpenVINO, tuned for latency, floats kept in float32 (on AMX its default is bfloat16).
+
+    Raises UsageError where OpenVINO is not installed, ModelError where it refuses the model.
+    """
+    try:
+        import openvino
+    except ImportError as error:
+        raise UsageError('OpenVINO is not installed: pip install "qglow[bench]"') from error
+    options = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    try:
+        core = openvino.Core()
+        source = core.read_model(str(model)) if isinstance(model, Path) else core.read_model(model=model)
+        source.reshape({name: _dimensions(array.shape) for name, array in inputs.items()})
+        request = core.compile_model(source, "CPU", options).create_infer_request()
+    except RuntimeError as error:
+        raise ModelError(f"OpenVINO cannot load the model: {' '.join(str(error).split())[:300]}") from error
+    return _openvino_run(openvino, request, inputs)
+
+
+def _openvino_run(openvino: Any, request: Any, inputs: Inputs) -> Contender:
+    for name, array in inputs.items():
+        request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+
+    def run() -> None:
+        request.infer()
+
+    run.__dict__["keep"] = dict(inputs)
+    return run
+
+
+def _dimensions(shape: Sequence[int]) -> list[int]:
+    return [int(size) for size in shape]

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from qglow.core.errors import UsageError
+from qglow.report.bench import MIN_ALTERNATIONS, TURN_NS, bench
+from qglow.report.contenders import of_onnxruntime, of_openvino, random_inputs
+from tests.unit.report.models import linear_model
+
+
+class FakeTime:
+    """A clock that programs move on by what they cost."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.order: list[str] = []
+
+    def program(self, name: str, cost_ns: int) -> Callable[[], None]:
+        def run() -> None:
+            self.now += cost_ns
+            self.order.append(name)
+
+        return run
+
+    def clock(self) -> int:
+        return self.now
+
+
+def test_contenders_take_turns() -> None:
+    time = FakeTime()
+    programs = {name: time.program(name, 2 * TURN_NS) for name in "ABC"}
+    bench(programs, alternations=3, warmup=0, clock=time.clock)
+    # One call each to find the repeats, then an untimed and a timed one each turn.
+    assert "".join(time.order) == "ABC" + "AABBCC" * 3
+
+
+def test_medians_and_ratios() -> None:
+    time = FakeTime()
+    programs = {"slow": time.program("slow", 3_000_000), "fast": time.program("fast", 2_000_000)}
+    result = bench(programs, alternations=MIN_ALTERNATIONS, clock=time.clock)
+    assert result.latencies["slow"].median_ms == 3.0
+    ratio = result.ratio("slow", "fast")
+    assert (ratio.ratio, ratio.low, ratio.high) == (1.5, 1.5, 1.5)
+
+
+def test_short_calls_are_timed_together() -> None:
+    time = FakeTime()
+    result = bench({"short": time.program("short", 1_000)}, alternations=2, clock=time.clock)
+    assert result.latencies["short"].repeats == TURN_NS // 1_000
+    assert result.latencies["short"].median_ms == pytest.approx(0.001)
+
+
+def test_few_alternations_give_no_ratio() -> None:
+    time = FakeTime()
+    programs = {name: time.program(name, TURN_NS) for name in "AB"}
+    result = bench(programs, alternations=MIN_ALTERNATIONS - 1, clock=time.clock)
+    with pytest.raises(UsageError, match="too few"):
+        result.ratio("A", "B")
+
+
+def test_unknown_names_and_empty_benchmarks_are_errors() -> None:
+    time = FakeTime()
+    result = bench({"A": time.program("A", 10)}, alternations=MIN_ALTERNATIONS, clock=time.clock)
+    with pytest.raises(UsageError, match="'B' was not measured"):
+        result.ratio("A", "B")
+    with pytest.raises(UsageError, match="at least one program"):
+        bench({})
+
+
+def test_garbage_collection_is_off_while_timing_and_on_again() -> None:
+    seen: list[bool] = []
+    bench({"A": lambda: seen.append(gc.isenabled())}, alternations=1, warmup=0)
+    assert seen[0] and not seen[-1]
+    assert gc.isenabled()
+
+
+def test_rivals_run() -> None:
+    model = linear_model().SerializeToString()
+    run = of_onnxruntime(model, {"x": np.ones((2, 4), np.float32)})
+    run()
+    pytest.importorskip("openvino")
+    of_openvino(model, {"x": np.ones((2, 4), np.float32)})()
+
+
+def test_random_inputs_are_reproducible() -> None:
+    from qglow.core.types import float_type
+
+    first, second = (random_inputs({"x": float_type(2, 3)}) for _ in range(2))
+    assert first["x"].dtype == np.float32 and np.array_equal(first["x"], second["x"])
