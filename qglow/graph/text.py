@@ -1,0 +1,260 @@
+"""Graphs as text, printed and parsed.
+
+    graph mymodel (%input_1: float<3 x 10>) -> (%output_1) {
+      %w: float<10 x 5> = constant #1a2b3c4d5e6f7081
+      %b: float<5> = constant {0.0, 1.0, 0.0, 0.0, -2.5}
+      %y: float<3 x 5> = Gemm @"Gemm_0" (%input_1, %w, %b) {lo=0.0}
+      %output_1: i8[S:0.00390625 O:-128]<3 x 5> = Quantize @"q" (%y)  // real: [0.0, 0.99609375]
+      QuantizationProfile @"profile_y" (%y)
+    }
+
+A constant of at most 16 elements is written out, one whose elements are all equal reads
+`splat 0.5`, any other is named by a digest of its content, which `parse_graph` looks up. `_`
+is an absent optional operand. Comments are computed and not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from qglow.core.text import (
+    AttributeValue,
+    Lexer,
+    build,
+    format_attributes,
+    format_name,
+    format_value,
+    parse_attributes,
+    parse_type,
+    parse_value,
+    quote,
+)
+from qglow.core.types import Array, ElementType, TensorType, format_float
+from qglow.graph.fingerprint import content_digest
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import OPERATORS, Operator
+
+LARGEST_INLINE = 16
+DIGEST_DIGITS = 16
+
+
+def print_graph(graph: Graph) -> str:
+    """The text of a graph, ending with a newline. `parse_graph` restores it."""
+    inputs = ", ".join(_declaration(value) for value in graph.inputs)
+    outputs = ", ".join(_reference(value) for value in graph.outputs)
+    lines = [f"graph {format_name(graph.name)} ({inputs}) -> ({outputs}) {{"]
+    lines += [f"  {_format_constant(value)}" for value in graph.constants()]
+    lines += [f"  {format_node(node)}" for node in graph.nodes]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def format_node(node: Node) -> str:
+    """One node as it stands in the text of its graph."""
+    operands = ", ".join("_" if value is None else _reference(value) for value in node.inputs)
+    text = f"{node.operator.name} @{quote(node.name)} ({operands})"
+    if node.outputs:
+        text = ", ".join(_declaration(value) for value in node.outputs) + f" = {text}"
+    attributes = format_attributes(node.operator)
+    return f"{text} {attributes}".rstrip() + _comment(node.outputs)
+
+
+def constant_digest(data: Array) -> str:
+    """The 16 hexadecimal digits that stand for a constant's content in text."""
+    return content_digest(data)[:DIGEST_DIGITS]
+
+
+def constant_data(graph: Graph) -> dict[str, Array]:
+    """Digest to data of every constant of the graph: what `parse_graph` needs."""
+    arrays = [value.data for value in graph.constants()]
+    return {constant_digest(data): data for data in arrays if data is not None}
+
+
+def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Graph:
+    """The graph of a text; `constants` maps digests to data.
+
+    Raises TextError, also for a digest that `constants` does not have. Only syntax and names are
+    checked: `verify_graph` does the rest.
+    """
+    return _Parser(text, constants or {}).graph()
+
+
+def _reference(value: Value) -> str:
+    return f"%{format_name(value.name)}"
+
+
+def _declaration(value: Value) -> str:
+    return f"{_reference(value)}: {value.type}"
+
+
+def _comment(values: tuple[Value, ...]) -> str:
+    ranges = [value.type.real_range() for value in values]
+    shown = [f"[{format_float(r[0])}, {format_float(r[1])}]" for r in ranges if r is not None]
+    return f"  // real: {', '.join(shown)}" if shown else ""
+
+
+def _format_constant(value: Value) -> str:
+    assert value.data is not None
+    return f"{_declaration(value)} = constant {_format_data(value.data)}" + _comment((value,))
+
+
+def _format_data(data: Array) -> str:
+    if data.size <= LARGEST_INLINE:
+        return "{" + ", ".join(_format_element(element) for element in data.reshape(-1)) + "}"
+    flat = data.reshape(-1)
+    if bool(np.all(flat == flat[0])) and not (flat[0] == 0 and np.any(np.signbit(flat))):
+        return f"splat {_format_element(flat[0])}"
+    return f"#{constant_digest(data)}"
+
+
+def _format_element(element: Any) -> str:
+    if isinstance(element, np.float64):
+        return repr(float(element))
+    return format_value(element.item())
+
+
+class _Parser:
+    """Recursive descent over one text."""
+
+    def __init__(self, text: str, constants: Mapping[str, Array]) -> None:
+        self._lexer = Lexer(text)
+        self._constants = constants
+        self._values: dict[str, Value] = {}
+
+    def graph(self) -> Graph:
+        lexer = self._lexer
+        lexer.expect("graph")
+        graph = Graph(lexer.name(), [], [], [])
+        lexer.expect("(")
+        while not lexer.accept(")"):
+            graph.inputs.append(self._declared())
+            self._separator(")")
+        lexer.expect("->")
+        lexer.expect("(")
+        outputs = self._output_names()
+        lexer.expect("{")
+        while not lexer.accept("}"):
+            node = self._statement()
+            if node is not None:
+                graph.nodes.append(node)
+        if lexer.peek.kind != "end":
+            lexer.fail("text after the end of the graph")
+        graph.outputs = [self._known(name) for name in outputs]
+        return graph
+
+    def _output_names(self) -> list[str]:
+        names: list[str] = []
+        while not self._lexer.accept(")"):
+            self._lexer.expect("%")
+            names.append(self._lexer.name())
+            self._separator(")")
+        return names
+
+    def _separator(self, end: str) -> None:
+        if not self._lexer.at(end):
+            self._lexer.expect(",")
+
+    def _declared(self) -> Value:
+        lexer = self._lexer
+        lexer.expect("%")
+        token = lexer.peek
+        name = lexer.name()
+        if name in self._values:
+            lexer.fail(f"%{name} is declared twice", token)
+        lexer.expect(":")
+        self._values[name] = Value(name, parse_type(lexer))
+        return self._values[name]
+
+    def _known(self, name: str) -> Value:
+        if name not in self._values:
+            self._lexer.fail(f"%{name} is not declared")
+        return self._values[name]
+
+    def _statement(self) -> Node | None:
+        """A node, or None after a constant."""
+        lexer = self._lexer
+        outputs: list[Value] = []
+        if lexer.at("%"):
+            outputs.append(self._declared())
+            while lexer.accept(","):
+                outputs.append(self._declared())
+            lexer.expect("=")
+        if len(outputs) == 1 and lexer.accept("constant"):
+            outputs[0].data = self._data(outputs[0].type)
+            return None
+        return self._node(outputs)
+
+    def _node(self, outputs: list[Value]) -> Node:
+        lexer = self._lexer
+        token = lexer.peek
+        cls = OPERATORS.get(lexer.name())
+        if cls is None:
+            lexer.fail(f"unknown operator '{token.text}'", token)
+        lexer.expect("@")
+        name = lexer.name()
+        inputs = self._operands(outputs)
+        return Node(name, self._operator(cls), inputs, outputs)
+
+    def _operands(self, outputs: list[Value]) -> list[Value | None]:
+        lexer = self._lexer
+        inputs: list[Value | None] = []
+        lexer.expect("(")
+        while not lexer.accept(")"):
+            inputs.append(None if lexer.accept("_") else self._operand(outputs))
+            self._separator(")")
+        return inputs
+
+    def _operand(self, outputs: list[Value]) -> Value:
+        self._lexer.expect("%")
+        token = self._lexer.peek
+        value = self._values.get(self._lexer.name())
+        if value is None or value in outputs:
+            self._lexer.fail(f"%{token.text} is not declared before this", token)
+        return value
+
+    def _operator(self, cls: type[Operator]) -> Operator:
+        return build(cls, parse_attributes(self._lexer), self._lexer)
+
+    def _data(self, kind: TensorType) -> Array:
+        lexer = self._lexer
+        token = lexer.peek
+        if lexer.accept("#"):
+            digest = self._digest()
+            found = self._constants.get(digest)
+            if found is None:
+                lexer.fail(f"no data is given for constant #{digest}", token)
+            return found
+        if lexer.accept("splat"):
+            return np.full(kind.shape, self._element(kind), kind.element.dtype)
+        lexer.expect("{")
+        elements: list[AttributeValue] = []
+        while not lexer.accept("}"):
+            elements.append(self._element(kind))
+            self._separator("}")
+        if len(elements) != kind.size:
+            lexer.fail(f"{len(elements)} elements for {kind}", token)
+        return np.array(elements, kind.element.dtype).reshape(kind.shape)
+
+    def _element(self, kind: TensorType) -> AttributeValue:
+        lexer = self._lexer
+        if kind.element is ElementType.BOOL:
+            return parse_value(lexer)
+        if kind.element in (ElementType.FLOAT, ElementType.DOUBLE):
+            return lexer.number()
+        token, value = lexer.peek, lexer.integer()
+        limits = np.iinfo(kind.element.dtype)
+        if not limits.min <= value <= limits.max:
+            lexer.fail(f"{value} is no {kind.element.value}", token)
+        return value
+
+    def _digest(self) -> str:
+        """Hexadecimal digits, which the lexer takes for numbers and names side by side."""
+        lexer = self._lexer
+        token = lexer.next()
+        digits, end = token.text, token.offset + len(token.text)
+        while lexer.peek.offset == end and lexer.peek.kind in ("number", "name"):
+            token = lexer.next()
+            digits, end = digits + token.text, end + len(token.text)
+        return digits
