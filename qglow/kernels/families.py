@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
+from qglow.kernels import conv as conv
+from qglow.kernels import copy as copy
+from qglow.kernels import depthwise as depthwise
+from qglow.kernels import depthwise_float as depthwise_float
 from qglow.kernels import elementwise as elementwise
+from qglow.kernels import linear as linear
+from qglow.kernels import transpose as transpose

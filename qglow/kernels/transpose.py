@@ -1,0 +1,226 @@
+"""Transposition: whole squares of elements in registers, and a plain loop for everything else.
+
+A transposition in which some axis is contiguous in src and another in dest is, around loops
+over the other axes, that of matrices: `rows` lie along the axis that is contiguous in dest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from qglow.instructions.ops.movement import Transpose
+from qglow.instructions.program import Instruction
+from qglow.kernels.builder import Emitter, Value
+from qglow.kernels.copy import emit_copy
+from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.operand import Memory
+from qglow.kernels.sweep import outer_loops
+
+SQUARE = 16
+FEW = 8
+"""Up to this many rows are interleaved; more are moved in squares."""
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Matrices that change rows for columns, sizes in elements and strides in bytes.
+
+    Element (r, c) is at `r * src_row + c * size` in src and at `c * dest_column + r * size` in
+    dest. `outer` are extents with the strides of dest and src.
+    """
+
+    rows: int
+    columns: int
+    src_row: int
+    dest_column: int
+    outer: tuple[tuple[int, tuple[int, int]], ...]
+
+
+def matrices(dest: Memory, src: Memory) -> Matrices | None:
+    """The matrices of a copy between these (equally shaped) memories; None where there are none."""
+    size = dest.element_bytes
+    axes = [
+        (extent, d * size, s * size)
+        for extent, d, s in zip(dest.shape, dest.strides, src.strides, strict=True)
+        if extent > 1
+    ]
+    axes = _merged(axes)
+    rows = [axis for axis in axes if axis[1] == size and axis[2] != size]
+    columns = [axis for axis in axes if axis[2] == size and axis[1] != size]
+    if len(rows) != 1 or len(columns) != 1:
+        return None
+    outer = tuple((n, (d, s)) for n, d, s in axes if (n, d, s) not in (rows[0], columns[0]))
+    return Matrices(rows[0][0], columns[0][0], rows[0][2], columns[0][1], outer)
+
+
+def _merged(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Axes of which one continues the other in both memories, taken together."""
+    ordered = sorted(axes, key=lambda axis: axis[1], reverse=True)
+    merged: list[tuple[int, int, int]] = []
+    for extent, dest, src in ordered:
+        if merged and merged[-1][1] == extent * dest and merged[-1][2] == extent * src:
+            merged[-1] = (merged[-1][0] * extent, dest, src)
+        else:
+            merged.append((extent, dest, src))
+    return merged
+
+
+@kernel
+@dataclass(frozen=True)
+class StridedTranspose(Kernel):
+    """A copy with permuted strides: contiguous runs if there are any, else one by one."""
+
+    name: ClassVar[str] = "transpose-strided"
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """A load and a store an element."""
+        return instruction.operand("dest").type.size * 2.0
+
+    def emit(self, site: Site) -> None:
+        """A copy from src with its axes in dest's order."""
+        emit_copy(site.e, site["dest"], permuted(site))
+
+
+@kernel
+@dataclass(frozen=True)
+class InterleavingTranspose(Kernel):
+    """Few rows (the channels of an image): vectors of each, shuffled into whole pixels."""
+
+    name: ClassVar[str] = "transpose-interleaving"
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """A shuffle or two a vector."""
+        return instruction.operand("dest").type.byte_size / isa.byte_lanes * 6.0
+
+    def emit(self, site: Site) -> None:
+        """`SQUARE` columns of all rows at a time."""
+        e, dest, src = site.e, site["dest"], permuted(site)
+        shape = matrices(dest, src)
+        assert shape is not None
+        size, element = dest.element_bytes, dest.element
+        with outer_loops(e, [dest.pointer, src.pointer], shape.outer) as (to, start):
+
+            def chunk(column: Any, count: int) -> None:
+                first = e.offset(start, e.scaled(column, size))
+                rows = [
+                    e.load_lanes(e.offset(first, r * shape.src_row), element, SQUARE, count)
+                    for r in range(shape.rows)
+                ]
+                place = e.offset(to, e.scaled(column, shape.dest_column))
+                e.store_lanes(interleave(e, rows), place, count * shape.rows)
+
+            whole = shape.columns // SQUARE * SQUARE
+            if whole:
+                with e.loop(0, whole, SQUARE, "columns") as column:
+                    chunk(column, SQUARE)
+            if shape.columns > whole:
+                chunk(whole, shape.columns - whole)
+
+
+@kernel
+@dataclass(frozen=True)
+class SquareTranspose(Kernel):
+    """Squares of 16 x 16 elements, transposed in registers; smaller ones at the edges."""
+
+    name: ClassVar[str] = "transpose-square"
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """Four shuffles and a load and a store a vector of 16."""
+        parts = max(1, SQUARE * instruction.operand("dest").type.element.size // isa.byte_lanes)
+        return instruction.operand("dest").type.size / SQUARE * parts * 8.0
+
+    def emit(self, site: Site) -> None:
+        """Loops over squares, the last ones of a row and column cut."""
+        e, dest, src = site.e, site["dest"], permuted(site)
+        shape = matrices(dest, src)
+        assert shape is not None
+        size = dest.element_bytes
+        with outer_loops(e, [dest.pointer, src.pointer], shape.outer) as (to, start):
+            for row_start, row_stop, height in _pieces(shape.rows):
+                for column_start, column_stop, width in _pieces(shape.columns):
+                    with (
+                        e.loop(row_start, row_stop, SQUARE, "rows") as row,
+                        e.loop(column_start, column_stop, SQUARE, "columns") as column,
+                    ):
+                        source = e.offset(start, e.scaled(row, shape.src_row))
+                        target = e.offset(to, e.scaled(row, size))
+                        _square(
+                            e,
+                            e.offset(target, e.scaled(column, shape.dest_column)),
+                            e.offset(source, e.scaled(column, size)),
+                            replace(shape, rows=height, columns=width),
+                            dest.element,
+                        )
+
+
+def _pieces(extent: int) -> Iterator[tuple[int, int, int]]:
+    """Ranges of whole squares and of the rest, with the extent of one square in each."""
+    whole = extent // SQUARE * SQUARE
+    if whole:
+        yield 0, whole, SQUARE
+    if whole < extent:
+        yield whole, extent, extent - whole
+
+
+def _square(e: Emitter, to: Value, start: Value, shape: Matrices, element: Any) -> None:
+    rows = [
+        e.load_lanes(e.offset(start, r * shape.src_row), element, SQUARE, shape.columns)
+        for r in range(shape.rows)
+    ]
+    rows += [rows[0]] * (SQUARE - shape.rows)
+    for c, column in enumerate(transpose_square(e, rows)[: shape.columns]):
+        e.store_lanes(column, e.offset(to, c * shape.dest_column), shape.rows)
+
+
+def transpose_square(e: Emitter, rows: list[Value]) -> list[Value]:
+    """n vectors of n lanes, n a power of two: lane c of vector r becomes lane r of vector c."""
+    n = len(rows)
+    step = n // 2
+    while step:
+        low = [lane if not lane & step else lane - step + n for lane in range(n)]
+        high = [lane + step if not lane & step else lane + n for lane in range(n)]
+        following = list(rows)
+        for r in range(n):
+            if r & step:
+                continue
+            a, b = rows[r], rows[r + step]
+            following[r], following[r + step] = e.shuffle(a, b, low), e.shuffle(a, b, high)
+        rows = following
+        step //= 2
+    return rows
+
+
+def interleave(e: Emitter, rows: list[Value]) -> Value:
+    """One vector: lane 0 of every row, lane 1 of every row, and so on."""
+    lanes, count = rows[0].type.count, len(rows)
+    power = 1 << (count - 1).bit_length()
+    joined = e.concat([*rows, *([rows[0]] * (power - count))])
+    order = [r * lanes + lane for lane in range(lanes) for r in range(count)]
+    return e.shuffle(joined, None, order)
+
+
+def permuted(site: Site) -> Memory:
+    """src with its axes in dest's order."""
+    src, perm = site["src"], site.operation.perm
+    strides = tuple(src.strides[axis] for axis in perm)
+    return replace(src, type=src.type.with_shape(site["dest"].shape), strides=strides)
+
+
+@candidates_for(Transpose)
+def transpose_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
+    """Matrices where there are any; the plain loop always."""
+    found: list[Kernel] = [StridedTranspose()]
+    dest, src = instruction.operand("dest"), instruction.operand("src")
+    perm = instruction.operation.perm  # type: ignore[attr-defined]
+    strides = tuple(src.layout.strides[axis] for axis in perm)
+    shape = matrices(Memory(None, dest.type, dest.layout.strides), Memory(None, dest.type, strides))
+    if shape is None or 0 in dest.type.shape:
+        return found
+    if shape.rows <= FEW and shape.dest_column == shape.rows * dest.type.element.size:
+        found.append(InterleavingTranspose())
+    if min(shape.rows, shape.columns) >= FEW:
+        found.append(SquareTranspose())
+    return found
