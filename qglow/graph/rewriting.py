@@ -1,0 +1,141 @@
+"""Rewriting of graphs: the loop over rules, and the edits that rules are made of."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.errors import InternalError
+from qglow.core.passes import Pass, PassLog, Refused
+from qglow.core.types import Array
+from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.operator import Operator
+
+Outcome = str | Refused | None
+"""What a rule did, in words; or why it did not although its pattern was there; or None."""
+
+_MOST_SWEEPS = 1000
+
+
+@dataclass(frozen=True)
+class RewritePass(Pass[Graph]):
+    """A pass that offers every node to one rule until nothing changes any more."""
+
+    @abstractmethod
+    def rewrite(self, node: Node, graph: Graph) -> Outcome:
+        """Do at most one rewrite that starts at `node`, in place."""
+
+    def run(self, ir: Graph, log: PassLog) -> None:
+        """Sweep over the nodes in order until a sweep changes nothing or the budget is used up.
+
+        Only the refusals of the last sweep are logged: earlier ones may have been overcome.
+        """
+        for _ in range(_MOST_SWEEPS):
+            if not self._sweep(ir, log):
+                return
+        raise InternalError(f"pass {self.name} does not come to an end on graph {ir.name}")
+
+    def _sweep(self, graph: Graph, log: PassLog) -> bool:
+        changed = False
+        refusals: list[tuple[str, str]] = []
+        alive = set(graph.nodes)
+        for node in list(graph.nodes):
+            if log.exhausted:
+                return False
+            if node not in alive:
+                continue
+            outcome = self.rewrite(node, graph)
+            if isinstance(outcome, Refused):
+                refusals.append((node.name, outcome.reason))
+            elif outcome is not None:
+                log.applied(node.name, outcome)
+                alive, changed = set(graph.nodes), True
+        if not changed:
+            for where, reason in refusals:
+                log.refused(where, reason)
+        return changed
+
+
+def operand(node: Node, index: int) -> Value:
+    """A required operand."""
+    value = node.inputs[index]
+    if value is None:
+        raise InternalError(f"{node} lacks operand {index}")
+    return value
+
+
+def producer_of(value: Value, *operators: type[Operator]) -> Node | None:
+    """The node that computes the value, where its operator is one of these."""
+    node = value.producer
+    return node if node is not None and isinstance(node.operator, operators) else None
+
+
+def private(graph: Graph, value: Value) -> Refused | None:
+    """Why a value may not disappear into its only user: others see it. None when it may."""
+    if graph.is_output(value):
+        return Refused(f"%{value.name} is an output of the graph")
+    users = value.users()
+    if len(users) > 1:
+        return Refused(f"%{value.name} has {len(users)} users")
+    return None
+
+
+def constant_data(value: Value | None) -> Array | None:
+    """Data of a constant; None for an absent or computed value."""
+    return None if value is None else value.data
+
+
+def new_constant(graph: Graph, wanted: str, data: Array) -> Value:
+    """A constant of this name, or one like it where it is taken."""
+    return constant(graph.unique_name(wanted), np.ascontiguousarray(data))
+
+
+def change(node: Node, operator: Operator, inputs: Sequence[Value | None] | None = None) -> Node:
+    """Let a node compute something else of the same type, under its name."""
+    node.operator = operator
+    if inputs is not None:
+        node.inputs = tuple(inputs)
+    return node
+
+
+def fuse(graph: Graph, first: Node, last: Node, operator: Operator, inputs: Sequence[Value | None]) -> Node:
+    """Replace a producer and its only user by one node, which keeps the name of the first.
+
+    It stands where the last stood and computes the very values of the last.
+    """
+    index = graph.nodes.index(last)
+    first.inputs = last.inputs = ()
+    fused = Node(first.name, operator, inputs, last.outputs)
+    graph.nodes[index] = fused
+    graph.nodes.remove(first)
+    return fused
+
+
+def bypass(graph: Graph, node: Node, source: Value) -> Refused | None:
+    """Remove a node whose only result equals `source`; None when done.
+
+    An output of the graph keeps its name: then `source` takes it. Refused where `source` may not,
+    because its own name is one that callers see.
+    """
+    result = node.output
+    if not graph.is_output(result):
+        graph.replace_value(result, source)
+        graph.remove(node)
+        return None
+    producer = source.producer
+    if producer is None:
+        what = "a constant" if source.is_constant else "an input of the graph"
+        return Refused(f"%{result.name} is an output of the graph and %{source.name} {what}")
+    if graph.is_output(source):
+        return Refused(f"%{result.name} and %{source.name} are both outputs of the graph")
+    node.inputs = ()
+    graph.nodes.remove(node)
+    graph.replace_value(source, result)
+    outputs = list(producer.outputs)
+    outputs[source.index] = result
+    producer.outputs = tuple(outputs)
+    result.producer, result.index = producer, source.index
+    return None

@@ -1,0 +1,57 @@
+"""All passes over graphs, and the pipeline after which a graph is canonical."""
+
+from __future__ import annotations
+
+from qglow.core.passes import Pass, PassLog, Pipeline
+from qglow.graph.graph import Graph
+from qglow.graph.verifier import verify_graph
+from qglow.passes.batchnorm_to_affine import BatchnormToAffine
+from qglow.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
+from qglow.passes.fold_batchnorm import FoldBatchnorm
+from qglow.passes.fold_constants import FoldConstants
+from qglow.passes.fuse_activation import FuseActivation
+from qglow.passes.matmul_add_to_gemm import MatmulAddToGemm
+from qglow.passes.simplify_algebra import SimplifyAlgebra
+
+ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
+    FoldConstants,
+    SimplifyAlgebra,
+    EliminateDeadNodes,
+    EliminateCommonSubexpressions,
+    MatmulAddToGemm,
+    FoldBatchnorm,
+    BatchnormToAffine,
+    FuseActivation,
+)
+
+
+def canonical_pipeline() -> Pipeline[Graph]:
+    """The passes that make a graph canonical: what is profiled, quantized and compiled.
+
+    Dead nodes go before anything is fused, because a dead reader is a second user, and sharing
+    comes before fusing for the same reason.
+    """
+    return Pipeline(
+        (
+            FoldConstants(),
+            SimplifyAlgebra(),
+            EliminateDeadNodes(),
+            EliminateCommonSubexpressions(),
+            MatmulAddToGemm(),
+            FoldBatchnorm(),
+            BatchnormToAffine(),
+            FuseActivation(),
+            EliminateDeadNodes(),
+        )
+    )
+
+
+def canonicalize(graph: Graph, log: PassLog | None = None) -> Graph:
+    """A canonical copy: the same function, inputs and outputs under the same names.
+
+    `log` receives what was rewritten and what was not, with reasons.
+    """
+    result = graph.copy()
+    canonical_pipeline().run(result, verify_graph, log)
+    return result
