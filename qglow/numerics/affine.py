@@ -18,14 +18,18 @@ from qglow.numerics.requantize import multiplier
 def fold_statistics(
     scale: Array, bias: Array, mean: Array, var: Array, epsilon: float
 ) -> tuple[Array, Array]:
-    """float32 (r, t) of a BatchNormalization: `r = scale / sqrt(var + epsilon)`, `t = bias - mean * r`.
+    """float32 (r, t) of a BatchNormalization: those of `fold_statistics64`, rounded once."""
+    r, t = fold_statistics64(scale, bias, mean, var, epsilon)
+    return np.asarray(r.astype(np.float32)), np.asarray(t.astype(np.float32))
 
-    Everything is computed in float64, `t` from the unrounded `r`, and rounded once.
-    """
+
+def fold_statistics64(
+    scale: Array, bias: Array, mean: Array, var: Array, epsilon: float
+) -> tuple[Array, Array]:
+    """float64 (r, t) of a BatchNormalization: `r = scale / sqrt(var + epsilon)`, `t = bias - mean * r`."""
     wide = [np.asarray(a, np.float64) for a in (scale, bias, mean, var)]
     r = wide[0] / np.sqrt(wide[3] + float(epsilon))
-    t = wide[1] - wide[2] * r
-    return np.asarray(r.astype(np.float32)), np.asarray(t.astype(np.float32))
+    return np.asarray(r), np.asarray(wide[1] - wide[2] * r)
 
 
 def affine_float(
