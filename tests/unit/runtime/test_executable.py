@@ -1,0 +1,103 @@
+"""Calling compiled programs: names, shapes, bound arrays, threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from qglow.core.errors import DataError, UsageError
+from qglow.core.types import Quantization, float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.ops.elementwise import Relu, Sigmoid
+from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.runtime.executable import Executable
+from qglow.toolchain import CompileOptions, compile_graph
+
+W = np.arange(12, dtype=np.float32).reshape(3, 4) - 6
+X = np.array([[1, -2, 3], [0.5, 0, -1]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def executable() -> Executable:
+    builder = GraphBuilder("product")
+    x = builder.input("x", float_type(2, 3))
+    hidden = builder.node(Gemm(), x, builder.constant("w", W), None, name="hidden")
+    return compile_graph(builder.finish(builder.node(Relu(), hidden, name="y")))
+
+
+def test_signature(executable: Executable) -> None:
+    assert executable.inputs == {"x": float_type(2, 3)}
+    assert executable.outputs == {"y": float_type(2, 4)}
+
+
+def test_call(executable: Executable) -> None:
+    np.testing.assert_allclose(executable({"x": X})["y"], np.maximum(X @ W, 0), rtol=1e-6)
+
+
+def test_inputs_need_not_be_contiguous(executable: Executable) -> None:
+    wide = np.repeat(X, 2, axis=1)
+    np.testing.assert_array_equal(executable({"x": wide[:, ::2]})["y"], executable({"x": X})["y"])
+
+
+@pytest.mark.parametrize("inputs", [{}, {"z": X}, {"x": X, "z": X}])
+def test_wrong_names_are_refused(executable: Executable, inputs: dict[str, np.ndarray]) -> None:
+    with pytest.raises(DataError, match="wanted"):
+        executable(inputs)
+
+
+def test_wrong_shape_is_refused(executable: Executable) -> None:
+    with pytest.raises(DataError, match=r"\(1, 3\).*\(2, 3\)"):
+        executable({"x": X[:1]})
+
+
+def test_wrong_element_type_is_refused(executable: Executable) -> None:
+    with pytest.raises(DataError, match="float64"):
+        executable({"x": X.astype(np.float64)})
+
+
+def test_bound_call_reads_and_fills_the_arrays(executable: Executable) -> None:
+    x, y = X.copy(), np.zeros((2, 4), np.float32)
+    run = executable.bind({"x": x}, {"y": y})
+    run()
+    np.testing.assert_array_equal(y, executable({"x": X})["y"])
+    x *= 2
+    run()
+    np.testing.assert_array_equal(y, executable({"x": 2 * X})["y"])
+
+
+def test_bind_refuses_arrays_that_do_not_fit(executable: Executable) -> None:
+    with pytest.raises(UsageError, match="'y'"):
+        executable.bind({"x": X}, {})
+    with pytest.raises(UsageError, match="contiguous"):
+        executable.bind({"x": X}, {"y": np.zeros((4, 2), np.float32).T})
+
+
+def test_threads_do_not_disturb_each_other(executable: Executable) -> None:
+    inputs = [np.full((2, 3), i, np.float32) for i in range(64)]
+    expected = [executable({"x": x})["y"] for x in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        actual = list(pool.map(lambda x: executable({"x": x})["y"], inputs))
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_more_threads_than_one_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="2 threads"):
+        CompileOptions(threads=2)
+
+
+def test_observed_activations_are_those_of_the_graph() -> None:
+    builder = GraphBuilder("observed")
+    x = builder.input("x", float_type(2, 3))
+    kind = x.type.quantized(Quantization.per_tensor(0.05, -7))
+    q = builder.node(Quantize(), x, output_types=[kind], name="q")
+    real = builder.node(Dequantize(), q, name="real")
+    graph = builder.finish(builder.node(Sigmoid(), real, name="y"))
+    observed = compile_graph(graph, CompileOptions(observe=True))
+    observed({"x": X})
+    activations = observed.activations()
+    expected = (np.rint(X / np.float32(0.05)) - 7).astype(np.int8)
+    np.testing.assert_array_equal(activations["q"], expected)
+    np.testing.assert_allclose(activations["real"], (expected + 7.0) * 0.05, rtol=1e-6)
