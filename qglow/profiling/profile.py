@@ -1,0 +1,127 @@
+"""A profile: what a model's float values looked like over a data set, and whose values they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from qglow.core.errors import ProfileError
+from qglow.core.types import Shape
+from qglow.graph.fingerprint import structural_ids
+from qglow.graph.graph import Graph
+from qglow.profiling.histogram import ValueProfile
+from qglow.profiling.nodes import profiled_values
+from qglow.profiling.samples import DataDigest
+from qglow.recipe.schema import Preprocessing
+
+_NAMED = 3
+"""How many differing values an error names."""
+
+
+@dataclass(frozen=True)
+class ModelReference:
+    """Which model file a profile was taken of. `path` is absolute or relative to the working directory."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ProfiledValue:
+    """Statistics of one value, and the name it had."""
+
+    name: str
+    statistics: ValueProfile
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Statistics of every float value of a canonical graph over a data set.
+
+    `values` is keyed by structural id. `shapes` are the model's input shapes as they were bound,
+    with batch 1. `fingerprint` is the canonical graph's.
+    """
+
+    model: ModelReference
+    fingerprint: str
+    samples: int
+    data: DataDigest
+    shapes: Mapping[str, Shape]
+    preprocessing: Preprocessing | None
+    values: Mapping[str, ProfiledValue] = field(repr=False)
+
+    def by_name(self) -> dict[str, ValueProfile]:
+        """Statistics by the name that the value had when it was profiled."""
+        return {value.name: value.statistics for value in self.values.values()}
+
+    def check_matches(self, graph: Graph) -> dict[str, ValueProfile]:
+        """Statistics by the names of `graph`, a canonical graph of the same computation.
+
+        Raises ProfileError, naming the first values that differ, where the profile is stale.
+        """
+        ids = structural_ids(graph)
+        values = profiled_values(graph)
+        wanted = {ids[value]: value.name for value in values}
+        missing = [name for key, name in wanted.items() if key not in self.values]
+        extra = [value.name for key, value in self.values.items() if key not in wanted]
+        if not missing and not extra:
+            return {value.name: self.values[ids[value]].statistics for value in values}
+        parts = []
+        if missing:
+            parts.append(f"has nothing on {_listed(missing)} as the model computes it now")
+        if extra:
+            parts.append(f"has {_listed(extra)}, which the model no longer computes that way")
+        raise ProfileError(f"the profile is stale: it {' and '.join(parts)}\nProfile the model again.")
+
+
+def merge(profiles: Sequence[Profile]) -> Profile:
+    """One profile of all the data. Raises ProfileError where models or settings differ."""
+    if not profiles:
+        raise ProfileError("there is no profile to merge")
+    first = profiles[0]
+    for number, other in enumerate(profiles[1:], start=2):
+        _check_mergeable(first, other, number)
+    values = {key: ProfiledValue(v.name, _sum(profiles, key)) for key, v in first.values.items()}
+    digest = DataDigest()
+    for profile in profiles:
+        digest.merge(profile.data)
+    return replace(first, samples=sum(p.samples for p in profiles), data=digest, values=values)
+
+
+def _sum(profiles: Sequence[Profile], key: str) -> ValueProfile:
+    total = ValueProfile()
+    channels = profiles[0].values[key].statistics.channels
+    if channels is not None:
+        total.channels = channels.empty(channels.axis, channels.low.size)
+    for profile in profiles:
+        try:
+            total.merge(profile.values[key].statistics)
+        except ValueError as error:
+            name = profile.values[key].name
+            raise ProfileError(f"profiles cannot be merged: at value '{name}' {error}") from error
+    return total
+
+
+def _check_mergeable(first: Profile, other: Profile, number: int) -> None:
+    differing = [
+        what
+        for what, a, b in (
+            ("model (sha256)", first.model.sha256, other.model.sha256),
+            ("graph", first.fingerprint, other.fingerprint),
+            ("input shapes", dict(first.shapes), dict(other.shapes)),
+            ("preprocessing", first.preprocessing, other.preprocessing),
+            ("values", set(first.values), set(other.values)),
+        )
+        if a != b
+    ]
+    if differing:
+        raise ProfileError(
+            f"profiles cannot be merged: number {number} has another {' and '.join(differing)} than the first"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:_NAMED])
+    more = len(names) - _NAMED
+    return f"{shown} and {more} more values" if more > 0 else shown

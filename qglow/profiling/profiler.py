@@ -1,0 +1,56 @@
+"""Streams data through an engine and makes a profile of what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from qglow.core.errors import DataError, InternalError
+from qglow.core.types import Shape
+from qglow.graph.fingerprint import fingerprint, structural_ids
+from qglow.graph.graph import Graph
+from qglow.profiling.engine import Engine
+from qglow.profiling.nodes import profiled_values
+from qglow.profiling.profile import ModelReference, Profile, ProfiledValue
+from qglow.profiling.progress import Advance
+from qglow.profiling.samples import DataDigest, Sample, batches
+from qglow.recipe.schema import Preprocessing
+
+
+def profile(
+    graph: Graph,
+    samples: Iterable[Sample],
+    engine: Engine,
+    *,
+    model: ModelReference,
+    batch_size: int = 1,
+    shapes: Mapping[str, Shape] | None = None,
+    preprocessing: Preprocessing | None = None,
+    advance: Advance = lambda done: None,
+) -> Profile:
+    """A profile of `graph`, the canonical graph with batch 1, over `samples`.
+
+    `engine` runs the same graph, for whatever batch size. Memory does not grow with the number of
+    samples: one batch and one histogram a value are held. `shapes` are the input shapes as bound
+    (default: the graph's). Raises DataError where there is no sample.
+    """
+    digest, count = DataDigest(), 0
+    for batch in batches(_counted(samples, digest), batch_size):
+        engine.run(batch.inputs)
+        count += len(batch)
+        advance(len(batch))
+    if not count:
+        raise DataError("there is no sample to profile with")
+    ids, collected = structural_ids(graph), engine.collect()
+    values: dict[str, ProfiledValue] = {}
+    for value in profiled_values(graph):
+        if value.name not in collected:
+            raise InternalError(f"the engine has no statistics of value '{value.name}'")
+        values.setdefault(ids[value], ProfiledValue(value.name, collected[value.name]))
+    bound = {v.name: v.type.shape for v in graph.inputs} if shapes is None else dict(shapes)
+    return Profile(model, fingerprint(graph), count, digest, bound, preprocessing, values)
+
+
+def _counted(samples: Iterable[Sample], digest: DataDigest) -> Iterable[Sample]:
+    for sample in samples:
+        digest.add(sample.inputs)
+        yield sample

@@ -1,0 +1,63 @@
+"""Arrays of integers as short text.
+
+Runs of neighbouring bins that hold something, separated by spaces: `3f80:5,7,1*3 4000:2` means
+that bin 0x3f80 holds 5, the next 7, the three after it 1 each, and bin 0x4000 holds 2.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from qglow.core.types import Array
+
+_RUN = re.compile(r"([0-9a-f]{4}):([0-9*,]+)")
+_ITEM = re.compile(r"([1-9][0-9]{0,18})(?:\*([1-9][0-9]{0,4}))?")
+_LARGEST = 2**62
+
+
+def encode_counts(counts: Array) -> str:
+    """The text of int64 counts by bin; empty where nothing is counted."""
+    filled = np.flatnonzero(counts)
+    if not filled.size:
+        return ""
+    breaks = np.flatnonzero(np.diff(filled) > 1) + 1
+    return " ".join(f"{run[0]:04x}:{_items(counts[run])}" for run in np.split(filled, breaks))
+
+
+def decode_counts(text: str, bins: int) -> Array:
+    """int64[bins] from the text. Raises ValueError for text that `encode_counts` would not write."""
+    counts = np.zeros(bins, np.int64)
+    end = -1
+    for part in text.split(" ") if text else []:
+        match = _RUN.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{part[:40]!r} is not a run of counts such as '3f80:5,7*2'")
+        start = int(match[1], 16)
+        if start <= end:
+            raise ValueError(f"the run at bin {match[1]} does not follow the one before it")
+        end = _fill(counts, start, match[2])
+    if int(counts.astype(object).sum()) > _LARGEST:
+        raise ValueError("the counts add up to more than any data holds")
+    return counts
+
+
+def _fill(counts: Array, start: int, items: str) -> int:
+    """Write one run; returns the bin after it."""
+    for item in items.split(","):
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            raise ValueError(f"{item[:40]!r} is not a count such as '5' or '7*2'")
+        value, stop = int(match[1]), start + int(match[2] or 1)
+        if stop > counts.size or value > _LARGEST:
+            raise ValueError(f"a run of counts goes past bin {counts.size} or 2^62")
+        counts[start:stop] = value
+        start = stop
+    return start
+
+
+def _items(values: Array) -> str:
+    breaks = np.flatnonzero(np.diff(values)) + 1
+    runs = np.split(values, breaks)
+    return ",".join(str(run[0]) if run.size == 1 else f"{run[0]}*{run.size}" for run in runs)

@@ -1,0 +1,129 @@
+"""Parameters of every int8 value: from the profile where it has its own, else from its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qglow.core.passes import PassLog
+from qglow.core.types import ElementType, Quantization, TensorType
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import SameAs, Unify
+from qglow.quantization.calibration import Range
+from qglow.quantization.placement import data_operands
+from qglow.quantization.ranges import Ranges
+
+LARGEST_LOSS = 1.0
+"""dB of SQNR that a value may lose for parameters that it shares."""
+
+Assignment = dict[Value, Quantization]
+
+
+def assign_parameters(graph: Graph, int8: Iterable[Node], ranges: Ranges, log: PassLog) -> Assignment:
+    """Parameters of every float value that an int8 node reads or gives.
+
+    What an operator's policy ties together (data movement) shares parameters; what it would like to
+    share (Concat) does where no value loses 1 dB, else the operator's operands are rescaled; a range
+    known in advance is never given up. Raises ProfileError for a value without statistics.
+    """
+    return _Assigner(graph, set(int8), ranges, log).run()
+
+
+class _Group:
+    """Values with one range. `own` is what each would have alone; a fixed group has parameters instead."""
+
+    def __init__(self, value: Value, bounds: Range, fixed: Quantization | None) -> None:
+        self.own: dict[Value, Range] = {value: bounds}
+        self.range = bounds
+        self.fixed = fixed
+
+
+class _Assigner:
+    def __init__(self, graph: Graph, int8: set[Node], ranges: Ranges, log: PassLog) -> None:
+        self._nodes = [node for node in graph.nodes if node in int8]
+        self._ranges = ranges
+        self._log = log
+        self._groups: dict[Value, _Group] = {}
+
+    def run(self) -> Assignment:
+        for node in self._nodes:
+            for value in _operands(node):
+                self._group(value)
+            self._place_result(node)
+        return {value: self._parameters(group) for value, group in self._groups.items()}
+
+    def _parameters(self, group: _Group) -> Quantization:
+        return group.fixed or self._ranges.parameters(group.range)
+
+    def _group(self, value: Value) -> _Group:
+        """The value's group; one of its own when it has none yet."""
+        if value not in self._groups:
+            fixed = None if value.producer is None else value.producer.operator.fixed
+            if fixed is not None:
+                quantization = Quantization.per_tensor(fixed.scale, fixed.zero_point)
+                covered = TensorType(ElementType.INT8, (), quantization).real_range()
+                assert covered is not None
+                self._groups[value] = _Group(value, covered, quantization)
+            else:
+                self._groups[value] = _Group(value, self._ranges.of(value), None)
+        return self._groups[value]
+
+    def _place_result(self, node: Node) -> None:
+        policy, result = node.operator.policy, node.output
+        if isinstance(policy, SameAs):
+            source = node.inputs[policy.operand]
+            assert source is not None
+            self._groups[result] = self._group(source)
+        elif isinstance(policy, Unify):
+            self._unify(node)
+        else:
+            self._group(result)
+
+    def _unify(self, node: Node) -> None:
+        """Merge the operands that lose little in the range of all of them; the result is in that group."""
+        groups = list(dict.fromkeys(self._group(value) for value in _operands(node)))
+        if len(groups) == 1:
+            self._groups[node.output] = groups[0]
+            return
+        hull = _hull(groups)
+        sharing = []
+        for group in groups:
+            refusal = self._refusal(group, hull)
+            if refusal is None:
+                sharing.append(group)
+            else:
+                self._log.refused(node.name, refusal)
+        if sharing:
+            self._groups[node.output] = self._merge(sharing, hull)
+        else:
+            self._group(node.output)
+
+    def _refusal(self, group: _Group, hull: Range) -> str | None:
+        names = ", ".join(f"'{value.name}'" for value in group.own)
+        if group.fixed is not None:
+            return f"{names} has a range known in advance, which is not widened"
+        loss = self._worst_loss(group, hull)
+        if loss < LARGEST_LOSS:
+            return None
+        return f"{names} would lose {loss:.1f} dB in the range of all operands"
+
+    def _worst_loss(self, group: _Group, hull: Range) -> float:
+        return max(self._ranges.loss(value, own, hull) for value, own in group.own.items())
+
+    def _merge(self, groups: list[_Group], hull: Range) -> _Group:
+        first = groups[0]
+        first.range = hull
+        for other in groups[1:]:
+            first.own.update(other.own)
+            members = [value for value, group in self._groups.items() if group is other]
+            self._groups.update(dict.fromkeys(members, first))
+        return first
+
+
+def _operands(node: Node) -> list[Value]:
+    values = [node.inputs[index] for index in data_operands(node) if index < len(node.inputs)]
+    return [value for value in values if value is not None]
+
+
+def _hull(groups: Iterable[_Group]) -> Range:
+    ranges = [group.range for group in groups]
+    return min(low for low, _ in ranges), max(high for _, high in ranges)

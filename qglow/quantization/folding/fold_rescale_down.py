@@ -1,0 +1,55 @@
+"""A Rescale disappears into operators after it, which take any parameters of their operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.passes import Pass, PassLog
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import Accumulate, Rescaled, Table
+from qglow.graph.ops.quantize import Dequantize, Rescale
+from qglow.quantization.folding.editing import contains, covered, limits, operand, remove_unused
+
+
+@dataclass(frozen=True)
+class FoldRescaleDown(Pass[Graph]):
+    """Users read the rescale's operand itself: one rounding less. Its saturation must be harmless."""
+
+    name: ClassVar[str] = "fold-rescale-down"
+
+    def run(self, ir: Graph, log: PassLog) -> None:
+        """See the class."""
+        for node in list(ir.nodes):
+            if isinstance(node.operator, Rescale):
+                for user in node.output.users():
+                    if log.exhausted:
+                        return
+                    _fold(node, user, log)
+        remove_unused(ir)
+
+
+def _fold(node: Node, user: Node, log: PassLog) -> None:
+    source = operand(node)
+    if not _takes_any(user):
+        log.refused(node.name, f"{user} shares parameters with its operands")
+        return
+    if not contains(limits(node), covered(source)) and not contains(limits(node), _reach(source)):
+        log.refused(node.name, f"its saturation may matter to {user}")
+        return
+    user.inputs = [source if value is node.output else value for value in user.inputs]
+    log.applied(node.name, f"{user} reads the rescale's operand, rounding once less", exact=False)
+
+
+def _takes_any(user: Node) -> bool:
+    if isinstance(user.operator, Dequantize):
+        return True
+    return isinstance(user.operator.policy, Accumulate | Rescaled | Table)
+
+
+def _reach(value: Value) -> tuple[float, float]:
+    """The reals that the value's producer can give: its bounds narrow the range of the type."""
+    low, high = covered(value)
+    operator = None if value.producer is None else value.producer.operator
+    bounds = getattr(operator, "bounds", (getattr(operator, "lo", low), getattr(operator, "hi", high)))
+    return max(low, float(bounds[0])), min(high, float(bounds[1]))

@@ -1,0 +1,58 @@
+"""Rescale after Rescale: one Rescale, or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.passes import Pass, PassLog
+from qglow.graph.graph import Graph, Node
+from qglow.graph.ops.quantize import Rescale
+from qglow.quantization.folding.editing import (
+    bypass,
+    contains,
+    covered,
+    limits,
+    operand,
+    parameters,
+    remove_unused,
+    unbounded,
+    with_bounds,
+)
+
+
+@dataclass(frozen=True)
+class MergeRescales(Pass[Graph]):
+    """A chain of rescales rounds once. The saturation of those in between is kept as bounds."""
+
+    name: ClassVar[str] = "merge-rescales"
+
+    def run(self, ir: Graph, log: PassLog) -> None:
+        """See the class."""
+        for node in list(ir.nodes):
+            if log.exhausted:
+                return
+            if isinstance(node.operator, Rescale):
+                _merge(ir, node, log)
+                _drop(ir, node, log)
+        remove_unused(ir)
+
+
+def _merge(graph: Graph, node: Node, log: PassLog) -> None:
+    first = operand(node).producer
+    if first is None or not isinstance(first.operator, Rescale):
+        return
+    source = operand(first)
+    low, high = limits(first)
+    if not contains((low, high), covered(source)):
+        node.operator = with_bounds(node.operator, low, high)
+    node.inputs = (source,)
+    log.applied(node.name, f"takes in rescale '{first.name}', rounding once", exact=False)
+
+
+def _drop(graph: Graph, node: Node, log: PassLog) -> None:
+    source = operand(node)
+    same = parameters(source) == parameters(node.output) and unbounded(node.operator)
+    if same and not graph.is_output(node.output):
+        bypass(graph, node, source)
+        log.applied(node.name, "rescales to the parameters that its operand has: removed")

@@ -1,0 +1,48 @@
+"""What a user may choose about quantization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qglow.graph.graph import Node
+from qglow.numerics.schema import Schema
+from qglow.recipe.schema import Calibration, Recipe, pattern_fits
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationOptions:
+    """Schema, calibration, granularity and precision, each independent of the others.
+
+    `keep_float` names what stays float32: the name of a node or of its result, `re:REGEX` for
+    either, `op:OPERATOR`. `equalize` brings the channels between a convolution and a depthwise
+    one to one range, `correct_bias` takes the mean error of rounded weights out of the bias.
+    """
+
+    schema: Schema = Schema.asymmetric
+    calibration: Calibration = Calibration()
+    per_tensor: bool = False
+    keep_float: tuple[str, ...] = ()
+    assert_all_quantized: bool = False
+    equalize: bool = True
+    correct_bias: bool = True
+
+    @staticmethod
+    def of(recipe: Recipe) -> QuantizationOptions:
+        """The choices of a recipe."""
+        return QuantizationOptions(
+            Schema(recipe.schema),
+            recipe.calibration,
+            recipe.per_tensor,
+            recipe.keep_float,
+            recipe.assert_all_quantized,
+        )
+
+    def pattern_for(self, node: Node) -> str | None:
+        """The first pattern of `keep_float` that means this node."""
+        return next((pattern for pattern in self.keep_float if self.fits(pattern, node)), None)
+
+    @staticmethod
+    def fits(pattern: str, node: Node) -> bool:
+        """Whether a pattern means this node, by its name, its result's or its operator's."""
+        names = [node.name, *(value.name for value in node.outputs)]
+        return any(pattern_fits(pattern, name, node.operator.name) for name in names)

@@ -1,0 +1,148 @@
+"""From a canonical float graph and its profile to an int8 graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qglow.core.errors import UnsupportedError, UsageError
+from qglow.core.passes import PassLog, Pipeline
+from qglow.graph.graph import Graph, Node
+from qglow.graph.operator import Accumulate
+from qglow.graph.verifier import verify_graph
+from qglow.profiling.histogram import ValueProfile
+from qglow.profiling.profile import Profile
+from qglow.quantization.assign import assign_parameters
+from qglow.quantization.bias import corrected
+from qglow.quantization.equalize import equalize
+from qglow.quantization.folding.cancel_conversions import CancelConversions
+from qglow.quantization.folding.editing import operand, parameters
+from qglow.quantization.folding.float_results import FloatResults
+from qglow.quantization.folding.fold_rescale_down import FoldRescaleDown
+from qglow.quantization.folding.fold_rescale_up import FoldRescaleUp
+from qglow.quantization.folding.merge_rescales import MergeRescales
+from qglow.quantization.folding.sink_rescale import SinkRescale
+from qglow.quantization.islands import plan_islands
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
+from qglow.quantization.ranges import Ranges
+from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
+from qglow.quantization.rewrite import rewrite
+from qglow.quantization.weights import FloatWeights, set_integers
+
+FOLDING: Pipeline[Graph] = Pipeline(
+    (
+        CancelConversions(),
+        MergeRescales(),
+        FoldRescaleUp(),
+        SinkRescale(),
+        FoldRescaleUp(),
+        FoldRescaleDown(),
+        MergeRescales(),
+        FloatResults(),
+    )
+)
+"""What runs over the int8 graph between rewriting and the final weights."""
+
+
+@dataclass(frozen=True)
+class QuantizedGraph:
+    """An int8 graph and what was done to get it."""
+
+    graph: Graph
+    report: QuantizationReport
+
+
+def quantize(
+    graph: Graph,
+    profile: Profile,
+    options: QuantizationOptions | None = None,
+    folding: Pipeline[Graph] = FOLDING,
+    log: PassLog | None = None,
+) -> QuantizedGraph:
+    """The int8 form of a canonical float graph, which stays as it is.
+
+    `profile` must be of this graph with batch 1; for another batch size pass the statistics with
+    `quantize_with`. Raises ProfileError for a stale or incomplete profile, UsageError for a pattern of
+    keep_float that fits nothing, UnsupportedError under assert_all_quantized, naming the float nodes.
+    """
+    return quantize_with(graph, profile.check_matches(graph), profile.samples, options, folding, log)
+
+
+def quantize_with(
+    graph: Graph,
+    statistics: dict[str, ValueProfile],
+    samples: int,
+    options: QuantizationOptions | None = None,
+    folding: Pipeline[Graph] = FOLDING,
+    log: PassLog | None = None,
+) -> QuantizedGraph:
+    """As `quantize`, from statistics by value name over `samples` samples."""
+    return _Quantizer(graph, statistics, samples, options or QuantizationOptions(), folding, log).run()
+
+
+class _Quantizer:
+    def __init__(
+        self,
+        graph: Graph,
+        statistics: dict[str, ValueProfile],
+        samples: int,
+        options: QuantizationOptions,
+        folding: Pipeline[Graph],
+        log: PassLog | None,
+    ) -> None:
+        self._graph = graph.copy()
+        self._statistics = dict(statistics)
+        self._samples = samples
+        self._options = options
+        self._folding = folding
+        self._log = log or PassLog()
+        self._bytes_before = constant_bytes(graph)
+
+    def run(self) -> QuantizedGraph:
+        graph, options, log = self._graph, self._options, self._log
+        _check_patterns(graph, options)
+        reasons = float_reasons(graph, options)
+        plan_islands(graph, reasons)
+        int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
+        by_name = {node.name: reason for node, reason in reasons.items()}
+        if options.assert_all_quantized and reasons:
+            raise UnsupportedError(_not_quantized(reasons))
+        if options.equalize:
+            equalize(graph, self._statistics, reasons, log)
+        log.pass_name = "assign"
+        assignment = assign_parameters(graph, int8, Ranges(self._statistics, options), log)
+        sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
+        inputs = {node.name: operand(node).name for node in sums}
+        sources = {node.name: FloatWeights.of(node) for node in sums}
+        rewrite(graph, int8, assignment, sources, options.per_tensor)
+        verify_graph(graph, "after rewriting to int8")
+        self._folding.run(graph, verify_graph, log)
+        margins = {node.name: self._finish(node, sources[node.name], inputs[node.name]) for node in sums}
+        verify_graph(graph, "after the final weights")
+        return QuantizedGraph(
+            graph,
+            make_report(graph, options, by_name, margins, self._bytes_before, str(self._folding), log),
+        )
+
+    def _finish(self, node: Node, source: FloatWeights, value_name: str) -> float:
+        """The last word on a node's weights and bias; returns the int32 margin."""
+        x, per_tensor = operand(node), self._options.per_tensor
+        profile = self._statistics.get(value_name)
+        if self._options.correct_bias and profile is not None and profile.channels is not None:
+            means = profile.channels.means(self._samples)
+            source = corrected(node, source, parameters(x).scale, means, per_tensor, x.type.shape)
+        return set_integers(self._graph, node, source, per_tensor)
+
+
+def _check_patterns(graph: Graph, options: QuantizationOptions) -> None:
+    """A pattern that fits nothing is a typing error, not a wish."""
+    for pattern in options.keep_float:
+        if not any(options.fits(pattern, node) for node in graph.nodes):
+            raise UsageError(
+                f"--keep-float {pattern}: no node, value or operator of the model is called that"
+            )
+
+
+def _not_quantized(reasons: FloatReasons) -> str:
+    listed = "".join(f"\n  {node.operator.name} '{node.name}': {reason}" for node, reason in reasons.items())
+    return f"{len(reasons)} nodes stay float (--assert-all-quantized):{listed}"

@@ -1,0 +1,84 @@
+"""Which nodes can run in int8, and why the others cannot."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import Accumulate, KeepFloat
+from qglow.graph.ops.normalization import Affine
+from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
+from qglow.graph.ops.shape import Gather, Pad
+from qglow.quantization.options import QuantizationOptions
+
+FloatReasons = dict[Node, str]
+"""Nodes that stay float, each with the reason."""
+
+
+def data_operands(node: Node) -> tuple[int, ...]:
+    """Indices of the operands that are int8 activations in the node's int8 form."""
+    policy = node.operator.policy
+    if isinstance(policy, Accumulate):
+        return (node.operator.operands.index(policy.x),)
+    if isinstance(node.operator, Gather):
+        return (0,)
+    names = node.operator.operands
+    kept = [i for i, name in enumerate(names) if name.rstrip("?*") in node.operator.float_operands]
+    return tuple(i for i in range(len(node.inputs)) if i not in kept)
+
+
+def handles_reals(node: Node) -> bool:
+    """Whether a node computes with float values at all: shape arithmetic does not count."""
+    values = [v for v in [*node.inputs, *node.outputs] if v is not None]
+    return any(v.type.is_float for v in values) and bool(node.outputs)
+
+
+def float_reasons(graph: Graph, options: QuantizationOptions) -> FloatReasons:
+    """Every node that cannot or shall not run in int8, with the reason. Costs are not considered."""
+    reasons: FloatReasons = {}
+    for node in graph.nodes:
+        if not handles_reals(node):
+            continue
+        reason = _reason(node, options)
+        if reason is not None:
+            reasons[node] = reason
+    return reasons
+
+
+def _reason(node: Node, options: QuantizationOptions) -> str | None:
+    policy = node.operator.policy
+    pattern = options.pattern_for(node)
+    if isinstance(node.operator, Quantize | Dequantize | Rescale):
+        return "it converts between float and int8 in the model itself"
+    if isinstance(policy, KeepFloat):
+        return policy.reason
+    if pattern is not None:
+        return f"kept by --keep-float {pattern}"
+    if len(node.outputs) != 1 or not node.output.type.is_float:
+        return "its result is not one float tensor"
+    if isinstance(policy, Accumulate):
+        return _unfit_weights(node, policy)
+    if isinstance(node.operator, Affine):
+        return None if _constants(node, ("scale", "shift")) else "its scale or shift is computed by the graph"
+    if isinstance(node.operator, Pad) and node.operator.value != 0.0:
+        return f"it pads with {node.operator.value:g}, which int8 of its input may not hold"
+    if all(v is None or v.is_constant for v in node.inputs):
+        return "all its inputs are constants"
+    if any(v is None or not v.type.is_float for i, v in enumerate(node.inputs) if i in data_operands(node)):
+        return "an input is not float"
+    return None
+
+
+def _unfit_weights(node: Node, policy: Accumulate) -> str | None:
+    if not _constants(node, (policy.w, policy.bias)):
+        return "its weights or bias are computed by the graph"
+    for name in (policy.w, policy.bias):
+        value = node.operand(name)
+        if value is not None and value.data is not None and not np.all(np.isfinite(value.data)):
+            return f"its {name} holds NaN or infinities"
+    return None
+
+
+def _constants(node: Node, names: tuple[str, ...]) -> bool:
+    operands: list[Value | None] = [node.operand(name) for name in names]
+    return all(v is None or v.is_constant for v in operands)

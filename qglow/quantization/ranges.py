@@ -1,0 +1,73 @@
+"""The range of every value, and what other parameters would cost it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.errors import ProfileError
+from qglow.core.types import Quantization
+from qglow.graph.graph import Value
+from qglow.numerics.schema import choose_parameters
+from qglow.profiling.distribution import Distribution
+from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.calibration import Range, choose_range
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.squared_error import expected_squared_error
+
+
+def fused_bounds(value: Value) -> Range:
+    """The real bounds that the value's producer applies: those of a fused or single Relu or Clip."""
+    operator = None if value.producer is None else value.producer.operator
+    if operator is None:
+        return -math.inf, math.inf
+    if hasattr(operator, "bounds"):
+        low, high = operator.bounds
+        return float(low), float(high)
+    return float(getattr(operator, "lo", -math.inf)), float(getattr(operator, "hi", math.inf))
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Ranges from a profile by value name, under the options' calibration and schema."""
+
+    statistics: Mapping[str, ValueProfile]
+    options: QuantizationOptions
+
+    def of(self, value: Value) -> Range:
+        """The range int8 shall cover. Raises ProfileError where the profile knows nothing of the value."""
+        if value.data is not None:
+            data = np.asarray(value.data, np.float32)
+            return min(float(data.min(initial=0.0)), 0.0), max(float(data.max(initial=0.0)), 0.0)
+        profile = self._profile(value)
+        return choose_range(profile, self.options.calibration, self.options.schema, *fused_bounds(value))
+
+    def parameters(self, bounds: Range) -> Quantization:
+        """Scale and zero point of a range."""
+        return choose_parameters(*bounds, self.options.schema)
+
+    def loss(self, value: Value, own: Range, other: Range) -> float:
+        """How many dB of SQNR the value would lose with the range `other` in place of `own`."""
+        if own == other:
+            return 0.0
+        scales = self.parameters(own).scale, self.parameters(other).scale
+        coarser = 20.0 * math.log10(scales[1] / scales[0])
+        if value.is_constant or not self._profile(value).total:
+            return coarser
+        distribution = Distribution.of(self._profile(value))
+        low, high = np.array([own[0], other[0]]), np.array([own[1], other[1]])
+        errors = expected_squared_error(distribution, low, high, self.options.schema)
+        if errors[0] <= 0.0 or errors[1] <= 0.0:
+            return coarser
+        return float(10.0 * np.log10(errors[1] / errors[0]))
+
+    def _profile(self, value: Value) -> ValueProfile:
+        found = self.statistics.get(value.name)
+        if found is None or not (found.total or math.isfinite(found.low)):
+            raise ProfileError(
+                f"the profile has no statistics of value '{value.name}'; profile this model again, over data"
+            )
+        return found

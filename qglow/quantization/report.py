@@ -1,0 +1,176 @@
+"""What quantization did, as data: which nodes are int8, which stay float and why, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from qglow.core.passes import LogEntry, PassLog
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
+from qglow.quantization.islands import connected
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.placement import handles_reals
+
+FOLDING = ("cancel-conversions", "merge-rescales", "fold-rescale-up", "fold-rescale-down")
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedNode:
+    """A node that runs in int8. `margin` is how often its largest sum fits int32; None without sums."""
+
+    name: str
+    operator: str
+    result: str
+    margin: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FloatNode:
+    """A node that stays float, and why."""
+
+    name: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A value that passes between float and int8. `direction` is "in" or "out" of int8."""
+
+    value: str
+    direction: str
+    elements: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IslandReport:
+    """A maximal int8 region: its nodes in order, and its borders."""
+
+    nodes: tuple[str, ...]
+    borders: tuple[Border, ...]
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """Everything that a summary or a report file tells about the quantization of one model."""
+
+    options: QuantizationOptions
+    quantized: tuple[QuantizedNode, ...]
+    float_nodes: tuple[FloatNode, ...]
+    islands: tuple[IslandReport, ...]
+    rescales_left: int
+    rescales_folded: Mapping[str, int]
+    weight_bytes_before: int
+    weight_bytes_after: int
+    pipeline: str
+    log: tuple[LogEntry, ...]
+
+    def summary(self) -> str:
+        """A few lines for people."""
+        folded = sum(self.rescales_folded.values())
+        before, after = self.weight_bytes_before, self.weight_bytes_after
+        lines = [
+            f"{len(self.quantized)} nodes in int8, {len(self.float_nodes)} in float, "
+            f"{len(self.islands)} int8 regions with {sum(len(i.borders) for i in self.islands)} borders",
+            f"conversions and rescales folded: {folded}, left: {self.rescales_left}",
+            f"weights {before} bytes, now {after}" + (f" ({after / before:.0%})" if before else ""),
+        ]
+        margins = [(n.margin, n.name) for n in self.quantized if n.margin is not None]
+        if margins:
+            margin, name = min(margins)
+            lines.append(f"int32 sums cannot overflow: the closest, '{name}', fits {margin:.1f} times")
+        lines += [f"float: {n.name} ({n.operator}): {n.reason}" for n in self.float_nodes]
+        return "\n".join(lines)
+
+
+def make_report(
+    graph: Graph,
+    options: QuantizationOptions,
+    reasons: Mapping[str, str],
+    margins: Mapping[str, float],
+    bytes_before: int,
+    pipeline: str,
+    log: PassLog,
+) -> QuantizationReport:
+    """The report of a finished int8 graph. `reasons` and `margins` are by node name."""
+    int8 = [node for node in graph.nodes if is_int8(node)]
+    return QuantizationReport(
+        options,
+        tuple(_quantized(node, margins) for node in int8 if not isinstance(node.operator, Rescale)),
+        tuple(_float_node(node, reasons) for node in graph.nodes if _stays_float(node)),
+        tuple(_island(graph, island, reasons) for island in connected(graph, int8)),
+        sum(isinstance(node.operator, Rescale) for node in graph.nodes),
+        {name: sum(entry.applied and entry.pass_name == name for entry in log.entries) for name in FOLDING},
+        bytes_before,
+        constant_bytes(graph),
+        pipeline,
+        tuple(log.entries),
+    )
+
+
+def constant_bytes(graph: Graph) -> int:
+    """Bytes of all constants."""
+    return sum(value.type.byte_size for value in graph.constants())
+
+
+def is_int8(node: Node) -> bool:
+    """Whether a node computes on int8 activations."""
+    if isinstance(node.operator, Quantize | Dequantize):
+        return False
+    return any(v is not None and v.type.is_quantized and not v.is_constant for v in node.inputs)
+
+
+def _stays_float(node: Node) -> bool:
+    converts = isinstance(node.operator, Quantize | Dequantize)
+    return handles_reals(node) and not converts and not is_int8(node)
+
+
+def _quantized(node: Node, margins: Mapping[str, float]) -> QuantizedNode:
+    return QuantizedNode(node.name, node.operator.name, str(node.output.type), margins.get(node.name))
+
+
+def _float_node(node: Node, reasons: Mapping[str, str]) -> FloatNode:
+    return FloatNode(node.name, node.operator.name, reasons.get(node.name, "no reason was recorded"))
+
+
+def _island(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> IslandReport:
+    borders: dict[tuple[str, str], Border] = {}
+    for border in _borders(graph, island, reasons):
+        borders.setdefault((border.value, border.direction), border)
+    return IslandReport(tuple(node.name for node in island), tuple(borders.values()))
+
+
+def _borders(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> Iterable[Border]:
+    for node in island:
+        for value in node.inputs:
+            producer = None if value is None else value.producer
+            if value is not None and producer is not None and isinstance(producer.operator, Quantize):
+                yield Border(value.name, "in", value.type.size, _source_reason(producer.inputs[0], reasons))
+        for value in node.outputs:
+            converted = not value.type.is_quantized
+            leaving = [u for u in value.users() if isinstance(u.operator, Dequantize)]
+            for real in [value] if converted else [user.output for user in leaving]:
+                yield Border(value.name, "out", value.type.size, _target_reason(graph, real, reasons))
+
+
+def _source_reason(value: Value | None, reasons: Mapping[str, str]) -> str:
+    if value is None or value.producer is None:
+        return "input of the model"
+    node = value.producer
+    return (
+        f"{node.operator.name} '{node.name}' stays float: {reasons.get(node.name, 'no reason was recorded')}"
+    )
+
+
+def _target_reason(graph: Graph, value: Value, reasons: Mapping[str, str]) -> str:
+    if graph.is_output(value):
+        return "output of the model"
+    users = value.users()
+    if not users:
+        return "nothing reads it"
+    node = users[0]
+    return (
+        f"{node.operator.name} '{node.name}' stays float: {reasons.get(node.name, 'no reason was recorded')}"
+    )

@@ -1,0 +1,80 @@
+"""The int8 form of a graph, with every border written out: passes then remove the needless ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qglow.core.types import Quantization
+from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.operator import Accumulate, Unify
+from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.numerics.quantize import quantize_by
+from qglow.quantization.assign import Assignment
+from qglow.quantization.placement import data_operands
+from qglow.quantization.weights import Sources, set_integers
+
+
+def rewrite(
+    graph: Graph, int8: Iterable[Node], parameters: Assignment, sources: Sources, per_tensor: bool
+) -> None:
+    """Give these nodes of `graph` their int8 form, in place.
+
+    Each reads its operands through Quantize nodes, one for every value and parameters, and its result
+    goes on through a Dequantize. An int8 result keeps the value's name, unless the value is an output
+    of the graph; then the float result does.
+    """
+    rewriter = _Rewriter(graph, parameters, sources, per_tensor)
+    for node in list(int8):
+        rewriter.node(node)
+
+
+class _Rewriter:
+    def __init__(self, graph: Graph, parameters: Assignment, sources: Sources, per_tensor: bool) -> None:
+        self._graph = graph
+        self._parameters = dict(parameters)
+        self._sources = sources
+        self._per_tensor = per_tensor
+        self._quantized: dict[tuple[Value, Quantization], Value] = {}
+
+    def node(self, node: Node) -> None:
+        result = self._parameters[node.output]
+        same = result if isinstance(node.operator.policy, Unify) else None
+        operands = list(node.inputs)
+        for index in data_operands(node):
+            value = operands[index] if index < len(operands) else None
+            if value is not None:
+                operands[index] = self._quantize(value, same or self._parameters[value])
+        node.inputs = operands
+        self._dequantize(node, result)
+        if isinstance(node.operator.policy, Accumulate):
+            set_integers(self._graph, node, self._sources[node.name], self._per_tensor)
+
+    def _quantize(self, value: Value, quantization: Quantization) -> Value:
+        """The value in int8 with these parameters."""
+        key = (value, quantization)
+        if key in self._quantized:
+            return self._quantized[key]
+        name = self._graph.unique_name(f"{value.name}_int8")
+        if value.data is not None:
+            self._quantized[key] = constant(name, quantize_by(value.data, quantization), quantization)
+            return self._quantized[key]
+        result = Value(name, value.type.quantized(quantization))
+        node = Node(self._graph.unique_name(f"quantize_{value.name}"), Quantize(), [value], [result])
+        if value.producer is None:
+            self._graph.insert_before(self._graph.nodes[0], node)
+        else:
+            self._graph.insert_after(value.producer, node)
+        self._quantized[key] = result
+        return result
+
+    def _dequantize(self, node: Node, quantization: Quantization) -> None:
+        """Make the node's result int8 and let its users read it dequantized."""
+        given = node.output
+        real = Value(self._graph.unique_name(f"{given.name}_float"), given.type)
+        self._graph.replace_value(given, real)
+        given.type = given.type.quantized(quantization)
+        name = self._graph.unique_name(f"dequantize_{given.name}")
+        self._graph.insert_after(node, Node(name, Dequantize(), [given], [real]))
+        if self._graph.is_output(real):
+            given.name, real.name = self._graph.unique_name(f"{given.name}_int8"), given.name
+        self._parameters[real] = self._parameters[given]

@@ -1,0 +1,109 @@
+"""Integers for weights and biases, made last: their scales depend on the input's final scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.errors import InternalError, UnsupportedError
+from qglow.core.types import Array, Quantization
+from qglow.graph.graph import Graph, Node, constant
+from qglow.graph.operator import Accumulate
+from qglow.numerics.requantize import accumulator_margin, worst_accumulator
+from qglow.numerics.weights import dequantize_weights, quantize_bias, quantize_weights, weight_scales
+
+
+@dataclass(frozen=True)
+class FloatWeights:
+    """Weights and bias [O] of a node before quantization. Output channels lie along `axis`."""
+
+    weights: Array
+    bias: Array
+    axis: int
+
+    @staticmethod
+    def of(node: Node) -> FloatWeights:
+        """Those of a Conv or Gemm with constant weights; a missing bias is 0."""
+        policy = node.operator.policy
+        assert isinstance(policy, Accumulate)
+        weights, bias = node.operand(policy.w), node.operand(policy.bias)
+        if weights is None or weights.data is None:
+            raise InternalError(f"{node} has no constant weights")
+        axis = output_axis(weights.data)
+        channels = weights.data.shape[axis]
+        data = np.zeros(channels, np.float32) if bias is None or bias.data is None else bias.data
+        return FloatWeights(weights.data, data, axis)
+
+
+@dataclass(frozen=True)
+class IntegerWeights:
+    """int8 weights, their float32 scales (one a channel, or equal ones), int32 bias."""
+
+    weights: Array
+    scales: Array
+    bias: Array
+
+
+def output_axis(weights: Array) -> int:
+    """The axis of output channels: 0 of O, C, KH, KW; 1 of K, N."""
+    return 0 if weights.ndim == 4 else 1
+
+
+def integers(source: FloatWeights, scale_x: float, per_tensor: bool) -> IntegerWeights:
+    """Rule 4 of the numeric contract."""
+    scales = weight_scales(source.weights, source.bias, scale_x, source.axis, per_tensor)
+    return IntegerWeights(
+        quantize_weights(source.weights, scales, source.axis),
+        scales,
+        quantize_bias(source.bias, scale_x, scales),
+    )
+
+
+def rounding_error(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
+    """float64, shape of the weights: what rounding takes from each."""
+    scales = weight_scales(source.weights, source.bias, scale_x, source.axis, per_tensor)
+    rounded = quantize_weights(source.weights, scales, source.axis)
+    kept = dequantize_weights(rounded, scales, source.axis).astype(np.float64)
+    return np.asarray(source.weights.astype(np.float64) - kept)
+
+
+def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: bool) -> float:
+    """Give a node with int8 input its int8 weights and int32 bias; returns how often the sum fits int32.
+
+    Raises UnsupportedError where some input could make the sum overflow.
+    """
+    policy = node.operator.policy
+    assert isinstance(policy, Accumulate)
+    x, old, old_bias = node.operand(policy.x), node.operand(policy.w), node.operand(policy.bias)
+    if x is None or x.type.quantization is None or old is None:
+        raise InternalError(f"{node} has no int8 input")
+    made = integers(source, x.type.quantization.scale, per_tensor)
+    worst = worst_accumulator(made.weights, made.bias, x.type.quantization.zero_point, axis=source.axis)
+    margin = accumulator_margin(worst)
+    if margin < 1.0:
+        raise UnsupportedError(
+            f"node '{node.name}': channel {int(np.argmax(worst))} can sum up to {int(worst.max())}, "
+            f"beyond int32; keep it float: --keep-float '{node.name}'"
+        )
+    if per_tensor:
+        quantization = Quantization.per_tensor(float(made.scales[0]), 0)
+    else:
+        quantization = Quantization.per_channel(made.scales, source.axis)
+    weights = constant(_own_name(graph, node, old.name), made.weights, quantization)
+    bias_name = f"{node.name}.bias" if old_bias is None else old_bias.name
+    bias = constant(_own_name(graph, node, bias_name), made.bias)
+    operands = {policy.x: x, policy.w: weights, policy.bias: bias}
+    node.inputs = [operands.get(name.rstrip("?*")) for name in node.operator.operands]
+    return margin
+
+
+def _own_name(graph: Graph, node: Node, wanted: str) -> str:
+    """`wanted` unless something else in the graph is called that: constants may be shared by nodes."""
+    others = {value.name for value in graph.values() if value not in node.inputs or value.users() != [node]}
+    return graph.unique_name(wanted) if wanted in others else wanted
+
+
+Sources = Mapping[str, FloatWeights]
+"""Float weights by node name."""
