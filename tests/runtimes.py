@@ -159,8 +159,9 @@ def assert_same_bits(
         plan_apart(prepared)
         expected = reference(prepared, inputs, state)
         actual = execute(prepared, isa_name, inputs, state or {})
-        for name, wanted in {**expected.buffers, **expected.outputs, **expected.state}.items():
-            compare(actual.buffers[name], wanted, f"%{name} on {isa_name}", tolerance)
+        for part in ("buffers", "outputs", "state"):
+            for name, wanted in getattr(expected, part).items():
+                compare(getattr(actual, part)[name], wanted, f"%{name} on {isa_name}", tolerance)
         plan_memory(prepared)
         shared = execute(prepared, isa_name, inputs, state or {})
         for name, wanted in expected.outputs.items():
