@@ -115,7 +115,7 @@ def _collect(program: Program, compiled: CompiledProgram, arena: Array, tables: 
         )
         return window.copy()
 
-    written = {b for i in program.code for b in i.writes()}
+    written = {b for i in program.code for b in i.writes()} | set(program.outputs()) | set(program.state())
     return Run(
         {b.name: contents(b) for b in program.outputs()},
         {b.name: contents(b) for b in program.state()},

@@ -8,4 +8,5 @@ from qglow.kernels import depthwise as depthwise
 from qglow.kernels import depthwise_float as depthwise_float
 from qglow.kernels import elementwise as elementwise
 from qglow.kernels import linear as linear
+from qglow.kernels import pool as pool
 from qglow.kernels import transpose as transpose

@@ -1,0 +1,257 @@
+"""Pooling over NHWC images: vectors of channels, windows cut at the image's edges at compile time.
+
+Positions whose windows reach over the same taps form one segment of an axis and share one loop,
+so no padding is ever read and no index is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from qglow.instructions.ops.pool import AveragePool, MaxPool
+from qglow.instructions.program import Instruction
+from qglow.kernels.builder import F32, I32, Emitter, Index, Value, scalar, vec
+from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.operand import Memory
+from qglow.kernels.requantize import byte_range, emit_requantize, fits_rounding
+from qglow.numerics.pool import average_multiplier
+from qglow.numerics.reductions import PARTIAL_SUMS
+
+MANY_TAPS = 64
+"""Windows of more taps than this are loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Positions start..stop of one axis whose windows cover taps first..last (exclusive)."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def segments(extent: int, size: int, kernel: int, stride: int, before: int) -> list[Segment]:
+    """The positions of an axis of `size` elements, grouped by the taps inside the image."""
+    found: list[Segment] = []
+    for position in range(extent):
+        origin = position * stride - before
+        first, last = max(0, -origin), min(kernel, size - origin)
+        if found and (found[-1].first, found[-1].last) == (first, last):
+            found[-1] = Segment(found[-1].start, position + 1, first, last)
+        else:
+            found.append(Segment(position, position + 1, first, last))
+    return found
+
+
+@dataclass(frozen=True)
+class Window:
+    """The taps of one segment pair, for one vector of channels at `origin` (tap 0, 0)."""
+
+    e: Emitter
+    src: Memory
+    origin: Value
+    rows: Segment
+    columns: Segment
+    kernel_width: int
+    lanes: int
+    count: int | None
+
+    @property
+    def taps(self) -> int:
+        """Taps inside the image."""
+        return (self.rows.last - self.rows.first) * (self.columns.last - self.columns.first)
+
+    def tap(self, row: Index, column: int) -> Value:
+        """The vector at a tap."""
+        steps = [stride * self.src.element_bytes for stride in self.src.strides[1:3]]
+        pointer = self.e.offset(self.origin, self.e.scaled(row, steps[0]))
+        pointer = self.e.offset(pointer, column * steps[1])
+        return self.e.load_lanes(pointer, self.src.element, self.lanes, self.count)
+
+    def fold(
+        self, initial: list[Value], step: Callable[[list[Value], int, Value], list[Value]], period: int = 1
+    ) -> list[Value]:
+        """`values = step(values, index mod period, tap)` over all taps in ascending order.
+
+        `index` is `row * kernel width + column`. Many taps become a loop over as many rows as
+        bring the index back to 0 modulo `period`.
+        """
+        values, e = list(initial), self.e
+        first, last = self.rows.first, self.rows.last
+        group = period // math.gcd(period, self.kernel_width)
+        looped = (last - first) // group * group if self.taps > MANY_TAPS else 0
+        if looped > group:
+            with e.carrying_loop(first, first + looped, values, group, "row") as carry:
+                inside = list(carry.values)
+                for row in range(group):
+                    number = first + row
+                    inside = self._row(inside, step, period, e.plus(carry.index, row), number)
+                carry.next(inside)
+            values, first = carry.values, first + looped
+        for row in range(first, last):
+            values = self._row(values, step, period, row, row)
+        return values
+
+    def _row(
+        self,
+        values: list[Value],
+        step: Callable[[list[Value], int, Value], list[Value]],
+        period: int,
+        row: Index,
+        number: int,
+    ) -> list[Value]:
+        for column in range(self.columns.first, self.columns.last):
+            index = (number * self.kernel_width + column) % period
+            values = step(values, index, self.tap(row, column))
+        return values
+
+
+@dataclass(frozen=True)
+class _PoolKernel(Kernel):
+    """Loops over positions and channels around `result`, which subclasses emit."""
+
+    lanes: int
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """One load and operation a tap and vector."""
+        taps = int(math.prod(instruction.operation.kernel))  # type: ignore[attr-defined]
+        return taps * instruction.operand("dest").type.size / self.lanes * 1.5
+
+    def result(self, site: Site, window: Window) -> Value:
+        """The vector of dest's elements."""
+        raise NotImplementedError
+
+    def emit(self, site: Site) -> None:
+        """Images, then the segments of rows and columns, then channels."""
+        e, dest = site.e, site["dest"]
+        with e.loop(0, dest.shape[0], name="image") as image:
+            for rows, columns in _segment_pairs(site):
+                with (
+                    e.loop(rows.start, rows.stop, name="y") as y,
+                    e.loop(columns.start, columns.stop, name="x") as x,
+                ):
+                    self._channels(site, image, y, x, rows, columns)
+
+    def _channels(
+        self, site: Site, image: Index, y: Index, x: Index, rows: Segment, columns: Segment
+    ) -> None:
+        e, dest, src, operation = site.e, site["dest"], site["src"], site.operation
+        row = e.plus(e.scaled(y, operation.strides[0]), -operation.pads[0])
+        column = e.plus(e.scaled(x, operation.strides[1]), -operation.pads[1])
+        origin, place = src.at(e, image, row, column, 0), dest.at(e, image, y, x, 0)
+
+        def vector(channel: Index, count: int | None) -> None:
+            start = e.offset(origin, e.scaled(channel, src.element_bytes))
+            window = Window(e, src, start, rows, columns, operation.kernel[1], self.lanes, count)
+            value = self.result(site, window)
+            e.store_lanes(value, e.offset(place, e.scaled(channel, dest.element_bytes)), count)
+
+        channels = dest.shape[3]
+        whole = channels // self.lanes * self.lanes
+        if whole:
+            with e.loop(0, whole, self.lanes, "channel") as channel:
+                vector(channel, None)
+        if channels > whole:
+            vector(whole, channels - whole)
+
+
+def _segment_pairs(site: Site) -> Iterator[tuple[Segment, Segment]]:
+    operation, src, dest = site.operation, site["src"].shape, site["dest"].shape
+    rows, columns = (
+        segments(dest[1 + i], src[1 + i], operation.kernel[i], operation.strides[i], operation.pads[i])
+        for i in (0, 1)
+    )
+    for row in rows:
+        for column in columns:
+            yield row, column
+
+
+@kernel
+@dataclass(frozen=True)
+class MaxPooling(_PoolKernel):
+    """The largest element; of bytes with the bias added, which keeps their order."""
+
+    name: ClassVar[str] = "maxpool"
+
+    def result(self, site: Site, window: Window) -> Value:
+        """NaN wins over everything in floats."""
+        e, is_float = site.e, site["src"].is_float
+        kind = vec(site["src"].element, self.lanes)
+        lowest = scalar(kind, float("-inf") if is_float else 0)
+
+        def step(values: list[Value], _: int, tap: Value) -> list[Value]:
+            return [_float_max(e, values[0], tap) if is_float else e.intrinsic("llvm.umax", values[0], tap)]
+
+        return window.fold([lowest], step)[0]
+
+
+def _float_max(e: Emitter, a: Value, b: Value) -> Value:
+    larger = e.b.select(e.b.fcmp_ordered(">", a, b), a, b)
+    return e.b.select(e.b.fcmp_unordered("uno", a, a), a, larger)
+
+
+@kernel
+@dataclass(frozen=True)
+class AveragePooling(_PoolKernel):
+    """Exact integer sums, or floats in the 16 partial sums of the numeric contract."""
+
+    name: ClassVar[str] = "averagepool"
+
+    def result(self, site: Site, window: Window) -> Value:
+        """The mean over the taps that count."""
+        count = math.prod(site.operation.kernel) if site.operation.count_include_pad else window.taps
+        if site["src"].is_float:
+            return self._float_mean(window, count)
+        return self._int8_mean(site, window, count)
+
+    def _float_mean(self, window: Window, count: int) -> Value:
+        e, kind = window.e, vec(F32, self.lanes)
+        partial = window.fold([scalar(kind, 0.0)] * PARTIAL_SUMS, _add_to_partial(e), PARTIAL_SUMS)
+        while len(partial) > 1:
+            half = len(partial) // 2
+            partial = [e.b.fadd(partial[i], partial[half + i]) for i in range(half)]
+        return e.b.fdiv(partial[0], scalar(kind, count))
+
+    def _int8_mean(self, site: Site, window: Window, count: int) -> Value:
+        e, src, dest = window.e, site["src"], site["dest"]
+        kind = vec(I32, self.lanes)
+
+        def step(values: list[Value], _: int, tap: Value) -> list[Value]:
+            return [e.b.add(values[0], e.b.zext(tap, kind))]
+
+        total = window.fold([scalar(kind, -src.zero_point * window.taps)], step)[0]
+        assert src.type.quantization is not None and dest.type.quantization is not None
+        factor = float(average_multiplier(src.type.quantization, dest.type.quantization, np.array(count)))
+        proven = fits_rounding(255.0 * window.taps * factor * 1.001)
+        result = byte_range(dest.type, dest.bias)
+        return emit_requantize(e, total, scalar(vec(F32, self.lanes), factor), result, proven)
+
+
+def _add_to_partial(e: Emitter) -> Callable[[list[Value], int, Value], list[Value]]:
+    def step(values: list[Value], index: int, tap: Value) -> list[Value]:
+        return [e.b.fadd(v, tap) if i == index else v for i, v in enumerate(values)]
+
+    return step
+
+
+@candidates_for(MaxPool)
+def maxpool_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
+    """Whole registers, halved while the channels do not fill one."""
+    kind = instruction.operand("dest").type
+    lanes = isa.byte_lanes // kind.element.size
+    while lanes > 16 and lanes // 2 >= kind.shape[3]:
+        lanes //= 2
+    return [MaxPooling(lanes)]
+
+
+@candidates_for(AveragePool)
+def averagepool_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
+    """One register of float32 or of int32 sums."""
+    return [AveragePooling(isa.float_lanes)]
