@@ -16,8 +16,9 @@ from qglow.kernels.conv_packing import must_clamp_first, product_constants
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.tile import select_tile
+from qglow.kernels.tile_loops import Pointers
 from qglow.kernels.tile_output import OutputStage
-from qglow.kernels.tile_product import Pointers, Product
+from qglow.kernels.tile_product import VectorProduct
 
 COPIED_BYTES_A_CYCLE = 24.0
 
@@ -40,11 +41,11 @@ class TiledProduct(Kernel):
         """The tile and the order of loops."""
         return Blocking(self.pixels, self.vectors, self.by_rows)
 
-    def product(self, site: Site, geometry: Geometry) -> Product:
+    def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product of an instruction on this kernel's tile."""
         tile = select_tile(site.isa, site["src"].is_float)
         output = OutputStage.of(site.instruction, tile.lanes, site.isa, self.clamp_first)
-        return Product(site.e, geometry, tile, self.blocking, output)
+        return VectorProduct(site.e, geometry, tile, output, self.vectors, self.pixels, self.by_rows)
 
 
 def pointers(site: Site) -> Pointers:
@@ -75,7 +76,7 @@ class TiledConvolution(TiledProduct):
         geometry = convolution_geometry(instruction)
         tile = select_tile(isa, instruction.operand("src").type.is_float)
         filters = constant_filter(instruction)
-        return product_constants(instruction, filters, geometry, tile, self.blocking, isa)
+        return product_constants(instruction, filters, geometry, tile, self.vectors, isa)
 
     def scratch_bytes(self, instruction: Instruction) -> int:
         """One image with borders, where the source's padding does not do."""

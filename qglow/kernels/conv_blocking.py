@@ -60,7 +60,7 @@ class Blocking:
 
 def pixel_axes(geometry: Geometry, by_rows: bool) -> tuple[Axis, ...]:
     """Axes to walk; rows of an image stay apart where weights pass over one row at a time."""
-    axes = geometry.axes[1:] if geometry.copied else geometry.axes
+    axes = geometry.walked_axes
     joined = collapse(axes)
     if by_rows and len(joined) == 1 and len(axes) > 1:
         kept = tuple(axis for axis in axes if axis.count > 1)

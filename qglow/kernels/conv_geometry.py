@@ -7,7 +7,7 @@ copied into an im2col matrix. Runs are walked in ascending (kh, kw, c), four byt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected
@@ -15,7 +15,7 @@ from qglow.instructions.program import NO_PADDING, Instruction, Padding
 from qglow.kernels.operand import readable_padding
 
 STEP = 4
-"""Bytes of an activation that one step of a micro-kernel takes: four int8 or one float."""
+"""Bytes of an activation that one step of a vector takes: four int8 or one float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,22 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """`rows` x `columns` runs of `length` bytes; strides are bytes between their starts."""
+    """`rows` x `columns` runs of `length` bytes; strides are bytes between their starts.
+
+    A micro-kernel takes `step` bytes of a run at a time.
+    """
 
     rows: int
     row_stride: int
     columns: int
     column_stride: int
     length: int
+    step: int = STEP
 
     @property
     def steps(self) -> int:
-        """Steps in one run; the last may reach up to three bytes past the run."""
-        return -(-self.length // STEP)
+        """Steps in one run; the last may reach past the run, by less than a step."""
+        return -(-self.length // self.step)
 
     @property
     def total_steps(self) -> int:
@@ -66,12 +70,13 @@ class Geometry:
     copied: bool
 
     @property
-    def pixels(self) -> int:
-        """Output pixels of all images."""
-        total = 1
-        for axis in self.axes:
-            total *= axis.count
-        return total
+    def walked_axes(self) -> tuple[Axis, ...]:
+        """Axes of one call of the product: without the images where they are copied."""
+        return self.axes[1:] if self.copied else self.axes
+
+    def with_step(self, step: int) -> Geometry:
+        """The same product in steps of another size."""
+        return replace(self, runs=replace(self.runs, step=step))
 
 
 def border_reach(instruction: Instruction) -> Padding:

@@ -6,10 +6,10 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.instructions.program import Instruction
-from qglow.kernels.conv_blocking import Blocking, divide
-from qglow.kernels.conv_geometry import STEP, Geometry
+from qglow.kernels.conv_blocking import divide
+from qglow.kernels.conv_geometry import Geometry
 from qglow.kernels.isa import Isa
-from qglow.kernels.tile import MicroTile
+from qglow.kernels.tile import PackedTile
 from qglow.numerics.requantize import needs_float_clamp, worst_accumulator
 
 
@@ -17,16 +17,19 @@ def product_constants(
     instruction: Instruction,
     filters: Array,
     geometry: Geometry,
-    tile: MicroTile,
-    blocking: Blocking,
+    tile: PackedTile,
+    most_vectors: int,
     isa: Isa,
 ) -> dict[str, Array]:
-    """Packed filter and bias, for int8 also multipliers; `filters` has output channels first."""
+    """Packed filter and bias, for int8 also multipliers.
+
+    `filters` has output channels first; blocks are of at most `most_vectors` vectors.
+    """
     bias = instruction.optional("bias")
     values = np.zeros(len(filters), np.float32) if bias is None else bias.data
     assert values is not None
     rows = filters.reshape(len(filters), -1)
-    packed = {"filter": pack_filters(rows, geometry, tile, blocking)}
+    packed = {"filter": pack_filters(rows, geometry, tile, most_vectors)}
     if tile.is_float:
         return packed | {"bias": pack_channels(values.astype(np.float32), geometry, tile.lanes)}
     multiplier = instruction.operand("multiplier").data
@@ -60,14 +63,14 @@ def pack_channels(values: Array, geometry: Geometry, lanes: int) -> Array:
     return np.pad(groups, ((0, 0), (0, -geometry.filters % lanes))).reshape(-1)
 
 
-def pack_filters(rows: Array, geometry: Geometry, tile: MicroTile, blocking: Blocking) -> Array:
+def pack_filters(rows: Array, geometry: Geometry, tile: PackedTile, most_vectors: int) -> Array:
     """Bytes in the order group, block of vectors, step, vector, and then as the tile has it.
 
     `rows` is one row of weights a channel in ascending (kh, kw, c). Runs are filled up to
     whole steps with zeros.
     """
     runs, lanes = geometry.runs, tile.lanes
-    per_step = 1 if tile.is_float else STEP
+    per_step = runs.step // (4 if tile.is_float else 1)
     stretches = rows.reshape(geometry.groups, geometry.filters, runs.rows * runs.columns, -1)
     missing = runs.steps * per_step - stretches.shape[-1]
     channels = -geometry.filters % lanes
@@ -77,7 +80,7 @@ def pack_filters(rows: Array, geometry: Geometry, tile: MicroTile, blocking: Blo
     parts = []
     for group in steps.transpose(0, 1, 3, 2, 4):
         packed = tile.pack(group)
-        for piece in divide(vectors, blocking.vectors):
+        for piece in divide(vectors, most_vectors):
             end = piece.start + piece.size * piece.count
             blocks = packed[piece.start : end].reshape(piece.count, piece.size, runs.total_steps, -1)
             parts.append(blocks.transpose(0, 2, 1, 3).reshape(-1))

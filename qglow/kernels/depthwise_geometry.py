@@ -73,7 +73,7 @@ def depthwise_geometry(instruction: Instruction, width: int) -> DepthwiseGeometr
         for y in range(height)
         for x in range(columns)
     )
-    axes = product.axes[1:] if product.copied else product.axes
+    axes = product.walked_axes
     joined = joined_pixels(axes[-1], product.channels, width, size, instruction)
     inner = axes[-1]
     if joined > 1:

@@ -30,7 +30,7 @@ class TiledFullyConnected(TiledProduct):
         """Packed filter, bias and multiplier."""
         tile = select_tile(isa, instruction.operand("src").type.is_float)
         filters = columns(instruction)
-        return product_constants(instruction, filters, linear_geometry(instruction), tile, self.blocking, isa)
+        return product_constants(instruction, filters, linear_geometry(instruction), tile, self.vectors, isa)
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Cycles of the product."""

@@ -19,14 +19,12 @@ from qglow.kernels.isa import Isa
 
 
 @dataclass(frozen=True)
-class MicroTile(ABC):
-    """A vector of `lanes` channels and how one step accumulates into it."""
+class PackedTile(ABC):
+    """Vectors of `lanes` channels and how their weights lie in memory."""
 
     lanes: int
-    registers: int
 
     is_float: ClassVar[bool] = False
-    most_vectors: ClassVar[int] = 8
 
     @property
     @abstractmethod
@@ -35,7 +33,7 @@ class MicroTile(ABC):
 
     @property
     def accumulator(self) -> Any:
-        """Type of an accumulator."""
+        """Type of the sums of one pixel and vector."""
         return vec(F32 if self.is_float else I32, self.lanes)
 
     @property
@@ -44,16 +42,25 @@ class MicroTile(ABC):
         return 4 * self.lanes
 
     @abstractmethod
+    def pack(self, filters: Array) -> Array:
+        """Weights [vectors, steps, lanes, elements a step] as bytes [vectors, steps, weight_bytes]."""
+
+
+@dataclass(frozen=True)
+class MicroTile(PackedTile):
+    """One vector register of channels and how one step accumulates into it."""
+
+    registers: int
+
+    most_vectors: ClassVar[int] = 8
+
+    @abstractmethod
     def most_pixels(self, vectors: int) -> int:
         """Pixels that fit into the registers beside this many vectors; at least 1."""
 
     @abstractmethod
     def step_cycles(self, pixels: int, vectors: int) -> float:
         """Cycles of one step of a tile whose operands are near."""
-
-    @abstractmethod
-    def pack(self, filters: Array) -> Array:
-        """Bytes of weights [vectors, steps, lanes, 4 or 1] as [vectors, steps, weight_bytes]."""
 
     @abstractmethod
     def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:

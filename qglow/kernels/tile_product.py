@@ -1,16 +1,14 @@
-"""The loops of an implicit matrix product around its micro-kernel."""
+"""Implicit matrix products on vector registers: tiles of accumulators and their steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from qglow.kernels.builder import F32, Emitter, Index, Value, vec
-from qglow.kernels.conv_blocking import Blocking, Piece, divide, pixel_axes
-from qglow.kernels.conv_geometry import STEP, Axis, Geometry, Runs
+from qglow.kernels.builder import F32, Value, vec
+from qglow.kernels.conv_blocking import divide, pixel_axes
+from qglow.kernels.conv_geometry import STEP, Axis, Runs
 from qglow.kernels.tile import MicroTile
-from qglow.kernels.tile_output import OutputStage
+from qglow.kernels.tile_loops import Block, Pointers, ProductLoops
 
 UNROLLED_STEPS = 8
 """A window of up to this many steps is unrolled whole."""
@@ -18,127 +16,33 @@ UNROLL_CHOICES = (4, 3, 5, 2)
 
 
 @dataclass(frozen=True)
-class Pointers:
-    """Addresses that a stretch of the product starts from; no multiplier for floats."""
+class VectorProduct(ProductLoops):
+    """Tiles of at most `most_pixels` x `most_vectors` accumulators.
 
-    src: Value
-    dest: Value
-    weights: Value
-    bias: Value
-    multiplier: Value | None
+    `by_rows`: all weights pass over a row of pixels before the next row is begun.
+    """
 
-    def moved(
-        self, e: Emitter, src: Index = 0, dest: Index = 0, weights: Index = 0, sums: Index = 0
-    ) -> Pointers:
-        """The same, further on by these bytes; `sums` moves bias and multiplier."""
-        multiplier = None if self.multiplier is None else e.offset(self.multiplier, sums)
-        return Pointers(
-            e.offset(self.src, src),
-            e.offset(self.dest, dest),
-            e.offset(self.weights, weights),
-            e.offset(self.bias, sums),
-            multiplier,
-        )
-
-
-@dataclass(frozen=True)
-class Block:
-    """Adjacent blocks of `vectors` vectors; only the last block of all may end in part of a vector."""
-
-    piece: Piece
-    channels: int
-
-
-@dataclass(frozen=True)
-class Product:
-    """One implicit matrix product, ready to be emitted."""
-
-    e: Emitter
-    geometry: Geometry
     tile: MicroTile
-    blocking: Blocking
-    output: OutputStage
+    most_pixels: int
+    by_rows: bool
 
-    def emit(self, pointers: Pointers) -> None:
-        """Loops over groups, then blocks of channels and rows of pixels in the chosen order."""
-        geometry, e = self.geometry, self.e
-        vectors = -(-geometry.filters // self.tile.lanes)
-        with e.loop(0, geometry.groups, name="group") as group:
-            depth = geometry.channels // geometry.groups
-            moved = pointers.moved(
-                e,
-                src=e.scaled(group, depth * self._src_bytes),
-                dest=e.scaled(group, geometry.filters * self.output.element_bytes),
-                weights=e.scaled(group, vectors * self._vector_weights),
-                sums=e.scaled(group, vectors * self.tile.accumulator_bytes),
-            )
-            self._emit_group(moved)
-
-    @property
-    def _src_bytes(self) -> int:
-        return 4 if self.tile.is_float else 1
-
-    @property
-    def _vector_weights(self) -> int:
-        """Packed bytes of one vector of channels."""
-        return self.tile.weight_bytes * self.geometry.runs.total_steps
-
-    def _emit_group(self, pointers: Pointers) -> None:
-        axes = pixel_axes(self.geometry, self.blocking.by_rows)
-        if self.blocking.by_rows:
-            with self._rows(axes[:-1], pointers) as row:
+    def emit_group(self, pointers: Pointers) -> None:
+        """Blocks of channels and rows of pixels in the chosen order."""
+        axes = pixel_axes(self.geometry, self.by_rows)
+        if self.by_rows:
+            with self.row_loops(axes[:-1], pointers) as row:
                 for block in self.blocks():
-                    with self._block(block, row) as moved:
+                    with self.block_loop(block, row) as moved:
                         self._emit_row(axes[-1], block, moved)
             return
         for block in self.blocks():
-            with self._block(block, pointers) as moved, self._rows(axes[:-1], moved) as row:
+            with self.block_loop(block, pointers) as moved, self.row_loops(axes[:-1], moved) as row:
                 self._emit_row(axes[-1], block, row)
-
-    def blocks(self) -> list[Block]:
-        """Blocks of channels; the last one stands alone where its last vector is partial."""
-        lanes = self.tile.lanes
-        total = -(-self.geometry.filters // lanes)
-        blocks = []
-        for piece in divide(total, self.blocking.vectors):
-            end = piece.start + piece.size * piece.count
-            whole, partial = piece, None
-            if end * lanes > self.geometry.filters:
-                whole = Piece(piece.start, piece.size, piece.count - 1)
-                partial = Piece(end - piece.size, piece.size, 1)
-            if whole.count:
-                blocks.append(Block(whole, piece.size * lanes))
-            if partial:
-                blocks.append(Block(partial, self.geometry.filters - partial.start * lanes))
-        return blocks
-
-    @contextmanager
-    def _block(self, block: Block, pointers: Pointers) -> Iterator[Pointers]:
-        """A loop over the blocks of one kind."""
-        e, piece = self.e, block.piece
-        with e.loop(0, piece.count, name="block") as index:
-            vector = e.plus(e.scaled(index, piece.size), piece.start)
-            yield pointers.moved(
-                e,
-                dest=e.scaled(vector, self.tile.lanes * self.output.element_bytes),
-                weights=e.scaled(vector, self._vector_weights),
-                sums=e.scaled(vector, self.tile.accumulator_bytes),
-            )
-
-    @contextmanager
-    def _rows(self, axes: Sequence[Axis], pointers: Pointers) -> Iterator[Pointers]:
-        """A loop nest over all axes but the innermost."""
-        with ExitStack() as stack:
-            for axis in axes:
-                index = stack.enter_context(self.e.loop(0, axis.count, name="row"))
-                src, dest = (self.e.scaled(index, s) for s in (axis.src_stride, axis.dest_stride))
-                pointers = pointers.moved(self.e, src=src, dest=dest)
-            yield pointers
 
     def _emit_row(self, axis: Axis, block: Block, pointers: Pointers) -> None:
         """Tiles along the innermost axis."""
         e = self.e
-        for piece in divide(axis.count, self.blocking.pixels):
+        for piece in divide(axis.count, self.most_pixels):
             with e.loop(0, piece.count, name="tile") as index:
                 pixel = e.plus(e.scaled(index, piece.size), piece.start)
                 src, dest = (e.scaled(pixel, s) for s in (axis.src_stride, axis.dest_stride))

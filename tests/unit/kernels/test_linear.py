@@ -33,7 +33,9 @@ def test_int8(shape: tuple[int, int, int], zero_points: tuple[int, int]) -> None
     ]
     kinds = {"bytes": int8_type((rows, columns), zero_points[1]), "floats": float_type(rows, columns)}
     for name, kind in kinds.items():
-        builder.emit("op", FullyConnected(q_lo=-100, hi=0.5), builder.placeholder(name, kind), src, *constants)
+        builder.emit(
+            "op", FullyConnected(q_lo=-100, hi=0.5), builder.placeholder(name, kind), src, *constants
+        )
     data = rng.integers(-128, 128, (rows, depth)).astype(np.int8)
     assert_same_bits(builder.finish(), {"src": data})
 
