@@ -13,7 +13,7 @@ from qglow.graph.folding import evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.importer.inference import inferred_types
-from qglow.importer.loading import LoadedModel
+from qglow.importer.loading import LoadedModel, first_line
 from qglow.importer.node import Context, ImportNode, Refused
 from qglow.importer.rules import find_rule
 from qglow.importer.tensors import to_array
@@ -74,7 +74,18 @@ class GraphImport:
             self._note(index, proto, str(refusal))
             self._substitute(proto)
         except OperatorTypeError as error:
-            raise ModelError(f"{self._path}: node '{proto.name}' ({proto.op_type}): {error}") from error
+            if self._reads_integers(proto):
+                self._note(index, proto, str(error))
+                self._substitute(proto)
+                return
+            shapes = ", ".join(f"{n} {list(t.shape)}" for n, t in self._input_types.items())
+            what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type}): {error}"
+            raise ModelError(f"{what}, with inputs {shapes or 'none'}") from error
+
+    def _reads_integers(self, proto: NodeProto) -> bool:
+        """Whether the types that do not fit are a matter of support, not of a broken model."""
+        value = self._values.get(proto.input[0]) if proto.input else None
+        return value is not None and not value.type.is_float
 
     def _view(self, index: int, proto: NodeProto) -> ImportNode:
         inputs = [self._input(name) for name in proto.input]
@@ -82,7 +93,7 @@ class GraphImport:
 
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
         domain = f"{proto.domain}." if proto.domain not in ("", "ai.onnx") else ""
-        name = proto.name or f"{proto.op_type}_{index}"
+        name = _name(index, proto)
         self.problems[index] = f"node '{name}' ({domain}{proto.op_type}, opset {self._model.opset}): {reason}"
 
     def _substitute(self, proto: NodeProto) -> None:
@@ -117,7 +128,7 @@ class GraphImport:
         types = [None if v is None else v.type for v in inputs]
         (kind,) = operator.infer(types)
         node = Node(name, operator, inputs, [Value(output, kind)])
-        known = evaluate_constant_node(node)
+        known = _evaluate(node)
         if known is not None:
             node.inputs = ()
             return constant(output, known[0])
@@ -131,11 +142,22 @@ class GraphImport:
         if proto.name and proto.name not in self._named:
             self._named.add(proto.name)
             return proto.name
-        return _fresh(proto.name or f"{proto.op_type}_{index}", self._node_names)
+        return _fresh(_name(index, proto), self._node_names)
 
     def _part_names(self, node: str, output: str, part: str) -> tuple[str, str]:
         """Names for an operator that is a part of an ONNX node, and for its result."""
         return _fresh(f"{node}__{part}", self._node_names), _fresh(f"{output}__{part}", self._value_names)
+
+
+def _evaluate(node: Node) -> tuple[Array, ...] | None:
+    try:
+        return evaluate_constant_node(node)
+    except (ArithmeticError, IndexError, MemoryError, ValueError) as error:
+        raise OperatorTypeError(f"its constants do not fit: {first_line(error)}") from error
+
+
+def _name(index: int, proto: NodeProto) -> str:
+    return str(proto.name or f"{proto.op_type}_{index}")
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:

@@ -298,6 +298,27 @@ def test_input_of_another_type_is_named(tmp_path: Path) -> None:
     assert "'x' of float16" in message_of(path, UnsupportedError)
 
 
+def test_index_out_of_range_is_found_while_folding(tmp_path: Path) -> None:
+    node = helper.make_node("Gather", ["c", "i"], ["y"])
+    path = save(tiny_model([node], {}, ["y"], {"c": np.ones(3, np.float32), "i": np.array([7])}), tmp_path)
+    message = message_of(path)
+    assert_one_line(message, path)
+    assert "'Gather_0'" in message
+
+
+def test_operator_on_integers_is_unsupported_not_invalid(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    path = save(tiny_model(nodes, {"x": [2]}, ["y"], opset=14, output_type=TensorProto.INT64), tmp_path)
+    assert "must be float" in message_of(path, UnsupportedError)
+
+
+def test_shapes_that_do_not_fit_the_network_are_said(tmp_path: Path) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    path = save(tiny_model([node], {"x": ["N", "D"]}, ["y"], {"w": np.ones((4, 2), np.float32)}), tmp_path)
+    with pytest.raises(ModelError, match=r"'MatMul_0' .* with inputs x \[1, 5\]"):
+        import_model(path, {"x": (1, 5)})
+
+
 def test_folding_does_not_take_memory_without_bound(tmp_path: Path) -> None:
     node = helper.make_node("Pad", ["c", "p"], ["y"])
     constants = {"c": np.ones(1, np.float32), "p": np.array([0, 2**40])}
