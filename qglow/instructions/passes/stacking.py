@@ -8,7 +8,7 @@ from typing import ClassVar
 from qglow.core.passes import Pass, PassLog
 from qglow.instructions.liveness import Usage, overlap, same_place
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
-from qglow.instructions.program import Instruction, Program
+from qglow.instructions.program import BufferKind, Instruction, Program
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ def stacks(program: Program) -> list[list[Instruction]]:
 
 
 def is_internal(usage: Usage, stack: list[Instruction], index: int) -> bool:
-    """Whether the result of `stack[index]` is used by later members only, so that no store is needed."""
+    """Whether only members of the stack touch the result of `stack[index]`, so that no store is needed."""
     dest = stack[index].operand("dest")
+    if dest.root.kind is not BufferKind.ACTIVATION:
+        return False
     members = set(map(id, stack))
     return all(id(use.instruction) in members for use in usage.uses(dest))
