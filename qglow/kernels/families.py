@@ -9,4 +9,6 @@ from qglow.kernels import depthwise_float as depthwise_float
 from qglow.kernels import elementwise as elementwise
 from qglow.kernels import linear as linear
 from qglow.kernels import pool as pool
+from qglow.kernels import profile as profile
+from qglow.kernels import softmax as softmax
 from qglow.kernels import transpose as transpose
