@@ -81,7 +81,10 @@ def _fill_before_first_write(program: Program, buffer: Buffer, usage: Usage) -> 
     first = next(use.instruction for use in usage.uses(buffer) if use.writes)
     name = program.unique_name(f"pad_{buffer.name}")
     fill = Instruction(name, FillPadding(buffer.padding), (buffer,), origin=first.origin)
-    program.code.insert(program.code.index(first), fill)
+    position = program.code.index(first)
+    while first.stack is not None and position and program.code[position - 1].stack == first.stack:
+        position -= 1  # a stack stays in one piece
+    program.code.insert(position, fill)
 
 
 def _add_scratch(program: Program, instruction: Instruction, size: int) -> None:
