@@ -23,12 +23,30 @@ class _Unknown(Exception):
     """An input comes from an unsupported node and nothing is known about it."""
 
 
+def unsupported_operators(model: LoadedModel) -> dict[int, str]:
+    """Problems, by position, of the nodes for whose operator there is no import function."""
+    problems = {}
+    for index, proto in enumerate(model.nodes):
+        try:
+            find_rule(proto.domain, proto.op_type, model.opset)
+        except Refused as refusal:
+            problems[index] = _problem(index, proto, model.opset, str(refusal))
+    return problems
+
+
+def _problem(index: int, proto: NodeProto, opset: int, reason: str) -> str:
+    domain = f"{proto.domain}." if proto.domain not in ("", "ai.onnx") else ""
+    return f"node '{_name(index, proto)}' ({domain}{proto.op_type}, opset {opset}): {reason}"
+
+
 class GraphImport:
     """One import under way. `problems` maps positions of nodes to what they use that is not supported."""
 
-    def __init__(self, path: Path, model: LoadedModel, inputs: Mapping[str, TensorType]) -> None:
+    def __init__(
+        self, path: Path, model: LoadedModel, inputs: Mapping[str, TensorType], problems: Mapping[int, str]
+    ) -> None:
         graph = model.proto.graph
-        self.problems: dict[int, str] = {}
+        self.problems = dict(problems)
         self._path = path
         self._model = model
         self._input_types = inputs
@@ -43,14 +61,6 @@ class GraphImport:
         self._node_names = {node.name for node in model.nodes if node.name}
         self._named: set[str] = set()
         self._value_names = used | {name for node in model.nodes for name in node.output}
-
-    def scan(self) -> None:
-        """Note every operator for which there is no import function."""
-        for index, proto in enumerate(self._model.nodes):
-            try:
-                find_rule(proto.domain, proto.op_type, self._model.opset)
-            except Refused as refusal:
-                self._note(index, proto, str(refusal))
 
     def build(self) -> Graph:
         """The graph; only meaningful while there are no problems. Raises ModelError."""
@@ -92,9 +102,7 @@ class GraphImport:
         return ImportNode(proto, self._node_name(index, proto), inputs, self._context)
 
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
-        domain = f"{proto.domain}." if proto.domain not in ("", "ai.onnx") else ""
-        name = _name(index, proto)
-        self.problems[index] = f"node '{name}' ({domain}{proto.op_type}, opset {self._model.opset}): {reason}"
+        self.problems[index] = _problem(index, proto, self._model.opset, reason)
 
     def _substitute(self, proto: NodeProto) -> None:
         """Let values behind an unsupported node pass as inputs of the types that onnx infers."""

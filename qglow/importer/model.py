@@ -8,12 +8,12 @@ from pathlib import Path
 
 import onnx
 
-from qglow.core.errors import ModelError, UnsupportedError
+from qglow.core.errors import ModelError, UnsupportedError, UsageError
 from qglow.core.types import ElementType, TensorType
 from qglow.graph.graph import Graph
-from qglow.importer.binding import BoundInputs, bind_inputs, real_inputs
-from qglow.importer.building import GraphImport
-from qglow.importer.loading import LoadedModel, check, load
+from qglow.importer.binding import bind_inputs, real_inputs
+from qglow.importer.building import GraphImport, unsupported_operators
+from qglow.importer.loading import check, load
 from qglow.importer.rules import OLDEST_OPSET, newest_opset, supported_operators
 from qglow.importer.tensors import ELEMENTS, element_name
 
@@ -49,9 +49,20 @@ def import_model(
     model = load(path)
     _check_opset(path, model.opset)
     declared = real_inputs(model.proto.graph)
-    _check_input_types(path, declared)
-    bound = bind_inputs(declared, shapes or {}, default_batch)
-    graph = _build(path, model, bound)
+    elements, refused = _input_elements(path, declared)
+    problems = unsupported_operators(model)
+    try:
+        bound = bind_inputs(declared, shapes or {}, default_batch)
+    except UsageError:
+        # Shapes are no help to a model that is not supported in any of them.
+        _refuse(path, refused + list(problems.values()))
+        raise
+    types = {name: TensorType(elements[name], shape) for name, shape in bound.shapes.items()}
+    if not problems:
+        check(path, model)
+    work = GraphImport(path, model, types, problems)
+    graph = work.build()
+    _refuse(path, refused + [work.problems[index] for index in sorted(work.problems)])
     return ImportedModel(
         path,
         graph,
@@ -63,16 +74,10 @@ def import_model(
     )
 
 
-def _build(path: Path, model: LoadedModel, bound: BoundInputs) -> Graph:
-    types = {name: TensorType(ElementType.FLOAT, shape) for name, shape in bound.shapes.items()}
-    work = GraphImport(path, model, types)
-    work.scan()
-    if not work.problems:
-        check(path, model)
-    graph = work.build()
-    if not work.problems:
-        return graph
-    problems = [work.problems[index] for index in sorted(work.problems)]
+def _refuse(path: Path, problems: Sequence[str]) -> None:
+    """Raise UnsupportedError with all problems, if there are any."""
+    if not problems:
+        return
     count = "one thing" if len(problems) == 1 else f"{len(problems)} things"
     lines = "\n".join(f"  {problem}" for problem in problems)
     raise UnsupportedError(
@@ -90,15 +95,17 @@ def _check_opset(path: Path, opset: int) -> None:
         )
 
 
-def _check_input_types(path: Path, inputs: Sequence[onnx.ValueInfoProto]) -> None:
-    wrong = []
+def _input_elements(
+    path: Path, inputs: Sequence[onnx.ValueInfoProto]
+) -> tuple[dict[str, ElementType], list[str]]:
+    """Element types of the inputs, and a sentence on each that is not supported."""
+    elements, refused = {}, []
     for value in inputs:
         if not value.type.HasField("tensor_type"):
             raise ModelError(f"{path}: input '{value.name}' is no tensor; only tensors are supported")
-        element = value.type.tensor_type.elem_type
-        if ELEMENTS.get(element) is not ElementType.FLOAT:
-            wrong.append(f"'{value.name}' of {element_name(element)}")
-    if wrong:
-        raise UnsupportedError(
-            f"{path} has inputs {', '.join(wrong)}; inputs of float (32 bit) are supported"
-        )
+        number = value.type.tensor_type.elem_type
+        elements[value.name] = ELEMENTS.get(number, ElementType.FLOAT)
+        if ELEMENTS.get(number) is not ElementType.FLOAT:
+            kind = element_name(number)
+            refused.append(f"input '{value.name}' of {kind}: inputs of float (32 bit) are supported")
+    return elements, refused

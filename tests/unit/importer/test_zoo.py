@@ -1,11 +1,13 @@
-"""The real models: the imported graph computes what onnxruntime computes."""
+"""The real models: the imported graph, and its canonical form, compute what onnxruntime computes."""
 
 from __future__ import annotations
 
 import pytest
 
+from qglow.core.errors import UnsupportedError
 from qglow.graph.verifier import verify_graph
 from qglow.importer import import_model
+from qglow.passes import canonicalize
 from tests.unit.importer.tiny import assert_as_onnxruntime
 from tests.zoo import zoo_model
 
@@ -17,6 +19,8 @@ MODELS = (
     "squeezenet1.1",
     "mobilenetv2_tin202",
     "resnet50v2s3_tin202",
+    "squeezenet1.1_caffe",
+    "mnist_8",
 )
 
 
@@ -26,8 +30,20 @@ def test_model_computes_what_onnxruntime_computes(name: str) -> None:
     graph = import_model(path).graph
     verify_graph(graph, "import")
     assert_as_onnxruntime(graph, path)
+    assert_as_onnxruntime(canonicalize(graph), path)
 
 
-def test_larger_batch_is_the_same_model() -> None:
-    path = zoo_model("digits")
-    assert_as_onnxruntime(import_model(path, {"input": (3, 1, 8, 8)}).graph, path)
+@pytest.mark.parametrize("name", ["digits", "cifar10_resnet20", "mlkws_ds_cnn_l"])
+def test_larger_batch_is_the_same_model(name: str) -> None:
+    path = zoo_model(name)
+    graph = import_model(path, default_batch=3).graph
+    assert graph.inputs[0].type.shape[0] == graph.outputs[0].type.shape[0] == 3
+    assert_as_onnxruntime(graph, path)
+
+
+@pytest.mark.parametrize(
+    "name", ["yolox_nano", "fastestdet", "llama_stories260k", "unlabelled/silero_vad_16k_op15"]
+)
+def test_model_with_unsupported_operators_says_which(name: str) -> None:
+    with pytest.raises(UnsupportedError, match="that qglow does not support"):
+        import_model(zoo_model(name))
