@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from qglow.core.types import Array, TensorType
 from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, register, require
 from qglow.graph.ops.rules import Arrays, Types, float_operand, given, parameters_of, vector_operand
@@ -23,7 +25,7 @@ class BatchNormalization(Operator):
     operands: ClassVar[tuple[str, ...]] = ("x", "scale", "bias", "mean", "variance")
     policy: ClassVar[Policy] = KeepFloat("BatchNormalization whose statistics are not constant")
 
-    epsilon: float = 1e-5
+    epsilon: float = float(np.float32(1e-5))
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The shape of x."""
