@@ -139,7 +139,6 @@ class _ModuleBuilder:
         key = (
             instruction.operation,
             instruction.kernel,
-            kernel.traits(instruction, self.isa),
             tuple((n, memory_of(None, b, self.isa)) for n, b in operands.items()),
             tuple((n, a.shape, a.dtype.str) for n, a in packed.items()),
             tuple(alone),

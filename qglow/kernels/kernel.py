@@ -43,7 +43,11 @@ class Site:
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """One way to execute an instruction. Subclasses are frozen dataclasses; fields tune them."""
+    """One way to execute an instruction. Subclasses are frozen dataclasses; fields tune them.
+
+    Instructions of equal operation, types, layouts and kernel share one function, so whatever
+    code takes from the contents of constants is a field too.
+    """
 
     name: ClassVar[str]
 
@@ -69,13 +73,6 @@ class Kernel(ABC):
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Working memory; only for operations that declare a scratch operand."""
         return 0
-
-    def traits(self, instruction: Instruction, isa: Isa) -> tuple[object, ...]:
-        """What the emitted code takes from the contents of constants, hashable.
-
-        Instructions share one function where operation, layouts, kernel and traits agree.
-        """
-        return ()
 
     @abstractmethod
     def cost(self, instruction: Instruction, isa: Isa) -> float:
