@@ -9,6 +9,8 @@ import numpy as np
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, TensorType
+from qglow.graph.graph import Graph
+from qglow.graph.interpreter import Interpreter
 
 
 class Runner(Protocol):
@@ -62,3 +64,20 @@ def _first(name: str, result: Array, size: int, batch: int) -> Array:
             "compare with a number of samples that the batch divides"
         )
     return result[: result.shape[0] // batch * size]
+
+
+class InterpretedGraph:
+    """A graph run by the numpy interpreter: slow, and the reference for what compiled code gives."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._interpreter = Interpreter(graph)
+        self._inputs = {value.name: value.type for value in graph.inputs}
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Names and types of the inputs."""
+        return dict(self._inputs)
+
+    def __call__(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
+        """Run once."""
+        return self._interpreter.run(inputs)

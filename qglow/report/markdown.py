@@ -1,0 +1,45 @@
+"""Documents as Markdown (GitHub's tables)."""
+
+from __future__ import annotations
+
+from qglow.report.document import Block, Document, Listing, Paragraph, Table
+
+
+def to_markdown(document: Document) -> str:
+    """The whole document."""
+    parts = [f"# {_escape(document.title)}"]
+    for section in document.sections:
+        parts.append(f"## {_escape(section.title)}")
+        parts += [_block(block) for block in section.blocks]
+    return "\n\n".join(parts) + "\n"
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Paragraph):
+        return _escape(block.text)
+    if isinstance(block, Listing):
+        return f"```\n{block.text.replace('```', '` ` `').rstrip()}\n```"
+    return _table(block)
+
+
+def _table(table: Table) -> str:
+    lines = [_row([_cell(column.title) for column in table.columns])]
+    lines.append(_row(["---:" if column.numeric else "---" for column in table.columns]))
+    lines += [_row([_cell(cell) for cell in row]) for row in table.rows]
+    text = "\n".join(lines)
+    return f"{_escape(table.caption)}\n\n{text}" if table.caption else text
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(text: str) -> str:
+    return _escape(text).replace("|", "\\|").replace("\n", "<br>")
+
+
+def _escape(text: str) -> str:
+    """Names from models are data: what would be markup is shown as it is."""
+    for mark in ("\\", "`", "*", "_", "[", "]", "<", ">", "#"):
+        text = text.replace(mark, "\\" + mark)
+    return text

@@ -1,0 +1,77 @@
+"""What quantization did, in a document: coverage, reasons, regions and their borders."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from qglow.quantization.report import IslandReport, QuantizationReport
+from qglow.report.document import Block, Paragraph, Section, byte_count, facts, significant, table
+
+_DIRECTIONS = {"in": "into int8", "out": "out of int8"}
+
+
+def quantization_sections(report: QuantizationReport) -> list[Section]:
+    """The summary, then nodes that stay float, int8 regions and int8 nodes, as far as there are any."""
+    sections = [Section("Quantization", (facts(summary_facts(report)),))]
+    if report.float_nodes:
+        rows = [(node.name, node.operator, node.reason) for node in report.float_nodes]
+        sections.append(Section("Nodes in float", (table(("node", "operator", "reason"), rows),)))
+    if report.islands:
+        sections.append(_islands(report))
+    if report.quantized:
+        sections.append(_quantized(report))
+    return sections
+
+
+def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:
+    """The figures that a user looks for first."""
+    folded = sum(report.rescales_folded.values())
+    total = len(report.quantized) + len(report.float_nodes)
+    rows = [
+        ("nodes in int8", f"{len(report.quantized)} of {total}: {_operators(report)}"),
+        ("nodes in float", str(len(report.float_nodes))),
+        ("int8 regions", f"{len(report.islands)}, {sum(len(i.borders) for i in report.islands)} borders"),
+        ("conversions and rescales", f"{folded} folded, {report.rescales_left} rescales left"),
+        ("weights", _weights(report)),
+    ]
+    margins = [(node.margin, node.name) for node in report.quantized if node.margin is not None]
+    if margins:
+        margin, name = min(margins)
+        rows.append(("int32 sums", f"proven not to overflow; the closest, {name}, fits {margin:.1f} times"))
+    return rows
+
+
+def _operators(report: QuantizationReport) -> str:
+    counts = Counter(node.operator for node in report.quantized)
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def _weights(report: QuantizationReport) -> str:
+    before, after = report.weight_bytes_before, report.weight_bytes_after
+    share = f" ({100.0 * after / before:.0f} %)" if before else ""
+    return f"{byte_count(before)} before, {byte_count(after)} after{share}"
+
+
+def _islands(report: QuantizationReport) -> Section:
+    blocks: list[Block] = []
+    for number, island in enumerate(report.islands, start=1):
+        blocks.append(Paragraph(_island_text(number, island)))
+        rows = [(_DIRECTIONS[b.direction], b.value, str(b.elements), b.reason) for b in island.borders]
+        if rows:
+            blocks.append(table(("conversion", "value", "elements>", "because"), rows))
+    return Section("Int8 regions", tuple(blocks))
+
+
+def _island_text(number: int, island: IslandReport) -> str:
+    first, last = island.nodes[0], island.nodes[-1]
+    if len(island.nodes) == 1:
+        return f"Region {number}: {first}."
+    return f"Region {number}: {len(island.nodes)} nodes, from {first} to {last}."
+
+
+def _quantized(report: QuantizationReport) -> Section:
+    rows = [
+        (node.name, node.operator, node.result, "" if node.margin is None else significant(node.margin))
+        for node in report.quantized
+    ]
+    return Section("Nodes in int8", (table(("node", "operator", "result", "int32 margin>"), rows),))

@@ -1,0 +1,127 @@
+"""The report of one model: what is known, as data, and the files that tell it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qglow.core.files import write_atomically
+from qglow.core.types import TensorType
+from qglow.core.version import __version__
+from qglow.quantization.report import QuantizationReport
+from qglow.report.bench import BenchResult
+from qglow.report.comparison import Comparison
+from qglow.report.document import Document, Section
+from qglow.report.html import to_html
+from qglow.report.layers import LayerReport
+from qglow.report.markdown import to_markdown
+from qglow.report.quantization_sections import quantization_sections
+from qglow.report.sections import comparison_section, layer_section, model_section, settings_section
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Which model a report is about. `notes` are sentences on what the import decided."""
+
+    name: str
+    file: str
+    sha256: str
+    opset: int
+    inputs: Mapping[str, TensorType]
+    outputs: Mapping[str, TensorType]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Results of one model; whatever has not been computed is None.
+
+    `recipe` is the effective recipe as YAML, `pipeline` the graph passes as text, `data` names the
+    evaluation data. Nothing here depends on time, so that the same inputs give the same files.
+    """
+
+    model: ModelInfo
+    recipe: str
+    pipeline: str
+    quantization: QuantizationReport | None = None
+    data: str = ""
+    comparison: Comparison | None = None
+    layers: LayerReport | None = None
+
+
+def document_of(report: Report) -> Document:
+    """The report for people."""
+    sections: list[Section] = [model_section(report.model.file, _model_facts(report))]
+    if report.comparison is not None:
+        sections.append(comparison_section(report.comparison))
+    if report.quantization is not None:
+        sections += quantization_sections(report.quantization)
+    if report.layers is not None:
+        sections.append(layer_section(report.layers))
+    sections.append(settings_section(report.recipe, report.pipeline))
+    return Document(f"qglow report: {report.model.name}", tuple(sections))
+
+
+def to_json(report: Report) -> str:
+    """Everything in the report as JSON with sorted keys; infinities and NaN are strings."""
+    content = {"format": FORMAT, "qglow": __version__, **_plain(report)}
+    return json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def timings_json(timings: BenchResult) -> str:
+    """Latencies as JSON; they differ from run to run, so they have a file of their own."""
+    content = {"format": FORMAT, "qglow": __version__, **_plain(timings)}
+    return json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def write_report(directory: Path, report: Report, timings: BenchResult | None = None) -> list[Path]:
+    """Write report.html, report.md and report.json, and timings.json where there are timings.
+
+    Each file appears whole or not at all. Raises InputFileError where they cannot be written.
+    """
+    document = document_of(report)
+    contents = {"report.html": to_html(document), "report.md": to_markdown(document)}
+    if timings is not None:
+        contents["timings.json"] = timings_json(timings)
+    contents["report.json"] = to_json(report)
+    for name, text in contents.items():
+        write_atomically(directory / name, text)
+    return [directory / name for name in contents]
+
+
+def _model_facts(report: Report) -> list[tuple[str, str]]:
+    model = report.model
+    facts = [("SHA-256", model.sha256), ("opset", str(model.opset))]
+    facts += [(f"input {name}", str(kind)) for name, kind in model.inputs.items()]
+    facts += [(f"output {name}", str(kind)) for name, kind in model.outputs.items()]
+    facts += [("note", note) for note in model.notes]
+    return facts + ([("evaluated on", report.data)] if report.data else [])
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses, enumerations and tensors' types as what JSON has."""
+    if isinstance(value, TensorType):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,166 @@
+"""What each result says in a document."""
+
+from __future__ import annotations
+
+from qglow.report.bench import MIN_ALTERNATIONS, BenchResult
+from qglow.report.comparison import Comparison, Pairing
+from qglow.report.document import (
+    Block,
+    Listing,
+    Paragraph,
+    Section,
+    Table,
+    decibels,
+    facts,
+    milliseconds,
+    percent,
+    significant,
+    table,
+)
+from qglow.report.layers import LayerError, LayerReport
+from qglow.report.metrics import ErrorSummary
+
+
+def comparison_section(comparison: Comparison) -> Section:
+    """Accuracy of every program, agreement, and errors of every output."""
+    blocks: list[Block] = []
+    if comparison.accuracy:
+        blocks.append(accuracy_table(comparison))
+    if any(pairing.agreement for pairing in comparison.pairings):
+        blocks.append(agreement_table(comparison))
+    blocks.append(error_table(comparison))
+    broken = [p for p in comparison.pairings if p.overall.non_finite]
+    blocks += [
+        Paragraph(
+            f"{p.subject} against {p.reference}: {p.overall.non_finite} elements are NaN or infinite in only "
+            "one of both; the errors leave them out."
+        )
+        for p in broken
+    ]
+    return Section(f"Comparison over {comparison.samples} samples", tuple(blocks))
+
+
+def accuracy_table(comparison: Comparison) -> Table:
+    """Top-1 and top-5 of every program on the labelled samples."""
+    counts = {accuracy.samples for accuracy in comparison.accuracy.values()}
+    rows = [
+        (name, percent(accuracy.top1), percent(accuracy.top5))
+        for name, accuracy in comparison.accuracy.items()
+    ]
+    caption = f"Accuracy on {max(counts)} labelled samples"
+    return table(("program", "top-1>", "top-5>"), rows, caption)
+
+
+def agreement_table(comparison: Comparison) -> Table:
+    """How often programs choose the same class."""
+    rows = [
+        (p.subject, p.reference, percent(p.agreement.top1), percent(p.agreement.top5))
+        for p in comparison.pairings
+        if p.agreement is not None
+    ]
+    return table(
+        ("program", "reference", "top-1>", "top-5>"),
+        rows,
+        "Agreement: the same best class, and the reference's best class among the best five",
+    )
+
+
+def error_table(comparison: Comparison) -> Table:
+    """Errors of every output, and of all together where there are several."""
+    rows = [row for pairing in comparison.pairings for row in _error_rows(pairing)]
+    titles = ("program", "reference", "output", "SQNR>", "cosine>", "max error>", "relative>", "RMSE>")
+    return table(titles, rows, "Errors")
+
+
+def _error_rows(pairing: Pairing) -> list[tuple[str, ...]]:
+    named = list(pairing.outputs.items())
+    if len(named) > 1:
+        named.append(("all", pairing.overall))
+    return [(pairing.subject, pairing.reference, name, *_figures(errors)) for name, errors in named]
+
+
+def _figures(errors: ErrorSummary) -> tuple[str, ...]:
+    return (
+        decibels(errors.sqnr_db),
+        f"{errors.cosine:.6f}",
+        significant(errors.max_abs),
+        significant(errors.relative),
+        significant(errors.rmse),
+    )
+
+
+def bench_section(result: BenchResult, base: str | None = None) -> Section:
+    """Latencies, and how many times as long each takes as `base` (the first by default).
+
+    Ratios are left out, with the reason, after too few alternations.
+    """
+    base = base or next(iter(result.latencies))
+    rows = [
+        (x.name, milliseconds(x.median_ms), milliseconds(x.p10_ms), milliseconds(x.p90_ms))
+        for x in result.latencies.values()
+    ]
+    titles = ("program", "median>", "p10>", "p90>")
+    if result.alternations < MIN_ALTERNATIONS:
+        note = f"No ratios: {result.alternations} alternations are fewer than {MIN_ALTERNATIONS}."
+        return Section("Latency", (table(titles, rows), Paragraph(note)))
+    ratios = [_ratio_cells(result, name, base) for name in result.latencies]
+    caption = f"One call, {result.alternations} alternations"
+    titled = (*titles, f"relative to {base}>", "p10 to p90>")
+    body = [(*row, *cells) for row, cells in zip(rows, ratios, strict=True)]
+    return Section("Latency", (table(titled, body, caption),))
+
+
+def _ratio_cells(result: BenchResult, name: str, base: str) -> tuple[str, str]:
+    if name == base:
+        return "1", ""
+    ratio = result.ratio(name, base)
+    return f"{ratio.ratio:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"
+
+
+def model_section(file: str, pairs: list[tuple[str, str]]) -> Section:
+    """Which model, from where."""
+    return Section("Model", (facts([("file", file), *pairs]),))
+
+
+def settings_section(recipe: str, pipeline: str) -> Section:
+    """The effective recipe and the passes, as they can be given again."""
+    blocks: list[Block] = [Paragraph("Effective recipe:"), Listing(recipe)] if recipe else []
+    if pipeline:
+        blocks += [Paragraph("Graph passes:"), Listing(pipeline)]
+    return Section("Settings", tuple(blocks))
+
+
+def layer_section(report: LayerReport) -> Section:
+    """Layers by what their own quantization costs, the most expensive first."""
+    titles = (
+        "node",
+        "operator",
+        "isolated>",
+        "accumulated>",
+        "cosine>",
+        "rounding>",
+        "equal>",
+        "step>",
+    )
+    note = Paragraph(
+        "isolated: SQNR of the int8 node on float inputs. accumulated, cosine: the running program up to "
+        "there. rounding: RMSE of the result over its scale, 0.29 where int8 only rounds, above 0.5 where it "
+        "clips. equal, step: elements equal to onnxruntime's on its own integers, and the largest difference; "
+        "its optimised run for convolutions, matrix products, pools and Concat, the plain one for the others."
+    )
+    rows = [_layer_row(layer) for layer in report.ranked()]
+    return Section(f"Layers over {report.samples} samples", (note, table(titles, rows)))
+
+
+def _layer_row(layer: LayerError) -> tuple[str, ...]:
+    accumulated, match = layer.accumulated, layer.match
+    return (
+        layer.node,
+        layer.operator,
+        "" if layer.isolated is None else decibels(layer.isolated.sqnr_db),
+        "" if accumulated is None else decibels(accumulated.sqnr_db),
+        "" if accumulated is None else f"{accumulated.cosine:.6f}",
+        "" if layer.rounding is None else f"{layer.rounding:.3f}",
+        "" if match is None else f"{100.0 * match.equal:.4f} %",
+        "" if match is None else str(match.max_step),
+    )

@@ -1,0 +1,129 @@
+"""Every intermediate tensor of a batch: of the float graph, of the QDQ model, of the running program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.exporter import export_float, export_qdq, quantized_value_names
+from qglow.exporter.expose import expose_outputs, produced_names
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import Accumulate
+from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
+from qglow.graph.ops.shape import Concat, Reshape, Transpose
+from qglow.report.oracle import OnnxruntimeModel
+
+_NHWC = (0, 2, 3, 1)
+_NCHW = (0, 3, 1, 2)
+
+
+class FloatTensors:
+    """onnxruntime on a float graph, giving every value by its name."""
+
+    def __init__(self, graph: Graph) -> None:
+        model = export_float(graph).SerializeToString()
+        produced = produced_names(model)
+        wanted = [v.name for node in graph.nodes for v in node.outputs if v.name in produced]
+        self._session = OnnxruntimeModel(expose_outputs(model, wanted))
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Every value of one batch, inputs included."""
+        return {**inputs, **self._session(inputs)}
+
+
+class QdqTensors:
+    """onnxruntime on the exported form of an int8 graph, giving values by their names in the graph.
+
+    Quantized values are int8. The optimised run gives only these and the model's outputs, because
+    asking for a float value between two nodes would keep them from being fused.
+    """
+
+    def __init__(self, graph: Graph, *, optimize: bool) -> None:
+        model = export_qdq(graph).SerializeToString()
+        integers = quantized_value_names(graph)
+        produced = produced_names(model)
+        names = {
+            integers.get(v.name, v.name): v.name
+            for node in graph.nodes
+            for v in node.outputs
+            if v.is_constant is False and (v.type.is_quantized or not optimize or graph.is_output(v))
+        }
+        self._names = {name: value for name, value in names.items() if name in produced}
+        self._integers = set(integers.values())
+        self._session = OnnxruntimeModel(expose_outputs(model, self._names), optimize=optimize)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The values of one batch by name, inputs included."""
+        found: dict[str, Array] = dict(inputs)
+        for name, array in self._session(inputs).items():
+            if name in self._names:
+                found[self._names[name]] = _signed(array) if name in self._integers else array
+        return found
+
+
+class Observed:
+    """What a program left in its buffers, read in the axis order of the graph."""
+
+    def __init__(self, buffers: Mapping[str, Array]) -> None:
+        self._buffers = buffers
+
+    def logical(self, value: Value) -> Array | None:
+        """The tensor of a graph value; None where the program holds it in no buffer of its name.
+
+        Programs hold images as NHWC. Where the shape does not tell the two orders apart, a value
+        that a Reshape or a Transpose gives lies as in the graph.
+        """
+        array = self._buffers.get(value.name)
+        if array is None:
+            return None
+        shape = value.type.shape
+        if len(shape) != 4:
+            return array.reshape(shape) if array.size == value.type.size else None
+        image = tuple(shape[axis] for axis in _NHWC)
+        if array.shape == image and not (image == shape and _lies_as_in_graph(value)):
+            return array.transpose(_NCHW)
+        return array if array.shape == shape else None
+
+
+def counterpart(float_graph: Graph, int8_graph: Graph) -> dict[str, str]:
+    """For every value of the int8 graph the float value that it stands for, by names.
+
+    Nodes keep their names when they are quantized; conversions stand for what they convert.
+    """
+    nodes = {node.name: node for node in float_graph.nodes}
+    names = {value.name: value.name for value in int8_graph.inputs}
+    for node in int8_graph.nodes:
+        for value in node.outputs:
+            name = _counterpart(node, value, nodes, names)
+            if name is not None:
+                names[value.name] = name
+    return names
+
+
+def _counterpart(node: Node, value: Value, nodes: Mapping[str, Node], names: Mapping[str, str]) -> str | None:
+    twin = nodes.get(node.name)
+    if twin is not None:
+        return twin.outputs[value.index].name
+    source = node.inputs[0] if node.inputs else None
+    if source is not None and isinstance(node.operator, Quantize | Dequantize | Rescale):
+        return names.get(source.name)
+    return None
+
+
+def is_exact_when_fused(node: Node) -> bool:
+    """Whether onnxruntime's int8 kernel follows the same arithmetic; other operators it runs in float."""
+    exact = isinstance(node.operator, MaxPool | AveragePool | GlobalAveragePool | Concat)
+    return exact or isinstance(node.operator.policy, Accumulate)
+
+
+def _lies_as_in_graph(value: Value) -> bool:
+    producer = value.producer
+    return producer is None or isinstance(producer.operator, Reshape | Transpose)
+
+
+def _signed(array: Array) -> Array:
+    """uint8 with zero point + 128 as the int8 that it stands for."""
+    return np.asarray((array ^ np.uint8(128)).view(np.int8)) if array.dtype == np.uint8 else array

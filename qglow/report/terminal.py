@@ -1,0 +1,62 @@
+"""Documents as plain text for a terminal."""
+
+from __future__ import annotations
+
+import io
+
+from rich import box
+from rich.console import Console, JustifyMethod
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from qglow.report.document import Block, Document, Listing, Paragraph, Section, Table
+
+
+def print_document(document: Document, console: Console | None = None) -> None:
+    """Print every section, with bold titles where the console has them."""
+    console = console or Console(highlight=False)
+    for section in document.sections:
+        print_section(section, console)
+
+
+def print_section(section: Section, console: Console | None = None) -> None:
+    """Print one section."""
+    console = console or Console(highlight=False)
+    console.print(Text(section.title, style="bold"))
+    for block in section.blocks:
+        console.print(Padding(_renderable(block), (0, 0, 1, 2)))
+
+
+def to_text(document: Document, width: int = 120) -> str:
+    """The document without colours, wrapped at `width` columns."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None, highlight=False, legacy_windows=False)
+    print_document(document, console)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def _renderable(block: Block) -> Text | RichTable:
+    if isinstance(block, Paragraph | Listing):
+        return Text(block.text)
+    return _table(block)
+
+
+def _table(block: Table) -> RichTable:
+    titled = any(column.title for column in block.columns)
+    result = RichTable(
+        box=box.SIMPLE_HEAD if titled else None,
+        show_header=titled,
+        title=Text(block.caption) if block.caption else None,
+        title_justify="left",
+        title_style="italic",
+        pad_edge=False,
+        show_edge=False,
+    )
+    for column in block.columns:
+        # Names may be broken over lines where the terminal is narrow, numbers not.
+        justify: JustifyMethod = "right" if column.numeric else "left"
+        result.add_column(Text(column.title), justify=justify, overflow="fold", no_wrap=column.numeric)
+    for row in block.rows:
+        result.add_row(*(Text(cell) for cell in row))
+    return result

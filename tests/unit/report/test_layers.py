@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+import pytest
+
+from qglow.core.errors import DataError
+from qglow.core.types import Array, TensorType, float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph, Value
+from qglow.graph.interpreter import Interpreter
+from qglow.graph.ops.elementwise import Relu
+from qglow.graph.ops.shape import Transpose
+from qglow.report.layers import LayerReport, compare_layers
+from qglow.report.runner import InterpretedGraph
+from qglow.report.tensors import Observed, counterpart
+from tests.unit.report.digits import data, example
+
+
+class Tapped(InterpretedGraph):
+    """The interpreter as a program whose activations can be read, images as NHWC."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.graph = graph
+        self.seen: dict[str, Array] = {}
+
+    def __call__(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
+        def tap(value: Value, array: Array) -> None:
+            self.seen[value.name] = array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
+
+        return Interpreter(self.graph).run(inputs, tap)
+
+    def activations(self) -> dict[str, Array]:
+        return self.seen
+
+
+@cache
+def report() -> LayerReport:
+    model = example()
+    graph = model.quantized.graph
+    return compare_layers(model.float_graph, graph, data("test.npz", 3), observed=Tapped(graph))
+
+
+def test_every_int8_node_is_there() -> None:
+    names = {layer.node for layer in report().layers}
+    assert {node.name for node in example().quantized.report.quantized} <= names
+    assert report().samples == 3
+
+
+def test_convolutions_and_products_equal_the_optimised_oracle() -> None:
+    layers = [x for x in report().layers if x.operator in ("Conv", "Gemm") and x.match is not None]
+    assert len(layers) >= 10
+    assert all(x.optimized for x in layers)
+    elements = sum(x.match.elements for x in layers if x.match is not None)
+    different = sum(x.match.different for x in layers if x.match is not None)
+    assert different <= 1e-5 * elements
+    assert all(x.match is not None and x.match.max_step <= 1 for x in layers)
+
+
+def test_other_operators_are_within_one_step() -> None:
+    matches = [x.match for x in report().layers if x.match is not None]
+    assert max(match.max_step for match in matches) <= 1
+
+
+def test_isolated_errors_are_smaller_than_accumulated_ones_at_the_end() -> None:
+    last = [x for x in report().layers if x.operator == "Conv"][-1]
+    assert last.isolated is not None and last.accumulated is not None
+    assert 15.0 < last.accumulated.sqnr_db < last.isolated.sqnr_db
+
+
+def test_the_ranking_begins_with_the_worst() -> None:
+    levels = [x.isolated.sqnr_db for x in report().ranked() if x.isolated is not None]
+    assert levels == sorted(levels)
+    assert len(report().ranked()) == len(report().layers)
+
+
+def test_rounding_is_that_of_a_uniform_error_where_nothing_clips() -> None:
+    rounding = [x.rounding for x in report().layers if x.rounding is not None]
+    assert rounding and max(rounding) < 0.5
+
+
+def test_without_a_program_nothing_is_accumulated() -> None:
+    model = example()
+    plain = compare_layers(model.float_graph, model.quantized.graph, data("test.npz", 1))
+    assert all(layer.accumulated is None for layer in plain.layers)
+
+
+def test_less_than_a_batch_is_an_error() -> None:
+    model = example()
+    with pytest.raises(DataError, match="fewer samples"):
+        compare_layers(model.float_graph, model.quantized.graph, [])
+
+
+def test_conversions_stand_for_what_they_convert() -> None:
+    model = example()
+    names = counterpart(model.float_graph, model.quantized.graph)
+    floats = {value.name for value in model.float_graph.values()}
+    assert set(names.values()) <= floats
+    outputs = [value.name for value in model.quantized.graph.outputs]
+    assert [names[name] for name in outputs] == outputs
+
+
+@pytest.mark.parametrize(
+    ("shape", "buffer", "transposed"),
+    [
+        ((1, 3, 4, 5), (1, 4, 5, 3), True),
+        ((1, 3, 4, 5), (1, 3, 4, 5), False),
+        ((1, 4, 4, 4), (1, 4, 4, 4), True),
+    ],
+)
+def test_images_are_read_in_the_order_of_the_graph(
+    shape: tuple[int, ...], buffer: tuple[int, ...], transposed: bool
+) -> None:
+    builder = GraphBuilder("g")
+    value = builder.node(Relu(), builder.input("x", float_type(*shape)), name="v")
+    array = np.arange(np.prod(buffer), dtype=np.float32).reshape(buffer)
+    found = Observed({"v": array}).logical(value)
+    expected = array.transpose(0, 3, 1, 2) if transposed else array
+    assert found is not None and np.array_equal(found, expected)
+
+
+def test_a_transposed_value_lies_as_in_the_graph() -> None:
+    builder = GraphBuilder("g")
+    source = builder.input("x", float_type(1, 4, 4, 4))
+    value = builder.node(Transpose(perm=(0, 2, 3, 1)), source, name="v")
+    array = np.arange(64, dtype=np.float32).reshape(1, 4, 4, 4)
+    assert Observed({"v": array}).logical(value) is array
+
+
+def test_values_without_a_buffer_are_absent() -> None:
+    kind: TensorType = float_type(2, 3)
+    assert Observed({}).logical(Value("v", kind)) is None
+    assert Observed({"v": np.zeros(5)}).logical(Value("v", kind)) is None
