@@ -28,7 +28,7 @@ def comparison_section(comparison: Comparison) -> Section:
         blocks.append(accuracy_table(comparison))
     if any(pairing.agreement for pairing in comparison.pairings):
         blocks.append(agreement_table(comparison))
-    blocks.append(error_table(comparison))
+    blocks += [error_table(pairing) for pairing in comparison.pairings]
     broken = [p for p in comparison.pairings if p.overall.non_finite]
     blocks += [
         Paragraph(
@@ -65,18 +65,14 @@ def agreement_table(comparison: Comparison) -> Table:
     )
 
 
-def error_table(comparison: Comparison) -> Table:
+def error_table(pairing: Pairing) -> Table:
     """Errors of every output, and of all together where there are several."""
-    rows = [row for pairing in comparison.pairings for row in _error_rows(pairing)]
-    titles = ("program", "reference", "output", "SQNR>", "cosine>", "max error>", "relative>", "RMSE>")
-    return table(titles, rows, "Errors")
-
-
-def _error_rows(pairing: Pairing) -> list[tuple[str, ...]]:
     named = list(pairing.outputs.items())
     if len(named) > 1:
         named.append(("all", pairing.overall))
-    return [(pairing.subject, pairing.reference, name, *_figures(errors)) for name, errors in named]
+    rows = [(name, *_figures(errors)) for name, errors in named]
+    titles = ("output", "SQNR>", "cosine>", "max error>", "relative>", "RMSE>")
+    return table(titles, rows, f"Errors of {pairing.subject} against {pairing.reference}")
 
 
 def _figures(errors: ErrorSummary) -> tuple[str, ...]:
@@ -145,8 +141,8 @@ def layer_section(report: LayerReport) -> Section:
     note = Paragraph(
         "isolated: SQNR of the int8 node on float inputs. accumulated, cosine: the running program up to "
         "there. rounding: RMSE of the result over its scale, 0.29 where int8 only rounds, above 0.5 where it "
-        "clips. equal, step: elements equal to onnxruntime's on its own integers, and the largest difference; "
-        "its optimised run for convolutions, matrix products, pools and Concat, the plain one for the others."
+        "clips. equal, step: elements equal to onnxruntime's on its own integers, and the largest "
+        "difference; its optimised run for convolutions, matrix products, pools and Concat, the plain one for the others."
     )
     rows = [_layer_row(layer) for layer in report.ranked()]
     return Section(f"Layers over {report.samples} samples", (note, table(titles, rows)))
