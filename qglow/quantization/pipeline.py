@@ -46,9 +46,14 @@ FOLDING: Pipeline[Graph] = Pipeline(
 
 @dataclass(frozen=True)
 class QuantizedGraph:
-    """An int8 graph and what was done to get it."""
+    """An int8 graph and what was done to get it.
+
+    `source` is the float graph that it stands for: the one given, with its channels equalized where
+    that was done, so that values of one name are comparable.
+    """
 
     graph: Graph
+    source: Graph
     report: QuantizationReport
 
 
@@ -109,6 +114,7 @@ class _Quantizer:
             raise UnsupportedError(_not_quantized(reasons))
         if options.equalize:
             equalize(graph, self._statistics, reasons, log)
+        source = graph.copy()
         log.pass_name = "assign"
         assignment = assign_parameters(graph, int8, Ranges(self._statistics, options), log)
         sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
@@ -121,6 +127,7 @@ class _Quantizer:
         verify_graph(graph, "after the final weights")
         return QuantizedGraph(
             graph,
+            source,
             make_report(graph, options, by_name, margins, self._bytes_before, str(self._folding), log),
         )
 
