@@ -178,7 +178,7 @@ class Program:
     """A function: constants, placeholders in the model's order, and the code.
 
     Placeholders that no instruction writes are inputs; those that an operation with
-    `updates_state` accesses `@inout` are state, kept from call to call; the others are
+    `updates_state` writes are state, kept from call to call; the others are
     outputs. `arena_size` is the bytes that the memory plan found necessary.
     """
 
@@ -203,11 +203,11 @@ class Program:
         return [b for b in self.placeholders if b not in written]
 
     def state(self) -> list[Buffer]:
-        """Placeholders that some instruction updates in place."""
+        """Placeholders that an operation which updates state writes, in whole or in part."""
         updated: set[Buffer] = set()
         for instruction in self.code:
             if instruction.operation.updates_state:
-                updated.update(b.root for b, access in instruction.accesses() if access is Access.INOUT)
+                updated.update(buffer.root for buffer in instruction.writes())
         return [b for b in self.placeholders if b in updated]
 
     def outputs(self) -> list[Buffer]:

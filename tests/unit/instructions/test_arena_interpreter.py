@@ -144,17 +144,17 @@ def test_state_is_kept_between_runs() -> None:
     plan_memory(program)
     verify_program(program, "test")
     interpreter = ArenaInterpreter(program)
-    assert set(interpreter.state) == {"counts", "extent", "channels"}
+    assert set(interpreter.state) == {"counts", "extent", "channels", "sums"}
     for name in ("extent", "channels"):
         interpreter.state[name][:1], interpreter.state[name][1:] = np.inf, -np.inf
     first = np.array([[1, -2, 3], [4, 5, np.nan]], np.float32)
     second = np.array([[0, 9, np.inf], [1, 1, 1]], np.float32)
     interpreter.run({"x": first})
-    result = interpreter.run({"x": second})
+    interpreter.run({"x": second})
     assert interpreter.state["counts"].sum() == 12
     np.testing.assert_array_equal(interpreter.state["extent"], [-2, 9])
     np.testing.assert_array_equal(interpreter.state["channels"], [[0, -2, 1], [4, 9, 3]])
-    np.testing.assert_array_equal(result["sums"], [[0, 9, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(interpreter.state["sums"], [[0, 9, 0], [1, 1, 1]])
 
 
 def test_a_reshape_view_of_an_input_leaves_it_an_input() -> None:
