@@ -1,0 +1,65 @@
+"""The public Python API: `import qglow` gives all of it.
+
+    model = qglow.load_model("model.onnx")                    Model          float, as loaded
+    profile = model.profile("calibration/")                   Profile        what its values look like
+    quantized = model.quantize(profile)                       QuantizedModel int8
+    executable = quantized.compile()                          Executable     native code
+    outputs = executable({"input": array})
+
+Each stage is an immutable type of its own.
+"""
+
+from __future__ import annotations
+
+from qglow.api.data import Progress
+from qglow.api.directory import load_quantized, save_quantized, save_report
+from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
+from qglow.api.model import Model, load_model
+from qglow.api.profiles import load_profile, merge_profiles, save_profile
+from qglow.api.programs import load
+from qglow.api.quantized import QuantizedModel
+from qglow.core.types import Array, ElementType, Quantization, TensorType
+from qglow.profiling.profile import Profile
+from qglow.quantization.report import QuantizationReport
+from qglow.recipe.loading import load_recipe
+from qglow.recipe.schema import Calibration, DataMapping, Preprocessing, Recipe
+from qglow.report.bench import BenchResult
+from qglow.report.comparison import Comparison, Limits
+from qglow.report.layers import LayerReport
+from qglow.runtime.executable import Executable
+
+__all__ = [
+    "Array",
+    "BenchResult",
+    "Calibration",
+    "Comparison",
+    "DataMapping",
+    "ElementType",
+    "Executable",
+    "LayerReport",
+    "Limits",
+    "Model",
+    "Preprocessing",
+    "Profile",
+    "Progress",
+    "Quantization",
+    "QuantizationReport",
+    "QuantizedModel",
+    "Recipe",
+    "TensorType",
+    "bench",
+    "check_limits",
+    "compare",
+    "compare_layers",
+    "load",
+    "load_model",
+    "load_profile",
+    "load_quantized",
+    "load_recipe",
+    "merge_profiles",
+    "run_data",
+    "save_profile",
+    "save_quantized",
+    "save_report",
+    "save_timings",
+]

@@ -1,0 +1,175 @@
+"""Running programs over data: answers, accuracy against onnxruntime, latency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from qglow.api.data import Progress, open_samples, start
+from qglow.api.model import Model, load_model
+from qglow.api.quantized import QuantizedModel
+from qglow.core.errors import ModelError
+from qglow.core.files import sha256_hex, write_atomically
+from qglow.core.types import Array
+from qglow.profiling.datasets import DataSet
+from qglow.profiling.samples import batches
+from qglow.recipe.schema import Recipe
+from qglow.report.bench import BenchResult
+from qglow.report.bench import bench as run_bench
+from qglow.report.comparison import QDQ, Comparison, Limits, check
+from qglow.report.comparison import compare as run_comparison
+from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
+from qglow.report.layers import LayerReport
+from qglow.report.layers import compare_layers as run_layers
+from qglow.report.oracle import OnnxruntimeModel
+from qglow.report.report import timings_json
+from qglow.report.runner import batch_size, run_samples
+from qglow.runtime.executable import Executable
+from qglow.toolchain import CompileOptions, compile_graph
+
+
+def run_data(
+    program: Executable,
+    data: str | Path,
+    *,
+    recipe: Recipe | None = None,
+    select: str | None = None,
+    samples: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Outputs of every sample, with the sample's name and without a batch axis, one after the other.
+
+    Options as for `Model.profile`. Raises DataError for data that does not fit the program.
+    """
+    opened = open_samples(data, program.inputs, recipe=recipe, select=select, samples=samples)
+    advance = start(progress, opened.size)
+    for batch in batches(opened, batch_size(program)):
+        outputs = run_samples(program, batch.inputs)
+        for row, key in enumerate(batch.keys):
+            yield key, {name: array[row] for name, array in outputs.items()}
+        advance(len(batch))
+
+
+def compare(
+    model: QuantizedModel,
+    data: str | Path,
+    *,
+    recipe: Recipe | None = None,
+    select: str | None = None,
+    samples: int | None = None,
+    labels: str | Path | None = None,
+    isa: str | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run the compiled int8 model, the float model in onnxruntime and the QDQ model in onnxruntime.
+
+    recipe: preprocessing and names of arrays (default: the model's own). labels: overrides labels
+    found beside the data. Other options as for `Model.profile`.
+
+    Raises ModelError where the float model's file is missing or has changed, DataError for data
+    that does not fit.
+    """
+    shapes = {name: kind.shape for name, kind in model.inputs.items()}
+    reference = OnnxruntimeModel(source_file(model), shapes=shapes)
+    qdq = OnnxruntimeModel(model.qdq_bytes())
+    opened = _open(model, data, recipe, select, samples, labels)
+    return run_comparison(
+        model.compile(isa), reference, opened, rivals={QDQ: qdq}, advance=start(progress, opened.size)
+    )
+
+
+def compare_layers(
+    model: QuantizedModel,
+    data: str | Path,
+    *,
+    recipe: Recipe | None = None,
+    select: str | None = None,
+    samples: int | None = None,
+    isa: str | None = None,
+    progress: Progress | None = None,
+) -> LayerReport:
+    """Errors of every int8 node: alone, accumulated, and against onnxruntime on the same integers.
+
+    Options as for `compare`. Slow: the nodes run in numpy.
+    """
+    opened = _open(model, data, recipe, select, samples, None)
+    observed = compile_graph(model.graph, CompileOptions(isa=isa, observe=True))
+    advance = start(progress, opened.size)
+    return run_layers(model.float_graph, model.graph, opened, observed=observed, advance=advance)
+
+
+def source_file(model: QuantizedModel) -> Path:
+    """The float model's file. Raises ModelError where it is missing or has changed."""
+    path = model.source.path
+    try:
+        digest = sha256_hex(path.read_bytes())
+    except OSError as error:
+        raise ModelError(f"cannot read the float model {path}: {error.strerror or error}") from error
+    if digest != model.source.sha256:
+        raise ModelError(f"{path} has changed since it was quantized; profile and quantize it again")
+    return path
+
+
+def float_model(model: QuantizedModel) -> Model:
+    """The float model that was quantized, with the same shapes. Raises ModelError as `source_file`."""
+    shapes = {name: kind.shape for name, kind in model.inputs.items()}
+    return load_model(source_file(model), shapes)
+
+
+def bench(
+    model: Model | QuantizedModel,
+    *,
+    isa: str | None = None,
+    alternations: int = 50,
+    openvino: bool = False,
+    progress: Progress | None = None,
+) -> BenchResult:
+    """Median latencies on one thread, measured in turns: qglow and onnxruntime, float32 and int8.
+
+    The int8 programs are left out for a float model. `openvino` adds OpenVINO on the same files.
+    Inputs are random. Raises UsageError where OpenVINO is asked for and not installed.
+    """
+    original = float_model(model) if isinstance(model, QuantizedModel) else model
+    inputs = random_inputs(original.inputs)
+    files: dict[str, Path | bytes] = {"float32": original.path}
+    contenders = {}
+    if isinstance(model, QuantizedModel):
+        files["int8"] = model.qdq_bytes()
+        contenders["qglow int8"] = of_executable(model.compile(isa), inputs)
+    contenders["qglow float32"] = of_executable(original.compile(isa), inputs)
+    for kind, file in files.items():
+        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, inputs)
+    for kind, file in files.items() if openvino else ():
+        contenders[f"OpenVINO {kind}"] = of_openvino(file, inputs)
+    return run_bench(contenders, alternations, advance=start(progress, alternations))
+
+
+def check_limits(comparison: Comparison, limits: Limits) -> None:
+    """Hold the int8 program to limits against float32 in onnxruntime.
+
+    Raises ComparisonFailed with every limit that is broken, UsageError for one that cannot apply.
+    """
+    check(comparison, limits)
+
+
+def save_timings(result: BenchResult, path: str | Path) -> None:
+    """Write latencies as JSON, whole or not at all. Raises InputFileError."""
+    write_atomically(Path(path), timings_json(result))
+
+
+def _open(
+    model: QuantizedModel,
+    data: str | Path,
+    recipe: Recipe | None,
+    select: str | None,
+    samples: int | None,
+    labels: str | Path | None,
+) -> DataSet:
+    return open_samples(
+        data,
+        model.inputs,
+        recipe=recipe or model.recipe,
+        select=select,
+        samples=samples,
+        labels=None if labels is None else Path(labels),
+    )

@@ -1,0 +1,218 @@
+"""A float model: loaded, run, compiled, profiled, quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qglow.api.data import Progress, open_samples, start
+from qglow.api.quantized import QuantizedModel
+from qglow.api.stages import stage_text
+from qglow.core.errors import ModelError, UsageError
+from qglow.core.passes import parse_pipeline
+from qglow.core.types import Array, Shape, TensorType
+from qglow.graph.graph import Graph
+from qglow.graph.interpreter import Interpreter
+from qglow.graph.verifier import verify_graph
+from qglow.importer import import_model
+from qglow.passes import ALL_PASSES, canonical_pipeline
+from qglow.profiling.engine import Engine, InterpreterEngine
+from qglow.profiling.profile import ModelReference, Profile
+from qglow.profiling.profiler import profile as run_profile
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.pipeline import quantize_with
+from qglow.recipe.schema import Recipe
+from qglow.report.report import ModelInfo
+from qglow.runtime.executable import Executable
+from qglow.toolchain import CompiledEngine, CompileOptions, compile_graph, lower_graph
+from qglow.toolchain.artefacts import write_artefact
+
+ENGINES = ("compiled", "interpreter")
+
+
+def load_model(
+    path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, passes: str | None = None
+) -> Model:
+    """Load an ONNX file as a float model with static shapes.
+
+    `shapes` maps input names to shapes; a symbolic first dimension that is left free becomes 1,
+    which `Model.bound` reports. `passes` is a pipeline, such as "fold-constants,fold-batchnorm",
+    to run over the graph instead of those that make it canonical.
+
+    Raises ModelError for a damaged or invalid file, UnsupportedError that lists everything in it
+    that is not supported, UsageError for shapes that do not fit.
+    """
+    path = Path(path)
+    imported = import_model(path, shapes)
+    pipeline = canonical_pipeline() if passes is None else parse_pipeline(passes, ALL_PASSES)
+    graph = imported.graph
+    pipeline.run(graph, verify_graph)
+    return Model(path, imported.digest, imported.opset, imported.bound_dimensions, str(pipeline), graph)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A float model with static shapes, its graph in canonical form. Made by `load_model`.
+
+    path: the ONNX file. sha256: of its bytes. opset: of the file. bound: sentences on dimensions
+    that were bound without being asked for. passes: the pipeline that made its graph.
+    """
+
+    path: Path
+    sha256: str
+    opset: int
+    bound: tuple[str, ...]
+    passes: str
+    _graph: Graph = field(repr=False)
+
+    @property
+    def graph(self) -> Graph:
+        """A copy of the canonical graph; constants share their data."""
+        return self._graph.copy()
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Names and types of the inputs, in the model's order."""
+        return {value.name: value.type for value in self._graph.inputs}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        """Names and types of the outputs, in the model's order."""
+        return {value.name: value.type for value in self._graph.outputs}
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Shapes of the inputs by name, the batch first."""
+        return {name: kind.shape for name, kind in self.inputs.items()}
+
+    @property
+    def info(self) -> ModelInfo:
+        """What a report says of the model."""
+        name = self.path.name
+        return ModelInfo(
+            self._graph.name, name, self.sha256, self.opset, self.inputs, self.outputs, self.bound
+        )
+
+    def text(self, stage: str = "graph", isa: str | None = None) -> str:
+        """The float model as text: its "graph", or its "instructions", "llvm" or "asm".
+
+        "instructions" is the program before kernels are selected or, where an ISA is named, with
+        that ISA's kernels and the memory plan. "llvm" and "asm" are for the named ISA, which the
+        host need not have. Raises UsageError for an unknown stage or ISA.
+        """
+        return stage_text(self._graph, stage, isa)
+
+    def interpret(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the float model in numpy, slowly: outputs by name, for arrays of exactly the input types.
+
+        Raises UsageError for an input that is missing, unknown or of another type.
+        """
+        return Interpreter(self._graph).run(inputs)
+
+    def compile(self, isa: str | None = None, threads: int = 1) -> Executable:
+        """Compile the float model for an instruction set (default: QGLOW_ISA, else the host's best).
+
+        Raises UsageError for an ISA that the host lacks.
+        """
+        return compile_graph(self._graph, CompileOptions(isa=isa, threads=threads))
+
+    def save_program(self, path: str | Path, isa: str | None = None) -> None:
+        """Compile and write one .qglow file, whole or not at all. Raises InputFileError, UsageError."""
+        options = CompileOptions(isa=isa)
+        write_artefact(Path(path), lower_graph(self._graph, options), options)
+
+    def with_batch(self, batch: int) -> Model:
+        """The same model with another batch size; values keep their names.
+
+        Raises UsageError where the model's file fixes the batch.
+        """
+        if batch == self.batch_size:
+            return self
+        shapes = {name: (batch, *shape[1:]) for name, shape in self.shapes.items()}
+        try:
+            model = load_model(self.path, shapes, self.passes)
+        except UsageError as error:
+            raise UsageError(f"batch {batch} does not fit: {error}") from error
+        if model.sha256 != self.sha256:
+            raise ModelError(f"{self.path} has changed since it was loaded; load it again")
+        return model
+
+    @property
+    def batch_size(self) -> int:
+        """The common first dimension of the inputs. Raises UsageError where there is none."""
+        sizes = {shape[0] if shape else None for shape in self.shapes.values()}
+        if len(sizes) != 1 or None in sizes:
+            shapes = ", ".join(f"'{name}' {list(shape)}" for name, shape in self.shapes.items())
+            raise UsageError(f"the inputs have no common first dimension, the batch: {shapes}")
+        return next(size for size in sizes if size is not None)
+
+    def profile(
+        self,
+        data: str | Path,
+        *,
+        batch_size: int | None = None,
+        engine: str = "compiled",
+        select: str | None = None,
+        samples: int | None = None,
+        recipe: Recipe | None = None,
+        isa: str | None = None,
+        progress: Progress | None = None,
+    ) -> Profile:
+        """Run the model over calibration data and count what every value looks like.
+
+        data: a directory of images, .npy, .npz, ONNX test data or "package.module:function".
+        batch_size: samples a run, which changes nothing but speed and memory. engine: "compiled"
+        or "interpreter". select, samples: which samples, as `--select` and `--samples`.
+        recipe: preprocessing and names of arrays. progress: is given the number of samples (None
+        where it is not known) and returns what is called with the number done since the last call.
+
+        Raises DataError for data that does not fit the model, UsageError for wrong options.
+        """
+        base = self._canonical_batch()
+        opened = open_samples(data, base.inputs, recipe=recipe, select=select, samples=samples)
+        runner = base._engine(engine, isa)
+        return run_profile(
+            base._graph,
+            opened,
+            runner,
+            model=ModelReference(self.path, self.sha256),
+            batch_size=batch_size or base.batch_size,
+            preprocessing=None if recipe is None else recipe.preprocessing,
+            advance=start(progress, opened.size),
+        )
+
+    def quantize(self, profile: Profile, recipe: Recipe | None = None, **overrides: object) -> QuantizedModel:
+        """An int8 model with ranges from a profile.
+
+        `recipe` holds the choices (default: the recipe's defaults); `schema`, `calibration`,
+        `per_tensor`, `keep_float`, `assert_all_quantized` override single ones.
+
+        Raises ProfileError where the profile was taken of another model, UsageError for a wrong
+        option or where `assert_all_quantized` does not hold.
+        """
+        recipe = (recipe or Recipe()).with_overrides(**overrides)
+        statistics = profile.check_matches(self._canonical_batch()._graph)
+        options = QuantizationOptions.of(recipe)
+        result = quantize_with(self._graph, statistics, profile.samples, options)
+        source = ModelReference(self.path, self.sha256)
+        return QuantizedModel(source, self.info, recipe, result.report, result.graph, result.source)
+
+    def _canonical_batch(self) -> Model:
+        """This model with batch 1, or with its own where the file fixes that: profiles are keyed by it."""
+        if self.batch_size == 1:
+            return self
+        try:
+            return self.with_batch(1)
+        except UsageError:
+            return self
+
+    def _engine(self, name: str, isa: str | None) -> Engine:
+        def graph_for_batch(batch: int) -> Graph:
+            return self.with_batch(batch)._graph
+
+        if name not in ENGINES:
+            raise UsageError(f"engine {name!r} is not one of {', '.join(ENGINES)}")
+        if name == "interpreter":
+            return InterpreterEngine(graph_for_batch)
+        return CompiledEngine(graph_for_batch, CompileOptions(isa=isa))

@@ -1,0 +1,86 @@
+"""A directory of results that appears whole: files first, the manifest that vouches for them last."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from qglow.core.errors import ArtefactError, InputFileError
+from qglow.core.files import sha256_hex, write_atomically
+
+MANIFEST = "manifest.json"
+
+
+@contextlib.contextmanager
+def staging_folder(target: Path) -> Iterator[Path]:
+    """A temporary folder beside `target`, removed at the end whatever happens.
+
+    Raises InputFileError where it cannot be made.
+    """
+    target = target.resolve()
+    if target.exists() and not target.is_dir():
+        raise InputFileError(f"cannot write the directory {target}: it is a file")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+    except OSError as error:
+        raise InputFileError(f"cannot write beside {target}: {error.strerror or error}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(folder: Path, target: Path, facts: Mapping[str, Any]) -> None:
+    """Move every file of `folder` to `target`, which may exist, then write the manifest.
+
+    An earlier manifest goes first: as long as there is one, it is true. The manifest holds
+    `facts` and, under "files", the SHA-256 of every file. Raises InputFileError.
+    """
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    try:
+        digests = {path.name: sha256_hex(path.read_bytes()) for path in files}
+        target.mkdir(parents=True, exist_ok=True)
+        (target / MANIFEST).unlink(missing_ok=True)
+        for path in files:
+            os.replace(path, target / path.name)
+    except OSError as error:
+        raise InputFileError(f"cannot write to {target}: {error.strerror or error}") from error
+    manifest = {**facts, "files": digests}
+    write_atomically(target / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_manifest(folder: Path, form: str, version: int) -> dict[str, Any]:
+    """The manifest of a directory that `publish` wrote. Raises ArtefactError where it is not whole."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtefactError(f"{folder} has no {MANIFEST}; quantize the model (again)") from error
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"cannot read {path}: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != form:
+        raise ArtefactError(f"{path} is not the manifest of a {form}")
+    if manifest.get("version") != version:
+        raise ArtefactError(f"{path} has version {manifest.get('version')}; this qglow reads {version}")
+    return manifest
+
+
+def read_checked(folder: Path, manifest: Mapping[str, Any], name: str) -> bytes:
+    """A file of the directory. Raises ArtefactError where it is missing or not what was written."""
+    path = folder / name
+    files = manifest.get("files")
+    digest = files.get(name) if isinstance(files, dict) else None
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"cannot read {path}: {error.strerror or error}") from error
+    if sha256_hex(data) != digest:
+        raise ArtefactError(f"{path} is damaged or changed: quantize the model again")
+    return data

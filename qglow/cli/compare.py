@@ -1,0 +1,89 @@
+"""qglow compare: the int8 model against onnxruntime on real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qglow.api import Limits, QuantizedModel, check_limits, compare_layers, save_report
+from qglow.api import compare as compare_with_onnxruntime
+from qglow.cli.options import (
+    IsaOption,
+    LabelsOption,
+    ProfileOption,
+    RecipeOption,
+    RequiredDataOption,
+    SamplesOption,
+    SelectOption,
+    ShapeOption,
+    TargetArgument,
+    read_recipe,
+)
+from qglow.cli.output import say, show, showing_progress
+from qglow.cli.targets import open_graph_target
+from qglow.core.errors import UsageError
+from qglow.report.sections import comparison_section, layer_section
+
+
+def compare(
+    target: TargetArgument,
+    data: RequiredDataOption,
+    labels: LabelsOption = None,
+    select: SelectOption = None,
+    samples: SamplesOption = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Also the error of every int8 node, alone and accumulated; slow.")
+    ] = False,
+    profile: ProfileOption = None,
+    recipe: RecipeOption = None,
+    shape: ShapeOption = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option("--max-drop", metavar="POINTS", help="Fail when top-1 accuracy drops by more."),
+    ] = None,
+    min_agreement: Annotated[
+        float | None,
+        typer.Option("--min-agreement", metavar="PERCENT", help="Fail when fewer have the same best class."),
+    ] = None,
+    min_sqnr: Annotated[
+        float | None, typer.Option("--min-sqnr", metavar="DB", help="Fail when the outputs have less SQNR.")
+    ] = None,
+    isa: IsaOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the reports there too.")
+    ] = None,
+) -> None:
+    """Compare an int8 model, a quantized directory or MODEL with --profile, with onnxruntime.
+
+    Both on the float model and on the exported QDQ model: errors, agreement and, with labels,
+    accuracy. Exits with 1 when a limit is broken.
+    """
+    model = open_graph_target(target, shape, profile, None if target.is_dir() else recipe)
+    if not isinstance(model, QuantizedModel):
+        raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
+    chosen = None if recipe is None else read_recipe(recipe)
+    with showing_progress("comparing") as progress:
+        comparison = compare_with_onnxruntime(
+            model,
+            data,
+            recipe=chosen,
+            select=select,
+            samples=samples,
+            labels=labels,
+            isa=isa,
+            progress=progress,
+        )
+    show(comparison_section(comparison))
+    errors = None
+    if layers:
+        with showing_progress("comparing layers") as progress:
+            errors = compare_layers(
+                model, data, recipe=chosen, select=select, samples=samples, isa=isa, progress=progress
+            )
+        show(layer_section(errors))
+    if output is not None:
+        save_report(model, output, comparison=comparison, layers=errors, data=data)
+        say(f"{output}: report.html, report.md, report.json")
+    check_limits(comparison, Limits(max_drop, min_agreement, min_sqnr))

@@ -1,0 +1,97 @@
+"""What happens when a command does not succeed: one line on standard error and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from qglow.core.errors import InternalError, QglowError, UsageError
+
+INTERNAL_ERROR = 70
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived. Not an Exception, so that it unwinds through every clean-up and no further."""
+
+
+def guarded(run: Callable[[], object], debug: bool) -> int:
+    """Call `run` and return the process's exit code; every error becomes one or two lines.
+
+    `debug` adds the traceback.
+    """
+    try:
+        with _termination_unwinds():
+            result = run()
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        result = INTERRUPTED
+    except Terminated:
+        result = TERMINATED
+    except (BrokenPipeError, SystemExit):  # Typer turns the one into the other
+        _drop_stdout()
+        return BROKEN_PIPE
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return _failed(error)
+    if result in (INTERRUPTED, TERMINATED):
+        _tell("qglow: interrupted" if result == INTERRUPTED else "qglow: terminated")
+    return result if isinstance(result, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    if isinstance(error, typer.TyperException):
+        _tell(f"qglow: error: {error.format_message()}")
+        return UsageError.exit_code
+    if isinstance(error, MemoryError):
+        _tell("qglow: error: out of memory; try a smaller --batch-size")
+        return INTERNAL_ERROR
+    if isinstance(error, QglowError) and not isinstance(error, InternalError):
+        _tell(f"qglow: error: {error}")
+        return error.exit_code
+    text = " ".join(str(error).split())
+    _tell(
+        f"qglow: internal error: {type(error).__name__}: {text or 'no message'}\n"
+        "This is a defect of qglow; rerun with --debug for the traceback."
+    )
+    return INTERNAL_ERROR
+
+
+@contextlib.contextmanager
+def _termination_unwinds() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, so that unfinished files are removed, as SIGINT does."""
+
+    def unwind(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    try:
+        previous = signal.signal(signal.SIGTERM, unwind)
+    except ValueError:  # not the main thread: whoever runs it handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _drop_stdout() -> None:
+    """The reader went away; what is still buffered has nowhere to go, and no error to raise at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

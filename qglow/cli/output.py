@@ -1,0 +1,51 @@
+"""What commands print: results on standard output, notes and progress on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+from rich.console import Console
+
+from qglow.profiling.progress import Advance, progress
+from qglow.report.document import Section
+from qglow.report.terminal import print_section
+
+_WIDTH = 150
+"""Columns where standard output is a file or a pipe."""
+
+
+def say(text: str = "") -> None:
+    """A result, on standard output."""
+    print(text)
+
+
+def show(*sections: Section | None) -> None:
+    """Sections of a report, as tables on standard output."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    for section in sections:
+        if section is not None:
+            print_section(section, console)
+
+
+def note(text: str) -> None:
+    """Something worth knowing that is not the result, on standard error."""
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def notes(texts: Iterable[str]) -> None:
+    """Several notes."""
+    for text in texts:
+        note(text)
+
+
+@contextlib.contextmanager
+def showing_progress(what: str, unit: str = "samples") -> Iterator[Callable[[int | None], Advance]]:
+    """Yields what the API takes as `progress`: rate and remaining time, as long as the block lasts."""
+    with contextlib.ExitStack() as stack:
+
+        def start(total: int | None) -> Advance:
+            return stack.enter_context(progress(what, total, unit=unit, plain=True))
+
+        yield start

@@ -1,0 +1,125 @@
+"""qglow quantize: an int8 model from a float model and its profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qglow.api import (
+    Model,
+    Profile,
+    compare,
+    load_model,
+    load_profile,
+    save_quantized,
+)
+from qglow.cli.options import (
+    DataOption,
+    IsaOption,
+    LabelsOption,
+    RecipeOption,
+    SamplesOption,
+    SelectOption,
+    ShapeOption,
+    parse_shapes,
+    read_recipe,
+)
+from qglow.cli.output import note, say, show, showing_progress
+from qglow.core.errors import ModelError
+from qglow.report.quantization_sections import quantization_sections
+from qglow.report.sections import comparison_section
+
+_SHOWN = ("Quantization", "Nodes in float")
+"""Sections of the report that the command prints; the files have all of them."""
+
+ModelOption = Annotated[
+    Path | None, typer.Argument(metavar="[MODEL]", help="The ONNX model [default: the profile's].")
+]
+ProfileOption = Annotated[Path, typer.Option("--profile", metavar="FILE", help="What qglow profile wrote.")]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="The directory to write [default: MODEL.quantized]."),
+]
+
+
+def quantize(
+    profile: ProfileOption,
+    model: ModelOption = None,
+    recipe: RecipeOption = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="NAME",
+            help="asymmetric, symmetric, symmetric_with_uint8 or symmetric_with_power2_scale.",
+        ),
+    ] = None,
+    calibration: Annotated[
+        str | None, typer.Option("--calibration", metavar="NAME", help="minmax, kl, percentile:P or mse.")
+    ] = None,
+    per_tensor: Annotated[
+        bool, typer.Option("--per-tensor", help="One scale a weight, not one an output channel.")
+    ] = False,
+    keep_float: Annotated[
+        list[str] | None,
+        typer.Option("--keep-float", metavar="NAME|re:...|op:...", help="What stays float. Repeatable."),
+    ] = None,
+    assert_all_quantized: Annotated[
+        bool, typer.Option("--assert-all-quantized", help="Fail when a node would stay float.")
+    ] = False,
+    data: DataOption = None,
+    labels: LabelsOption = None,
+    select: SelectOption = None,
+    samples: SamplesOption = None,
+    shape: ShapeOption = None,
+    isa: IsaOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Quantize a model with the ranges of its profile and write a directory of results.
+
+    --profile is enough: the profile knows its model. With --data the int8 model is compared with
+    onnxruntime, and the accuracy goes into the reports.
+    """
+    chosen = read_recipe(
+        recipe,
+        schema=schema,
+        calibration=calibration,
+        per_tensor=per_tensor or None,
+        keep_float=keep_float or None,
+        assert_all_quantized=assert_all_quantized or None,
+    )
+    taken = load_profile(profile)
+    loaded = _open(model, taken, profile, shape)
+    quantized = loaded.quantize(taken, chosen)
+    if quantized.report is not None:
+        sections = quantization_sections(quantized.report)
+        show(*(section for section in sections if section.title in _SHOWN))
+    comparison = None
+    if data is not None:
+        with showing_progress("comparing") as progress:
+            comparison = compare(
+                quantized,
+                data,
+                select=select,
+                samples=samples,
+                labels=labels,
+                isa=isa,
+                progress=progress,
+            )
+        show(comparison_section(comparison))
+    target = output or Path(f"{loaded.path.stem}.quantized")
+    save_quantized(quantized, target, comparison=comparison, data=data or "", isa=isa)
+    say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
+
+
+def _open(model: Path | None, profile: Profile, where: Path, shape: list[str] | None) -> Model:
+    path = profile.model.path if model is None else model
+    if model is None and not path.exists():
+        raise ModelError(f"{where} was taken of {path}, which is missing; name MODEL before --profile")
+    given = parse_shapes(shape)
+    if not given:
+        shapes = ", ".join(f"{name}={','.join(map(str, size))}" for name, size in profile.shapes.items())
+        note(f"input shapes as in the profile: {shapes}; others with --shape")
+    return load_model(path, {**profile.shapes, **given})

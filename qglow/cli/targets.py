@@ -1,0 +1,67 @@
+"""What the TARGET of a command is: an ONNX model, a quantized directory, or a compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qglow.api import (
+    Executable,
+    Model,
+    QuantizedModel,
+    Recipe,
+    load,
+    load_model,
+    load_profile,
+    load_quantized,
+)
+from qglow.cli.options import parse_shapes, read_recipe
+from qglow.cli.output import notes
+from qglow.core.errors import InputFileError, UsageError
+
+
+def open_model(path: Path, shape: Sequence[str] | None) -> Model:
+    """The ONNX model with these `--shape` options; what was bound by default is said."""
+    model = load_model(path, parse_shapes(shape))
+    notes(model.bound)
+    return model
+
+
+def open_graph_target(
+    target: Path,
+    shape: Sequence[str] | None,
+    profile: Path | None = None,
+    recipe: Path | None = None,
+) -> Model | QuantizedModel:
+    """A float model, quantized where `profile` is given, or the int8 model of a directory."""
+    if target.is_dir():
+        if shape or profile or recipe:
+            raise UsageError(f"{target} is quantized already: --shape, --profile and --recipe do not apply")
+        return load_quantized(target)
+    _refuse_program(target)
+    model = open_model(target, shape)
+    if profile is None:
+        return model
+    return model.quantize(load_profile(profile), read_recipe(recipe))
+
+
+def open_program(
+    target: Path, shape: Sequence[str] | None, isa: str | None, trust: bool
+) -> tuple[Executable, Recipe]:
+    """Something to run: a .qglow file, a directory's int8 program, or a model in float.
+
+    With it comes the recipe of a quantized directory, so that its data is prepared as for profiling.
+    """
+    if target.suffix == ".qglow":
+        if shape:
+            raise UsageError(f"{target} is compiled already: --shape does not apply")
+        return load(target, isa=isa, trust=trust), Recipe()
+    model = open_graph_target(target, shape)
+    return model.compile(isa), model.recipe if isinstance(model, QuantizedModel) else Recipe()
+
+
+def _refuse_program(target: Path) -> None:
+    if target.suffix == ".qglow":
+        raise UsageError(f"{target} is a compiled program; this needs an ONNX model or a quantized directory")
+    if not target.exists():
+        raise InputFileError(f"{target}: no such file or directory")
