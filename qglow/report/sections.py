@@ -18,7 +18,7 @@ from qglow.report.document import (
     table,
 )
 from qglow.report.layers import LayerError, LayerReport
-from qglow.report.metrics import ErrorSummary
+from qglow.report.metrics import ErrorSummary, StepSummary
 
 
 def comparison_section(comparison: Comparison) -> Section:
@@ -128,35 +128,35 @@ def settings_section(recipe: str, pipeline: str) -> Section:
 
 def layer_section(report: LayerReport) -> Section:
     """Layers by what their own quantization costs, the most expensive first."""
-    titles = (
-        "node",
-        "operator",
-        "isolated>",
-        "accumulated>",
-        "cosine>",
-        "rounding>",
-        "equal>",
-        "step>",
-    )
+    titles = ("node", "operator", "isolated>", "accumulated>", "rounding>", "equal>", "step>")
     note = Paragraph(
-        "isolated: SQNR of the int8 node on float inputs. accumulated, cosine: the running program up to "
-        "there. rounding: RMSE of the result over its scale, 0.29 where int8 only rounds, above 0.5 where it "
-        "clips. equal, step: elements equal to onnxruntime's on its own integers, and the largest "
-        "difference; its optimised run for convolutions, matrix products, pools and Concat, the plain one for the others."
+        "isolated: SQNR in dB of the int8 node on float inputs. accumulated: SQNR in dB of the running "
+        "program up to there. rounding: RMSE of the result over its scale, 0.29 where int8 only rounds, "
+        "above 0.5 where it clips. equal, step: elements equal to onnxruntime's on its own integers, and the "
+        "largest difference; its optimised run for convolutions, matrix products, pools and Concat, the "
+        "plain one for the others."
     )
     rows = [_layer_row(layer) for layer in report.ranked()]
     return Section(f"Layers over {report.samples} samples", (note, table(titles, rows)))
 
 
 def _layer_row(layer: LayerError) -> tuple[str, ...]:
-    accumulated, match = layer.accumulated, layer.match
+    match = layer.match
     return (
         layer.node,
         layer.operator,
-        "" if layer.isolated is None else decibels(layer.isolated.sqnr_db),
-        "" if accumulated is None else decibels(accumulated.sqnr_db),
-        "" if accumulated is None else f"{accumulated.cosine:.6f}",
+        _level(layer.isolated),
+        _level(layer.accumulated),
         "" if layer.rounding is None else f"{layer.rounding:.3f}",
-        "" if match is None else f"{100.0 * match.equal:.4f} %",
+        "" if match is None else _equal(match),
         "" if match is None else str(match.max_step),
     )
+
+
+def _level(errors: ErrorSummary | None) -> str:
+    return "" if errors is None else decibels(errors.sqnr_db).removesuffix(" dB")
+
+
+def _equal(match: StepSummary) -> str:
+    """Never rounded up to all."""
+    return "all" if not match.different else f"{int(1e6 * match.equal) / 1e4:.4f} %"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 
 from rich import box
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from qglow.report.document import Block, Document, Listing, Paragraph, Section, Table
+
+_NARROWEST = 10
 
 
 def print_document(document: Document, console: Console | None = None) -> None:
@@ -52,11 +54,18 @@ def _table(block: Table) -> RichTable:
         title_style="italic",
         pad_edge=False,
         show_edge=False,
+        padding=(0, 1, 0, 0),
     )
-    for column in block.columns:
+    for index, column in enumerate(block.columns):
         # Names may be broken over lines where the terminal is narrow, numbers not.
-        justify: JustifyMethod = "right" if column.numeric else "left"
-        result.add_column(Text(column.title), justify=justify, overflow="fold", no_wrap=column.numeric)
+        longest = max((len(row[index]) for row in block.rows), default=0)
+        result.add_column(
+            Text(column.title),
+            justify="right" if column.numeric else "left",
+            overflow="fold",
+            no_wrap=column.numeric,
+            min_width=min(longest, _NARROWEST),
+        )
     for row in block.rows:
         result.add_row(*(Text(cell) for cell in row))
     return result

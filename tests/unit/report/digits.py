@@ -20,7 +20,7 @@ MODEL = CALIB_DATA / "digits.onnx"
 
 @dataclass(frozen=True)
 class Example:
-    """The canonical float graph and its int8 form, both for batch 1."""
+    """The float graph that was quantized, channels equalized, and its int8 form, both for batch 1."""
 
     float_graph: Graph
     quantized: QuantizedGraph
@@ -33,8 +33,8 @@ def example() -> Example:
     for batch in batches(data("calib.npz", 64), 32):
         engine.run(batch.inputs)
         count += len(batch)
-    graph = canonical(1)
-    return Example(graph, quantize_with(graph, engine.collect(), count))
+    quantized = quantize_with(canonical(1), engine.collect(), count)
+    return Example(quantized.source, quantized)
 
 
 def canonical(batch: int) -> Graph:
