@@ -48,8 +48,15 @@ def suffix(kind: Any) -> str:
 def scalar(kind: Any, value: float) -> Value:
     """A constant of a scalar type, or of all lanes of a vector type."""
     if isinstance(kind, ir.VectorType):
-        return ir.Constant(kind, [_number(kind.element, value)] * kind.count)
+        return _Splat(kind, ir.Constant(kind.element, _number(kind.element, value)))
     return ir.Constant(kind, _number(kind, value))
+
+
+class _Splat(ir.Constant):  # type: ignore[misc]
+    """A vector constant of equal lanes, which llvmlite would write out one by one."""
+
+    def _get_reference(self) -> str:
+        return f"splat ({self.constant[0]})"
 
 
 def constant_vector(element: Any, values: Sequence[float]) -> Value:
