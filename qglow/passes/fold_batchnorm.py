@@ -63,8 +63,7 @@ def channel_factors(node: Node) -> tuple[Array, Array] | Refused:
         return Refused("its statistics are not constant")
     if isinstance(node.operator, BatchNormalization):
         scale, bias, mean, variance = arrays
-        with np.errstate(all="ignore"):
-            r, t = fold_statistics64(scale, bias, mean, variance, node.operator.epsilon)
+        r, t = fold_statistics64(scale, bias, mean, variance, node.operator.epsilon)
     else:
         r, t = (np.asarray(array, np.float64) for array in arrays)
     if not (np.all(np.isfinite(r)) and np.all(np.isfinite(t))):

@@ -29,15 +29,16 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
 def canonical_pipeline() -> Pipeline[Graph]:
     """The passes that make a graph canonical: what is profiled, quantized and compiled.
 
-    Dead nodes go before anything is fused, because a dead reader is a second user, and sharing
-    comes before fusing for the same reason.
+    Dead nodes and repetitions go first, because a reader that is dead or repeats another is a
+    second user, which keeps values from being fused. Sharing shows further things to simplify.
     """
     return Pipeline(
         (
             FoldConstants(),
-            SimplifyAlgebra(),
             EliminateDeadNodes(),
+            SimplifyAlgebra(),
             EliminateCommonSubexpressions(),
+            SimplifyAlgebra(),
             MatmulAddToGemm(),
             FoldBatchnorm(),
             BatchnormToAffine(),

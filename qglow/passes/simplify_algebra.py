@@ -104,7 +104,7 @@ def _join_reshapes(node: Node, graph: Graph) -> Outcome:
     inner = producer_of(operand(node, 0), Reshape)
     if inner is None:
         return None
-    change(node, node.operator, [operand(inner, 0)])
+    _read_past(graph, node, inner, node.operator)
     return f"reads past Reshape '{inner.name}'"
 
 
@@ -115,8 +115,15 @@ def _join_transposes(node: Node, graph: Graph) -> Outcome:
         return None
     assert isinstance(node.operator, Transpose) and isinstance(inner.operator, Transpose)
     perm = tuple(inner.operator.perm[axis] for axis in node.operator.perm)
-    change(node, Transpose(perm=perm), [operand(inner, 0)])
+    _read_past(graph, node, inner, Transpose(perm=perm))
     return f"reads past Transpose '{inner.name}'"
+
+
+def _read_past(graph: Graph, node: Node, inner: Node, operator: Operator) -> None:
+    change(node, operator, [operand(inner, 0)])
+    # A dead node would count as a user of what it reads.
+    if not inner.output.uses and not graph.is_output(inner.output):
+        graph.remove(inner)
 
 
 def _join_clamps(node: Node, graph: Graph) -> Outcome:
