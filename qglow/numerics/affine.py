@@ -28,8 +28,9 @@ def fold_statistics64(
 ) -> tuple[Array, Array]:
     """float64 (r, t) of a BatchNormalization: `r = scale / sqrt(var + epsilon)`, `t = bias - mean * r`."""
     wide = [np.asarray(a, np.float64) for a in (scale, bias, mean, var)]
-    r = wide[0] / np.sqrt(wide[3] + float(epsilon))
-    return np.asarray(r), np.asarray(wide[1] - wide[2] * r)
+    with np.errstate(all="ignore"):
+        r = wide[0] / np.sqrt(wide[3] + float(epsilon))
+        return np.asarray(r), np.asarray(wide[1] - wide[2] * r)
 
 
 def affine_float(
