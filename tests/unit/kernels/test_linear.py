@@ -19,9 +19,10 @@ def int8_type(shape: tuple[int, int], zero_point: int) -> TensorType:
     return TensorType(ElementType.INT8, shape, Quantization.per_tensor(0.05, zero_point))
 
 
-@pytest.mark.parametrize("zero_points", [(3, -5), (-128, 127), (127, -128)])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_int8(shape: tuple[int, int, int], zero_points: tuple[int, int]) -> None:
+def check_int8_product(
+    shape: tuple[int, int, int], zero_points: tuple[int, int], isas: list[str] | None = None
+) -> None:
+    """An int8 and a float result of one product, each in every bit."""
     rows, depth, columns = shape
     rng = np.random.default_rng(depth)
     builder = ProgramBuilder("linear")
@@ -37,7 +38,17 @@ def test_int8(shape: tuple[int, int, int], zero_points: tuple[int, int]) -> None
             "op", FullyConnected(q_lo=-100, hi=0.5), builder.placeholder(name, kind), src, *constants
         )
     data = rng.integers(-128, 128, (rows, depth)).astype(np.int8)
-    assert_same_bits(builder.finish(), {"src": data})
+    assert_same_bits(builder.finish(), {"src": data}, isas)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_int8(shape: tuple[int, int, int]) -> None:
+    check_int8_product(shape, (3, -5))
+
+
+@pytest.mark.parametrize("zero_points", [(-128, 127), (127, -128)])
+def test_int8_with_extreme_zero_points(zero_points: tuple[int, int]) -> None:
+    check_int8_product((3, 20, 20), zero_points)
 
 
 @pytest.mark.parametrize("with_bias", [True, False])

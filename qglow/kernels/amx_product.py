@@ -1,0 +1,166 @@
+"""Implicit matrix products on AMX: two tiles of pixels by two vectors of channels.
+
+A tile of pixels is a stretch of the innermost axis, at most 16 long. The two of a pair are
+neighbours on that axis, or lie on two rows where a row fits into one tile. Tiles that do not
+divide an axis overlap, so that all have one size; what is computed twice has the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from qglow.kernels.amx import REGISTERS, ROW_BYTES, TILE_BYTES, TILE_ROWS, Registers
+from qglow.kernels.builder import F32, I32, Index, Value, vec
+from qglow.kernels.conv_geometry import Axis, Geometry, collapse
+from qglow.kernels.tile_loops import Block, Pointers, ProductLoops
+
+PAIR = 2
+UNSIGNED, SIGNED = 4, 6
+"""First registers of pixels and of weights; sums are in registers 0 to 3."""
+STORED_PIXELS = 4
+"""Pixels whose results are finished together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How units of one or two tiles of pixels cover an image.
+
+    A tile is `rows` pixels along `along`. The `tiles` of a unit are `apart` elements of `over`
+    from one another; `units` start `step` elements of `over` apart, the last at `last` at most.
+    """
+
+    outer: tuple[Axis, ...]
+    along: Axis
+    over: Axis
+    rows: int
+    tiles: int
+    apart: int
+    units: int
+    step: int
+    last: int
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the last unit starts before its turn."""
+        return (self.units - 1) * self.step != self.last
+
+
+def plan_walk(geometry: Geometry) -> Walk:
+    """Pairs along a long innermost axis, or of short rows."""
+    axes = collapse(geometry.walked_axes)
+    inner, outer = axes[-1], axes[:-1]
+    if inner.count > TILE_ROWS:
+        units = -(-inner.count // (PAIR * TILE_ROWS))
+        rows = -(-inner.count // (PAIR * units))
+        apart = min(rows, inner.count - rows)
+        return Walk(outer, inner, inner, rows, PAIR, apart, units, PAIR * rows, inner.count - apart - rows)
+    if outer:
+        units = -(-outer[-1].count // PAIR)
+        return Walk(outer[:-1], inner, outer[-1], inner.count, PAIR, 1, units, PAIR, outer[-1].count - PAIR)
+    return Walk((), inner, inner, inner.count, 1, 0, 1, inner.count, 0)
+
+
+@dataclass(frozen=True)
+class AmxProduct(ProductLoops):
+    """The product; `store` is the address of four tiles of working memory."""
+
+    store: Value
+
+    def emit_all(self, pointers: Pointers) -> None:
+        """Configure tiles, emit the product, release them."""
+        walk = plan_walk(self.geometry)
+        registers = Registers(self.e)
+        registers.configure([walk.rows] * SIGNED + [TILE_ROWS] * (REGISTERS - SIGNED))
+        self.emit(pointers)
+        registers.release()
+
+    def emit_group(self, pointers: Pointers) -> None:
+        """Blocks of channels, rows of the outer axes, units of pixels."""
+        walk = plan_walk(self.geometry)
+        for block in self.blocks():
+            blocks = self.block_loop(block, pointers)
+            with blocks as moved, self.row_loops(walk.outer, moved) as row, self._units(walk, row) as unit:
+                self._emit_unit(walk, block, unit)
+
+    @contextmanager
+    def _units(self, walk: Walk, pointers: Pointers) -> Iterator[Pointers]:
+        e = self.e
+        with e.loop(0, walk.units, name="unit") as number:
+            start: Index = e.scaled(number, walk.step)
+            if walk.overlaps:
+                start = e.minimum(start, walk.last)
+            src, dest = (e.scaled(start, s) for s in (walk.over.src_stride, walk.over.dest_stride))
+            yield pointers.moved(e, src=src, dest=dest)
+
+    def _emit_unit(self, walk: Walk, block: Block, pointers: Pointers) -> None:
+        """Sums start from the bias, take all steps, and are finished through memory."""
+        registers, vectors = Registers(self.e), block.piece.size
+        sums = {(t, v): t * PAIR + v for t in range(walk.tiles) for v in range(vectors)}
+        for (_, vector), register in sums.items():
+            registers.load(register, self.e.offset(pointers.bias, vector * ROW_BYTES), 0)
+        self._emit_steps(walk, vectors, sums, pointers)
+        for register in sums.values():
+            registers.store(register, self.e.offset(self.store, register * TILE_BYTES), ROW_BYTES)
+        for tile in range(walk.tiles):
+            dest = self.e.offset(pointers.dest, tile * walk.apart * walk.over.dest_stride)
+            self._finish(walk, block, tile, dest, pointers)
+
+    def _emit_steps(
+        self, walk: Walk, vectors: int, sums: dict[tuple[int, int], int], pointers: Pointers
+    ) -> None:
+        """Loops over rows, columns and steps of the window."""
+        e, runs = self.e, self.geometry.runs
+        registers = Registers(e)
+        step_bytes = vectors * self.tile.weight_bytes
+        apart = walk.apart * walk.over.src_stride
+        with e.loop(0, runs.rows, name="row") as row, e.loop(0, runs.columns, name="column") as column:
+            run = e.plus(e.scaled(row, runs.columns), column)
+            place = e.plus(e.scaled(row, runs.row_stride), e.scaled(column, runs.column_stride))
+            with e.loop(0, runs.steps, name="step") as step:
+                src = e.offset(pointers.src, e.plus(place, e.scaled(step, runs.step)))
+                number = e.plus(e.scaled(run, runs.steps), step)
+                weights = e.offset(pointers.weights, e.scaled(number, step_bytes))
+                for vector in range(vectors):
+                    registers.load(SIGNED + vector, e.offset(weights, vector * TILE_BYTES), ROW_BYTES)
+                for tile in range(walk.tiles):
+                    registers.load(UNSIGNED + tile, e.offset(src, tile * apart), walk.along.src_stride)
+                for (tile, vector), register in sums.items():
+                    registers.multiply(register, UNSIGNED + tile, SIGNED + vector)
+
+    def _finish(self, walk: Walk, block: Block, tile: int, dest: Value, pointers: Pointers) -> None:
+        """Results of one tile of pixels, a few at a time."""
+        e, vectors = self.e, block.piece.size
+        kind = vec(F32, self.tile.lanes)
+        assert pointers.multiplier is not None
+        multipliers = [
+            e.load(e.offset(pointers.multiplier, v * ROW_BYTES), kind, align=ROW_BYTES)
+            for v in range(vectors)
+        ]
+        whole = walk.rows - walk.rows % STORED_PIXELS
+        if whole:
+            with e.loop(0, whole, STORED_PIXELS, name="pixel") as first:
+                self._store_pixels(walk, block, tile, multipliers, dest, first, STORED_PIXELS)
+        if whole < walk.rows:
+            self._store_pixels(walk, block, tile, multipliers, dest, whole, walk.rows - whole)
+
+    def _store_pixels(
+        self,
+        walk: Walk,
+        block: Block,
+        tile: int,
+        multipliers: Sequence[Value],
+        dest: Value,
+        first: Index,
+        count: int,
+    ) -> None:
+        e = self.e
+        rows, results = [], []
+        for pixel in range(count):
+            number = e.plus(first, pixel)
+            places = [(tile * PAIR + v) * TILE_BYTES for v in range(block.piece.size)]
+            starts = [e.offset(self.store, e.plus(e.scaled(number, ROW_BYTES), place)) for place in places]
+            rows.append([e.load(start, vec(I32, self.tile.lanes), align=ROW_BYTES) for start in starts])
+            results.append(e.offset(dest, e.scaled(number, walk.along.dest_stride)))
+        self.output.emit(e, rows, multipliers, results, block.channels)
