@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.profiling.networks import MODEL, profile_of, residual_network, samples
 from qglow.core.errors import DataError, ProfileError
 from qglow.graph.ops.quantize import QuantizationProfile
 from qglow.graph.verifier import verify_graph
@@ -16,6 +15,7 @@ from qglow.profiling.nodes import insert_profile_nodes, profiled_values
 from qglow.profiling.profile import ModelReference, merge
 from qglow.profiling.profile_file import to_yaml
 from qglow.profiling.profiler import profile
+from tests.unit.profiling.networks import MODEL, profile_of, residual_network, samples
 
 
 def text(found: object) -> str:
