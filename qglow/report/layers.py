@@ -44,7 +44,8 @@ class LayerError:
     """One node of the int8 graph.
 
     match: its integers against onnxruntime's on the exported QDQ model, from onnxruntime's own
-    inputs; None where the result is float. optimized: whether that was onnxruntime's optimised
+    inputs; None where the result is float. float_match: the same for a float result, as the largest
+    difference relative to max(range, max|y|). optimized: whether that was onnxruntime's optimised
     run, which has int8 kernels, or the plain one, which dequantizes and quantizes around a float node.
     isolated: the int8 node on float inputs, against the float node. accumulated: the running program
     against the float model; None where the program keeps no such value. rounding: RMSE over scale of
@@ -55,6 +56,7 @@ class LayerError:
     operator: str
     result: TensorType
     match: StepSummary | None
+    float_match: float | None
     optimized: bool
     isolated: ErrorSummary | None
     accumulated: ErrorSummary | None
@@ -71,6 +73,15 @@ class LayerReport:
     def ranked(self) -> list[LayerError]:
         """The layers, the one whose own quantization costs most first."""
         return sorted(self.layers, key=lambda x: math.inf if x.isolated is None else x.isolated.sqnr_db)
+
+    def matches(self, optimized: bool) -> StepSummary:
+        """All integers compared with onnxruntime's optimised, or with its plain run."""
+        found = [x.match for x in self.layers if x.match is not None and x.optimized == optimized]
+        return StepSummary(
+            sum(match.elements for match in found),
+            sum(match.different for match in found),
+            max((match.max_step for match in found), default=0),
+        )
 
 
 def compare_layers(
@@ -103,6 +114,7 @@ def compare_layers(
 @dataclass
 class _Counts:
     match: StepAccumulator = field(default_factory=StepAccumulator)
+    float_match: ErrorAccumulator = field(default_factory=ErrorAccumulator)
     isolated: ErrorAccumulator = field(default_factory=ErrorAccumulator)
     accumulated: ErrorAccumulator = field(default_factory=ErrorAccumulator)
     rounding: ErrorAccumulator = field(default_factory=ErrorAccumulator)
@@ -127,7 +139,7 @@ class _Layers:
             seen = Observed({**self._observed.activations(), **outputs})
         for node in self._nodes:
             counts = self._counts[node]
-            self._match(node, fused if is_exact_when_fused(node) else plain, counts)
+            self._match(node, fused if _is_exact(node) else plain, counts)
             self._isolate(node, reals, counts)
             if seen is not None:
                 self._accumulate(node, reals, seen, counts)
@@ -145,7 +157,8 @@ class _Layers:
             node.operator.name,
             node.output.type,
             counts.match.summary() if counts.match.elements else None,
-            is_exact_when_fused(node),
+            counts.float_match.summary().relative if counts.float_match.elements else None,
+            _is_exact(node),
             counts.isolated.summary() if counts.isolated.elements else None,
             counts.accumulated.summary() if counts.accumulated.elements else None,
             rounding,
@@ -154,7 +167,7 @@ class _Layers:
     def _match(self, node: Node, tensors: Mapping[str, Array], counts: _Counts) -> None:
         """The node on the oracle's own inputs, against the oracle's own result."""
         expected = tensors.get(node.output.name)
-        if expected is None or not node.output.type.is_quantized:
+        if expected is None:
             return
         operands: list[Array | None] = []
         for value in node.inputs:
@@ -163,7 +176,10 @@ class _Layers:
                 return
             operands.append(array)
         found = node.operator.run(operands, node.input_types(), node.output_types())[0]
-        counts.match.add(found, expected)
+        if node.output.type.is_quantized:
+            counts.match.add(found, expected)
+        else:
+            counts.float_match.add(found, expected)
 
     def _isolate(self, node: Node, reals: Mapping[str, Array], counts: _Counts) -> None:
         """The int8 node on the float model's values, against the float model's result."""
@@ -189,6 +205,11 @@ class _Layers:
         expected, found = reals.get(self._names.get(node.output.name, "")), seen.logical(node.output)
         if expected is not None and found is not None:
             counts.accumulated.add(_as_real(found, node.output.type), expected)
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether the optimised run computes in int8 here; nodes with a float result it runs in float."""
+    return is_exact_when_fused(node) and node.output.type.is_quantized
 
 
 def _as_typed(array: Array, kind: TensorType) -> Array:

@@ -137,7 +137,11 @@ def layer_section(report: LayerReport) -> Section:
         "plain one for the others."
     )
     rows = [_layer_row(layer) for layer in report.ranked()]
-    return Section(f"Layers over {report.samples} samples", (note, table(titles, rows)))
+    totals = Paragraph(
+        f"Elements equal to onnxruntime's: {_total(report.matches(True))} of its optimised run, "
+        f"{_total(report.matches(False))} of its plain run."
+    )
+    return Section(f"Layers over {report.samples} samples", (note, table(titles, rows), totals))
 
 
 def _layer_row(layer: LayerError) -> tuple[str, ...]:
@@ -148,13 +152,25 @@ def _layer_row(layer: LayerError) -> tuple[str, ...]:
         _level(layer.isolated),
         _level(layer.accumulated),
         "" if layer.rounding is None else f"{layer.rounding:.3f}",
-        "" if match is None else _equal(match),
+        _equal(match) if match is not None else _within(layer.float_match),
         "" if match is None else str(match.max_step),
     )
 
 
 def _level(errors: ErrorSummary | None) -> str:
     return "" if errors is None else decibels(errors.sqnr_db).removesuffix(" dB")
+
+
+def _total(match: StepSummary) -> str:
+    if not match.elements:
+        return "none were compared"
+    step = f", the rest within {match.max_step} steps" if match.different else ""
+    return f"{_equal(match)} of {match.elements}{step}"
+
+
+def _within(relative: float | None) -> str:
+    """A float result differs by at most this, relative to its range."""
+    return "" if relative is None else f"to {relative:.0e}"
 
 
 def _equal(match: StepSummary) -> str:

@@ -65,6 +65,19 @@ def test_other_operators_are_within_one_step() -> None:
     assert max(match.max_step for match in matches) <= 1
 
 
+def test_matches_add_up() -> None:
+    for optimized in (True, False):
+        total = report().matches(optimized)
+        assert total.elements > 0 and total.different == 0
+    every = sum(x.match.elements for x in report().layers if x.match is not None)
+    assert report().matches(True).elements + report().matches(False).elements == every
+
+
+def test_a_float_result_is_compared_as_float() -> None:
+    gemm = next(x for x in report().layers if x.operator == "Gemm")
+    assert gemm.match is None and gemm.float_match is not None and gemm.float_match < 1e-5
+
+
 def test_isolated_errors_are_smaller_than_accumulated_ones_at_the_end() -> None:
     last = [x for x in report().layers if x.operator == "Conv"][-1]
     assert last.isolated is not None and last.accumulated is not None
