@@ -195,7 +195,8 @@ class _Parser:
         lexer.expect("@")
         name = lexer.name()
         inputs = self._operands(outputs)
-        return Node(name, self._operator(cls), inputs, outputs)
+        operator: Operator = build(cls, parse_attributes(lexer), lexer, token)
+        return Node(name, operator, inputs, outputs)
 
     def _operands(self, outputs: list[Value]) -> list[Value | None]:
         lexer = self._lexer
@@ -213,9 +214,6 @@ class _Parser:
         if value is None or value in outputs:
             self._lexer.fail(f"%{token.text} is not declared before this", token)
         return value
-
-    def _operator(self, cls: type[Operator]) -> Operator:
-        return build(cls, parse_attributes(self._lexer), self._lexer)
 
     def _data(self, kind: TensorType) -> Array:
         lexer = self._lexer
@@ -239,11 +237,15 @@ class _Parser:
 
     def _element(self, kind: TensorType) -> AttributeValue:
         lexer = self._lexer
-        if kind.element is ElementType.BOOL:
-            return parse_value(lexer)
         if kind.element in (ElementType.FLOAT, ElementType.DOUBLE):
             return lexer.number()
-        token, value = lexer.peek, lexer.integer()
+        token = lexer.peek
+        if kind.element is ElementType.BOOL:
+            flag = parse_value(lexer)
+            if not isinstance(flag, bool):
+                lexer.fail(f"{token.text} is no bool", token)
+            return flag
+        value = lexer.integer()
         limits = np.iinfo(kind.element.dtype)
         if not limits.min <= value <= limits.max:
             lexer.fail(f"{value} is no {kind.element.value}", token)
