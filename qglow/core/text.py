@@ -212,16 +212,23 @@ def parse_attributes(lexer: Lexer) -> dict[str, AttributeValue]:
     return found
 
 
-def build(cls: type[T], attributes: Mapping[str, AttributeValue], lexer: Lexer, **given: Any) -> T:
-    """Make `cls` from parsed attributes. Raises TextError for unknown or missing ones."""
+def build(
+    cls: type[T],
+    attributes: Mapping[str, AttributeValue],
+    lexer: Lexer,
+    token: Token | None = None,
+    **given: Any,
+) -> T:
+    """Make `cls` from parsed attributes. Raises TextError, at `token`, for unknown or missing ones."""
     known = {f.name for f in dataclasses.fields(cls) if f.metadata.get("text", True)}  # type: ignore[arg-type]
     for name in attributes:
         if name not in known:
-            lexer.fail(f"{cls.__name__} has no attribute {name}; it has {', '.join(sorted(known)) or 'none'}")
+            listed = ", ".join(sorted(known)) or "none"
+            lexer.fail(f"{cls.__name__} has no attribute {name}; it has {listed}", token)
     try:
         return cls(**attributes, **given)
     except (TypeError, ValueError) as error:
-        lexer.fail(f"{cls.__name__}: {error}")
+        lexer.fail(f"{cls.__name__}: {error}", token)
 
 
 def parse_type(lexer: Lexer) -> TensorType:
