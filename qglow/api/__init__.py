@@ -11,13 +11,12 @@ Each stage is an immutable type of its own.
 
 from __future__ import annotations
 
-from qglow.api.data import Progress
-from qglow.api.directory import load_quantized, save_quantized, save_report
+from qglow.api.data import Data, Progress
 from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
 from qglow.api.model import Model, load_model
 from qglow.api.profiles import load_profile, merge_profiles, save_profile
 from qglow.api.programs import load
-from qglow.api.quantized import QuantizedModel
+from qglow.api.quantized import QuantizedModel, load_quantized
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.profiling.profile import Profile
 from qglow.quantization.report import QuantizationReport
@@ -33,6 +32,7 @@ __all__ = [
     "BenchResult",
     "Calibration",
     "Comparison",
+    "Data",
     "DataMapping",
     "ElementType",
     "Executable",
@@ -59,7 +59,5 @@ __all__ = [
     "merge_profiles",
     "run_data",
     "save_profile",
-    "save_quantized",
-    "save_report",
     "save_timings",
 ]

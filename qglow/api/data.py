@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.core.types import TensorType
+from qglow.core.errors import DataError
+from qglow.core.types import Array, TensorType
 from qglow.importer import read_tensor
-from qglow.profiling.datasets import DataSet, open_data
+from qglow.profiling.datasets import DataSet, open_data, parse_selection
+from qglow.profiling.labels import check_label_array
 from qglow.profiling.progress import Advance
-from qglow.profiling.samples import InputSpec
+from qglow.profiling.samples import InputSpec, InputSpecs
+from qglow.profiling.sources import ArraySource
 from qglow.recipe.schema import Recipe
 
 Progress = Callable[[int | None], Advance]
@@ -23,26 +26,50 @@ def start(progress: Progress | None, total: int | None) -> Advance:
     return progress(total) if progress is not None else lambda done: None
 
 
+Data = str | Path | Mapping[str, Array]
+"""A path, "package.module:function", or arrays by input name with samples along their first axis."""
+
+
 def open_samples(
-    data: str | Path,
+    data: Data,
     inputs: Mapping[str, TensorType],
     *,
     recipe: Recipe | None = None,
     select: str | None = None,
     samples: int | None = None,
-    labels: Path | None = None,
+    labels: str | Path | None = None,
 ) -> DataSet:
     """Samples for a model with these inputs, whose first dimension is the batch.
 
     Raises DataError for data that does not fit, UsageError for wrong options.
     """
     specs = {name: InputSpec(kind.shape[1:], np.dtype(kind.element.dtype)) for name, kind in inputs.items()}
+    if isinstance(data, Mapping):
+        source = _arrays(data, specs, recipe or Recipe())
+        return DataSet("arrays", source, specs, parse_selection(select), samples)
     return open_data(
         data,
         specs,
         recipe=recipe,
         select=select,
         samples=samples,
-        labels=labels,
+        labels=None if labels is None else Path(labels),
         read_tensor=read_tensor,
     )
+
+
+def _arrays(data: Mapping[str, Array], specs: InputSpecs, recipe: Recipe) -> ArraySource:
+    missing = [name for name in specs if name not in data]
+    if missing:
+        raise DataError(f"no array for input '{missing[0]}': there are {', '.join(data) or 'none'}")
+    arrays = {name: np.asarray(data[name]) for name in specs}
+    labels = None if "label" in specs else data.get("label")
+    count = len(next(iter(arrays.values())))
+    if labels is not None:
+        labels = check_label_array(np.asarray(labels), count, "label")
+    return ArraySource("arrays", arrays, labels, recipe.preprocessing)
+
+
+def data_name(data: Data) -> str:
+    """What a report calls the data."""
+    return "arrays" if isinstance(data, Mapping) else str(data)

@@ -17,24 +17,29 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qglow.api.arrays import pack_arrays, unpack_arrays
-from qglow.api.quantized import QuantizedModel
 from qglow.api.staging import publish, read_checked, read_manifest, staging_folder
 from qglow.core.errors import ArtefactError, RecipeError, TextError, VerificationError
 from qglow.core.files import write_atomically
 from qglow.core.types import Array
 from qglow.core.version import __version__
+from qglow.exporter import export_qdq
 from qglow.graph.graph import Graph
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.profile import ModelReference
+from qglow.quantization.report import QuantizationReport
 from qglow.recipe.loading import parse_recipe
+from qglow.recipe.schema import Recipe
 from qglow.report.comparison import Comparison
 from qglow.report.layers import LayerReport
 from qglow.report.report import ModelInfo, Report, write_report
+from qglow.toolchain import CompileOptions, lower_graph
+from qglow.toolchain.artefacts import write_artefact
 
 FORMAT = "qglow quantized model"
 VERSION = 1
@@ -46,43 +51,48 @@ CONSTANTS = "constants.npz"
 RECIPE = "recipe.yaml"
 
 
-def save_quantized(
-    model: QuantizedModel,
-    directory: str | Path,
-    *,
-    comparison: Comparison | None = None,
-    layers: LayerReport | None = None,
-    data: str = "",
-    isa: str | None = None,
-) -> None:
-    """Write the directory of a quantized model. A reader never sees it half-written.
+@dataclass(frozen=True)
+class QuantizedParts:
+    """What a quantized model consists of, in memory and in a directory.
 
-    `comparison` and `layers`, measured over `data`, go into the reports. `isa` is what model.qglow
-    is compiled for first (default: QGLOW_ISA, else the host's best). Files of an earlier model are
-    replaced, others left alone.
-
-    Raises InputFileError where it cannot be written, UsageError for an ISA that the host lacks.
+    source: the float model's file and digest. info: about that model, for reports. `real` is the
+    float graph that `int8` stands for, node by node. report: None where it came from a directory.
     """
-    target = Path(directory)
-    int8, real = model.graph, model.float_graph
+
+    source: ModelReference
+    info: ModelInfo
+    recipe: Recipe
+    report: QuantizationReport | None
+    int8: Graph
+    real: Graph
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What goes into the reports besides the quantization; `data` names what it was measured on."""
+
+    comparison: Comparison | None = None
+    layers: LayerReport | None = None
+    data: str = ""
+
+
+def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None) -> None:
+    """Write the directory, the manifest last. Raises InputFileError, UsageError for an ISA."""
+    options = CompileOptions(isa=isa)
     with staging_folder(target) as folder:
-        model.save_program(folder / PROGRAM, isa)
-        model.export_qdq(folder / QDQ_MODEL)
-        write_atomically(folder / INT8_GRAPH, print_graph(int8))
-        write_atomically(folder / FLOAT_GRAPH, print_graph(real))
-        constants = constant_data(int8) | constant_data(real)
+        write_artefact(folder / PROGRAM, lower_graph(parts.int8, options), options)
+        export_qdq(parts.int8, folder / QDQ_MODEL)
+        write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
+        write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
+        constants = constant_data(parts.int8) | constant_data(parts.real)
         write_atomically(folder / CONSTANTS, pack_arrays(constants))
-        write_atomically(folder / RECIPE, model.recipe.to_yaml())
-        save_report(model, folder, comparison=comparison, layers=layers, data=data)
-        publish(folder, target, _facts(model, target))
+        write_atomically(folder / RECIPE, parts.recipe.to_yaml())
+        save_reports(parts, folder, measured)
+        publish(folder, target, _facts(parts, target))
 
 
-def load_quantized(directory: str | Path) -> QuantizedModel:
-    """The model in a directory that `save_quantized` or `qglow quantize` wrote.
-
-    Raises ArtefactError for a directory that is incomplete, damaged or of another version.
-    """
-    folder = Path(directory)
+def load_parts(folder: Path) -> QuantizedParts:
+    """Read what `save_parts` wrote. Raises ArtefactError where it is incomplete or damaged."""
     manifest = read_manifest(folder, FORMAT, VERSION)
     files = {
         name: read_checked(folder, manifest, name) for name in (INT8_GRAPH, FLOAT_GRAPH, CONSTANTS, RECIPE)
@@ -98,43 +108,36 @@ def load_quantized(directory: str | Path) -> QuantizedModel:
         raise ArtefactError(f"{folder} is damaged: {error}; quantize the model again") from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
         raise ArtefactError(f"{folder} is damaged ({error}); quantize the model again") from error
-    return QuantizedModel(source, info, recipe, None, int8, real)
+    return QuantizedParts(source, info, recipe, None, int8, real)
 
 
-def save_report(
-    model: QuantizedModel,
-    directory: str | Path,
-    *,
-    comparison: Comparison | None = None,
-    layers: LayerReport | None = None,
-    data: str = "",
-) -> None:
-    """Write report.html, report.md and report.json, each whole or not at all.
-
-    `data` names what `comparison` and `layers` were measured on. Raises InputFileError.
-    """
-    write_report(Path(directory), _report(model, comparison, layers, data))
-
-
-def _report(
-    model: QuantizedModel, comparison: Comparison | None, layers: LayerReport | None, data: str
-) -> Report:
-    pipeline = "" if model.report is None else model.report.pipeline
-    return Report(model.info, model.recipe.to_yaml(), pipeline, model.report, data, comparison, layers)
+def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:
+    """Write report.html, report.md and report.json, each whole or not at all."""
+    pipeline = "" if parts.report is None else parts.report.pipeline
+    report = Report(
+        parts.info,
+        parts.recipe.to_yaml(),
+        pipeline,
+        parts.report,
+        measured.data,
+        measured.comparison,
+        measured.layers,
+    )
+    write_report(folder, report)
 
 
-def _facts(model: QuantizedModel, target: Path) -> dict[str, Any]:
-    path = os.path.relpath(model.source.path.resolve(), target.resolve())
+def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:
+    path = os.path.relpath(parts.source.path.resolve(), target.resolve())
     return {
         "format": FORMAT,
         "version": VERSION,
         "qglow": __version__,
         "model": {
             "path": Path(path).as_posix(),
-            "sha256": model.source.sha256,
-            "name": model.info.name,
-            "opset": model.info.opset,
-            "notes": list(model.info.notes),
+            "sha256": parts.source.sha256,
+            "name": parts.info.name,
+            "opset": parts.info.opset,
+            "notes": list(parts.info.notes),
         },
     }
 

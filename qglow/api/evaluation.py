@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from qglow.api.data import Progress, open_samples, start
+from qglow.api.data import Data, Progress, open_samples, start
 from qglow.api.model import Model, load_model
 from qglow.api.quantized import QuantizedModel
 from qglow.core.errors import ModelError
@@ -30,7 +30,7 @@ from qglow.toolchain import CompileOptions, compile_graph
 
 def run_data(
     program: Executable,
-    data: str | Path,
+    data: Data,
     *,
     recipe: Recipe | None = None,
     select: str | None = None,
@@ -52,7 +52,7 @@ def run_data(
 
 def compare(
     model: QuantizedModel,
-    data: str | Path,
+    data: Data,
     *,
     recipe: Recipe | None = None,
     select: str | None = None,
@@ -80,7 +80,7 @@ def compare(
 
 def compare_layers(
     model: QuantizedModel,
-    data: str | Path,
+    data: Data,
     *,
     recipe: Recipe | None = None,
     select: str | None = None,
@@ -159,7 +159,7 @@ def save_timings(result: BenchResult, path: str | Path) -> None:
 
 def _open(
     model: QuantizedModel,
-    data: str | Path,
+    data: Data,
     recipe: Recipe | None,
     select: str | None,
     samples: int | None,
@@ -171,5 +171,5 @@ def _open(
         recipe=recipe or model.recipe,
         select=select,
         samples=samples,
-        labels=None if labels is None else Path(labels),
+        labels=labels,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qglow.api.data import Progress, open_samples, start
+from qglow.api.data import Data, Progress, open_samples, start
+from qglow.api.directory import QuantizedParts
 from qglow.api.quantized import QuantizedModel
 from qglow.api.stages import stage_text
 from qglow.core.errors import ModelError, UsageError
@@ -149,7 +150,7 @@ class Model:
 
     def profile(
         self,
-        data: str | Path,
+        data: Data,
         *,
         batch_size: int | None = None,
         engine: str = "compiled",
@@ -161,7 +162,8 @@ class Model:
     ) -> Profile:
         """Run the model over calibration data and count what every value looks like.
 
-        data: a directory of images, .npy, .npz, ONNX test data or "package.module:function".
+        data: a directory of images, .npy, .npz, ONNX test data, "package.module:function", or arrays
+        by input name with samples along their first axis.
         batch_size: samples a run, which changes nothing but speed and memory. engine: "compiled"
         or "interpreter". select, samples: which samples, as `--select` and `--samples`.
         recipe: preprocessing and names of arrays. progress: is given the number of samples (None
@@ -182,21 +184,44 @@ class Model:
             advance=start(progress, opened.size),
         )
 
-    def quantize(self, profile: Profile, recipe: Recipe | None = None, **overrides: object) -> QuantizedModel:
+    def quantize(
+        self,
+        profile: Profile,
+        recipe: Recipe | None = None,
+        *,
+        schema: str | None = None,
+        calibration: str | None = None,
+        per_tensor: bool | None = None,
+        keep_float: Sequence[str] = (),
+        assert_all_quantized: bool | None = None,
+    ) -> QuantizedModel:
         """An int8 model with ranges from a profile.
 
-        `recipe` holds the choices (default: the recipe's defaults); `schema`, `calibration`,
-        `per_tensor`, `keep_float`, `assert_all_quantized` override single ones.
+        `recipe` holds the choices (default: the recipe's defaults); the other arguments override
+        single ones, `keep_float` adds to the recipe's. schema: "asymmetric", "symmetric",
+        "symmetric_with_uint8" or "symmetric_with_power2_scale". calibration: "minmax", "kl",
+        "percentile:99.99" or "mse". per_tensor: one scale a weight tensor. keep_float: names of nodes
+        or values, "re:REGEX", "op:OPERATOR". assert_all_quantized: refuse to leave a node in float.
 
         Raises ProfileError where the profile was taken of another model, UsageError for a wrong
-        option or where `assert_all_quantized` does not hold.
+        choice, UnsupportedError with every float node where `assert_all_quantized` does not hold.
         """
-        recipe = (recipe or Recipe()).with_overrides(**overrides)
+        chosen = (recipe or Recipe()).with_overrides(
+            schema=schema,
+            calibration=calibration,
+            per_tensor=per_tensor,
+            keep_float=(keep_float,) if isinstance(keep_float, str) else keep_float or None,
+            assert_all_quantized=assert_all_quantized,
+        )
+        if chosen.preprocessing is None:
+            # What the ranges were seen with is what later data needs too.
+            chosen = replace(chosen, preprocessing=profile.preprocessing)
         statistics = profile.check_matches(self._canonical_batch()._graph)
-        options = QuantizationOptions.of(recipe)
+        options = QuantizationOptions.of(chosen)
         result = quantize_with(self._graph, statistics, profile.samples, options)
         source = ModelReference(self.path, self.sha256)
-        return QuantizedModel(source, self.info, recipe, result.report, result.graph, result.source)
+        parts = QuantizedParts(source, self.info, chosen, result.report, result.graph, result.source)
+        return QuantizedModel(parts)
 
     def _canonical_batch(self) -> Model:
         """This model with batch 1, or with its own where the file fixes that: profiles are keyed by it."""

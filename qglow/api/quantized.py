@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from qglow.api.directory import Measurements, QuantizedParts, load_parts, save_parts, save_reports
 from qglow.api.stages import stage_text
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, TensorType
@@ -16,32 +17,52 @@ from qglow.graph.interpreter import Interpreter
 from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
-from qglow.report.report import ModelInfo
+from qglow.report.comparison import Comparison
+from qglow.report.layers import LayerReport
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from qglow.toolchain.artefacts import write_artefact
 
 
-@dataclass(frozen=True, eq=False)
-class QuantizedModel:
-    """An int8 model with static shapes. Made by `Model.quantize` or `load_quantized`.
+def load_quantized(directory: str | Path) -> QuantizedModel:
+    """The model in a directory that `QuantizedModel.save` or `qglow quantize` wrote.
 
-    source: the float model's file and digest. info: about that model, for reports. recipe: every
-    choice that made it. report: what was quantized, what stayed float and why; None for a model
-    from `load_quantized`, whose directory has it as report.json.
+    Raises ArtefactError for a directory that is incomplete, damaged or of another version.
     """
+    return QuantizedModel(load_parts(Path(directory)))
 
-    source: ModelReference
-    info: ModelInfo
-    recipe: Recipe
-    report: QuantizationReport | None = field(repr=False)
-    _graph: Graph = field(repr=False)
-    _float_graph: Graph = field(repr=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
+class QuantizedModel:
+    """An int8 model with static shapes. Made by `Model.quantize` or `load_quantized`."""
+
+    _parts: QuantizedParts
+
+    def __repr__(self) -> str:
+        return f"QuantizedModel({str(self.source.path)!r})"
+
+    @property
+    def source(self) -> ModelReference:
+        """The float model: `path` of its file, and the `sha256` that the file had."""
+        return self._parts.source
+
+    @property
+    def recipe(self) -> Recipe:
+        """Every choice that made it, defaults included."""
+        return self._parts.recipe
+
+    @property
+    def report(self) -> QuantizationReport | None:
+        """What was quantized, what stayed float and why.
+
+        None for a model from `load_quantized`, whose directory has it as report.json.
+        """
+        return self._parts.report
 
     @property
     def graph(self) -> Graph:
         """A copy of the int8 graph; constants share their data."""
-        return self._graph.copy()
+        return self._parts.int8.copy()
 
     @property
     def float_graph(self) -> Graph:
@@ -49,21 +70,21 @@ class QuantizedModel:
 
         Channels are equalized in it where that was done.
         """
-        return self._float_graph.copy()
+        return self._parts.real.copy()
 
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs, in the model's order."""
-        return {value.name: value.type for value in self._graph.inputs}
+        return {value.name: value.type for value in self._parts.int8.inputs}
 
     @property
     def outputs(self) -> dict[str, TensorType]:
         """Names and types of the outputs, in the model's order."""
-        return {value.name: value.type for value in self._graph.outputs}
+        return {value.name: value.type for value in self._parts.int8.outputs}
 
     def text(self, stage: str = "graph", isa: str | None = None) -> str:
         """The int8 graph, or its "instructions", "llvm" or "asm", as text; see `Model.text`."""
-        return stage_text(self._graph, stage, isa)
+        return stage_text(self._parts.int8, stage, isa)
 
     def interpret(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the int8 model in numpy, slowly: outputs by name, for arrays of exactly the input types.
@@ -71,30 +92,65 @@ class QuantizedModel:
         Every int8 value has the bits that compiled code gives it. Raises UsageError for an input
         that is missing, unknown or of another type.
         """
-        return Interpreter(self._graph).run(inputs)
+        return Interpreter(self._parts.int8).run(inputs)
 
     def compile(self, isa: str | None = None, threads: int = 1) -> Executable:
         """Compile for an instruction set (default: QGLOW_ISA, else the host's best).
 
         Raises UsageError for an ISA that the host lacks.
         """
-        return compile_graph(self._graph, CompileOptions(isa=isa, threads=threads))
+        return compile_graph(self._parts.int8, CompileOptions(isa=isa, threads=threads))
+
+    def save(
+        self,
+        directory: str | Path,
+        *,
+        comparison: Comparison | None = None,
+        layers: LayerReport | None = None,
+        data: str = "",
+        isa: str | None = None,
+    ) -> None:
+        """Write a directory with model.qglow, model.qdq.onnx, reports and all that `load_quantized` needs.
+
+        A reader never sees it half-written: the manifest, with a digest of every file, comes last.
+        `comparison` and `layers`, measured over `data`, go into the reports. `isa` is what
+        model.qglow is compiled for first (default: QGLOW_ISA, else the host's best). Files of an
+        earlier model are replaced, others left alone.
+
+        Raises InputFileError where it cannot be written, UsageError for an ISA that the host lacks.
+        """
+        save_parts(self._parts, Path(directory), Measurements(comparison, layers, data), isa)
+
+    def save_report(
+        self,
+        directory: str | Path,
+        *,
+        comparison: Comparison | None = None,
+        layers: LayerReport | None = None,
+        data: str = "",
+    ) -> None:
+        """Write report.html, report.md and report.json alone, each whole or not at all.
+
+        Raises InputFileError where they cannot be written.
+        """
+        save_reports(self._parts, Path(directory), Measurements(comparison, layers, data))
 
     def save_program(self, path: str | Path, isa: str | None = None) -> None:
-        """Compile and write one model.qglow, whole or not at all. Raises InputFileError, UsageError."""
+        """Compile and write one .qglow file, whole or not at all. Raises InputFileError, UsageError."""
         options = CompileOptions(isa=isa)
-        write_artefact(Path(path), lower_graph(self._graph, options), options)
+        write_artefact(Path(path), lower_graph(self._parts.int8, options), options)
 
     def export_qdq(self, path: str | Path, activations: str = "uint8") -> None:
         """Write the model as standard ONNX with QuantizeLinear and DequantizeLinear, whole or not at all.
 
-        activations: "uint8" (what onnxruntime runs fastest on x86) or "int8".
+        activations: "uint8" (what onnxruntime runs fastest on x86) or "int8". Raises InputFileError,
+        UsageError for another name.
         """
-        export_qdq(self._graph, Path(path), _activations(activations))
+        export_qdq(self._parts.int8, Path(path), _activations(activations))
 
     def qdq_bytes(self, activations: str = "uint8") -> bytes:
         """What `export_qdq` would write."""
-        model: bytes = export_qdq(self._graph, None, _activations(activations)).SerializeToString()
+        model: bytes = export_qdq(self._parts.int8, None, _activations(activations)).SerializeToString()
         return model
 
 

@@ -31,7 +31,9 @@ def bench(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the timings, as JSON.")
     ] = None,
 ) -> None:
-    """Time TARGET on one thread: qglow and onnxruntime, float32 and int8, in turns.
+    """Measure a model's latency.
+
+    On one thread, qglow and onnxruntime in turns, float32 and int8.
 
     A quantized directory, or MODEL with --profile, is timed in float32 and int8, a bare model in
     float32 alone.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qglow.api import Limits, QuantizedModel, check_limits, compare_layers, save_report
+from qglow.api import Limits, QuantizedModel, check_limits, compare_layers
 from qglow.api import compare as compare_with_onnxruntime
 from qglow.cli.options import (
     IsaOption,
@@ -55,10 +55,11 @@ def compare(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the reports there too.")
     ] = None,
 ) -> None:
-    """Compare an int8 model, a quantized directory or MODEL with --profile, with onnxruntime.
+    """Measure an int8 model's accuracy.
 
-    Both on the float model and on the exported QDQ model: errors, agreement and, with labels,
-    accuracy. Exits with 1 when a limit is broken.
+    TARGET is a quantized directory, or an ONNX model with --profile. References are onnxruntime on
+    the float model and on the exported QDQ model: errors, agreement and, with labels, accuracy.
+    Exits with 1 when a limit is broken.
     """
     model = open_graph_target(target, shape, profile, None if target.is_dir() else recipe)
     if not isinstance(model, QuantizedModel):
@@ -84,6 +85,6 @@ def compare(
             )
         show(layer_section(errors))
     if output is not None:
-        save_report(model, output, comparison=comparison, layers=errors, data=data)
+        model.save_report(output, comparison=comparison, layers=errors, data=data)
         say(f"{output}: report.html, report.md, report.json")
     check_limits(comparison, Limits(max_drop, min_agreement, min_sqnr))

@@ -25,7 +25,10 @@ def compile(
         typer.Option("--output", "-o", metavar="FILE", help="The program to write [TARGET's name.qglow]."),
     ] = None,
 ) -> None:
-    """Compile TARGET, an ONNX model (in float) or a quantized directory, to a .qglow file."""
+    """Compile a model to one .qglow file.
+
+    An ONNX model is compiled in float, a quantized directory in int8.
+    """
     model = open_graph_target(target, shape)
     if dump_ir:
         say(model.text("instructions").rstrip("\n"))

@@ -52,7 +52,8 @@ def guarded(run: Callable[[], object], debug: bool) -> int:
 
 def _failed(error: Exception) -> int:
     if isinstance(error, typer.TyperException):
-        _tell(f"qglow: error: {error.format_message()}")
+        command = getattr(getattr(error, "ctx", None), "command_path", "qglow")
+        _tell(f"qglow: error: {error.format_message().rstrip('.')}; see '{command} --help'")
         return UsageError.exit_code
     if isinstance(error, MemoryError):
         _tell("qglow: error: out of memory; try a smaller --batch-size")

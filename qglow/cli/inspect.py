@@ -37,7 +37,9 @@ def inspect(
     shape: ShapeOption = None,
     isa: IsaOption = None,
 ) -> None:
-    """Print TARGET at a stage: an ONNX model in float, a quantized directory in int8.
+    """Print a model at a stage of compilation.
+
+    An ONNX model is shown in float, a quantized directory in int8.
 
     With --profile a model is quantized first. --stage instructions shows the program before
     kernels are selected or, with --isa, that ISA's kernels and the memory plan.

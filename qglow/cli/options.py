@@ -53,7 +53,9 @@ ShapeOption = Annotated[
 ]
 IsaOption = Annotated[
     str | None,
-    typer.Option("--isa", metavar="NAME", help="generic, avx2, avx512vnni or amx; default the host's best."),
+    typer.Option(
+        "--isa", metavar="NAME", help="generic, avx2, avx512vnni or amx [QGLOW_ISA, or the host's best]."
+    ),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
@@ -21,12 +22,14 @@ def say(text: str = "") -> None:
     print(text)
 
 
-def show(*sections: Section | None) -> None:
+def show(*sections: Section) -> None:
     """Sections of a report, as tables on standard output."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    stream = sys.stdout if sys.stdout.isatty() else io.StringIO()
+    console = Console(file=stream, highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     for section in sections:
-        if section is not None:
-            print_section(section, console)
+        print_section(section, console)
+    if isinstance(stream, io.StringIO):  # cells are padded with blanks, which a log has no use for
+        print("\n".join(line.rstrip() for line in stream.getvalue().splitlines()))
 
 
 def note(text: str) -> None:

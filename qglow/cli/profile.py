@@ -40,7 +40,10 @@ def profile(
     isa: IsaOption = None,
     output: OutputOption = Path("profile.yaml"),
 ) -> None:
-    """Run MODEL over calibration data and write a profile of its values."""
+    """Run a model over calibration data.
+
+    Writes a profile: how often each of the model's values had which size.
+    """
     chosen = read_recipe(recipe)
     loaded = load_model(model, parse_shapes(shape))
     notes(loaded.bound)
@@ -62,7 +65,10 @@ def merge(
     profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE...", help="Profiles of one model.")],
     output: OutputOption = Path("profile.yaml"),
 ) -> None:
-    """Add up profiles that were taken of the same model over different data."""
+    """Add up profiles of one model.
+
+    The result is what profiling all their data at once would have given.
+    """
     _finish(merge_profiles([load_profile(path) for path in profiles]), output)
 
 

@@ -13,7 +13,6 @@ from qglow.api import (
     compare,
     load_model,
     load_profile,
-    save_quantized,
 )
 from qglow.cli.options import (
     DataOption,
@@ -77,9 +76,10 @@ def quantize(
     isa: IsaOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Quantize a model with the ranges of its profile and write a directory of results.
+    """Make an int8 model from a profile.
 
-    --profile is enough: the profile knows its model. With --data the int8 model is compared with
+    Writes a directory: model.qglow to run, model.qdq.onnx for other runtimes, reports. --profile
+    is enough: the profile knows its model. With --data the int8 model is compared with
     onnxruntime, and the accuracy goes into the reports.
     """
     chosen = read_recipe(
@@ -110,7 +110,7 @@ def quantize(
             )
         show(comparison_section(comparison))
     target = output or Path(f"{loaded.path.stem}.quantized")
-    save_quantized(quantized, target, comparison=comparison, data=data or "", isa=isa)
+    quantized.save(target, comparison=comparison, data=data or "", isa=isa)
     say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
 
 

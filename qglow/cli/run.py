@@ -44,10 +44,11 @@ def run(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all outputs, as .npz.")
     ] = None,
 ) -> None:
-    """Run TARGET, a .qglow program, a quantized directory or an ONNX model (in float), over data.
+    """Run a model over data.
 
-    Prints a line a sample: its best classes with their scores, or the first elements of outputs
-    that are no class scores.
+    TARGET is a .qglow file, a quantized directory or an ONNX model, which runs in float. Prints a
+    line a sample: its best classes with their scores, or the first elements of outputs that are no
+    class scores.
     """
     program, own = open_program(target, shape, isa, trust)
     collected: dict[str, list[Array]] = {name: [] for name in program.outputs}
