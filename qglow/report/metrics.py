@@ -52,7 +52,9 @@ class ErrorAccumulator:
         self.elements += y.size
         same = (y == reference) | (np.isnan(y) & np.isnan(reference))
         self.equal += int(np.count_nonzero(same))
-        a, b = self._finite(np.asarray(y, np.float64), np.asarray(reference, np.float64), same)
+        # In one memory order, because the last bit of a sum depends on the order of its terms.
+        a, b = np.asarray(y, np.float64, order="C"), np.asarray(reference, np.float64, order="C")
+        a, b = self._finite(a, b, same)
         if b.size:
             self._count(a, b)
 

@@ -10,7 +10,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qglow.core.types import Array, TensorType, float_type
+from qglow.graph.graph import Graph, Value
+from qglow.graph.interpreter import Interpreter
 from qglow.profiling.samples import Sample
+from qglow.report.runner import InterpretedGraph
 
 
 def linear_model(classes: int = 3, features: int = 4, relu: bool = False) -> onnx.ModelProto:
@@ -62,3 +65,21 @@ class Function:
         assert inputs["x"].shape == (self.batch, self.features)
         self.calls.append(len(inputs["x"]))
         return {"logits": (inputs["x"] * self.factor + self.offset).astype(np.float32)}
+
+
+class Tapped(InterpretedGraph):
+    """The interpreter as a program whose activations can be read, images as NHWC."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.graph = graph
+        self.seen: dict[str, Array] = {}
+
+    def __call__(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
+        def tap(value: Value, array: Array) -> None:
+            self.seen[value.name] = array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
+
+        return Interpreter(self.graph).run(inputs, tap)
+
+    def activations(self) -> dict[str, Array]:
+        return self.seen

@@ -1,40 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
 import pytest
 
 from qglow.core.errors import DataError
-from qglow.core.types import Array, TensorType, float_type
+from qglow.core.types import TensorType, float_type
 from qglow.graph.builder import GraphBuilder
-from qglow.graph.graph import Graph, Value
-from qglow.graph.interpreter import Interpreter
+from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.shape import Transpose
 from qglow.report.layers import LayerReport, compare_layers
-from qglow.report.runner import InterpretedGraph
 from qglow.report.tensors import Observed, counterpart
 from tests.unit.report.digits import data, example
-
-
-class Tapped(InterpretedGraph):
-    """The interpreter as a program whose activations can be read, images as NHWC."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph)
-        self.graph = graph
-        self.seen: dict[str, Array] = {}
-
-    def __call__(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
-        def tap(value: Value, array: Array) -> None:
-            self.seen[value.name] = array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
-
-        return Interpreter(self.graph).run(inputs, tap)
-
-    def activations(self) -> dict[str, Array]:
-        return self.seen
+from tests.unit.report.models import Tapped
 
 
 @cache
