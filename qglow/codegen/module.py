@@ -9,6 +9,9 @@ environment (round to nearest, denormals kept) and restores the caller's on the 
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +52,21 @@ def build_module(program: Program, isa: Isa, timed: bool = False) -> ProgramModu
     adds the cycles that the instruction took.
     Raises InternalError where selection or planning is missing.
     """
-    return _ModuleBuilder(program, isa, timed).build()
+    with _collection_paused():
+        return _ModuleBuilder(program, isa, timed).build()
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """No garbage collection meanwhile: emission makes objects by the hundred thousand that all
+    live to its end, and walking them again and again would take longer than making them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _ModuleBuilder:

@@ -53,10 +53,30 @@ def scalar(kind: Any, value: float) -> Value:
 
 
 class _Splat(ir.Constant):  # type: ignore[misc]
-    """A vector constant of equal lanes, which llvmlite would write out one by one."""
+    """A vector constant of equal lanes, which llvmlite would make and write one by one."""
+
+    def __init__(self, kind: Any, lane: Value) -> None:
+        self.type = kind
+        self.constant = (lane,) * kind.count
 
     def _get_reference(self) -> str:
         return f"splat ({self.constant[0]})"
+
+
+class _Poison(ir.Constant):  # type: ignore[misc]
+    """A value that nobody reads, of any type; short in text, unlike llvmlite's."""
+
+    def __init__(self, kind: Any) -> None:
+        self.type = kind
+        self.constant = None
+
+    def _get_reference(self) -> str:
+        return "poison"
+
+
+def poison(kind: Any) -> Value:
+    """A value that nobody reads."""
+    return _Poison(kind)
 
 
 def constant_vector(element: Any, values: Sequence[float]) -> Value:
@@ -103,8 +123,8 @@ class Emitter:
     def splat(self, value: Value, lanes: int) -> Value:
         """A scalar value in all lanes of a vector."""
         kind = vec(value.type, lanes)
-        first = self.b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), scalar(vec(I32, lanes), 0))
+        first = self.b.insert_element(poison(kind), value, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(first, poison(kind), scalar(vec(I32, lanes), 0))
 
     def offset(self, pointer: Value, bytes_: Index) -> Value:
         """`pointer` moved by a number of bytes."""
@@ -193,7 +213,7 @@ class Emitter:
 
     def shuffle(self, left: Value, right: Value | None, lanes: Sequence[int]) -> Value:
         """Lanes of `left` and `right` by number; -1 is a lane that nobody reads."""
-        other = ir.Constant(left.type, ir.Undefined) if right is None else right
+        other = poison(left.type) if right is None else right
         mask = ir.Constant(vec(I32, len(lanes)), [ir.Undefined if n < 0 else n for n in lanes])
         return self.b.shuffle_vector(left, other, mask)
 
