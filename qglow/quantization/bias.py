@@ -27,10 +27,11 @@ def corrected(
     convolution that lie in the padding see zeros, which counts.
     """
     error = rounding_error(source, scale_x, per_tensor)
-    if isinstance(node.operator, Conv):
-        shift = _conv_shift(node.operator, error, means, shape_x, node.output.type.shape)
-    else:
-        shift = means @ error
+    with np.errstate(invalid="ignore"):
+        if isinstance(node.operator, Conv):
+            shift = _conv_shift(node.operator, error, means, shape_x, node.output.type.shape)
+        else:
+            shift = means @ error
     if not np.all(np.isfinite(shift)):
         return source
     return replace(source, bias=(source.bias.astype(np.float64) + shift).astype(np.float32))

@@ -1,0 +1,125 @@
+"""Which nodes run in int8, and the reasons of those that do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.core.types import float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph, Value
+from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
+from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.shape import Pad, Reshape, Transpose
+from qglow.graph.ops.softmax import Softmax
+from qglow.quantization.islands import plan_islands
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.placement import float_reasons
+
+
+def gemm(b: GraphBuilder, x: Value, columns: int = 4, name: str | None = None) -> Value:
+    count = len(b._graph.nodes)
+    w = b.constant(f"w{count}", np.ones((x.type.shape[1], columns), np.float32))
+    return b.node(Gemm(), x, w, name=name)
+
+
+def start(*shape: int) -> tuple[GraphBuilder, Value]:
+    b = GraphBuilder("g")
+    return b, b.input("x", float_type(*shape))
+
+
+def plan(graph: Graph, *keep: str) -> tuple[dict[str, str], list[list[str]]]:
+    reasons = float_reasons(graph, QuantizationOptions(keep_float=keep))
+    islands = plan_islands(graph, reasons)
+    named = {node.output.name: reason for node, reason in reasons.items()}
+    return named, [[node.output.name for node in island] for island in islands]
+
+
+def test_softmax_splits_two_islands_and_says_why() -> None:
+    b, x = start(2, 8)
+    soft = b.node(Softmax(), gemm(b, x, name="first"), name="soft")
+    reasons, islands = plan(b.finish(gemm(b, soft, name="second")))
+    assert islands == [["first"], ["second"]]
+    assert list(reasons) == ["soft"] and "Softmax is computed in float" in reasons["soft"]
+
+
+@pytest.mark.parametrize("pattern", ["middle", "Gemm_1", "re:mid.*", "re:Gemm_1"])
+def test_a_node_can_be_kept_float_by_name(pattern: str) -> None:
+    b, x = start(2, 8)
+    reasons, islands = plan(
+        b.finish(gemm(b, gemm(b, gemm(b, x, name="a"), name="middle"), name="c")), pattern
+    )
+    assert islands == [["a"], ["c"]]
+    assert reasons == {"middle": f"kept by --keep-float {pattern}"}
+
+
+def test_an_operator_can_be_kept_float() -> None:
+    b, x = start(2, 8)
+    reasons, islands = plan(b.finish(gemm(b, b.node(Relu(), x, name="r"))), "op:Gemm")
+    assert islands == []
+    assert set(reasons) == {"gemm_0", "r"}
+
+
+def test_computed_weights_stay_float() -> None:
+    b, x = start(4, 4)
+    reasons, _ = plan(b.finish(b.node(Gemm(), x, x, name="y")))
+    assert reasons == {"y": "its weights or bias are computed by the graph"}
+
+
+def test_weights_that_are_not_finite_stay_float() -> None:
+    b, x = start(2, 2)
+    w = b.constant("w", np.array([[1, np.inf], [0, 1]], np.float32))
+    reasons, _ = plan(b.finish(b.node(Gemm(), x, w, name="y")))
+    assert reasons == {"y": "its w holds NaN or infinities"}
+
+
+def test_padding_with_another_value_than_zero_stays_float() -> None:
+    b, x = start(2, 8)
+    padded = b.node(Pad((0, 1, 0, 1), value=-5.0), gemm(b, x), name="p")
+    reasons, _ = plan(b.finish(gemm(b, padded, name="y")))
+    assert "pads with -5" in reasons["p"]
+
+
+def test_light_work_alone_is_not_worth_its_conversions() -> None:
+    b, x = start(2, 8)
+    y = b.node(Add(), x, b.node(Relu(), x, name="r"), name="y")
+    reasons, islands = plan(b.finish(y))
+    assert islands == []
+    assert reasons["y"] == reasons["r"]
+    assert "save 24 in work on its elements and cost 32 in conversions" in reasons["y"]
+
+
+def test_light_work_between_sums_is_part_of_the_island() -> None:
+    b, x = start(2, 8)
+    turned = b.node(Transpose((1, 0)), b.node(Relu(), gemm(b, x, name="a"), name="r"), name="t")
+    reasons, islands = plan(b.finish(gemm(b, turned, name="y")))
+    assert (reasons, islands) == ({}, [["a", "r", "t", "y"]])
+
+
+def test_a_small_function_at_the_end_stays_float() -> None:
+    b, x = start(2, 8)
+    reasons, islands = plan(b.finish(b.node(Sigmoid(), gemm(b, x, name="a"), name="y")))
+    assert islands == [["a"]]
+    assert "leaves int8 at once" in reasons["y"]
+
+
+def test_a_function_in_the_middle_is_a_table() -> None:
+    b, x = start(2, 8)
+    reasons, islands = plan(b.finish(gemm(b, b.node(Sigmoid(), gemm(b, x), name="s"), name="y")))
+    assert reasons == {} and len(islands) == 1
+
+
+def test_a_function_whose_operand_others_read_in_int8_is_a_table() -> None:
+    b, x = start(2, 8)
+    a = gemm(b, x, name="a")
+    reasons, _ = plan(b.finish(b.node(Sigmoid(), a, name="s"), gemm(b, a, name="c")))
+    assert reasons == {}
+
+
+def test_arithmetic_on_shapes_is_not_reported() -> None:
+    b, x = start(2, 8)
+    counts = b.input("counts", float_type(2, 4))
+    shape = b.constant("shape", np.array([1, 2], np.int64))
+    total = b.node(Add(), shape, shape, name="integers")
+    reasons, _ = plan(b.finish(gemm(b, x, name="y"), total, b.node(Reshape((8,)), counts, name="r")))
+    assert set(reasons) == {"r"}
