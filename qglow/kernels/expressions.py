@@ -40,7 +40,8 @@ class Point:
     """One vector of one instruction.
 
     `memories` give the operands' types; `values` the vectors of those that are read, by name;
-    `tables` the addresses of constants that are not read element by element.
+    `tables` the addresses of constants that are not read element by element. `proven`: the
+    contents of constants rule out results that no int32 holds.
     """
 
     e: Emitter
@@ -49,6 +50,7 @@ class Point:
     values: Mapping[str, Value]
     tables: Mapping[str, Value]
     lanes: int
+    proven: bool = False
 
     @property
     def dest(self) -> Memory:
@@ -107,7 +109,7 @@ def _affine(point: Point) -> Value:
     if point.dest.is_float:
         return point.bounded(e.b.fadd(e.b.fmul(point.values["src"], scale), shift))
     zero = point.memories["src"].zero_point
-    return emit_affine_int8(e, point.values["src"], zero, scale, shift, point.result, proven=False)
+    return emit_affine_int8(e, point.values["src"], zero, scale, shift, point.result, point.proven)
 
 
 def _sigmoid(point: Point) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qglow.kernels import affine as affine
 from qglow.kernels import amx_kernels as amx_kernels
 from qglow.kernels import conv as conv
 from qglow.kernels import copy as copy

@@ -10,7 +10,7 @@ from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.activation import Sigmoid, Tanh
 from qglow.instructions.ops.elementwise import Affine, Clip, ElementAdd, ElementMul, ElementSub
-from qglow.instructions.ops.memory import Splat
+from qglow.instructions.ops.memory import FillPadding, Splat
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
 from qglow.instructions.program import Program
 from tests.runtimes import assert_same_bits
@@ -75,11 +75,14 @@ def test_int8_binary(cls: type[Operation], scales: tuple[float, ...], zeros: tup
     assert_same_bits(program, {"lhs": lhs, "rhs": rhs})
 
 
-@pytest.mark.parametrize("channels", [1, 3, 16, 40])
-def test_affine(channels: int) -> None:
+@pytest.mark.parametrize("channels", [1, 3, 16, 40, 276])
+@pytest.mark.parametrize("tame", [True, False])
+def test_affine(channels: int, tame: bool) -> None:
     rng = np.random.default_rng(channels)
     shape = (2, 3, 5, channels)
     scale, shift = (floats(rng, (channels,), 1.0)[::-1].copy() for _ in range(2))
+    if tame:
+        scale, shift = (rng.standard_normal(channels).astype(np.float32) for _ in range(2))
     for quantized in (False, True):
         source = int8_type(shape, 0.1, 3) if quantized else float_type(*shape)
         dest = int8_type(shape, 0.2, -5) if quantized else float_type(*shape)
@@ -125,6 +128,19 @@ def test_lookup(size: int) -> None:
 @pytest.mark.parametrize("kind", [float_type(37), int8_type((37,), 0.1, 3)])
 def test_splat(kind: TensorType) -> None:
     assert_same_bits(one(Splat(1.25), kind), {})
+
+
+def test_affine_of_a_slice_into_a_padded_buffer() -> None:
+    rng = np.random.default_rng(5)
+    kind, part = (int8_type((2, 4, 5, c), 0.1, 3) for c in (9, 6))
+    builder = ProgramBuilder("affine")
+    src, dest = builder.placeholder("src", kind), builder.placeholder("dest", part)
+    factors = [builder.constant(n, rng.standard_normal(6).astype(np.float32)) for n in ("scale", "shift")]
+    padded = builder.activation("padded", part, (1, 1, 1, 1))
+    builder.emit("pad", FillPadding((1, 1, 1, 1)), padded)
+    builder.emit("in", Affine(), padded, builder.view("part", src, part, (0, 0, 0, 2)), *factors)
+    builder.emit("out", Affine(), dest, padded, *factors)
+    assert_same_bits(builder.finish(), {"src": bytes_of(rng, kind.shape)})
 
 
 def test_slices_and_padded_buffers_keep_their_neighbours() -> None:
