@@ -1,0 +1,137 @@
+"""Real models on their way through the packages, each stage done once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qglow.core.types import Array
+from qglow.graph.graph import Graph
+from qglow.importer import import_model
+from qglow.kernels.isa import host_isas
+from qglow.passes.pipeline import canonicalize
+from qglow.profiling.datasets import open_data
+from qglow.profiling.profile import ModelReference, Profile
+from qglow.profiling.profiler import profile as run_profile
+from qglow.profiling.samples import InputSpec, Sample, batches
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.pipeline import QuantizedGraph, quantize_with
+from qglow.recipe import load_recipe
+from qglow.recipe.schema import Recipe
+from qglow.toolchain import CompiledEngine
+from tests.zoo import REPOSITORY, zoo_model, zoo_path
+
+RUNNABLE = [isa.name for isa in host_isas(emulated=True)]
+"""ISAs whose code this host runs, AMX by emulation where it has no AMX."""
+WITH_FMA = [isa.name for isa in host_isas() if isa.has_fma]
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """A model, and the data that its profile is taken from.
+
+    `data` is a path in the zoo with an optional mapping of arrays, None for random inputs. `select`
+    picks few samples for calibration; the others are what tests feed.
+    """
+
+    name: str
+    data: str | None
+    select: str = ""
+    fed: str = ""
+    batches: tuple[int, ...] = (1, 4)
+
+
+MODELS = {
+    model.name: model
+    for model in (
+        ZooModel("digits", "calib.npz", ":64", "100:"),
+        ZooModel("cifar10_resnet20", "data/cifar10.npz[input=x_calib,label=y_calib]", ":32", "40:"),
+        ZooModel("mlkws_ds_cnn_l", "data/speech_commands_350.npz", "::10", "1::10"),
+        ZooModel("mymodel", None, batches=(3,)),
+        ZooModel("squeezenet1.1", "data/imagenet_sample", "::100", "1::100"),
+        ZooModel("mobilenetv2_tin202", "data/tin202/calib", "::60", "1::60"),
+        ZooModel("resnet50v2s3_tin202", "data/tin202/calib", "::60", "1::60"),
+    )
+}
+CASES = [
+    pytest.param(name, batch, id=f"{name}-{batch}", marks=[] if name == "digits" else pytest.mark.slow)
+    for name, model in MODELS.items()
+    for batch in model.batches
+]
+NAMES = [pytest.param(n, marks=[] if n == "digits" else pytest.mark.slow) for n in MODELS]
+
+
+@cache
+def float_graph(name: str, batch: int) -> Graph:
+    """The canonical graph. Callers leave it as it is."""
+    return canonicalize(import_model(zoo_model(name), default_batch=batch).graph)
+
+
+@cache
+def recipe(name: str) -> Recipe:
+    """The shipped recipe of the model; the default one where there is none."""
+    path = REPOSITORY / "recipes" / f"{name}.yaml"
+    return load_recipe(path) if path.exists() else Recipe()
+
+
+@cache
+def profile(name: str) -> Profile:
+    """A profile over a few real samples, taken by the compiled engine."""
+    model = MODELS[name]
+    engine = CompiledEngine(lambda batch: float_graph(name, batch))
+    reference = ModelReference(zoo_model(name), "0" * 64)
+    first = model.batches[0]
+    chosen = recipe(name).preprocessing
+    return run_profile(
+        float_graph(name, first),
+        samples(name, model.select),
+        engine,
+        model=reference,
+        batch_size=first,
+        preprocessing=chosen,
+    )
+
+
+@cache
+def quantized(name: str, batch: int, options: QuantizationOptions | None = None) -> QuantizedGraph:
+    """The int8 graph for a batch size, with the recipe's options unless others are given."""
+    profiled = profile(name)
+    statistics = profiled.check_matches(float_graph(name, MODELS[name].batches[0]))
+    chosen = options or QuantizationOptions.of(recipe(name))
+    return quantize_with(float_graph(name, batch), statistics, profiled.samples, chosen)
+
+
+def samples(name: str, select: str) -> Iterator[Sample]:
+    """Samples of the model's data, random ones where there is no data."""
+    model, graph = MODELS[name], float_graph(name, MODELS[name].batches[0])
+    if model.data is None:
+        yield from _random_samples(graph)
+        return
+    specs = {v.name: InputSpec(v.type.shape[1:], v.type.element.dtype) for v in graph.inputs}
+    yield from open_data(_located(model.data), specs, recipe=recipe(name), select=select or None)
+
+
+@cache
+def inputs(name: str, batch: int) -> dict[str, Array]:
+    """One batch of real samples that the profile has not seen, by input name."""
+    first = islice(samples(name, MODELS[name].fed), batch)
+    return next(iter(batches(first, batch))).inputs
+
+
+def _random_samples(graph: Graph) -> Iterator[Sample]:
+    random = np.random.default_rng(0)
+    for index in range(12):
+        drawn = {v.name: random.normal(size=v.type.shape[1:]).astype(np.float32) for v in graph.inputs}
+        yield Sample(f"random {index}", drawn)
+
+
+def _located(data: str) -> str:
+    path, bracket, mapping = data.partition("[")
+    found: Path = zoo_path(path) if path.startswith("data/") else REPOSITORY / "calib_data" / path
+    return f"{found}{bracket}{mapping}"
