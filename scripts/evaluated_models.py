@@ -1,0 +1,126 @@
+"""The models that the measurements of the README run on, with their data and how it is split.
+
+The example lies in calib_data/; the others in a folder of models and labelled data, QGLOW_ZOO
+(default ../shared/zoo). Every split calibrates on samples that are not evaluated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qglow import Model, Recipe, load_model, load_recipe
+from qglow.api.data import open_samples
+from qglow.core.errors import InputFileError, UsageError
+from qglow.profiling.samples import Sample
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+ZOO = Path(os.environ.get("QGLOW_ZOO", REPOSITORY.parent / "shared" / "zoo"))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples of `data`: those that `select` and `samples` name, less every n-th (`leave_out`)."""
+
+    data: str
+    select: str | None = None
+    samples: int | None = None
+    leave_out: int | None = None
+
+    def read(self, model: EvaluatedModel, loaded: Model, limit: int | None = None) -> Iterator[Sample]:
+        """The samples, at most `limit` of them, as inputs of the model."""
+        opened = open_samples(
+            str(model.root / self.data),
+            loaded.inputs,
+            recipe=model.recipe,
+            select=self.select,
+            samples=self.samples,
+        )
+        count = 0
+        for index, sample in enumerate(opened):
+            if self.leave_out is not None and index % self.leave_out == 0:
+                continue
+            if limit is not None and count == limit:
+                return
+            count += 1
+            yield sample
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """A model, its recipe, and the samples that it is calibrated and evaluated on."""
+
+    name: str
+    root: Path
+    file: str
+    calibration: Split
+    evaluation: Split
+
+    @property
+    def path(self) -> Path:
+        """The ONNX file."""
+        return self.root / self.file
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe in recipes/, which has the preprocessing and the names of arrays."""
+        return load_recipe(REPOSITORY / "recipes" / f"{self.name}.yaml")
+
+    def load(self) -> Model:
+        """The float model with batch 1. Raises InputFileError where its file is missing."""
+        if not self.path.exists():
+            raise InputFileError(f"{self.path} is missing; QGLOW_ZOO names the folder with models and data")
+        return load_model(self.path)
+
+
+MODELS = (
+    EvaluatedModel(
+        "digits", REPOSITORY / "calib_data", "digits.onnx", Split("calib.npz"), Split("test.npz")
+    ),
+    EvaluatedModel(
+        "squeezenet1.1",
+        ZOO,
+        "models/squeezenet1.1.onnx",
+        Split("data/imagenet_sample", "::10"),
+        Split("data/imagenet_sample", leave_out=10),
+    ),
+    EvaluatedModel(
+        "mobilenetv2_tin202",
+        ZOO,
+        "models/mobilenetv2_tin202.onnx",
+        Split("data/tin202/calib", "::5", 121),
+        Split("data/tin202/test", "::2"),
+    ),
+    EvaluatedModel(
+        "resnet50v2s3_tin202",
+        ZOO,
+        "models/resnet50v2s3_tin202.onnx",
+        Split("data/tin202/calib", "::5", 121),
+        Split("data/tin202/test", "::4"),
+    ),
+    EvaluatedModel(
+        "cifar10_resnet20",
+        ZOO,
+        "models/cifar10_resnet20.onnx",
+        Split("data/cifar10.npz", samples=256),
+        Split("data/cifar10.npz[input=x_test,label=y_test]"),
+    ),
+    EvaluatedModel(
+        "mlkws_ds_cnn_l",
+        ZOO,
+        "models/mlkws_ds_cnn_l.onnx",
+        Split("data/speech_commands_350.npz", "::4"),
+        Split("data/speech_commands_350.npz", leave_out=4),
+    ),
+)
+
+
+def chosen_models(names: Sequence[str]) -> list[EvaluatedModel]:
+    """The models of these names in the order of MODELS; all for no names. Raises UsageError."""
+    unknown = sorted(set(names) - {model.name for model in MODELS})
+    if unknown:
+        known = ", ".join(model.name for model in MODELS)
+        raise UsageError(f"no model is called {', '.join(unknown)}; there are {known}")
+    return [model for model in MODELS if not names or model.name in names]

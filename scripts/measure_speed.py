@@ -1,0 +1,164 @@
+"""Latency of qglow's programs beside onnxruntime's and, where it is installed, OpenVINO's.
+
+    python scripts/measure_speed.py [--models NAME ...] [--alternations N] [--json FILE] [--update-readme]
+
+One thread, batch 1. For every model the programs take turns in one process, each warmed up, and the
+medians are shown: qglow in int8 and in float32, onnxruntime in float32, onnxruntime on the QDQ model
+that qglow exports and on the one that its own tool makes, OpenVINO in float32 and on qglow's QDQ model.
+Compare ratios of one run only, on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluated_models import EvaluatedModel, chosen_models
+from readme_tables import conditions, markdown_table, update_readme
+
+from qglow import BenchResult, Model, QuantizedModel
+from qglow.core.errors import QglowError
+from qglow.core.files import write_atomically
+from qglow.report.bench import Contender, bench
+from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
+from qglow.report.rivals import quantize_with_onnxruntime
+
+CALIBRATION_SAMPLES = 8
+"""Ranges hardly matter for speed, so a few samples do."""
+
+INT8, FLOAT = "qglow int8", "qglow float32"
+ORT_FLOAT, ORT_QDQ, ORT_OWN = "ORT float32", "ORT int8, QDQ of qglow", "ORT int8, own tool"
+VINO_FLOAT, VINO_QDQ = "OpenVINO float32", "OpenVINO int8, QDQ of qglow"
+COLUMNS = (INT8, FLOAT, ORT_FLOAT, ORT_QDQ, ORT_OWN, VINO_FLOAT, VINO_QDQ)
+SHORTEST_MS = 0.05
+"""Below this an int8 program need not beat float ones: calling it is most of the time."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model: median milliseconds by program, and the paired ratio of each to qglow int8."""
+
+    model: str
+    medians_ms: Mapping[str, float]
+    ratios: Mapping[str, float]
+
+    def int8_ratio(self) -> float:
+        """Time of onnxruntime's faster int8 model relative to qglow's: above 1 qglow is faster."""
+        return min(self.ratios[ORT_QDQ], self.ratios[ORT_OWN])
+
+    def slower_than(self) -> list[str]:
+        """What qglow int8 should be at least as fast as, and is not."""
+        if self.medians_ms[INT8] < SHORTEST_MS:
+            return []
+        return [name for name in (FLOAT, ORT_FLOAT, ORT_QDQ, ORT_OWN) if self.ratios[name] < 1.0]
+
+
+def measure(model: EvaluatedModel, isa: str | None, alternations: int) -> Row:
+    """Make every program for one model and time them in turns."""
+    loaded = model.load()
+    result = bench(_contenders(model, loaded, _quantize(model, loaded), isa), alternations)
+    return _row(model.name, result)
+
+
+def _quantize(model: EvaluatedModel, loaded: Model) -> QuantizedModel:
+    split, recipe = model.calibration, model.recipe
+    data = model.root / split.data
+    profile = loaded.profile(data, select=split.select, samples=CALIBRATION_SAMPLES, recipe=recipe)
+    return loaded.quantize(profile, recipe)
+
+
+def _contenders(
+    model: EvaluatedModel, loaded: Model, quantized: QuantizedModel, isa: str | None
+) -> dict[str, Contender]:
+    inputs = random_inputs(loaded.inputs)
+    qdq = quantized.qdq_bytes()
+    with contextlib.redirect_stdout(sys.stderr):  # the tool prints as it goes
+        samples = model.calibration.read(model, loaded, CALIBRATION_SAMPLES)
+        own = quantize_with_onnxruntime(model.path, samples, "minmax")
+    contenders: dict[str, Contender] = {
+        INT8: of_executable(quantized.compile(isa), inputs),
+        FLOAT: of_executable(loaded.compile(isa), inputs),
+        ORT_FLOAT: of_onnxruntime(model.path, inputs),
+        ORT_QDQ: of_onnxruntime(qdq, inputs),
+        ORT_OWN: of_onnxruntime(own, inputs),
+    }
+    if importlib.util.find_spec("openvino") is not None:
+        contenders[VINO_FLOAT] = of_openvino(model.path, inputs)
+        contenders[VINO_QDQ] = of_openvino(qdq, inputs)
+    return contenders
+
+
+def _row(name: str, result: BenchResult) -> Row:
+    medians = {key: latency.median_ms for key, latency in result.latencies.items()}
+    return Row(name, medians, {key: result.ratio(key, INT8).ratio for key in medians})
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """The table of the README; programs that were not measured have no column."""
+    columns = [name for name in COLUMNS if all(name in row.medians_ms for row in rows)]
+    body = [
+        (row.model, *(_milliseconds(row.medians_ms[name]) for name in columns), f"{row.int8_ratio():.2f}")
+        for row in rows
+    ]
+    table = markdown_table(("model", *columns, "ORT int8 / qglow int8"), body)
+    return f"{table}\n\nMilliseconds a call, medians; one thread, batch 1. {conditions()}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.2f}" if value >= 1.0 else f"{value:.3f}"
+
+
+def to_json(rows: Iterable[Row]) -> str:
+    """The same as data."""
+    models = [{"model": r.model, "median_ms": dict(r.medians_ms), "ratio": dict(r.ratios)} for r in rows]
+    return json.dumps({"conditions": conditions(), "models": models}, indent=2) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and return 1 where qglow int8 is slower than what it should beat."""
+    options = _parse(arguments)
+    try:
+        rows = _measure_all(options.models, lambda model: measure(model, options.isa, options.alternations))
+        table = to_markdown(rows)
+        print(table)
+        if options.json is not None:
+            write_atomically(options.json, to_json(rows))
+        if options.update_readme:
+            update_readme("speed", table)
+    except QglowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    slower = [(row.model, name) for row in rows for name in row.slower_than()]
+    for model, name in slower:
+        print(f"{model}: slower than {name}", file=sys.stderr)
+    return 1 if slower else 0
+
+
+def _measure_all(names: Sequence[str], run: Callable[[EvaluatedModel], Row]) -> list[Row]:
+    rows = []
+    for model in chosen_models(names):
+        print(f"{model.name} ...", file=sys.stderr, flush=True)
+        rows.append(run(model))
+    return rows
+
+
+def _parse(arguments: Sequence[str] | None) -> Any:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these")
+    parser.add_argument("--alternations", type=int, default=100, metavar="N", help="turns a program takes")
+    parser.add_argument("--isa", metavar="NAME", help="kernels of qglow; default the host's best")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
+    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
