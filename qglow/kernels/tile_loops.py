@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,16 +17,26 @@ from qglow.kernels.tile_output import OutputStage
 
 @dataclass(frozen=True)
 class Pointers:
-    """Addresses that a stretch of the product starts from; no multiplier for floats."""
+    """Addresses that a stretch of the product starts from; no multiplier for floats.
+
+    `ahead` is the distance from weights to those that are to be fetched early.
+    """
 
     src: Value
     dest: Value
     weights: Value
     bias: Value
     multiplier: Value | None
+    ahead: Index = 0
 
     def moved(
-        self, e: Emitter, src: Index = 0, dest: Index = 0, weights: Index = 0, sums: Index = 0
+        self,
+        e: Emitter,
+        src: Index = 0,
+        dest: Index = 0,
+        weights: Index = 0,
+        sums: Index = 0,
+        ahead: Index = 0,
     ) -> Pointers:
         """The same, further on by these bytes; `sums` moves bias and multiplier."""
         multiplier = None if self.multiplier is None else e.offset(self.multiplier, sums)
@@ -35,6 +46,7 @@ class Pointers:
             e.offset(self.weights, weights),
             e.offset(self.bias, sums),
             multiplier,
+            e.plus(self.ahead, ahead),
         )
 
 
@@ -115,11 +127,14 @@ class ProductLoops(ABC):
             )
 
     @contextmanager
-    def row_loops(self, axes: Sequence[Axis], pointers: Pointers) -> Iterator[Pointers]:
-        """A loop nest over all axes but the innermost."""
+    def row_loops(self, axes: Sequence[Axis], pointers: Pointers, ahead: int = 0) -> Iterator[Pointers]:
+        """A loop nest over all axes but the innermost; `ahead` moves by this much a row."""
+        e = self.e
+        ahead *= math.prod(axis.count for axis in axes)
         with ExitStack() as stack:
             for axis in axes:
-                index = stack.enter_context(self.e.loop(0, axis.count, name="row"))
-                src, dest = (self.e.scaled(index, s) for s in (axis.src_stride, axis.dest_stride))
-                pointers = pointers.moved(self.e, src=src, dest=dest)
+                ahead //= axis.count
+                index = stack.enter_context(e.loop(0, axis.count, name="row"))
+                src, dest = (e.scaled(index, s) for s in (axis.src_stride, axis.dest_stride))
+                pointers = pointers.moved(e, src=src, dest=dest, ahead=e.scaled(index, ahead))
             yield pointers

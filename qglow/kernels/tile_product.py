@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from qglow.kernels.builder import F32, Value, vec
+from llvmlite import ir
+
+from qglow.kernels.builder import F32, I32, VOID, Emitter, Index, Value, vec
 from qglow.kernels.conv_blocking import divide, pixel_axes
 from qglow.kernels.conv_geometry import STEP, Axis, Runs
 from qglow.kernels.tile import MicroTile
@@ -13,6 +16,9 @@ from qglow.kernels.tile_loops import Block, Pointers, ProductLoops
 UNROLLED_STEPS = 8
 """A window of up to this many steps is unrolled whole."""
 UNROLL_CHOICES = (4, 3, 5, 2)
+LINE_BYTES = 64
+EARLY_BYTES = 16 * 1024
+"""Blocks of weights from this size on are fetched while the one before them is in use."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +41,53 @@ class VectorProduct(ProductLoops):
                     with self.block_loop(block, row) as moved:
                         self._emit_row(axes[-1], block, moved)
             return
+        tiles = sum(piece.count for piece in divide(axes[-1].count, self.most_pixels))
+        rows = math.prod(axis.count for axis in axes[:-1])
         for block in self.blocks():
-            with self.block_loop(block, pointers) as moved, self.row_loops(axes[:-1], moved) as row:
-                self._emit_row(axes[-1], block, row)
+            lines = self._early_lines(block, rows * tiles)
+            early = (
+                pointers.moved(self.e, ahead=block.piece.size * self._vector_weights) if lines else pointers
+            )
+            row_ahead = tiles * lines * LINE_BYTES
+            with self.block_loop(block, early) as moved, self.row_loops(axes[:-1], moved, row_ahead) as row:
+                self._emit_row(axes[-1], block, row, lines)
 
-    def _emit_row(self, axis: Axis, block: Block, pointers: Pointers) -> None:
+    def _early_lines(self, block: Block, tiles: int) -> int:
+        """Cache lines that a tile fetches of the next block in every turn of its loop; 0 for none.
+
+        All tiles together fetch the whole block, which lies behind this one, as the first block
+        of the next layer lies behind the last of this.
+        """
+        runs = self.geometry.runs
+        if (
+            tiles == 1
+            or self._vector_weights * block.piece.size < EARLY_BYTES
+            or runs.steps <= UNROLLED_STEPS
+        ):
+            return 0
+        lines = _unroll(runs.steps) * block.piece.size * self.tile.weight_bytes // LINE_BYTES
+        return -(-lines // tiles)
+
+    def _emit_row(self, axis: Axis, block: Block, pointers: Pointers, lines: int = 0) -> None:
         """Tiles along the innermost axis."""
-        e = self.e
+        e, first = self.e, 0
         for piece in divide(axis.count, self.most_pixels):
             with e.loop(0, piece.count, name="tile") as index:
                 pixel = e.plus(e.scaled(index, piece.size), piece.start)
                 src, dest = (e.scaled(pixel, s) for s in (axis.src_stride, axis.dest_stride))
-                self._emit_tile(axis, piece.size, block, pointers.moved(e, src=src, dest=dest))
+                ahead = e.scaled(e.plus(index, first), lines * LINE_BYTES)
+                self._emit_tile(
+                    axis, piece.size, block, pointers.moved(e, src=src, dest=dest, ahead=ahead), lines
+                )
+            first += piece.count
 
-    def _emit_tile(self, axis: Axis, pixels: int, block: Block, pointers: Pointers) -> None:
+    def _emit_tile(self, axis: Axis, pixels: int, block: Block, pointers: Pointers, lines: int) -> None:
         e, tile, size = self.e, self.tile, self.tile.accumulator_bytes
         vectors = range(block.piece.size)
         bias = [e.load(e.offset(pointers.bias, v * size), tile.accumulator, align=size) for v in vectors]
-        sums = [bias[v] for _ in range(pixels) for v in vectors]
-        sums = self._walk(sums, pointers, [p * axis.src_stride for p in range(pixels)], len(vectors))
+        offsets = tuple(p * axis.src_stride for p in range(pixels))
+        steps = _Steps(e, tile, self.geometry.runs, offsets, len(vectors), pointers.ahead, lines)
+        sums = steps.window(pointers.src, pointers.weights, [bias[v] for _ in offsets for v in vectors])
         rows = [sums[p * len(vectors) : (p + 1) * len(vectors)] for p in range(pixels)]
         multipliers = []
         if pointers.multiplier is not None:
@@ -62,79 +96,92 @@ class VectorProduct(ProductLoops):
         dests = [e.offset(pointers.dest, p * axis.dest_stride) for p in range(pixels)]
         self.output.emit(e, rows, multipliers, dests, block.channels)
 
-    def _walk(self, sums: list[Value], pointers: Pointers, pixels: list[int], vectors: int) -> list[Value]:
-        """All steps of a tile: rows, columns and steps of the window, in ascending order."""
-        e, runs = self.e, self.geometry.runs
-        step_bytes = vectors * self.tile.weight_bytes
-        row_bytes = runs.columns * runs.steps * step_bytes
-        whole = runs.total_steps <= UNROLLED_STEPS
-        plan = [
-            (runs.rows, runs.row_stride, row_bytes, whole),
-            (runs.columns, runs.column_stride, runs.steps * step_bytes, _columns_unroll(runs)),
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of one tile: pixels at `offsets` from its address, `vectors` of channels.
+
+    Sums are in the order of pixels, then vectors. In every turn of the innermost loop `lines`
+    cache lines are fetched, `ahead` bytes behind the weights in use.
+    """
+
+    e: Emitter
+    tile: MicroTile
+    runs: Runs
+    offsets: tuple[int, ...]
+    vectors: int
+    ahead: Index
+    lines: int
+
+    @property
+    def step_bytes(self) -> int:
+        """Weights of one step."""
+        return self.vectors * self.tile.weight_bytes
+
+    def window(self, src: Value, weights: Value, sums: list[Value], level: int = 0) -> list[Value]:
+        """Rows, columns and steps of the window, in ascending order."""
+        e, runs = self.e, self.runs
+        run_bytes = runs.steps * self.step_bytes
+        levels = [
+            (runs.rows, runs.row_stride, runs.columns * run_bytes, runs.total_steps),
+            (runs.columns, runs.column_stride, run_bytes, runs.columns * runs.steps),
         ]
+        if level == len(levels):
+            return self._run(src, weights, sums)
+        count, src_stride, weight_stride, steps = levels[level]
+        if steps <= UNROLLED_STEPS:
+            for i in range(count):
+                inner = e.offset(src, i * src_stride), e.offset(weights, i * weight_stride)
+                sums = self.window(*inner, sums, level + 1)
+            return sums
+        with e.carrying_loop(0, count, sums, name="window") as carry:
+            inner_src = e.offset(src, e.scaled(carry.index, src_stride))
+            inner_weights = e.offset(weights, e.scaled(carry.index, weight_stride))
+            carry.next(self.window(inner_src, inner_weights, carry.values, level + 1))
+        return carry.values
 
-        def walk(level: int, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
-            if level == len(plan):
-                return self._run(sums, src, weights, pixels, vectors)
-            count, src_stride, weight_stride, unroll = plan[level]
-            if unroll or count == 1:
-                for i in range(count):
-                    sums = walk(
-                        level + 1, e.offset(src, i * src_stride), e.offset(weights, i * weight_stride), sums
-                    )
-                return sums
-            with e.carrying_loop(0, count, sums, name="window") as carry:
-                inner_src = e.offset(src, e.scaled(carry.index, src_stride))
-                inner_weights = e.offset(weights, e.scaled(carry.index, weight_stride))
-                carry.next(walk(level + 1, inner_src, inner_weights, carry.values))
-            return carry.values
-
-        return walk(0, pointers.src, pointers.weights, sums)
-
-    def _run(
-        self, sums: list[Value], src: Value, weights: Value, pixels: list[int], vectors: int
-    ) -> list[Value]:
+    def _run(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """The steps of one run: a loop of a few steps a turn, then the rest."""
-        e, steps = self.e, self.geometry.runs.steps
-        step_bytes = vectors * self.tile.weight_bytes
+        e, steps = self.e, self.runs.steps
         done = 0
         if steps > UNROLLED_STEPS:
-            unroll = next((u for u in UNROLL_CHOICES if steps % u == 0), UNROLL_CHOICES[0])
+            unroll = _unroll(steps)
             turns = steps // unroll
             with e.carrying_loop(0, turns, sums, name="steps") as carry:
                 inner_src = e.offset(src, e.scaled(carry.index, unroll * STEP))
-                inner_weights = e.offset(weights, e.scaled(carry.index, unroll * step_bytes))
+                inner_weights = e.offset(weights, e.scaled(carry.index, unroll * self.step_bytes))
+                self._fetch_early(inner_weights)
                 inner = carry.values
                 for step in range(unroll):
-                    inner = self._step(inner, inner_src, inner_weights, step, pixels, vectors)
+                    inner = self._step(inner_src, inner_weights, inner, step)
                 carry.next(inner)
             sums, done = carry.values, turns * unroll
         for step in range(done, steps):
-            sums = self._step(sums, src, weights, step, pixels, vectors)
+            sums = self._step(src, weights, sums, step)
         return sums
 
-    def _step(
-        self,
-        sums: list[Value],
-        src: Value,
-        weights: Value,
-        step: int,
-        pixels: list[int],
-        vectors: int,
-    ) -> list[Value]:
+    def _fetch_early(self, weights: Value) -> None:
+        """Into the second-level cache; an address beyond all memory does no harm."""
+        e = self.e
+        for line in range(self.lines):
+            place = e.offset(weights, e.plus(self.ahead, line * LINE_BYTES))
+            read, second_level, data = (ir.Constant(I32, value) for value in (0, 2, 1))
+            e.call("llvm.prefetch.p0", VOID, [place, read, second_level, data])
+
+    def _step(self, src: Value, weights: Value, sums: list[Value], step: int) -> list[Value]:
         """One step of every pixel with every vector."""
-        e, tile = self.e, self.tile
-        first = step * vectors * tile.weight_bytes
-        loaded = [
-            tile.load_weights(e, e.offset(weights, first + v * tile.weight_bytes)) for v in range(vectors)
-        ]
+        e, tile, vectors = self.e, self.tile, range(self.vectors)
+        places = [step * self.step_bytes + v * tile.weight_bytes for v in vectors]
+        loaded = [tile.load_weights(e, e.offset(weights, place)) for place in places]
         result = []
-        for number, offset in enumerate(pixels):
+        for number, offset in enumerate(self.offsets):
             activation = tile.load_activation(e, e.offset(src, offset + step * STEP))
-            for v in range(vectors):
-                result.append(tile.accumulate(e, sums[number * vectors + v], activation, loaded[v]))
+            for v in vectors:
+                total = sums[number * self.vectors + v]
+                result.append(tile.accumulate(e, total, activation, loaded[v]))
         return result
 
 
-def _columns_unroll(runs: Runs) -> bool:
-    return runs.columns * runs.steps <= UNROLLED_STEPS
+def _unroll(steps: int) -> int:
+    """Steps in a turn of the loop over a run, a divisor if there is one."""
+    return next((u for u in UNROLL_CHOICES if steps % u == 0), UNROLL_CHOICES[0])
