@@ -3,6 +3,7 @@
     value     ::= integer | float | string | true | false | none | '[' value, ... ']'
     attributes::= '{' name '=' value, ... '}'
     type      ::= element [ '[' 'S:' scales 'O:' zeros [ 'A:' axis ] ']' ] '<' dim x dim ... '>'
+    scales    ::= number | '{' number, ... '}' | '#' digest of a list given beside the text
 
 `//` and `;` start a comment that ends with the line. A name that is not a plain identifier
 is written as a quoted string.
@@ -14,7 +15,7 @@ import dataclasses
 import enum
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -24,6 +25,7 @@ from qglow.core.errors import TextError
 from qglow.core.types import ElementType, Quantization, TensorType, format_float
 
 AttributeValue = int | float | str | bool | None | tuple["AttributeValue", ...]
+NamedScales = Callable[[str], Sequence[float] | None]
 T = TypeVar("T")
 
 _TOKEN = re.compile(
@@ -105,6 +107,15 @@ class Lexer:
         if token.kind == "number":
             return float(token.text)
         self.fail(f"expected a number, found '{token.text or 'end of text'}'", token)
+
+    def digest(self) -> str:
+        """Take hexadecimal digits, which otherwise are numbers and names side by side."""
+        token = self.next()
+        digits, end = token.text, token.offset + len(token.text)
+        while self.peek.offset == end and self.peek.kind in ("number", "name"):
+            token = self.next()
+            digits, end = digits + token.text, end + len(token.text)
+        return digits
 
     def fail(self, message: str, token: Token | None = None) -> NoReturn:
         """Raise TextError at `token`, or at the next one."""
@@ -231,14 +242,17 @@ def build(
         lexer.fail(f"{cls.__name__}: {error}", token)
 
 
-def parse_type(lexer: Lexer) -> TensorType:
-    """Parse a tensor type. Raises TextError."""
+def parse_type(lexer: Lexer, named_scales: NamedScales | None = None) -> TensorType:
+    """Parse a tensor type. Raises TextError.
+
+    `named_scales` gives the scales that stand behind `S:#digest`, None for an unknown digest.
+    """
     token = lexer.peek
     try:
         element = ElementType(lexer.name())
     except ValueError:
         lexer.fail(f"unknown element type '{token.text}'", token)
-    quantization = _parse_quantization(lexer) if lexer.accept("[") else None
+    quantization = _parse_quantization(lexer, named_scales) if lexer.accept("[") else None
     lexer.expect("<")
     dims: list[int] = []
     while not lexer.accept(">"):
@@ -252,11 +266,11 @@ def _expect_cross(lexer: Lexer) -> None:
     lexer.expect("x")
 
 
-def _parse_quantization(lexer: Lexer) -> Quantization:
+def _parse_quantization(lexer: Lexer, named_scales: NamedScales | None) -> Quantization:
     start = lexer.peek
     lexer.expect("S")
     lexer.expect(":")
-    scales = _numbers(lexer)
+    scales = _named(lexer, named_scales) if lexer.at("#") else _numbers(lexer)
     lexer.expect("O")
     lexer.expect(":")
     zeros = [int(z) for z in _numbers(lexer)]
@@ -271,6 +285,15 @@ def _parse_quantization(lexer: Lexer) -> Quantization:
         return Quantization(tuple(_float32(s) for s in scales), tuple(zeros), axis)
     except ValueError as error:
         lexer.fail(str(error), start)
+
+
+def _named(lexer: Lexer, named_scales: NamedScales | None) -> list[float]:
+    token = lexer.expect("#")
+    digest = lexer.digest()
+    found = named_scales(digest) if named_scales is not None else None
+    if found is None:
+        lexer.fail(f"no data is given for scales #{digest}", token)
+    return list(found)
 
 
 def _numbers(lexer: Lexer) -> list[float]:

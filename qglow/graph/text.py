@@ -9,7 +9,8 @@
     }
 
 A constant of at most 16 elements is written out, one whose elements are all equal reads
-`splat 0.5`, any other is named by a digest of its content, which `parse_graph` looks up. `_`
+`splat 0.5`, any other is named by a digest of its content, which `parse_graph` looks up; so are
+the scales of a value with more than 16 channels: `i8[S:#1a2b3c4d5e6f7081 O:0 A:0]<64 x 3>`. `_`
 is an absent optional operand. Comments are computed and not read.
 """
 
@@ -67,9 +68,10 @@ def constant_digest(data: Array) -> str:
 
 
 def constant_data(graph: Graph) -> dict[str, Array]:
-    """Digest to data of every constant of the graph: what `parse_graph` needs."""
-    arrays = [value.data for value in graph.constants()]
-    return {constant_digest(data): data for data in arrays if data is not None}
+    """Digest to data of every constant and list of scales of the graph: what `parse_graph` needs."""
+    arrays = [value.data for value in graph.constants() if value.data is not None]
+    arrays += [_scale_array(v.type) for v in graph.values() if v.type.quantization is not None]
+    return {constant_digest(data): data for data in arrays}
 
 
 def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Graph:
@@ -86,7 +88,20 @@ def _reference(value: Value) -> str:
 
 
 def _declaration(value: Value) -> str:
-    return f"{_reference(value)}: {value.type}"
+    return f"{_reference(value)}: {_format_type(value.type)}"
+
+
+def _format_type(kind: TensorType) -> str:
+    """As `str`, but a long list of scales by its digest."""
+    if kind.quantization is None or len(kind.quantization.scales) <= LARGEST_INLINE:
+        return str(kind)
+    inline = ",".join(format_float(scale) for scale in kind.quantization.scales)
+    return str(kind).replace(f"S:{{{inline}}}", f"S:#{constant_digest(_scale_array(kind))}")
+
+
+def _scale_array(kind: TensorType) -> Array:
+    assert kind.quantization is not None
+    return np.array(kind.quantization.scales, np.float32)
 
 
 def _comment(values: tuple[Value, ...]) -> str:
@@ -164,8 +179,12 @@ class _Parser:
         if name in self._values:
             lexer.fail(f"%{name} is declared twice", token)
         lexer.expect(":")
-        self._values[name] = Value(name, parse_type(lexer))
+        self._values[name] = Value(name, parse_type(lexer, self._scales))
         return self._values[name]
+
+    def _scales(self, digest: str) -> list[float] | None:
+        found = self._constants.get(digest)
+        return None if found is None or found.dtype != np.float32 else [float(s) for s in found.reshape(-1)]
 
     def _known(self, name: str) -> Value:
         if name not in self._values:
@@ -219,7 +238,7 @@ class _Parser:
         lexer = self._lexer
         token = lexer.peek
         if lexer.accept("#"):
-            digest = self._digest()
+            digest = lexer.digest()
             found = self._constants.get(digest)
             if found is None:
                 lexer.fail(f"no data is given for constant #{digest}", token)
@@ -250,13 +269,3 @@ class _Parser:
         if not limits.min <= value <= limits.max:
             lexer.fail(f"{value} is no {kind.element.value}", token)
         return value
-
-    def _digest(self) -> str:
-        """Hexadecimal digits, which the lexer takes for numbers and names side by side."""
-        lexer = self._lexer
-        token = lexer.next()
-        digits, end = token.text, token.offset + len(token.text)
-        while lexer.peek.offset == end and lexer.peek.kind in ("number", "name"):
-            token = lexer.next()
-            digits, end = digits + token.text, end + len(token.text)
-        return digits

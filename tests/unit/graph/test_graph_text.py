@@ -16,6 +16,7 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.elementwise import Add, Relu
+from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Concat
 from qglow.graph.text import constant_data, constant_digest, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
@@ -130,3 +131,18 @@ def test_what_cannot_be_parsed_says_where(text: str, line: int, message: str) ->
     with pytest.raises(TextError, match=message) as caught:
         parse_graph(text)
     assert caught.value.line == line
+
+
+def test_long_lists_of_scales_are_named_by_digest() -> None:
+    scales = np.linspace(0.01, 0.5, 40).astype(np.float32)
+    weights = np.ones((40, 2), np.int8)
+    builder = GraphBuilder("scales")
+    w = builder.constant("w", weights, Quantization.per_channel(scales, 0))
+    graph = builder.finish(builder.node(Dequantize(), w))
+    text = print_graph(graph)
+    assert "S:#" in text and max(len(line) for line in text.splitlines()) < 120
+    parsed = parse_graph(text, constant_data(graph))
+    assert parsed.value("w").type == w.type
+    assert print_graph(parsed) == text
+    with pytest.raises(TextError, match="no data is given for scales"):
+        parse_graph(text)
