@@ -76,9 +76,7 @@ class EvaluatedModel:
 
 
 MODELS = (
-    EvaluatedModel(
-        "digits", REPOSITORY / "calib_data", "digits.onnx", Split("calib.npz"), Split("test.npz")
-    ),
+    EvaluatedModel("digits", REPOSITORY / "calib_data", "digits.onnx", Split("calib.npz"), Split("test.npz")),
     EvaluatedModel(
         "squeezenet1.1",
         ZOO,

@@ -81,9 +81,7 @@ def measure(model: EvaluatedModel, limit: int | None, cache: Path) -> Row:
     loaded = model.load()
     quantized = _quantize(model, loaded)
     rivals = {
-        f"onnxruntime {method}": OnnxruntimeModel(
-            _rival(model, loaded, method, cache), shapes=loaded.shapes
-        )
+        f"onnxruntime {method}": OnnxruntimeModel(_rival(model, loaded, method, cache), shapes=loaded.shapes)
         for method in METHODS
     }
     comparison = compare(

@@ -1,0 +1,231 @@
+"""How exactly qglow's programs agree: with onnxruntime in float, with themselves on every ISA, node by node.
+
+    python scripts/measure_agreement.py [--models NAME ...] [--samples N] [--json FILE] [--update-readme]
+
+For every model, over samples that did not calibrate it:
+  float    largest difference of an output from onnxruntime float32, relative to max(range, max|y|),
+           of the numpy interpreter and of the compiled program on every ISA (the worst);
+  int8     elements of int8 tensors, of all values between input and output, that differ between the
+           instruction interpreter and compiled code on any ISA, for batch 1 and 4;
+  nodes    each int8 node on onnxruntime's own inputs against onnxruntime on the exported QDQ model:
+           elements equal for what has int8 kernels there, and the largest step of anything.
+ISAs are those that this host runs; AMX is emulated where it is missing and AVX-512-VNNI is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from evaluated_models import EvaluatedModel, chosen_models
+from readme_tables import conditions, markdown_table, update_readme
+
+from qglow import Array, Model, QuantizedModel
+from qglow.core.errors import QglowError
+from qglow.core.files import write_atomically
+from qglow.instructions.interpreter import ArenaInterpreter
+from qglow.instructions.plan import plan_memory
+from qglow.instructions.program import Instruction
+from qglow.kernels.isa import host_isas
+from qglow.profiling.samples import batches
+from qglow.report.layers import compare_layers
+from qglow.report.metrics import error_between
+from qglow.report.oracle import OnnxruntimeModel
+from qglow.toolchain import CompileOptions, compile_graph, lower_graph
+
+BATCHES = (1, 4)
+CALIBRATION_SAMPLES = 32
+FLOAT_TOLERANCE = 1e-4
+LEAST_EQUAL = 0.99999
+TITLES = (
+    "model",
+    "float interpreter",
+    "float compiled",
+    "int8 elements",
+    "different",
+    "elements with an int8 kernel in ORT",
+    "equal",
+    "step",
+    "step of others",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model. Errors are relative; `equal` is a share, 0 to 1; steps are of int8."""
+
+    model: str
+    interpreter_error: float
+    compiled_error: float
+    int8_elements: int
+    int8_different: int
+    node_elements: int
+    node_equal: float
+    node_step: int
+    other_step: int
+
+    def failures(self) -> list[str]:
+        """What is outside of the promise."""
+        broken = {
+            f"float differs by more than {FLOAT_TOLERANCE:g}": max(
+                self.interpreter_error, self.compiled_error
+            )
+            > FLOAT_TOLERANCE,
+            "int8 bits differ between runtimes": self.int8_different > 0,
+            f"less than {LEAST_EQUAL:.3%} of elements equal onnxruntime's": self.node_equal < LEAST_EQUAL,
+            "a node is more than one step from onnxruntime": max(self.node_step, self.other_step) > 1,
+        }
+        return [what for what, is_broken in broken.items() if is_broken]
+
+
+def runnable_isas() -> list[str]:
+    """Names of the ISAs whose code runs here, AMX by emulation where that is the only way."""
+    isas = [isa.name for isa in host_isas()]
+    emulated = [isa.name for isa in host_isas(emulated=True) if isa.emulates_amx]
+    return isas if "amx" in isas else isas + emulated
+
+
+def measure(model: EvaluatedModel, samples: int) -> Row:
+    """All comparisons of one model over its first evaluation samples."""
+    loaded = model.load()
+    split, recipe = model.calibration, model.recipe
+    data = model.root / split.data
+    profile = loaded.profile(data, select=split.select, samples=CALIBRATION_SAMPLES, recipe=recipe)
+    quantized = loaded.quantize(profile, recipe)
+    interpreted, compiled = _float_errors(loaded, model, samples)
+    elements = different = 0
+    for size in BATCHES:
+        batched = loaded.with_batch(size)
+        fed = next(batches(model.evaluation.read(model, loaded, size), size)).inputs
+        counted = _count_int8(batched.quantize(profile, recipe), fed)
+        elements, different = elements + counted[0], different + counted[1]
+    nodes = compare_layers(
+        quantized.float_graph, quantized.graph, model.evaluation.read(model, loaded, samples)
+    )
+    fused, plain = nodes.matches(optimized=True), nodes.matches(optimized=False)
+    steps = (fused.max_step, plain.max_step)
+    return Row(model.name, interpreted, compiled, elements, different, fused.elements, fused.equal, *steps)
+
+
+def _float_errors(loaded: Model, model: EvaluatedModel, samples: int) -> tuple[float, float]:
+    """The worst relative error of the interpreter, and of the compiled programs."""
+    reference = OnnxruntimeModel(model.path, shapes=loaded.shapes)
+    programs = [loaded.compile(isa) for isa in runnable_isas()]
+    interpreter = compiled = 0.0
+    for batch in batches(model.evaluation.read(model, loaded, samples), 1):
+        expected = reference(batch.inputs)
+        interpreter = max(interpreter, _error(loaded.interpret(batch.inputs), expected))
+        compiled = max(compiled, *(_error(program(batch.inputs), expected) for program in programs))
+    return interpreter, compiled
+
+
+def _error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    return max(error_between(found[name], array).relative for name, array in expected.items())
+
+
+def _count_int8(quantized: QuantizedModel, fed: Mapping[str, Array]) -> tuple[int, int]:
+    """Elements of int8 tensors compared over all ISAs, and how many of them differ."""
+    expected = _interpreted(quantized, fed)
+    elements = different = 0
+    for isa in runnable_isas():
+        program = compile_graph(quantized.graph, CompileOptions(isa=isa, observe=True))
+        outputs = program(fed)
+        found = {**program.activations(), **outputs}
+        for name in expected.keys() & found.keys():
+            elements += expected[name].size
+            different += int(np.count_nonzero(found[name] != expected[name]))
+    return elements, different
+
+
+def _interpreted(quantized: QuantizedModel, fed: Mapping[str, Array]) -> dict[str, Array]:
+    """Every int8 tensor by buffer name, and the outputs, from the interpreter on the planned arena."""
+    program = lower_graph(quantized.graph, CompileOptions(observe=True))
+    plan_memory(program, reuse=False)
+    tensors: dict[str, Array] = {}
+
+    def keep(instruction: Instruction, arrays: Mapping[str, Array]) -> None:
+        for buffer in instruction.writes():
+            if buffer.type.is_quantized:
+                tensors[buffer.name] = arrays[buffer.name]
+
+    outputs = ArenaInterpreter(program).run(fed, keep)
+    return {**tensors, **outputs}
+
+
+def to_markdown(rows: Iterable[Row], samples: int) -> str:
+    """The table of the README."""
+    body = [
+        (
+            row.model,
+            f"{row.interpreter_error:.1e}",
+            f"{row.compiled_error:.1e}",
+            str(row.int8_elements),
+            str(row.int8_different),
+            str(row.node_elements),
+            _share(row.node_equal),
+            str(row.node_step),
+            str(row.other_step),
+        )
+        for row in rows
+    ]
+    isas = ", ".join(runnable_isas())
+    note = f"ISAs: {isas}. Batches: {', '.join(map(str, BATCHES))}. {samples} samples. {conditions()}"
+    return f"{markdown_table(TITLES, body)}\n\n{note}"
+
+
+def _share(share: float) -> str:
+    """Never rounded up to all."""
+    return "all" if share == 1.0 else f"{int(1e7 * share) / 1e5:.5f} %"
+
+
+def to_json(rows: Iterable[Row]) -> str:
+    """The same as data."""
+    models = [asdict(row) for row in rows]
+    return (
+        json.dumps({"conditions": conditions(), "isas": runnable_isas(), "models": models}, indent=2) + "\n"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and return 1 where a promise is broken."""
+    options = _parse(arguments)
+    try:
+        rows = list(_measure_all(options.models, options.samples))
+        table = to_markdown(rows, options.samples)
+        print(table)
+        if options.json is not None:
+            write_atomically(options.json, to_json(rows))
+        if options.update_readme:
+            update_readme("agreement", table)
+    except QglowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    broken = list(itertools.chain.from_iterable((f"{r.model}: {why}" for why in r.failures()) for r in rows))
+    print("\n".join(broken), end="\n" if broken else "", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _measure_all(names: Sequence[str], samples: int) -> Iterator[Row]:
+    for model in chosen_models(names):
+        print(f"{model.name} ...", file=sys.stderr, flush=True)
+        yield measure(model, samples)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these")
+    parser.add_argument("--samples", type=int, default=4, metavar="N", help="evaluated samples (4)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
+    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
