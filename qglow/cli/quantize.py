@@ -26,7 +26,7 @@ from qglow.cli.options import (
     read_recipe,
 )
 from qglow.cli.output import note, say, show, showing_progress
-from qglow.core.errors import ModelError
+from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.report.quantization_sections import quantization_sections
 from qglow.report.sections import comparison_section
 
@@ -122,4 +122,9 @@ def _open(model: Path | None, profile: Profile, where: Path, shape: list[str] | 
     if not given:
         shapes = ", ".join(f"{name}={','.join(map(str, size))}" for name, size in profile.shapes.items())
         note(f"input shapes as in the profile: {shapes}; others with --shape")
-    return load_model(path, {**profile.shapes, **given})
+    try:
+        return load_model(path, {**profile.shapes, **given})
+    except UsageError as error:
+        if given:
+            raise
+        raise ProfileError(f"{where} was taken of another model than {path}: {error}") from error

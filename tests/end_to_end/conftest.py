@@ -1,0 +1,41 @@
+"""The example in calib_data/, taken through the command line once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from qglow.cli.main import main
+from tests.zoo import REPOSITORY
+
+MODEL = REPOSITORY / "calib_data" / "digits.onnx"
+CALIBRATION = REPOSITORY / "calib_data" / "calib.npz"
+TEST_DATA = REPOSITORY / "calib_data" / "test.npz"
+
+Run = Callable[..., int]
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs a command line in this process with an object cache of its own; returns the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QGLOW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield lambda *words: main([str(word) for word in words])
+
+
+@pytest.fixture(scope="session")
+def profile(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The profile of the example over its calibration data."""
+    path = tmp_path_factory.mktemp("profile") / "profile.yaml"
+    assert run("profile", MODEL, "--data", CALIBRATION, "-o", path) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def quantized(run: Run, profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quantized directory of the example."""
+    path = tmp_path_factory.mktemp("quantized") / "digits"
+    assert run("quantize", "--profile", profile, "--data", TEST_DATA, "-o", path) == 0
+    return path
