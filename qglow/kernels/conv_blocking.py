@@ -21,9 +21,10 @@ SUM_CYCLES = 1.8
 """Cycles to start and finish one accumulator."""
 PACK_CYCLES = 2.5
 """Cycles to narrow and store up to four vectors."""
-MANY_SUMS = 20
-CROWDED = 1.3
-"""Beyond MANY_SUMS accumulators the end of a tile overlaps less with the start of the next [measured]."""
+MOST_SUMS = 21
+"""With more accumulators the end of a tile overlaps less with the start of the next [measured]."""
+VARIANT_COST = 0.03
+"""Another size of tile must win this much of the whole time to be worth its code."""
 SMALL_WEIGHTS = 24 * 1024
 """Weights of a layer up to this stay near while all of them pass over one row of pixels."""
 
@@ -75,12 +76,13 @@ def blocking_cost(geometry: Geometry, tile: MicroTile, blocking: Blocking) -> fl
     for axis in axes[:-1]:
         rows *= axis.count
     vectors = divide(-(-geometry.filters // tile.lanes), blocking.vectors)
+    pixels = divide(axes[-1].count, blocking.pixels)
     cycles = 0.0
     for block in vectors:
-        for piece in divide(axes[-1].count, blocking.pixels):
+        for piece in pixels:
             cost = _tile_cost(geometry, tile, piece.size, block.size)
             cycles += cost * piece.count * block.count
-    return cycles * rows
+    return cycles * rows * (1.0 + VARIANT_COST * len(vectors) * len(pixels))
 
 
 def _tile_cost(geometry: Geometry, tile: MicroTile, pixels: int, vectors: int) -> float:
@@ -94,17 +96,18 @@ def _tile_cost(geometry: Geometry, tile: MicroTile, pixels: int, vectors: int) -
 def _output_cost(pixels: int, vectors: int) -> float:
     sums = pixels * vectors
     packs = -(-sums // PACKED) if vectors <= 2 else pixels * -(-vectors // PACKED)
-    return (sums * SUM_CYCLES + packs * PACK_CYCLES) * (CROWDED if sums > MANY_SUMS else 1.0)
+    return sums * SUM_CYCLES + packs * PACK_CYCLES
 
 
 def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
-    """Tiles that fit the registers, largest pixel count for every number of vectors and smaller."""
+    """Tiles that fit the registers."""
     layer_vectors = -(-geometry.filters // tile.lanes)
     weights = geometry.groups * layer_vectors * tile.weight_bytes * geometry.runs.total_steps
     by_rows = weights <= SMALL_WEIGHTS
     row = pixel_axes(geometry, by_rows)[-1].count
     for vectors in range(1, min(layer_vectors, tile.most_vectors) + 1):
-        for pixels in range(1, min(row, tile.most_pixels(vectors)) + 1):
+        most = min(row, tile.most_pixels(vectors), max(1, MOST_SUMS // vectors))
+        for pixels in range(1, most + 1):
             yield Blocking(pixels, vectors, by_rows)
 
 

@@ -13,9 +13,9 @@ from qglow.kernels.conv_geometry import STEP, Axis, Runs
 from qglow.kernels.tile import MicroTile
 from qglow.kernels.tile_loops import Block, Pointers, ProductLoops
 
-UNROLLED_STEPS = 8
-"""A window of up to this many steps is unrolled whole."""
-UNROLL_CHOICES = (4, 3, 5, 2)
+UNROLLED_STEPS = 4
+"""A window of up to this many steps is unrolled whole. More makes code, not speed [measured]."""
+UNROLL_CHOICES = (2, 3)
 LINE_BYTES = 64
 EARLY_BYTES = 16 * 1024
 """Blocks of weights from this size on are fetched while the one before them is in use."""
