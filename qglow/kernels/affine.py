@@ -16,12 +16,11 @@ from qglow.core.types import Array
 from qglow.instructions.ops.elementwise import Affine
 from qglow.instructions.program import Instruction
 from qglow.kernels.builder import F32, Index, Value
-from qglow.kernels.elementwise import CYCLES_A_VECTOR, LANES
+from qglow.kernels.elementwise import CYCLES_A_VECTOR, LANES, affine_is_proven
 from qglow.kernels.expressions import EXPRESSIONS, Point
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.operand import contiguous_runs
-from qglow.kernels.requantize import fits_rounding
 from qglow.kernels.sweep import outer_loops
 
 UNROLLED_PERIOD = 8 * LANES
@@ -100,19 +99,9 @@ def _data(instruction: Instruction, name: str) -> Array:
     return np.asarray(data, np.float32)
 
 
-def _proven(instruction: Instruction) -> bool:
-    """Whether every possible result stays far from the limits of int32."""
-    source = instruction.operand("src").type.quantization
-    if source is None:
-        return True
-    reach = max(127 - source.zero_point, source.zero_point + 128)
-    factors, shifts = (np.abs(_data(instruction, name).astype(np.float64)) for name in ("scale", "shift"))
-    return fits_rounding(float(np.max(factors * reach + shifts, initial=0.0)) * 1.001)
-
-
 @candidates_for(Affine)
 def affine_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
     """Where the factors are constants."""
     if any(instruction.operand(name).data is None for name in ("scale", "shift")):
         return []
-    return [PeriodicAffine(_proven(instruction))]
+    return [PeriodicAffine(affine_is_proven(instruction))]

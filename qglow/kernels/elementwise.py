@@ -1,9 +1,10 @@
-"""One loop for every data-parallel operation: load vectors, evaluate, store."""
+"""One loop for data-parallel operations, alone or several in a row: load vectors, evaluate, store."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from qglow.kernels.expressions import EXPRESSIONS, Point
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.operand import Memory
+from qglow.kernels.requantize import fits_rounding
 from qglow.kernels.sweep import sweep
 
 LANES = 16
@@ -26,11 +28,15 @@ CYCLES_A_VECTOR = 6.0
 @kernel
 @dataclass(frozen=True)
 class Elementwise(Kernel):
-    """Vectors of `lanes` elements, whatever the register size: LLVM splits them."""
+    """Vectors of `lanes` elements, whatever the register size: LLVM splits them.
+
+    `proven`: constant factors rule out results that no int32 holds.
+    """
 
     name: ClassVar[str] = "elementwise"
 
     lanes: int = LANES
+    proven: bool = False
 
     def constants(self, instruction: Instruction, isa: Isa) -> dict[str, Array]:
         """A table with the bias of the results added; its index is the biased input."""
@@ -45,41 +51,95 @@ class Elementwise(Kernel):
         return instruction.operand("dest").type.size / isa.float_lanes * CYCLES_A_VECTOR
 
     def emit(self, site: Site) -> None:
-        """A sweep over dest and everything that is read."""
-        memories = vector_operands(site)
-        names = list(memories)
-
-        def body(pointers: list[Value], count: int | None) -> None:
-            values = load_values(site.e, memories, dict(zip(names, pointers, strict=True)), self.lanes, count)
-            point = Point(site.e, site.operation, memories, values, site.constants, self.lanes)
-            result = EXPRESSIONS[type(site.operation)](point)
-            site.e.store_lanes(result, pointers[names.index("dest")], count)
-
-        sweep(site.e, list(memories.values()), self.lanes, body)
+        """A stack of one."""
+        memories = spread_over_dest(site.operation, site.operands)
+        places = {name: index for index, name in enumerate(memories)}
+        member = Member(site.operation, memories, places, site.constants, self.proven, stored=True)
+        emit_members(site.e, [member], self.lanes)
 
 
-def vector_operands(site: Site) -> dict[str, Memory]:
-    """The operands of dest's shape; those of one value a channel are spread over it."""
-    shape = site["dest"].shape
-    spread = {}
-    for name, memory in site.operands.items():
-        if memory.shape == shape and not (isinstance(site.operation, Affine) and name in ("scale", "shift")):
-            spread[name] = memory
-            continue
-        strides = (0,) * (len(shape) - 1) + (1,)
-        spread[name] = replace(memory, type=memory.type.with_shape(shape), strides=strides)
-    return spread
+@dataclass(frozen=True)
+class Member:
+    """One operation of a stack.
+
+    `memories` have dest's shape. Operands with one number in `places`, here or in another
+    member, are the same elements. Only a `stored` result leaves the registers.
+    """
+
+    operation: Any
+    memories: Mapping[str, Memory]
+    places: Mapping[str, int]
+    tables: Mapping[str, Value]
+    proven: bool
+    stored: bool
 
 
-def load_values(
-    e: Emitter, memories: dict[str, Memory], pointers: dict[str, Value], lanes: int, count: int | None
-) -> dict[str, Value]:
-    """Vectors of all operands but dest, by name."""
+def emit_members(e: Emitter, members: Sequence[Member], lanes: int) -> None:
+    """One sweep that computes all members for each vector, in order."""
+    swept = dict(touched_places(members))
+    order = list(swept)
+
+    def body(pointers: list[Value], count: int | None) -> None:
+        at = dict(zip(order, pointers, strict=True))
+        held: dict[int, Value] = {}
+        for member in members:
+            values = {}
+            for name, place in member.places.items():
+                if name == "dest":
+                    continue
+                if place not in held:
+                    held[place] = e.load_lanes(at[place], member.memories[name].element, lanes, count)
+                values[name] = held[place]
+            point = Point(e, member.operation, member.memories, values, member.tables, lanes, member.proven)
+            dest = member.places["dest"]
+            held[dest] = EXPRESSIONS[type(member.operation)](point)
+            if member.stored:
+                e.store_lanes(held[dest], at[dest], count)
+
+    sweep(e, list(swept.values()), lanes, body)
+
+
+def touched_places(members: Sequence[Member]) -> list[tuple[int, Memory]]:
+    """The places that are loaded or stored, with a memory of each; others stay in registers."""
+    touched: dict[int, Memory] = {}
+    written: set[int] = set()
+    for member in members:
+        for name, place in member.places.items():
+            if name != "dest" and place not in written:
+                touched.setdefault(place, member.memories[name])
+        dest = member.places["dest"]
+        written.add(dest)
+        if member.stored:
+            touched.setdefault(dest, member.memories["dest"])
+    return list(touched.items())
+
+
+def spread_over_dest(operation: Any, operands: Mapping[str, Memory]) -> dict[str, Memory]:
+    """The operands in dest's shape: those of one value a channel repeat along the other axes."""
+    shape = operands["dest"].shape
+    strides = (0,) * (len(shape) - 1) + (1,)
     return {
-        name: e.load_lanes(pointers[name], memory.element, lanes, count)
-        for name, memory in memories.items()
-        if name != "dest"
+        name: replace(memory, type=memory.type.with_shape(shape), strides=strides)
+        if is_channelwise(operation, name)
+        else memory
+        for name, memory in operands.items()
     }
+
+
+def is_channelwise(operation: Any, name: str) -> bool:
+    """Whether an operand has one value a channel."""
+    return isinstance(operation, Affine) and name in ("scale", "shift")
+
+
+def affine_is_proven(instruction: Instruction) -> bool:
+    """Whether no result of an int8 affine map comes near the limits of int32 before the clamp."""
+    source = instruction.operand("src").type.quantization
+    factors, shifts = (instruction.operand(name).data for name in ("scale", "shift"))
+    if source is None or factors is None or shifts is None:
+        return False
+    reach = max(127 - source.zero_point, source.zero_point + 128)
+    largest = np.abs(factors.astype(np.float64)) * reach + np.abs(shifts.astype(np.float64))
+    return fits_rounding(float(np.max(largest, initial=0.0)) * 1.001)
 
 
 @candidates_for(*EXPRESSIONS)
@@ -88,4 +148,5 @@ def elementwise_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
     if isinstance(instruction.operation, Lookup):
         table = instruction.operand("table")
         return [Elementwise(TABLE_LANES)] if table.data is not None else []
-    return [Elementwise()]
+    proven = isinstance(instruction.operation, Affine) and affine_is_proven(instruction)
+    return [Elementwise(proven=proven)]

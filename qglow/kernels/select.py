@@ -7,13 +7,18 @@ handle any strides; then a `fillpadding` goes before its first writer.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import ElementType, TensorType
 from qglow.instructions.liveness import Usage
 from qglow.instructions.operation import Access
+from qglow.instructions.ops.elementwise import Affine
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding
+from qglow.instructions.passes.stacking import stacks
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
 from qglow.kernels import families as families
+from qglow.kernels.elementwise import LANES, Elementwise, elementwise_candidates
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import FACTORIES, Kernel
 
@@ -34,6 +39,31 @@ def select_kernels(program: Program, isa: Isa) -> None:
         kernel = best_kernel(instruction, isa)
         instruction.kernel = kernel.describe()
         _add_scratch(program, instruction, kernel.scratch_bytes(instruction))
+    for group in stacks(program):
+        _settle_stack(group, isa)
+
+
+def _settle_stack(group: list[Instruction], isa: Isa) -> None:
+    """Give all members of a stack the kernel that can share a loop, or take them apart."""
+    if len(group) == 1:
+        group[0].stack = None
+        return
+    alone = [elementwise_candidates(member, isa) for member in group]
+    kernels = [kernel for found in alone for kernel in found if isinstance(kernel, Elementwise)]
+    if len(kernels) < len(group) or any(_has_uneven_channels(member) for member in group):
+        for member in group:
+            member.stack = None
+        return
+    lanes = max(kernel.lanes for kernel in kernels)
+    for member, kernel in zip(group, kernels, strict=True):
+        member.kernel = replace(kernel, lanes=lanes).describe()
+
+
+def _has_uneven_channels(instruction: Instruction) -> bool:
+    """Whether an affine map's channels fill no vectors, so that a kernel of its own is better."""
+    return (
+        isinstance(instruction.operation, Affine) and instruction.operand("dest").type.shape[-1] % LANES != 0
+    )
 
 
 def candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:

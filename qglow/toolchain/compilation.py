@@ -11,6 +11,7 @@ from qglow.core.passes import Pipeline
 from qglow.graph.graph import Graph
 from qglow.instructions.passes import default_pipeline
 from qglow.instructions.passes.sharing import ShareBuffers
+from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.instructions.verifier import verify_program
@@ -45,8 +46,10 @@ def lower_graph(graph: Graph, options: CompileOptions | None = None) -> Program:
     options = options or CompileOptions()
     program = lower(graph, CPU)
     passes = default_pipeline().passes
-    if options.observe:  # an activation that is computed in place of another cannot be read later
-        passes = tuple(step for step in passes if not isinstance(step, ShareBuffers))
+    if options.observe:
+        # An activation that is computed in place of another, or that stays in the registers of a
+        # stack, cannot be read later.
+        passes = tuple(p for p in passes if not isinstance(p, ShareBuffers | StackDataParallel))
     Pipeline(passes).run(program, verify_program)
     return program
 

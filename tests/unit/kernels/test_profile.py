@@ -44,12 +44,11 @@ def run(shape: tuple[int, ...], axis: int | None, values: Array, isa: str) -> di
     got = execute(program, isa, {"src": values}, empty_state(shape, axis))
     wanted = reference(program, {"src": values}, empty_state(shape, axis))
     for name, array in wanted.state.items():
-        np.testing.assert_array_equal(got.state[name], array, err_msg=f"{name} on {isa}")
-    if axis is not None:
-        np.testing.assert_allclose(
-            got.outputs["channel_sums"], wanted.outputs["channel_sums"], rtol=1e-12, atol=1e-12
-        )
-    return {**got.state, **got.outputs}
+        if name == "channel_sums":  # float64, and numpy adds in another order
+            np.testing.assert_allclose(got.state[name], array, rtol=1e-12, atol=1e-12)
+        else:
+            np.testing.assert_array_equal(got.state[name], array, err_msg=f"{name} on {isa}")
+    return got.state
 
 
 def values_of(shape: tuple[int, ...]) -> Array:

@@ -1,0 +1,170 @@
+"""What the entry calls: one function for an instruction, or for a stack of them.
+
+Calls with equal keys share one function; addresses come in as arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from qglow.core.errors import InternalError
+from qglow.core.types import Array
+from qglow.instructions.liveness import Usage
+from qglow.instructions.passes.stacking import is_internal
+from qglow.instructions.program import Buffer, BufferKind, Instruction
+from qglow.kernels.builder import Emitter, Value
+from qglow.kernels.elementwise import Elementwise, Member, emit_members, spread_over_dest, touched_places
+from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import Kernel, Site, parse_kernel
+from qglow.kernels.operand import Memory, memory_of
+
+Body = Callable[[Emitter, Sequence[Value], Sequence[Value]], None]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function to be called with the addresses of `buffers` and of `arrays` (packed constants).
+
+    `emit` makes its body from these addresses. `key` is all that the body depends on.
+    """
+
+    name: str
+    key: tuple[object, ...]
+    buffers: tuple[Buffer, ...]
+    arrays: tuple[Array, ...]
+    emit: Body
+
+    @property
+    def unaliased(self) -> tuple[bool, ...]:
+        """For every buffer, whether no other one shares memory with it."""
+        extents = [_extent(buffer) for buffer in self.buffers]
+        return tuple(
+            not any(_meet(mine, other) for place, other in enumerate(extents) if place != number)
+            for number, mine in enumerate(extents)
+        )
+
+
+def make_call(group: Sequence[Instruction], usage: Usage, isa: Isa) -> Call:
+    """The call of one instruction, or of a stack. Raises InternalError where kernels are missing."""
+    for instruction in group:
+        if not instruction.kernel:
+            raise InternalError(f"{instruction.name} has no kernel; selection has not run")
+    if len(group) == 1:
+        return _instruction_call(group[0], isa)
+    return _stack_call(list(group), usage, isa)
+
+
+def _instruction_call(instruction: Instruction, isa: Isa) -> Call:
+    kernel = parse_kernel(instruction.kernel)
+    packed = kernel.constants(instruction, isa)
+    operands = {spec.name: b for spec, b in instruction.operands() if spec.name not in packed}
+
+    def emit(e: Emitter, buffers: Sequence[Value], arrays: Sequence[Value]) -> None:
+        pointers = dict(zip(operands, buffers, strict=True))
+        memories = {
+            name: memory_of(pointers[name], buffer, isa)
+            for name, buffer in operands.items()
+            if name != "scratch"
+        }
+        constants = dict(zip(packed, arrays, strict=True))
+        kernel.emit(Site(e, instruction, isa, memories, constants, pointers.get("scratch")))
+
+    key = (
+        instruction.operation,
+        instruction.kernel,
+        tuple((name, memory_of(None, buffer, isa)) for name, buffer in operands.items()),
+        _shapes(packed),
+    )
+    return Call(instruction.operation.opcode, key, tuple(operands.values()), tuple(packed.values()), emit)
+
+
+def _shapes(packed: dict[str, Array]) -> tuple[object, ...]:
+    return tuple((name, array.shape, array.dtype.str) for name, array in packed.items())
+
+
+def _stack_call(group: list[Instruction], usage: Usage, isa: Isa) -> Call:
+    """One loop over all members; buffers that are the same elements are one place."""
+    kernels = [_elementwise(instruction) for instruction in group]
+    packed = [kernel.constants(i, isa) for kernel, i in zip(kernels, group, strict=True)]
+    stored = [not is_internal(usage, group, index) for index in range(len(group))]
+    numbers: dict[object, int] = {}
+    buffers: list[Buffer] = []
+    places: list[dict[str, int]] = []
+    for instruction, constants in zip(group, packed, strict=True):
+        found = {}
+        for spec, buffer in instruction.operands():
+            if spec.name in constants:
+                continue
+            place = (buffer.root, buffer.type.shape, buffer.layout)
+            if place not in numbers:
+                numbers[place] = len(buffers)
+                buffers.append(buffer)
+            found[spec.name] = numbers[place]
+        places.append(found)
+
+    def members(pointers: Sequence[Value], tables: Sequence[Value]) -> list[Member]:
+        remaining, made = iter(tables), []
+        for number, instruction in enumerate(group):
+            memories = {
+                spec.name: memory_of(pointers[places[number][spec.name]], buffer, isa)
+                for spec, buffer in instruction.operands()
+                if spec.name in places[number]
+            }
+            made.append(
+                Member(
+                    instruction.operation,
+                    spread_over_dest(instruction.operation, memories),
+                    places[number],
+                    {name: next(remaining) for name in packed[number]},
+                    kernels[number].proven,
+                    stored[number],
+                )
+            )
+        return made
+
+    arrays = tuple(array for constants in packed for array in constants.values())
+    needed = [place for place, _ in touched_places(members([None] * len(buffers), arrays))]
+
+    def emit(e: Emitter, given: Sequence[Value], tables: Sequence[Value]) -> None:
+        pointers: list[Value] = [None] * len(buffers)
+        for place, pointer in zip(needed, given, strict=True):
+            pointers[place] = pointer
+        emit_members(e, members(pointers, tables), kernels[0].lanes)
+
+    blank = members([None] * len(buffers), [None] * len(arrays))
+    key = tuple(_member_key(member) for member in blank), kernels[0].lanes, tuple(needed)
+    name = "stack_" + "_".join(i.operation.opcode for i in group)
+    return Call(name, key, tuple(buffers[place] for place in needed), arrays, emit)
+
+
+def _elementwise(instruction: Instruction) -> Elementwise:
+    kernel: Kernel = parse_kernel(instruction.kernel)
+    if not isinstance(kernel, Elementwise):
+        raise InternalError(f"{instruction.name} is stacked, but its kernel is {instruction.kernel}")
+    return kernel
+
+
+def _member_key(member: Member) -> tuple[object, ...]:
+    memories: tuple[tuple[str, Memory], ...] = tuple(member.memories.items())
+    return (
+        member.operation,
+        memories,
+        tuple(member.places.items()),
+        tuple(member.tables),
+        member.proven,
+        member.stored,
+    )
+
+
+def _extent(buffer: Buffer) -> tuple[Buffer, int, int]:
+    root = buffer.root
+    start = root.arena_offset or 0
+    return root, start, start + root.byte_size
+
+
+def _meet(left: tuple[Buffer, int, int], right: tuple[Buffer, int, int]) -> bool:
+    if left[0] is right[0]:
+        return True
+    both = left[0].kind is BufferKind.ACTIVATION and right[0].kind is BufferKind.ACTIVATION
+    return both and left[1] < right[2] and right[1] < left[2]
