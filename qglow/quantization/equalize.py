@@ -79,7 +79,8 @@ def _scale(graph: Graph, node: Node, value: Value, statistics: Statistics, log: 
     _divide(graph, node, factors)
     statistics[value.name] = scaled_statistics(profile, factors)
     exact = math.isinf(producer.operator.hi)
-    log.applied(node.name, f"channels of %{value.name} scaled by up to {factors.max():.3g}", exact)
+    what = f"channels of %{value.name} scaled by up to {factors.max():.3g}; its range is now that of its channels"
+    log.applied(node.name, what, exact)
 
 
 def _factors(channels: ChannelProfile, hi: float) -> Array:
