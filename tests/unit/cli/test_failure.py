@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+import typer
+
+from qglow.cli.failure import Terminated, guarded
+from qglow.core.errors import (
+    CodegenError,
+    ComparisonFailed,
+    DataError,
+    InternalError,
+    UnsupportedError,
+    UsageError,
+)
+
+Capture = pytest.CaptureFixture[str]
+
+
+def raising(error: BaseException) -> Callable[[], NoReturn]:
+    def run() -> NoReturn:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ComparisonFailed("m"), 1),
+        (UsageError("m"), 2),
+        (typer.TyperException("m"), 2),
+        (UnsupportedError("m"), 3),
+        (DataError("m"), 4),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_users_errors_are_one_line_and_a_code(error: Exception, code: int, capsys: Capture) -> None:
+    assert guarded(raising(error), debug=False) == code
+    out, err = capsys.readouterr()
+    assert err.startswith("qglow: error: m") and err.count("\n") == 1 and not out
+
+
+@pytest.mark.parametrize(
+    "error", [InternalError("m"), CodegenError("m"), ValueError("m\nn"), RecursionError()], ids=repr
+)
+def test_defects_point_to_the_traceback(error: Exception, capsys: Capture) -> None:
+    assert guarded(raising(error), debug=False) == 70
+    err = capsys.readouterr().err
+    assert err.startswith(f"qglow: internal error: {type(error).__name__}: ") and err.count("\n") == 2
+    assert "--debug" in err and "Traceback" not in err
+
+
+def test_debug_gives_the_traceback(capsys: Capture) -> None:
+    assert guarded(raising(DataError("m")), debug=True) == 4
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_exhausted_memory_is_not_called_a_defect(capsys: Capture) -> None:
+    assert guarded(raising(MemoryError()), debug=False) == 70
+    assert "out of memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(), 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_interruption_has_the_shells_code(error: BaseException, code: int, capsys: Capture) -> None:
+    assert guarded(raising(error), debug=False) == code
+    assert "error" not in capsys.readouterr().err
+
+
+def test_sigterm_unwinds_and_the_handler_is_restored() -> None:
+    before, unwound = signal.getsignal(signal.SIGTERM), []
+
+    def run() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            unwound.append(True)
+
+    assert guarded(run, debug=False) == 143
+    assert unwound and signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("result", "code"), [(None, 0), (0, 0), (3, 3), ("text", 0)])
+def test_success_is_0_unless_the_command_says_otherwise(result: object, code: int) -> None:
+    assert guarded(lambda: result, debug=False) == code

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qglow.cli.options import parse_shapes, read_recipe
+from qglow.core.errors import UsageError
+
+
+def test_shapes_by_input() -> None:
+    assert parse_shapes(None) == {}
+    assert parse_shapes(["input=1,3,224,224", "mask=1x5", "a=b:0=2"]) == {
+        "input": (1, 3, 224, 224),
+        "mask": (1, 5),
+        "a=b:0": (2,),
+    }
+    assert parse_shapes(["scalar="]) == {"scalar": ()}
+
+
+@pytest.mark.parametrize("text", ["1,3,224,224", "input", "=1,3", "input=1,,3", "input=a", "input=1.5"])
+def test_malformed_shape_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="INPUT=1,3,224,224"):
+        parse_shapes([text])
+
+
+def test_shape_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="twice"):
+        parse_shapes(["x=1", "x=2"])
+
+
+def test_options_override_the_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("schema: symmetric\ncalibration: mse\nkeep_float: [a]\n")
+    recipe = read_recipe(path, schema=None, calibration="kl", keep_float=["b"])
+    assert (recipe.schema, str(recipe.calibration), recipe.keep_float) == ("symmetric", "kl", ("a", "b"))
