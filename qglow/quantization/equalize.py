@@ -79,7 +79,7 @@ def _scale(graph: Graph, node: Node, value: Value, statistics: Statistics, log: 
     _divide(graph, node, factors)
     statistics[value.name] = scaled_statistics(profile, factors)
     exact = math.isinf(producer.operator.hi)
-    what = f"channels of %{value.name} scaled by up to {factors.max():.3g}; their ranges replace its histogram"
+    what = f"channels of %{value.name} scaled by up to {factors.max():.3g}; ranges replace its histogram"
     log.applied(node.name, what, exact)
 
 
