@@ -17,7 +17,7 @@ from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.elementwise import Elementwise, Member, emit_members, spread_over_dest, touched_places
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, parse_kernel
-from qglow.kernels.operand import Memory, memory_of
+from qglow.kernels.operand import Memory, memory_of, without_scale
 
 Body = Callable[[Emitter, Sequence[Value], Sequence[Value]], None]
 
@@ -70,12 +70,10 @@ def _instruction_call(instruction: Instruction, isa: Isa) -> Call:
         constants = dict(zip(packed, arrays, strict=True))
         kernel.emit(Site(e, instruction, isa, memories, constants, pointers.get("scratch")))
 
-    key = (
-        instruction.operation,
-        instruction.kernel,
-        tuple((name, memory_of(None, buffer, isa)) for name, buffer in operands.items()),
-        _shapes(packed),
-    )
+    places = {name: memory_of(None, buffer, isa) for name, buffer in operands.items()}
+    if not kernel.uses_scales:
+        places = {name: without_scale(memory) for name, memory in places.items()}
+    key = (instruction.operation, instruction.kernel, tuple(places.items()), _shapes(packed))
     return Call(instruction.operation.opcode, key, tuple(operands.values()), tuple(packed.values()), emit)
 
 

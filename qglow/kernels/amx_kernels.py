@@ -35,6 +35,8 @@ UNIT_CYCLES = 60.0
 class AmxKernel(Kernel):
     """`clamp_first`: sums may be too large to be rounded to int32 before they are clamped."""
 
+    uses_scales: ClassVar[bool] = False
+
     clamp_first: bool = False
 
     def product(self, site: Site, geometry: Geometry) -> AmxProduct:

@@ -31,6 +31,8 @@ class TiledProduct(Kernel):
     `clamp_first`: sums may be too large to be rounded to int32 before they are clamped.
     """
 
+    uses_scales: ClassVar[bool] = False
+
     pixels: int = 1
     vectors: int = 1
     by_rows: bool = False

@@ -29,6 +29,8 @@ TILE_SUMS = {32: 16, 16: 8}
 class DepthwiseKernel(Kernel):
     """A tile of up to `pixels` pixels at a time; a source without padding goes through a copy."""
 
+    uses_scales: ClassVar[bool] = False
+
     pixels: int = 1
 
     def paddings(self, instruction: Instruction) -> dict[str, Padding]:

@@ -46,10 +46,12 @@ class Kernel(ABC):
     """One way to execute an instruction. Subclasses are frozen dataclasses; fields tune them.
 
     Instructions of equal operation, types, layouts and kernel share one function, so whatever
-    code takes from the contents of constants is a field too.
+    code takes from the contents of constants is a field too. Where `uses_scales` is False,
+    types may differ in their scales, which then are in constants or do not matter.
     """
 
     name: ClassVar[str]
+    uses_scales: ClassVar[bool] = True
 
     def describe(self) -> str:
         """The kernel in words, as the listing has it; `parse_kernel` reads it back."""

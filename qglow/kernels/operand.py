@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,14 @@ class Memory:
             else:
                 pointer = emitter.offset(pointer, emitter.scaled(index, stride * self.element_bytes))
         return emitter.offset(pointer, known)
+
+
+def without_scale(memory: Memory) -> Memory:
+    """The operand with scale 1, for comparing what does not depend on scales."""
+    if not is_biased(memory.type):
+        return memory
+    unit = Quantization.per_tensor(1.0, _parameters(memory.type).zero_point)
+    return replace(memory, type=memory.type.quantized(unit))
 
 
 def _parameters(kind: TensorType) -> Quantization:

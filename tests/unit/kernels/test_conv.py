@@ -11,16 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from qglow.codegen.compiler import emit_llvm_text
 from qglow.core.types import Array, ElementType, Quantization, Shape, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.memory import Copy, Splat
+from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import NO_PADDING, Buffer, Padding, Program
 from qglow.kernels.isa import isa_by_name
 from qglow.kernels.kernel import parse_kernel
 from qglow.kernels.select import best_kernel
 from qglow.numerics.fused import conv_chain
-from tests.runtimes import HOST_ISAS, assert_same_bits, run_compiled
+from tests.runtimes import HOST_ISAS, assert_same_bits, prepare, run_compiled
 
 FUSED_ISAS = [name for name in HOST_ISAS if isa_by_name(name).has_fma]
 SLICE_BEFORE, SLICE_AFTER = 5, 3
@@ -243,3 +245,23 @@ def test_padding_is_asked_only_as_far_as_windows_reach() -> None:
     assert kernel.scratch_bytes(instruction) > 0
     instruction.operand("src").padding = (1, 1, 0, 0)
     assert kernel.scratch_bytes(instruction) == 0
+
+
+def test_layers_that_differ_in_scales_share_code() -> None:
+    """Scales are in the multipliers; zero points are in the code."""
+    builder = ProgramBuilder("shared")
+    case = Case()
+    constants = int8_constants(case, np.random.default_rng(0))
+    data_ = {}
+    for number, zero_point in enumerate([3, 3, 4]):
+        kind = TensorType(ElementType.INT8, case.shape, Quantization.per_tensor(0.1 + number, zero_point))
+        src = builder.placeholder(f"src{number}", kind)
+        dest = builder.placeholder(f"dest{number}", int8_type((1, 4, 5, 16), 0))
+        buffers = [builder.constant(f"c{number}", array) for array in constants]
+        builder.emit("conv", case.operation, dest, src, *buffers)
+        data_[src.name] = np.random.default_rng(number).integers(-128, 128, case.shape).astype(np.int8)
+    program = builder.finish()
+    assert_same_bits(program, data_)
+    prepared = prepare(program, "generic")
+    plan_memory(prepared)
+    assert emit_llvm_text(prepared, isa_by_name("generic")).count("define internal") == 2
