@@ -15,7 +15,7 @@ from qglow.instructions.liveness import Usage
 from qglow.instructions.operation import Access
 from qglow.instructions.ops.elementwise import Affine
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding
-from qglow.instructions.passes.stacking import stacks
+from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
 from qglow.kernels import families as families
 from qglow.kernels.elementwise import LANES, Elementwise, elementwise_candidates
@@ -39,24 +39,32 @@ def select_kernels(program: Program, isa: Isa) -> None:
         kernel = best_kernel(instruction, isa)
         instruction.kernel = kernel.describe()
         _add_scratch(program, instruction, kernel.scratch_bytes(instruction))
+    usage = Usage(program)
     for group in stacks(program):
-        _settle_stack(group, isa)
+        _settle_stack(group, usage, isa)
 
 
-def _settle_stack(group: list[Instruction], isa: Isa) -> None:
+def _settle_stack(group: list[Instruction], usage: Usage, isa: Isa) -> None:
     """Give all members of a stack the kernel that can share a loop, or take them apart."""
-    if len(group) == 1:
-        group[0].stack = None
-        return
-    alone = [elementwise_candidates(member, isa) for member in group]
+    alone = [elementwise_candidates(member, isa) for member in group if member.stack is not None]
     kernels = [kernel for found in alone for kernel in found if isinstance(kernel, Elementwise)]
-    if len(kernels) < len(group) or any(_has_uneven_channels(member) for member in group):
+    if len(kernels) < len(group) or not _gains(group, usage):
         for member in group:
             member.stack = None
         return
     lanes = max(kernel.lanes for kernel in kernels)
     for member, kernel in zip(group, kernels, strict=True):
         member.kernel = replace(kernel, lanes=lanes).describe()
+
+
+def _gains(group: list[Instruction], usage: Usage) -> bool:
+    """Whether one loop is better: some result stays in registers, and none needs a loop of its own.
+
+    To load less, and store as much, was measured to gain nothing: the loops are bound by arithmetic.
+    """
+    if any(_has_uneven_channels(member) for member in group):
+        return False
+    return any(is_internal(usage, group, index) for index in range(len(group)))
 
 
 def _has_uneven_channels(instruction: Instruction) -> bool:
