@@ -63,6 +63,8 @@ def _arrays(data: Mapping[str, Array], specs: InputSpecs, recipe: Recipe) -> Arr
     if missing:
         raise DataError(f"no array for input '{missing[0]}': there are {', '.join(data) or 'none'}")
     arrays = {name: np.asarray(data[name]) for name in specs}
+    if any(array.ndim == 0 for array in arrays.values()):
+        raise DataError("an array without axes holds no samples; give one with samples along its first axis")
     labels = None if "label" in specs else data.get("label")
     count = len(next(iter(arrays.values())))
     if labels is not None:

@@ -171,6 +171,8 @@ class Model:
 
         Raises DataError for data that does not fit the model, UsageError for wrong options.
         """
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(f"--batch-size {batch_size}: at least 1")
         base = self._canonical_batch()
         opened = open_samples(data, base.inputs, recipe=recipe, select=select, samples=samples)
         runner = base._engine(engine, isa)

@@ -76,15 +76,17 @@ def compare(
             isa=isa,
             progress=progress,
         )
-    show(comparison_section(comparison))
     errors = None
     if layers:
         with showing_progress("comparing layers") as progress:
             errors = compare_layers(
                 model, data, recipe=chosen, select=select, samples=samples, isa=isa, progress=progress
             )
-        show(layer_section(errors))
     if output is not None:
         model.save_report(output, comparison=comparison, layers=errors, data=data)
+    show(comparison_section(comparison))
+    if errors is not None:
+        show(layer_section(errors))
+    if output is not None:
         say(f"{output}: report.html, report.md, report.json")
     check_limits(comparison, Limits(max_drop, min_agreement, min_sqnr))

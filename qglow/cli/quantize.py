@@ -93,24 +93,20 @@ def quantize(
     taken = load_profile(profile)
     loaded = _open(model, taken, profile, shape)
     quantized = loaded.quantize(taken, chosen)
-    if quantized.report is not None:
-        sections = quantization_sections(quantized.report)
-        show(*(section for section in sections if section.title in _SHOWN))
     comparison = None
     if data is not None:
         with showing_progress("comparing") as progress:
             comparison = compare(
-                quantized,
-                data,
-                select=select,
-                samples=samples,
-                labels=labels,
-                isa=isa,
-                progress=progress,
+                quantized, data, select=select, samples=samples, labels=labels, isa=isa, progress=progress
             )
-        show(comparison_section(comparison))
     target = output or Path(f"{loaded.path.stem}.quantized")
+    # Written before anything is printed: a reader such as `head` may go away early.
     quantized.save(target, comparison=comparison, data=data or "", isa=isa)
+    if quantized.report is not None:
+        sections = quantization_sections(quantized.report)
+        show(*(section for section in sections if section.title in _SHOWN))
+    if comparison is not None:
+        show(comparison_section(comparison))
     say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
 
 

@@ -170,3 +170,15 @@ def test_closed_pipe_is_no_error() -> None:
     errors = process.stderr.read()
     assert process.wait(60) == 141
     assert b"Traceback" not in errors and b"error" not in errors
+
+
+def test_quantize_writes_its_directory_though_nobody_reads_its_output(tmp_path: Path, profile: Path) -> None:
+    command = [sys.executable, "-m", "qglow.cli.main", "quantize", "--profile", str(profile), "-o"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*command, str(tmp_path / "out")], stdout=writing, stderr=subprocess.PIPE, timeout=60
+    )
+    os.close(writing)
+    assert done.returncode == 141 and b"error" not in done.stderr
+    assert (tmp_path / "out" / "manifest.json").is_file()

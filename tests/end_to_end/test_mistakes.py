@@ -59,6 +59,8 @@ def other_model(target: Path) -> Path:
         (("profile", MODEL), "'--data'"),
         (("profile", MODEL, "--data", CALIBRATION, "--samples", "many"), "'--samples'"),
         (("profile", MODEL, "--data", CALIBRATION, "--samples", 0), "at least 1"),
+        (("profile", MODEL, "--data", CALIBRATION, "--batch-size", 0), "at least 1"),
+        (("bench", MODEL, "--alternations", 0), "one alternation"),
         (("profile", MODEL, "--data", CALIBRATION, "--select", "a:b"), "START:STOP:STEP"),
         (("profile", MODEL, "--data", CALIBRATION, "--engine", "fast"), "interpreter"),
         (("profile", MODEL, "--data", CALIBRATION, "--shape", "input"), "INPUT="),

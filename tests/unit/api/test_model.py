@@ -135,6 +135,7 @@ def test_saved_model_loads_as_it_was(tmp_path: Path) -> None:
     ("data", "said"),
     [
         ({}, "no array for input 'x'"),
+        ({"x": np.float32(0.0)}, "without axes"),
         ({"x": np.zeros((2, 5), np.float32)}, r"\[5\]"),
         ({"x": np.zeros((2, 4), np.complex64)}, "complex64"),
     ],
