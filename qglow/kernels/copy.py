@@ -30,6 +30,7 @@ class Move(Kernel):
     """Contiguous runs of bytes, each copied by vectors."""
 
     name: ClassVar[str] = "move"
+    uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Bytes by register size."""
@@ -51,6 +52,7 @@ class Border(Kernel):
     """The zero point into everything around the image."""
 
     name: ClassVar[str] = "border"
+    uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """One short fill a row."""

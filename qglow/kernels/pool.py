@@ -179,6 +179,7 @@ class MaxPooling(_PoolKernel):
     """The largest element; of bytes with the bias added, which keeps their order."""
 
     name: ClassVar[str] = "maxpool"
+    uses_scales: ClassVar[bool] = False
 
     def result(self, site: Site, window: Window) -> Value:
         """NaN wins over everything in floats."""

@@ -74,6 +74,7 @@ class StridedTranspose(Kernel):
     """A copy with permuted strides: contiguous runs if there are any, else one by one."""
 
     name: ClassVar[str] = "transpose-strided"
+    uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """A load and a store an element."""
@@ -90,6 +91,7 @@ class InterleavingTranspose(Kernel):
     """Few rows (the channels of an image): vectors of each, shuffled into whole pixels."""
 
     name: ClassVar[str] = "transpose-interleaving"
+    uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """A shuffle or two a vector."""
@@ -126,6 +128,7 @@ class SquareTranspose(Kernel):
     """Squares of 16 x 16 elements, transposed in registers; smaller ones at the edges."""
 
     name: ClassVar[str] = "transpose-square"
+    uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Four shuffles and a load and a store a vector of 16."""

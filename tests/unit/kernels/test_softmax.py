@@ -13,7 +13,16 @@ from tests.runtimes import assert_same_bits
 
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [((3, 1000), -1), ((2, 5), 1), ((4, 16), 1), ((2, 33, 1, 1), 1), ((2, 19, 3, 7), 1), ((35, 40), 0), ((0, 4), 1), ((0, 4), 0)],
+    [
+        ((3, 1000), -1),
+        ((2, 5), 1),
+        ((4, 16), 1),
+        ((2, 33, 1, 1), 1),
+        ((2, 19, 3, 7), 1),
+        ((35, 40), 0),
+        ((0, 4), 1),
+        ((0, 4), 0),
+    ],
 )
 def test_softmax(shape: tuple[int, ...], axis: int) -> None:
     rng = np.random.default_rng(len(shape))
