@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from qglow.core.errors import InternalError
+from qglow.core.errors import InternalError, UnsupportedError
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
 from qglow.graph.graph import Node
 from qglow.graph.operator import Operator
@@ -17,7 +17,19 @@ from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from qglow.graph.ops.shape import Cast, Concat, Gather, Identity, Pad, Reshape, Shape, Slice, Transpose
+from qglow.graph.ops.resize import Resize, ResizeNearest
+from qglow.graph.ops.shape import (
+    Cast,
+    Concat,
+    Expand,
+    Gather,
+    Identity,
+    Pad,
+    Reshape,
+    Shape,
+    Slice,
+    Transpose,
+)
 from qglow.graph.ops.softmax import Softmax
 
 T = TypeVar("T", bound=Operator)
@@ -115,7 +127,38 @@ def _slice(op: Slice, out: Export) -> None:
 
 
 def _pad(op: Pad, out: Export) -> None:
-    out.emit("Pad", out.integers("pads", op.pads), out.number("value", op.value), mode="constant")
+    pads = out.integers("pads", op.pads)
+    more = [pads, out.number("value", op.value)] if op.mode == "constant" else [pads]
+    out.emit("Pad", *more, mode=op.mode)
+
+
+def _resize_nearest(op: ResizeNearest, out: Export) -> None:
+    if op.rounding == "floor_or_ceil":
+        raise UnsupportedError(f"node '{out.node.name}': nearest neighbours of opset 10 have no later form")
+    _resize(op, out, mode="nearest", nearest_mode=op.rounding)
+
+
+def _interpolate(op: Resize, out: Export) -> None:
+    roi = "" if not op.roi else out.builder.constant(f"{out.node.name}__roi", np.array(op.roi, np.float32))
+    attributes: dict[str, Any] = {"mode": op.mode, "nearest_mode": op.rounding, "cubic_coeff_a": op.cubic}
+    attributes |= {"exclude_outside": int(op.exclude_outside), "antialias": int(op.antialias)}
+    _resize(op, out, roi, extrapolation_value=op.extrapolation, **attributes)
+
+
+def _resize(op: Resize | ResizeNearest, out: Export, roi: str = "", **attributes: Any) -> None:
+    """By sizes where they determine the scales, else by scales."""
+    x = out.node.input_types()[0]
+    assert x is not None
+    scales, extents = np.array(op.scales, np.float32), np.array(x.shape, np.float32)
+    if np.array_equal(scales, np.array(op.sizes, np.float32) / extents):
+        inputs = [roi, "", out.integers("sizes", op.sizes)]
+    elif np.array_equal(np.floor(extents * scales), op.sizes):
+        inputs = [roi, out.builder.constant(f"{out.node.name}__scales", scales)]
+    else:
+        raise UnsupportedError(
+            f"node '{out.node.name}' ({op.name}): ONNX has no form for sizes {op.sizes} with scales {op.scales}"
+        )
+    out.emit("Resize", *inputs, coordinate_transformation_mode=op.coordinates, **attributes)
 
 
 def _plain(op_type: str) -> Callable[[Any, Export], None]:
@@ -131,6 +174,7 @@ EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     Clip: _clip,
     Concat: lambda op, out: out.emit("Concat", axis=op.axis),
     Conv: _conv,
+    Expand: lambda op, out: out.emit("Expand", out.integers("shape", op.shape)),
     Gather: lambda op, out: out.emit("Gather", axis=op.axis),
     Gemm: _plain("Gemm"),
     GlobalAveragePool: _plain("GlobalAveragePool"),
@@ -141,6 +185,8 @@ EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     Pad: _pad,
     Relu: _plain("Relu"),
     Reshape: lambda op, out: out.emit("Reshape", out.integers("shape", op.shape), allowzero=1),
+    Resize: _interpolate,
+    ResizeNearest: _resize_nearest,
     Shape: _plain("Shape"),
     Sigmoid: _plain("Sigmoid"),
     Slice: _slice,

@@ -166,14 +166,16 @@ class ImportNode:
 
     # Outputs
 
-    def emit(self, operator: Operator, *inputs: Value | None, part: str = "") -> Value:
-        """Add an operator. Without `part` it gives the node's first output, else an intermediate value."""
-        output = self.proto.output[0]
+    def emit(self, operator: Operator, *inputs: Value | None, part: str = "", output: int = 0) -> Value:
+        """Add an operator. Without `part` it gives the node's output of this number, else an intermediate."""
+        result, name = self.proto.output[output], self.name
         if part:
-            name, result = self._context.part_names(self.name, output, part)
+            name, result = self._context.part_names(name, result, part)
             return self._context.emit(name, operator, inputs, result)
-        self.results[output] = self._context.emit(self.name, operator, inputs, output)
-        return self.results[output]
+        if output:
+            name, _ = self._context.part_names(name, result, f"output{output}")
+        self.results[result] = self._context.emit(name, operator, inputs, result)
+        return self.results[result]
 
     def constant(self, data: Array) -> None:
         """Let the node's first output be a constant."""

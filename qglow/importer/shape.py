@@ -1,4 +1,4 @@
-"""Import of data movement: reshapes, transposes, concatenation, slices, padding, casts, constants.
+"""Import of shapes: reshapes, transposes, concatenation, casts, constants.
 
 Shapes are static once inputs are bound, so Shape gives a constant, and arithmetic on shapes is
 folded as it is imported.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qglow.graph.ops.shape import Cast, Concat, Gather, Identity, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.shape import Cast, Concat, Identity, Reshape, Transpose
 from qglow.importer.node import ImportNode, Rule
 from qglow.importer.tensors import ELEMENTS, element_name
 
@@ -105,56 +105,6 @@ def import_concat(node: ImportNode) -> None:
     node.emit(Concat(axis=axis), *(node.value(i) for i in range(len(node.inputs))))
 
 
-def import_slice(node: ImportNode) -> None:
-    """Slice; bounds are attributes before opset 10 and constant inputs from then on."""
-    shape = node.kind().shape
-    if node.opset < 10:
-        starts, ends = node.integers("starts", ()), node.integers("ends", ())
-        axes, steps = node.integers("axes", range(len(starts))), (1,) * len(starts)
-    else:
-        starts, ends = _integers(node, 1, "the start"), _integers(node, 2, "the end")
-        axes = _integers(node, 3, "the axes") if node.has_input(3) else tuple(range(len(starts)))
-        steps = _integers(node, 4, "the steps") if node.has_input(4) else (1,) * len(starts)
-    lengths = {len(starts), len(ends), len(axes), len(steps)}
-    node.require(len(lengths) == 1, "starts, ends, axes and steps differ in length")
-    low, high, stride = [0] * len(shape), list(shape), [1] * len(shape)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        node.require(step >= 1, f"step {step}; only positive steps are supported")
-        index = node.axis(axis, len(shape))
-        low[index], stop, stride[index] = slice(start, end, step).indices(shape[index])
-        high[index] = max(low[index], stop)
-    node.emit(Slice(starts=tuple(low), ends=tuple(high), steps=tuple(stride)), node.value(0))
-
-
-def import_pad(node: ImportNode) -> None:
-    """Pad with a constant; amounts are attributes before opset 11 and constant inputs from then on."""
-    mode = node.string("mode", "constant")
-    node.require(mode == "constant", f"mode {mode}; only constant is supported")
-    rank = node.rank()
-    if node.opset < 11:
-        amounts, value = node.integers("pads", ()), node.number("value", 0.0)
-    else:
-        amounts, value = _integers(node, 1, "the amounts"), node.scalar(2, "the padding value", 0.0)
-    stated = _integers(node, 3, "the axes") if node.has_input(3) else tuple(range(rank))
-    axes = [node.axis(a, rank) for a in stated]
-    node.require(len(amounts) == 2 * len(axes), f"{len(amounts)} amounts for {len(axes)} dimensions")
-    node.require(min(amounts, default=0) >= 0, f"pads {list(amounts)} are negative; slice instead")
-    pads = [0] * (2 * rank)
-    for position, axis in enumerate(axes):
-        pads[axis], pads[rank + axis] = amounts[position], amounts[len(axes) + position]
-    node.emit(Pad(pads=tuple(pads), value=value), node.value(0))
-
-
-def _integers(node: ImportNode, index: int, what: str) -> tuple[int, ...]:
-    return tuple(int(v) for v in node.array(index, what).reshape(-1))
-
-
-def import_gather(node: ImportNode) -> None:
-    """Gather along an axis."""
-    axis = node.axis(node.integer("axis", 0), node.rank())
-    node.emit(Gather(axis=axis), node.value(0), node.value(1))
-
-
 def import_shape(node: ImportNode) -> None:
     """Shape, or a part of it, as a constant."""
     shape = node.kind().shape
@@ -207,12 +157,9 @@ RULES: dict[str, Rule] = {
     "Constant": Rule(import_constant, newest=25),
     "Dropout": Rule(import_dropout, newest=22),
     "Flatten": Rule(import_flatten, newest=25),
-    "Gather": Rule(import_gather, newest=13),
     "Identity": Rule(import_identity, newest=25),
-    "Pad": Rule(import_pad, newest=25),
     "Reshape": Rule(import_reshape, newest=25),
     "Shape": Rule(import_shape, newest=25),
-    "Slice": Rule(import_slice, newest=13),
     "Squeeze": Rule(import_squeeze, newest=25),
     "Transpose": Rule(import_transpose, newest=25),
     "Unsqueeze": Rule(import_unsqueeze, newest=25),

@@ -7,8 +7,9 @@ from qglow.graph.ops import (
     normalization,
     pool,
     quantize,
+    resize,
     shape,
     softmax,
 )
 
-__all__ = ["conv", "elementwise", "linear", "normalization", "pool", "quantize", "shape", "softmax"]
+__all__ = ["conv", "elementwise", "linear", "normalization", "pool", "quantize", "resize", "shape", "softmax"]

@@ -11,7 +11,16 @@ import numpy as np
 
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.graph.operator import KeepFloat, Operator, Policy, SameAs, Unify, register, require
-from qglow.graph.ops.rules import Arrays, Movement, Types, given, normal_axis, operand, parameters_of
+from qglow.graph.ops.rules import (
+    Arrays,
+    Movement,
+    Types,
+    broadcast_shape,
+    given,
+    normal_axis,
+    operand,
+    parameters_of,
+)
 from qglow.numerics.quantize import quantize_by
 
 
@@ -129,10 +138,17 @@ class Slice(Movement):
         return (given(inputs, 0)[parts].copy(),)
 
 
+PAD_MODES = ("constant", "edge", "reflect", "wrap")
+
+
 @register
 @dataclass(frozen=True)
 class Pad(Movement):
-    """`value` around x; `pads` gives the amounts before every axis, then those after."""
+    """A border around x; `pads` gives the amounts before every axis, then those after.
+
+    `mode` says of what: `value`, the outermost elements (edge), those inside of them mirrored
+    (reflect) or those of the other side (wrap).
+    """
 
     name: ClassVar[str] = "Pad"
     operands: ClassVar[tuple[str, ...]] = ("x",)
@@ -140,11 +156,14 @@ class Pad(Movement):
 
     pads: tuple[int, ...]
     value: float = 0.0
+    mode: str = "constant"
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """Every extent grown by both amounts."""
         x = operand(inputs, 0, "x")
         rank = len(x.shape)
+        require(self.mode in PAD_MODES, f"mode '{self.mode}' is none of {', '.join(PAD_MODES)}")
+        require(self.mode == "constant" or 0 not in x.shape, f"{x} has nothing to repeat around it")
         fits = len(self.pads) == 2 * rank and min(self.pads, default=0) >= 0
         require(fits, f"pads {list(self.pads)} do not fit {x}")
         return (x.with_shape(tuple(d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x.shape))),)
@@ -163,9 +182,45 @@ class Pad(Movement):
             return super().evaluate_quantized(inputs, input_types, output_types)
         return (self._pad(given(inputs, 0), quantize_by(np.array(self.value), quantization)),)
 
+    def indices(self, x: tuple[int, ...]) -> list[tuple[int, Array]]:
+        """For modes that repeat elements: the axes that grow, and which index each place takes."""
+        pairs = [(axis, (self.pads[axis], self.pads[len(x) + axis])) for axis in range(len(x))]
+        return [(axis, self._repeated(np.arange(x[axis]), (pair,))) for axis, pair in pairs if any(pair)]
+
     def _pad(self, x: Array, value: Any) -> Array:
-        amounts = [(self.pads[i], self.pads[x.ndim + i]) for i in range(x.ndim)]
-        return np.pad(x, amounts, constant_values=value) if amounts else x.copy()
+        amounts = tuple((self.pads[i], self.pads[x.ndim + i]) for i in range(x.ndim))
+        if not amounts:
+            return x.copy()
+        if self.mode == "constant":
+            return np.pad(x, amounts, constant_values=value)
+        return self._repeated(x, amounts)
+
+    def _repeated(self, x: Array, amounts: tuple[tuple[int, int], ...]) -> Array:
+        if self.mode == "edge":
+            return np.pad(x, amounts, mode="edge")
+        return np.pad(x, amounts, mode="reflect" if self.mode == "reflect" else "wrap")
+
+
+@register
+@dataclass(frozen=True)
+class Expand(Movement):
+    """x broadcast to a fully known shape, as numpy does."""
+
+    name: ClassVar[str] = "Expand"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = SameAs(0)
+
+    shape: tuple[int, ...]
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """`shape`."""
+        x = operand(inputs, 0, "x")
+        require(broadcast_shape(x.shape, self.shape) == self.shape, f"{x} does not expand to {self.shape}")
+        return (x.with_shape(self.shape),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.broadcast_to."""
+        return (np.array(np.broadcast_to(given(inputs, 0), self.shape)),)
 
 
 @register

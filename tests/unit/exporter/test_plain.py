@@ -19,7 +19,8 @@ from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import QuantizationProfile
-from qglow.graph.ops.shape import Concat, Gather, Identity, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.resize import Resize, ResizeNearest
+from qglow.graph.ops.shape import Concat, Expand, Gather, Identity, Pad, Reshape, Slice, Transpose
 from qglow.graph.ops.softmax import Softmax
 from qglow.importer import import_model
 from tests.unit.exporter.quantized import QuantizedGraph
@@ -47,11 +48,20 @@ def every_operator() -> Graph:
     v = b.node(Concat(axis=1), v, b.node(Tanh(), v), b.node(Sigmoid(), v))
     v = b.node(Slice(starts=(0, 1, 0, 1), ends=(2, 17, 4, 4), steps=(1, 2, 1, 1)), v)
     v = b.node(Pad(pads=(0, 0, 1, 0, 0, 2, 0, 0), value=0.5), v)
+    v = b.node(Pad(pads=(0, 0, 1, 0, 0, 0, 0, 1), mode="reflect"), v)
+    v = b.node(Slice(starts=(0, 0, 1, 0), ends=(2, 8, 4, 4), steps=(1, 1, 1, 1)), v)
+    v = b.node(ResizeNearest(sizes=(2, 8, 6, 5), scales=(1.0, 1.0, 2.0, 1.4)), v)
+    v = b.node(Resize(sizes=(2, 8, 3, 4), scales=(1.0, 1.0, 0.5, 0.8), mode="linear"), v)
     v = b.node(Gather(axis=1), v, b.constant("i", np.array([3, 0, -1, 5], np.int64)))
     v = b.node(Mul(), v, floats("m", 4, 1, 1))  # type: ignore[arg-type]
     v = b.node(Sub(hi=2.5), v, floats("u", 1))  # type: ignore[arg-type]
     v = b.node(Add(lo=0.0), v, b.node(Relu(), v))
     v = b.node(Clip(lo=-0.5, hi=4.0), b.node(Identity(), b.node(Transpose(perm=(0, 2, 3, 1)), v)))
+    v = b.node(
+        Expand(shape=(3, *v.type.shape[1:])),
+        b.node(Slice(starts=(0,) * 4, ends=(1, *v.type.shape[1:]), steps=(1,) * 4), v),
+    )
+    v = b.node(Slice(starts=(1, 0, 0, 0), ends=v.type.shape, steps=(1,) * 4), v)
     flat = b.node(Reshape(shape=(2, v.type.size // 2)), v)
     product = b.node(Gemm(lo=-3.0), flat, floats("g", flat.type.shape[1], 5), floats("h", 5))  # type: ignore[arg-type]
     product = b.node(MatMul(), product, floats("k", 5, 4))  # type: ignore[arg-type]

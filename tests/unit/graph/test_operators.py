@@ -17,7 +17,19 @@ from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
-from qglow.graph.ops.shape import Cast, Concat, Gather, Identity, Pad, Reshape, Shape, Slice, Transpose
+from qglow.graph.ops.resize import Resize, ResizeNearest
+from qglow.graph.ops.shape import (
+    Cast,
+    Concat,
+    Expand,
+    Gather,
+    Identity,
+    Pad,
+    Reshape,
+    Shape,
+    Slice,
+    Transpose,
+)
 from qglow.graph.ops.softmax import Softmax
 from qglow.numerics.conv import conv_int8
 from qglow.numerics.quantize import dequantize_by, quantize_by
@@ -53,6 +65,12 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Slice(starts=(1, 0), ends=(3, 4), steps=(1, 3)), [float_type(3, 4)]),
     (Slice(starts=(1,), ends=(1,), steps=(2,)), [float_type(3)]),
     (Pad(pads=(1, 0, 2, 3), value=-1.5), [float_type(3, 4)]),
+    (Pad(pads=(1, 0, 2, 3), mode="edge"), [float_type(3, 4)]),
+    (Pad(pads=(1, 0, 2, 3), mode="reflect"), [float_type(3, 4)]),
+    (Pad(pads=(1, 0, 2, 3), mode="wrap"), [float_type(3, 4)]),
+    (Expand(shape=(2, 3, 4)), [float_type(3, 1)]),
+    (ResizeNearest(sizes=(3, 9), scales=(1.0, 2.25)), [float_type(3, 4)]),
+    (Resize(sizes=(6, 2), scales=(2.0, 0.5), mode="cubic"), [float_type(3, 4)]),
     (Gather(axis=1), [float_type(2, 4), INDICES]),
     (Identity(), [float_type(3)]),
     (Shape(), [float_type(3, 4)]),

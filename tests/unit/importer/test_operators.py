@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from onnx import NodeProto, helper
+from onnx import helper
 
-from qglow.core.types import Array
 from qglow.importer import import_model
+from tests.unit.importer import movement_cases
+from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
 from tests.unit.importer.tiny import assert_as_onnxruntime, save, tiny_model
-
-RNG = np.random.default_rng(7)
-IMAGE = (2, 6, 9, 8)
-
-
-def floats(*shape: int) -> Array:
-    return RNG.normal(0, 1, shape).astype(np.float32)
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, np.int64)
-
-
-def node(op_type: str, *inputs: str, **attributes: Any) -> NodeProto:
-    return helper.make_node(op_type, list(inputs), ["y"], **attributes)
-
-
-@dataclass
-class Case:
-    """One node from the inputs to `y`, at several operator sets."""
-
-    name: str
-    node: NodeProto
-    opsets: tuple[int, ...] = (13, 21)
-    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: {"x": IMAGE})
-    constants: Mapping[str, Array] = field(default_factory=dict)
-
 
 W = {"w": floats(4, 6, 3, 3), "b": floats(4)}
 CONV = (7, 11, 21)
@@ -220,7 +191,7 @@ SHAPES = [
     Case("gather", node("Gather", "x", "i", axis=1), (11, 13), constants={"i": ints(3, 0, -1)}),
     Case("gather-scalar", node("Gather", "x", "i", axis=-1), (11, 13), constants={"i": np.int64(2)}),
 ]
-CASES = [*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES]
+CASES = [*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES, *movement_cases.CASES]
 
 
 @pytest.mark.parametrize(
@@ -267,5 +238,5 @@ def test_integer_arithmetic_and_casts_are_folded(tmp_path: Path) -> None:
 def test_every_import_function_is_tried() -> None:
     from qglow.importer.rules import supported_operators
 
-    tried = {case.node.op_type for case in CASES} | {"Shape", "Constant", "Cast"}
+    tried = {case.node.op_type for case in CASES} | {"Shape", "Constant", "ConstantOfShape", "Cast"}
     assert tried == set(supported_operators())
