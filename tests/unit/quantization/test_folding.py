@@ -164,18 +164,33 @@ def after_conv(target: Quantization, others: bool = False, **bounds: float) -> G
 
 @pytest.mark.parametrize("target", [WIDE, HALF, Quantization.per_tensor(0.01, 0)])
 def test_a_conv_takes_in_the_rescale_after_it(target: Quantization) -> None:
-    graph = check(lambda: after_conv(target, lo=0.0), FoldRescaleUp(), max(FINE.scale, target.scale))
+    graph = check(lambda: after_conv(target, lo=0.0, hi=5.0), FoldRescaleUp(), max(FINE.scale, target.scale))
     assert operators(graph) == ["Quantize", "Conv", "Dequantize"]
     operator = graph.nodes[1].operator
     assert isinstance(operator, Conv)
-    assert operator.lo == 0.0
+    assert (operator.lo, operator.hi) == (0.0, 5.0)
 
 
-def test_saturation_that_mattered_becomes_a_bound() -> None:
-    graph = check(lambda: after_conv(WIDE), FoldRescaleUp(), WIDE.scale)
-    operator = graph.nodes[1].operator
-    assert isinstance(operator, Conv)
-    assert (operator.lo, operator.hi) == pytest.approx((-118 * 0.04, 137 * 0.04))
+def test_the_saturation_of_calibration_goes_and_nothing_gets_worse() -> None:
+    before, after = after_conv(WIDE), after_conv(WIDE)
+    log = run(after, FoldRescaleUp())
+    assert after.nodes[1].operator == Conv()
+    assert "no longer saturates to [-4.72, 5.48]" in log.entries[0].what
+    b, x = start()
+    wide = conv(b, quantized(b, x, WIDE), Quantization.per_tensor(0.5, 0))  # for every sum
+    exact = outputs(b.finish(b.node(Dequantize(), wide)))
+    saturated = np.abs(outputs(before) - exact) > 1
+    assert saturated.any()
+    worse = np.abs(outputs(after) - exact) > np.maximum(np.abs(outputs(before) - exact), 0.5 + WIDE.scale)
+    assert not worse.any()
+
+
+def test_bounds_of_the_rescale_become_the_producers() -> None:
+    b, x = start()
+    y = conv(b, quantized(b, x, WIDE), FINE, hi=4.0)
+    graph = b.finish(b.node(Dequantize(), rescaled(b, y, WIDE, lo=0.0, hi=4.5)))
+    run(graph, FoldRescaleUp())
+    assert graph.nodes[1].operator == Conv(lo=0.0, hi=4.0)
 
 
 def test_saturation_that_cannot_matter_leaves_no_bound() -> None:
@@ -195,15 +210,15 @@ def test_a_movement_has_no_multiplier_to_fold_into() -> None:
     assert "no multiplier" in refused(graph, FoldRescaleUp())
 
 
-def test_an_average_without_bounds_declines_where_saturation_may_matter() -> None:
-    def build(target: Quantization) -> Graph:
+def test_an_average_takes_in_a_rescale_but_no_bounds() -> None:
+    def build(target: Quantization, **bounds: float) -> Graph:
         b, x = start()
         mean = b.node(
             AveragePool(kernel=(2, 2)), quantized(b, x, WIDE), output_types=int8(FINE, (1, 2, 3, 3))
         )
-        return b.finish(b.node(Dequantize(), rescaled(b, mean, target)))
+        return b.finish(b.node(Dequantize(), rescaled(b, mean, target, **bounds)))
 
-    assert "no bounds" in refused(build(WIDE), FoldRescaleUp())
+    assert "no bounds" in refused(build(WIDE, lo=0.0), FoldRescaleUp())
     inner = Quantization.per_tensor(0.02, 0)
     assert "Rescale" not in operators(check(lambda: build(inner), FoldRescaleUp(), FINE.scale))
 
