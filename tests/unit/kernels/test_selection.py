@@ -17,14 +17,15 @@ declare {
   %m = WeightVar float<16> const
   %x = WeightVar i8[S:0.5 O:1]<1 x 8 x 8 x 16> mutable
   %y = WeightVar i8[S:0.5 O:1]<1 x 8 x 8 x 16> mutable
-  %z = WeightVar i8[S:0.25 O:1]<1 x 8 x 8 x 16> mutable
 }
 code {
   %a = allocactivation i8[S:0.5 O:0]<1 x 8 x 8 x 16>
+  %z = allocactivation i8[S:0.25 O:1]<1 x 8 x 8 x 16>
   %Rescale = rescale @out %z, @in %x stack 0
   %Add = elementadd @out %a, @in %z, @in %x stack 0
   %Conv = convolution @out %y, @in %a, @in %w, @in %b, @in %m {pads=[1, 1, 1, 1]}
   %free = deallocactivation @out %a
+  %free_z = deallocactivation @out %z
 }
 """
 
