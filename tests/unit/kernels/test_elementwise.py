@@ -55,7 +55,9 @@ def test_float_binary(operation: Operation, size: int) -> None:
     assert_same_bits(program, {"lhs": floats(rng, (size,)), "rhs": floats(rng, (size,))[::-1].copy()})
 
 
-@pytest.mark.parametrize("operation", [Clip(0.0, 6.0), Clip(lo=0.0), Clip(hi=0.0), Clip(), Sigmoid(), Tanh()])
+@pytest.mark.parametrize(
+    "operation", [Clip(0.0, 6.0), Clip(lo=0.0), Clip(hi=0.0), Clip(-0.1, 0.3), Clip(), Sigmoid(), Tanh()]
+)
 def test_float_unary(operation: Operation) -> None:
     rng = np.random.default_rng(1)
     values = np.concatenate([floats(rng, (300,)), np.linspace(-110, 110, 701, dtype=np.float32)])
