@@ -134,8 +134,8 @@ class Emitter:
 
     def scaled(self, index: Index, factor: int) -> Index:
         """`index * factor`, folded where it is known."""
-        if isinstance(index, int):
-            return index * factor
+        if isinstance(index, int) or factor == 0:
+            return 0 if factor == 0 else index * factor
         return index if factor == 1 else self.b.mul(index, self.index(factor))
 
     def plus(self, left: Index, right: Index) -> Index:
@@ -214,7 +214,8 @@ class Emitter:
     def shuffle(self, left: Value, right: Value | None, lanes: Sequence[int]) -> Value:
         """Lanes of `left` and `right` by number; -1 is a lane that nobody reads."""
         other = poison(left.type) if right is None else right
-        mask = ir.Constant(vec(I32, len(lanes)), [ir.Undefined if n < 0 else n for n in lanes])
+        # llvmlite takes numbers only; LLVM finds out by itself which lanes nobody reads.
+        mask = ir.Constant(vec(I32, len(lanes)), [max(n, 0) for n in lanes])
         return self.b.shuffle_vector(left, other, mask)
 
     def concat(self, parts: Sequence[Value]) -> Value:
