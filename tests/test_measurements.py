@@ -1,0 +1,74 @@
+"""The scripts that measure for the README work, on the example, which is always there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qglow.core.errors import InputFileError
+from tests.zoo import REPOSITORY
+
+SCRIPTS = REPOSITORY / "scripts"
+
+
+def run(script: str, *options: str) -> str:
+    command = [sys.executable, str(SCRIPTS / script), "--models", "digits", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_accuracy_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.json"
+    table = run("measure_accuracy.py", "--limit", "60", "--json", str(path), "--cache", str(tmp_path))
+    [row] = json.loads(path.read_text())["models"]
+    assert row["samples"] == 60
+    assert row["qglow"]["top1"] > 95.0 and row["qglow"]["sqnr_db"] > 25.0
+    assert set(row["onnxruntime"]) == {"minmax", "entropy", "percentile"}
+    assert f"| digits | 60 | {row['float_top1']:.2f} |" in table
+
+
+@pytest.mark.slow
+def test_speed_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "speed.json"
+    table = run("measure_speed.py", "--alternations", "20", "--json", str(path))
+    [row] = json.loads(path.read_text())["models"]
+    assert {"qglow int8", "qglow float32", "ORT float32", "ORT int8, own tool"} <= set(row["median_ms"])
+    assert row["ratio"]["qglow int8"] == 1.0
+    assert table.startswith("| model | qglow int8 |")
+
+
+@pytest.mark.slow
+def test_agreement_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "agreement.json"
+    run("measure_agreement.py", "--samples", "2", "--json", str(path))
+    [row] = json.loads(path.read_text())["models"]
+    assert row["int8_elements"] > 10_000 and row["int8_different"] == 0
+    assert row["compiled_error"] < 1e-4 and row["node_elements"] > 10_000
+
+
+def test_unknown_model_is_an_error_that_names_the_known() -> None:
+    command = [sys.executable, str(SCRIPTS / "measure_accuracy.py"), "--models", "digit"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "digits" in done.stderr
+
+
+def test_table_replaces_what_stands_between_its_comments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from readme_tables import update_readme
+
+    page = tmp_path / "README.md"
+    page.write_text("a\n<!-- begin: speed -->\nold\n<!-- end: speed -->\nb\n")
+    update_readme("speed", "new\n", page)
+    update_readme("speed", "newer", page)
+    assert page.read_text() == "a\n<!-- begin: speed -->\nnewer\n<!-- end: speed -->\nb\n"
+    with pytest.raises(InputFileError, match="accuracy"):
+        update_readme("accuracy", "", page)
