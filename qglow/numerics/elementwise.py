@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from qglow.core.types import Array, Quantization
-from qglow.numerics.quantize import INT8_MAX, INT8_MIN, saturate
+from qglow.numerics import polynomials
+from qglow.numerics.quantize import INT8_MAX, INT8_MIN, dequantize_by, quantize, saturate
 from qglow.numerics.requantize import multiplier, quantized_bounds, ratio, requantize, rescale
 
 
@@ -45,6 +46,34 @@ def sub(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Arra
 def mul(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
     """float32 `a * b` within bounds."""
     return clip(np.asarray(a, np.float32) * np.asarray(b, np.float32), lo, hi)
+
+
+def div(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
+    """float32 `a / b` within bounds."""
+    with np.errstate(all="ignore"):
+        return clip(np.asarray(a, np.float32) / np.asarray(b, np.float32), lo, hi)
+
+
+def power(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
+    """float32 `a^b` (polynomials.power) within bounds."""
+    return clip(polynomials.power(a, b), lo, hi)
+
+
+def prelu(x: Array, slope: Array) -> Array:
+    """float32 x, below 0 `slope * x`."""
+    x = np.asarray(x, np.float32)
+    with np.errstate(all="ignore"):
+        return np.where(np.float32(0.0) > x, np.asarray(slope, np.float32) * x, x)
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """The larger of both, of any one element type; NaN where either is."""
+    return np.where((a > b) | (a != a), a, b)
+
+
+def minimum(a: Array, b: Array) -> Array:
+    """The smaller of both, of any one element type; NaN where either is."""
+    return np.where((a < b) | (a != a), a, b)
 
 
 def add_int8(
@@ -90,6 +119,39 @@ def mul_int8(
     return requantize(product, factor, y_quant.zero_point, lo, hi)
 
 
+def div_int8(
+    a: Array,
+    a_quant: Quantization,
+    b: Array,
+    b_quant: Quantization,
+    y_quant: Quantization,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
+) -> Array:
+    """The float quotient of the reals, quantized; 0 / 0 gives the zero point."""
+    value = div(dequantize_by(a, a_quant), dequantize_by(b, b_quant))
+    return quantize(value, y_quant.scale, y_quant.zero_point, lo, hi)
+
+
+def power_int8(
+    a: Array,
+    a_quant: Quantization,
+    b: Array,
+    b_quant: Quantization,
+    y_quant: Quantization,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
+) -> Array:
+    """The float power of the reals, quantized; NaN gives the zero point."""
+    value = power(dequantize_by(a, a_quant), dequantize_by(b, b_quant))
+    return quantize(value, y_quant.scale, y_quant.zero_point, lo, hi)
+
+
+def prelu_int8(x: Array, x_quant: Quantization, slope: Array, y_quant: Quantization) -> Array:
+    """`prelu` of the reals, quantized; the slope is float."""
+    return quantize(prelu(dequantize_by(x, x_quant), slope), y_quant.scale, y_quant.zero_point)
+
+
 def max_int8(
     a: Array, a_quant: Quantization, b: Array, b_quant: Quantization, y_quant: Quantization
 ) -> Array:
@@ -102,6 +164,18 @@ def min_int8(
 ) -> Array:
     """The smaller of both, each first rescaled to the result's parameters."""
     return np.minimum(rescale(a, a_quant, y_quant), rescale(b, b_quant, y_quant))
+
+
+def where_int8(
+    condition: Array,
+    a: Array,
+    a_quant: Quantization,
+    b: Array,
+    b_quant: Quantization,
+    y_quant: Quantization,
+) -> Array:
+    """Elements of `a` where the condition holds, else of `b`, rescaled to the result's parameters."""
+    return np.where(condition, rescale(a, a_quant, y_quant), rescale(b, b_quant, y_quant))
 
 
 def clip_int8(
