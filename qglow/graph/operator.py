@@ -40,7 +40,12 @@ class SameAs:
 
 @dataclass(frozen=True, slots=True)
 class Unify:
-    """Inputs and output share parameters where that costs each input less than 1 dB."""
+    """Inputs and output share parameters where that costs each input less than 1 dB.
+
+    `rescales`: where they do not, the int8 form itself takes operands of other parameters.
+    """
+
+    rescales: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class Operator(ABC):
     `operands` names the inputs in order; a name that ends in `?` is optional, one that ends
     in `*` stands for any number and is the last. `policy` says how quantization treats it;
     `fixed` gives the parameters of a result whose range is known in advance; `float_operands`
-    are those that its int8 form takes as float.
+    are those that its int8 form takes as they are: factors in float, conditions.
 
     Float attributes are rounded to float32 when an operator is made, so that text restores them.
     """

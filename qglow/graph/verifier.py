@@ -152,7 +152,8 @@ def quantized_form_problem(node: Node) -> str | None:
     """Why the node's types are no form that its operator's policy allows; None when they are.
 
     The forms: all float; Accumulate int8 x and w, an int32 bias, int8 or float result; SameAs and
-    Unify the same int8 parameters throughout; Rescaled and Table int8 in and out, each its own.
+    Unify the same int8 parameters throughout; Rescaled, Table and a Unify that rescales int8 in and
+    out, each its own.
     """
     operator, policy = node.operator, node.operator.policy
     if isinstance(operator, Quantize | Dequantize | Rescale):
@@ -166,7 +167,7 @@ def quantized_form_problem(node: Node) -> str | None:
         return _accumulate_problem(node, policy)
     if isinstance(policy, SameAs):
         return _same_problem([node.inputs[policy.operand], *node.outputs])
-    if isinstance(policy, Unify):
+    if isinstance(policy, Unify) and not policy.rescales:
         return _same_problem([*node.inputs, *node.outputs])
     return _elementwise_problem(node)
 
@@ -198,7 +199,7 @@ def _same_problem(values: Sequence[Value | None]) -> str | None:
 
 
 def _elementwise_problem(node: Node) -> str | None:
-    """Int8 throughout, but for operands that the int8 form keeps float (vectors of an Affine)."""
+    """Int8 throughout, but for operands that the int8 form takes as they are (vectors of an Affine)."""
     stays_float = node.operator.float_operands
     for name, value in zip(node.operator.operands, node.inputs, strict=False):
         if value is None:

@@ -38,7 +38,8 @@ class _Rewriter:
 
     def node(self, node: Node) -> None:
         result = self._parameters[node.output]
-        same = result if isinstance(node.operator.policy, Unify) else None
+        policy = node.operator.policy
+        same = result if isinstance(policy, Unify) and not policy.rescales else None
         operands = list(node.inputs)
         for index in data_operands(node):
             value = operands[index] if index < len(operands) else None

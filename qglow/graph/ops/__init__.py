@@ -1,15 +1,33 @@
 """All operators, one file a family; importing this package registers them."""
 
+from __future__ import annotations
+
 from qglow.graph.ops import (
     conv,
     elementwise,
+    functions,
     linear,
+    logic,
     normalization,
     pool,
     quantize,
     resize,
+    selection,
     shape,
     softmax,
 )
 
-__all__ = ["conv", "elementwise", "linear", "normalization", "pool", "quantize", "resize", "shape", "softmax"]
+__all__ = [
+    "conv",
+    "elementwise",
+    "functions",
+    "linear",
+    "logic",
+    "normalization",
+    "pool",
+    "quantize",
+    "resize",
+    "selection",
+    "shape",
+    "softmax",
+]

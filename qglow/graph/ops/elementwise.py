@@ -1,4 +1,4 @@
-"""Elementwise operators. https://onnx.ai/onnx/operators/ Add, Sub, Mul, Relu, Clip, Sigmoid, Tanh"""
+"""Elementwise arithmetic, clamps, sigmoid and tanh. https://onnx.ai/onnx/operators/ under the same names"""
 
 from __future__ import annotations
 
@@ -111,6 +111,67 @@ class Mul(Binary):
 
     lo: float = -math.inf
     hi: float = math.inf
+
+
+def _quotient(lhs: Array, rhs: Array) -> Array:
+    """Integer division that rounds towards zero, as C has it; by zero it gives 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.sign(lhs) * np.sign(rhs) * (np.abs(lhs) // np.abs(rhs)))
+
+
+@register
+@dataclass(frozen=True)
+class Div(Binary):
+    """lhs / rhs."""
+
+    name: ClassVar[str] = "Div"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.div, _quotient, numerics.div_int8)
+
+    lo: float = -math.inf
+    hi: float = math.inf
+
+
+@register
+@dataclass(frozen=True)
+class Pow(Binary):
+    """lhs to the power of rhs."""
+
+    name: ClassVar[str] = "Pow"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.power, np.power, numerics.power_int8)
+
+    lo: float = -math.inf
+    hi: float = math.inf
+
+
+@register
+@dataclass(frozen=True)
+class PRelu(Operator):
+    """x, below 0 slope * x; the slope broadcasts to x and stays float in the int8 form."""
+
+    name: ClassVar[str] = "PRelu"
+    operands: ClassVar[tuple[str, ...]] = ("x", "slope")
+    policy: ClassVar[Policy] = Rescaled()
+    float_operands: ClassVar[tuple[str, ...]] = ("slope",)
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        x, slope = float_operand(inputs, 0, "x"), float_operand(inputs, 1, "slope")
+        fits = broadcast_shape(x.shape, slope.shape) == x.shape
+        require(fits, f"operand slope is {slope}, which does not broadcast to {x}")
+        return (x,)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.elementwise.prelu."""
+        return (numerics.prelu(given(inputs, 0), given(inputs, 1)),)
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """Through float, by its own function only where both sides are int8."""
+        x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
+        if x_quant is None or y_quant is None:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        return (numerics.prelu_int8(given(inputs, 0), x_quant, given(inputs, 1), y_quant),)
 
 
 class Unary(Operator):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Rescaled, Table
+from qglow.graph.operator import Accumulate, Rescaled, Table, Unify
 from qglow.graph.ops.quantize import Dequantize, Rescale
 from qglow.quantization.folding.editing import contains, covered, limits, operand, remove_unused
 
@@ -44,7 +44,10 @@ def _fold(node: Node, user: Node, log: PassLog) -> None:
 def _takes_any(user: Node) -> bool:
     if isinstance(user.operator, Dequantize):
         return True
-    return isinstance(user.operator.policy, Accumulate | Rescaled | Table)
+    policy = user.operator.policy
+    if isinstance(policy, Unify):
+        return policy.rescales
+    return isinstance(policy, Accumulate | Rescaled | Table)
 
 
 def _reach(value: Value) -> tuple[float, float]:

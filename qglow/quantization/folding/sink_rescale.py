@@ -25,7 +25,8 @@ class SinkRescale(Pass[Graph]):
         for node in list(ir.nodes):
             if log.exhausted:
                 return
-            if isinstance(node.operator.policy, SameAs | Unify):
+            policy = node.operator.policy
+            if isinstance(policy, SameAs) or (isinstance(policy, Unify) and not policy.rescales):
                 _sink(ir, node, log)
         remove_unused(ir)
 

@@ -12,12 +12,30 @@ from qglow.core.types import Array, ElementType, Quantization, TensorType, float
 from qglow.graph import OPERATORS, Operator
 from qglow.graph.operator import Accumulate, KeepFloat, OperatorTypeError, SameAs, Table, Unify
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.functions import (
+    Abs,
+    Elu,
+    Erf,
+    Exp,
+    Gelu,
+    HardSigmoid,
+    HardSwish,
+    LeakyRelu,
+    Log,
+    Neg,
+    PowerOf,
+    Reciprocal,
+    Softplus,
+    Sqrt,
+)
 from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.logic import And, Compare, Not, Or
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
 from qglow.graph.ops.resize import Resize, ResizeNearest
+from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import (
     Cast,
     Concat,
@@ -37,6 +55,7 @@ from qglow.numerics.quantize import dequantize_by, quantize_by
 IMAGE = (2, 4, 5, 6)
 F = ElementType.FLOAT
 INDICES = TensorType(ElementType.INT64, (3,))
+BOOLEANS = TensorType(ElementType.BOOL, (2, 3))
 CASES: list[tuple[Operator, list[TensorType]]] = [
     (Conv(strides=(2, 1), pads=(1, 1, 0, 2)), [float_type(*IMAGE), float_type(3, 4, 3, 3), float_type(3)]),
     (Conv(group=4, dilations=(2, 2), lo=0.0), [float_type(*IMAGE), float_type(8, 1, 2, 2)]),
@@ -50,6 +69,30 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Add(lo=0.0), [float_type(*IMAGE), float_type(4, 1, 1)]),
     (Sub(), [float_type(3, 1), float_type(1, 4)]),
     (Mul(), [float_type(3), float_type(3)]),
+    (Div(), [float_type(3, 1), float_type(1, 4)]),
+    (Pow(), [float_type(3), float_type(1)]),
+    (PRelu(), [float_type(*IMAGE), float_type(4, 1, 1)]),
+    (Max(), [float_type(3, 1), float_type(4)]),
+    (Min(), [float_type(3), float_type(3)]),
+    (Where(), [BOOLEANS, float_type(3), float_type(2, 1)]),
+    (Compare(relation="less"), [float_type(3, 1), float_type(4)]),
+    (And(), [BOOLEANS, BOOLEANS]),
+    (Or(), [BOOLEANS, BOOLEANS]),
+    (Not(), [BOOLEANS]),
+    (Abs(), [float_type(3)]),
+    (Elu(), [float_type(3)]),
+    (Erf(), [float_type(3)]),
+    (Exp(), [float_type(3)]),
+    (Gelu(approximate="tanh"), [float_type(3)]),
+    (HardSigmoid(), [float_type(3)]),
+    (HardSwish(), [float_type(3)]),
+    (LeakyRelu(), [float_type(3)]),
+    (Log(), [float_type(3)]),
+    (Neg(), [float_type(3)]),
+    (PowerOf(exponent=2.0), [float_type(3)]),
+    (Reciprocal(), [float_type(3)]),
+    (Softplus(), [float_type(3)]),
+    (Sqrt(), [float_type(3)]),
     (Relu(), [float_type(3)]),
     (Clip(lo=-1.0, hi=1.0), [float_type(3)]),
     (Sigmoid(), [float_type(3)]),
@@ -246,6 +289,11 @@ def test_float_attributes_are_held_as_float32_so_that_text_restores_them() -> No
         (Add(), [float_type(2), INDICES], "differ in element type"),
         (Add(lo=0.0), [INDICES, INDICES], "bounds on i64"),
         (Relu(), [INDICES], "must be float"),
+        (PRelu(), [float_type(3), float_type(2, 3)], "does not broadcast to"),
+        (Gelu(approximate="cubic"), [float_type(3)], "not none or tanh"),
+        (Compare(relation="like"), [float_type(3), float_type(3)], "is not one of equal"),
+        (Where(), [float_type(3), float_type(3), float_type(3)], "must be bool"),
+        (And(), [BOOLEANS, float_type(2, 3)], "must be bool"),
         (Relu(), [], "operand x is missing"),
         (Affine(), [float_type(2, 3), float_type(2), float_type(3)], "must be <3>"),
         (Softmax(axis=2), [float_type(2, 3)], "out of range"),

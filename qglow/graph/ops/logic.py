@@ -1,0 +1,98 @@
+"""Comparisons and booleans. https://onnx.ai/onnx/operators/ Greater, Equal, And, Not ...
+
+GreaterOrEqual, Less and LessOrEqual are imported as one of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType, TensorType
+from qglow.graph.operator import KeepFloat, Operator, Policy, register, require
+from qglow.graph.ops.rules import Arrays, Types, broadcast_shape, given, operand
+from qglow.numerics.logic import RELATIONS
+
+
+@register
+@dataclass(frozen=True)
+class Compare(Operator):
+    """Whether `relation` (numerics.logic.RELATIONS) holds between the operands, broadcast."""
+
+    name: ClassVar[str] = "Compare"
+    operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
+    policy: ClassVar[Policy] = KeepFloat("a comparison gives booleans, which have no int8 form")
+
+    relation: str
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """bool of the broadcast shape."""
+        require(self.relation in RELATIONS, f"'{self.relation}' is not one of {', '.join(RELATIONS)}")
+        lhs, rhs = operand(inputs, 0, "lhs"), operand(inputs, 1, "rhs")
+        require(lhs.element is rhs.element, f"operands {lhs} and {rhs} differ in element type")
+        return (TensorType(ElementType.BOOL, broadcast_shape(lhs.shape, rhs.shape)),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.logic."""
+        return (np.asarray(RELATIONS[self.relation](given(inputs, 0), given(inputs, 1))),)
+
+
+class Connective(Operator):
+    """Base of And and Or."""
+
+    operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
+    policy: ClassVar[Policy] = KeepFloat("booleans have no int8 form")
+    commutative: ClassVar[bool] = True
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """bool of the broadcast shape."""
+        lhs, rhs = operand(inputs, 0, "lhs"), operand(inputs, 1, "rhs")
+        for name, kind in (("lhs", lhs), ("rhs", rhs)):
+            require(kind.element is ElementType.BOOL, f"operand {name} is {kind}, it must be bool")
+        return (TensorType(ElementType.BOOL, broadcast_shape(lhs.shape, rhs.shape)),)
+
+
+@register
+@dataclass(frozen=True)
+class And(Connective):
+    """Whether both operands hold."""
+
+    name: ClassVar[str] = "And"
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.logical_and."""
+        return (np.logical_and(given(inputs, 0), given(inputs, 1)),)
+
+
+@register
+@dataclass(frozen=True)
+class Or(Connective):
+    """Whether an operand holds."""
+
+    name: ClassVar[str] = "Or"
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.logical_or."""
+        return (np.logical_or(given(inputs, 0), given(inputs, 1)),)
+
+
+@register
+@dataclass(frozen=True)
+class Not(Operator):
+    """Whether x does not hold."""
+
+    name: ClassVar[str] = "Not"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = KeepFloat("booleans have no int8 form")
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        x = operand(inputs, 0, "x")
+        require(x.element is ElementType.BOOL, f"operand x is {x}, it must be bool")
+        return (x,)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numpy.logical_not."""
+        return (np.logical_not(given(inputs, 0)),)
