@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: sums, differences, products, clamps, affine maps of channels.
+"""Elementwise arithmetic: sums, products, quotients, clamps, affine maps of channels.
 
 All operands float32, or all int8, each with its own scale and zero point.
 """
@@ -16,19 +16,34 @@ from qglow.instructions.ops.rules import (
     BoundedOperation,
     int8_parameters,
     require_activation,
+    require_broadcast,
     require_float,
     require_same_kind,
     require_shape,
 )
 from qglow.numerics.affine import affine_float, affine_steps
-from qglow.numerics.elementwise import add, add_int8, clip, mul, mul_int8, sub, sub_int8
+from qglow.numerics.elementwise import (
+    add,
+    add_int8,
+    clip,
+    div,
+    div_int8,
+    mul,
+    mul_int8,
+    power,
+    power_int8,
+    prelu,
+    prelu_int8,
+    sub,
+    sub_int8,
+)
 
 UNARY = (out(strided=True), read(strided=True))
 
 
 @dataclass(frozen=True)
 class _Binary(BoundedOperation):
-    """Two operands of the shape of dest."""
+    """Two operands that spread over the shape of dest."""
 
     signature: ClassVar[tuple[Operand, ...]] = (
         out(strided=True),
@@ -41,12 +56,12 @@ class _Binary(BoundedOperation):
     in_int8: ClassVar[Callable[..., Array]]
 
     def verify(self, types: Types) -> None:
-        """One shape and one element type."""
+        """One element type, and shapes that spread."""
         self.verify_bounds()
         require_activation(types, "dest", "lhs", "rhs")
         require_same_kind(types, "dest", "lhs", "rhs")
-        require_shape(types, "lhs", types["dest"].shape, "that of dest")
-        require_shape(types, "rhs", types["dest"].shape, "that of dest")
+        for name in ("lhs", "rhs"):
+            require_broadcast(types, name, types["dest"].shape)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """numerics.elementwise."""
@@ -86,6 +101,54 @@ class ElementMul(_Binary):
     opcode: ClassVar[str] = "elementmul"
     in_float: ClassVar[Callable[..., Array]] = staticmethod(mul)
     in_int8: ClassVar[Callable[..., Array]] = staticmethod(mul_int8)
+
+
+@register
+@dataclass(frozen=True)
+class ElementDiv(_Binary):
+    """dest = clamp(lhs / rhs), of int8 through float."""
+
+    opcode: ClassVar[str] = "elementdiv"
+    in_float: ClassVar[Callable[..., Array]] = staticmethod(div)
+    in_int8: ClassVar[Callable[..., Array]] = staticmethod(div_int8)
+
+
+@register
+@dataclass(frozen=True)
+class ElementPower(_Binary):
+    """dest = clamp(lhs^rhs), of int8 through float."""
+
+    opcode: ClassVar[str] = "elementpower"
+    in_float: ClassVar[Callable[..., Array]] = staticmethod(power)
+    in_int8: ClassVar[Callable[..., Array]] = staticmethod(power_int8)
+
+
+@register
+@dataclass(frozen=True)
+class PRelu(Operation):
+    """dest = src, below 0 slope * src, of int8 through float; the slope is float and spreads over dest."""
+
+    opcode: ClassVar[str] = "prelu"
+    signature: ClassVar[tuple[Operand, ...]] = (*UNARY, read("slope", strided=True))
+    in_place: ClassVar[tuple[tuple[str, str], ...]] = (("dest", "src"),)
+    data_parallel: ClassVar[bool] = True
+
+    def verify(self, types: Types) -> None:
+        """dest and src of one shape and element type, a float slope."""
+        require_activation(types, "dest", "src")
+        require_same_kind(types, "src", "dest")
+        require_shape(types, "src", types["dest"].shape, "that of dest")
+        require_float(types, "slope")
+        require_broadcast(types, "slope", types["dest"].shape)
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.elementwise."""
+        src, slope = arrays["src"], arrays["slope"]
+        if types["src"].is_float:
+            arrays["dest"][...] = prelu(src, slope)
+            return
+        of_src, of_dest = int8_parameters(types["src"]), int8_parameters(types["dest"])
+        arrays["dest"][...] = prelu_int8(src, of_src, slope, of_dest)
 
 
 @register

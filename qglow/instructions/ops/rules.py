@@ -99,6 +99,13 @@ def require_shape(types: Types, name: str, shape: Shape, why: str) -> None:
         require(types[name].shape == shape, f"{name} has shape {types[name].shape}, not {shape} ({why})")
 
 
+def require_broadcast(types: Types, name: str, shape: Shape) -> None:
+    """An operand has as many axes as `shape`, and repeats along those where it has extent 1."""
+    own = types[name].shape
+    fits = len(own) == len(shape) and all(d in (1, full) for d, full in zip(own, shape, strict=True))
+    require(fits, f"{name} has shape {own}, which does not spread over {shape}")
+
+
 def require_rank(types: Types, rank: int, *names: str) -> None:
     """The present operands have this many axes."""
     for name in names:

@@ -44,6 +44,8 @@ class ShareBuffers(Pass[Program]):
 
     @staticmethod
     def _why_not(program: Program, instruction: Instruction, placement: Placement) -> str | None:
+        if placement.inner.type.size != placement.outer.type.size:
+            return f"%{placement.inner.name} spreads over %{placement.outer.name}"
         usage, at = Usage(program), program.code.index(instruction)
         last = usage.last(placement.inner)
         if last is not None and last > at:

@@ -1,0 +1,60 @@
+"""Comparisons, and conversions between element types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import ElementType
+from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
+from qglow.instructions.ops.rules import require_broadcast, require_same_elements, require_shape
+from qglow.numerics import logic as numerics
+
+
+@register
+@dataclass(frozen=True)
+class Compare(Operation):
+    """dest = whether `relation` (numerics.logic.RELATIONS) holds between lhs and rhs, both spread."""
+
+    opcode: ClassVar[str] = "compare"
+    signature: ClassVar[tuple[Operand, ...]] = (
+        out(strided=True),
+        read("lhs", strided=True),
+        read("rhs", strided=True),
+    )
+    data_parallel: ClassVar[bool] = True
+
+    relation: str = "equal"
+
+    def verify(self, types: Types) -> None:
+        """bool out, plain elements of one type in."""
+        require(self.relation in numerics.RELATIONS, f"there is no relation '{self.relation}'")
+        require(types["dest"].element is ElementType.BOOL, f"dest is {types['dest']}, not bool")
+        require_same_elements(types, "lhs", "rhs")
+        require(not types["lhs"].is_quantized, f"lhs is {types['lhs']}, which is quantized")
+        for name in ("lhs", "rhs"):
+            require_broadcast(types, name, types["dest"].shape)
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.logic."""
+        arrays["dest"][...] = numerics.RELATIONS[self.relation](arrays["lhs"], arrays["rhs"])
+
+
+@register
+@dataclass(frozen=True)
+class Cast(Operation):
+    """dest = src in the element type of dest."""
+
+    opcode: ClassVar[str] = "cast"
+    signature: ClassVar[tuple[Operand, ...]] = (out(strided=True), read(strided=True))
+    data_parallel: ClassVar[bool] = True
+
+    def verify(self, types: Types) -> None:
+        """One shape, nothing quantized."""
+        require_shape(types, "src", types["dest"].shape, "that of dest")
+        for name in ("dest", "src"):
+            require(not types[name].is_quantized, f"{name} is {types[name]}, which is quantized")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.logic."""
+        arrays["dest"][...] = numerics.cast(arrays["src"], types["dest"].element)
