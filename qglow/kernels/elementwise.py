@@ -88,7 +88,7 @@ def emit_members(e: Emitter, members: Sequence[Member], lanes: int) -> None:
                 if name == "dest":
                     continue
                 if place not in held:
-                    held[place] = e.load_lanes(at[place], member.memories[name].element, lanes, count)
+                    held[place] = _load(e, member.memories[name], at[place], lanes, count)
                 values[name] = held[place]
             point = Point(e, member.operation, member.memories, values, member.tables, lanes, member.proven)
             dest = member.places["dest"]
@@ -97,6 +97,12 @@ def emit_members(e: Emitter, members: Sequence[Member], lanes: int) -> None:
                 e.store_lanes(held[dest], at[dest], count)
 
     sweep(e, list(swept.values()), lanes, body)
+
+
+def _load(e: Emitter, memory: Memory, pointer: Value, lanes: int, count: int | None) -> Value:
+    if memory.repeats:
+        return e.splat(e.load(pointer, memory.element), lanes)
+    return e.load_lanes(pointer, memory.element, lanes, count)
 
 
 def touched_places(members: Sequence[Member]) -> list[tuple[int, Memory]]:
@@ -115,13 +121,16 @@ def touched_places(members: Sequence[Member]) -> list[tuple[int, Memory]]:
 
 
 def spread_over_dest(operation: Any, operands: Mapping[str, Memory]) -> dict[str, Memory]:
-    """The operands in dest's shape: those of one value a channel repeat along the other axes."""
+    """The operands in dest's shape: they repeat along axes where they have extent 1.
+
+    Those of one value a channel repeat along all other axes.
+    """
     shape = operands["dest"].shape
     strides = (0,) * (len(shape) - 1) + (1,)
     return {
         name: replace(memory, type=memory.type.with_shape(shape), strides=strides)
         if is_channelwise(operation, name)
-        else memory
+        else memory.spread(shape)
         for name, memory in operands.items()
     }
 

@@ -11,13 +11,26 @@ from typing import Any
 
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.activation import Sigmoid, Tanh
-from qglow.instructions.ops.elementwise import Affine, Clip, ElementAdd, ElementMul, ElementSub
+from qglow.instructions.ops.elementwise import (
+    Affine,
+    Clip,
+    ElementAdd,
+    ElementDiv,
+    ElementMul,
+    ElementPower,
+    ElementSub,
+    PRelu,
+)
+from qglow.instructions.ops.logic import Cast, Compare
 from qglow.instructions.ops.memory import Splat, stored_value
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
+from qglow.instructions.ops.selection import ElementMax, ElementMin, Select
 from qglow.kernels.builder import F32, Emitter, Value, scalar, vec
+from qglow.kernels.functions import FUNCTIONS
+from qglow.kernels.logic import emit_cast, emit_compare, emit_extremum, emit_select
 from qglow.kernels.lookup import emit_lookup
 from qglow.kernels.operand import Memory
-from qglow.kernels.polynomials import emit_sigmoid, emit_tanh
+from qglow.kernels.polynomials import emit_power, emit_sigmoid, emit_tanh
 from qglow.kernels.requantize import (
     ByteRange,
     byte_range,
@@ -63,6 +76,34 @@ class Point:
         low, high = getattr(self.operation, "q_lo", -128), getattr(self.operation, "q_hi", 127)
         return byte_range(self.dest.type, self.dest.bias, low, high)
 
+    def rescaled(self, name: str) -> Value:
+        """An int8 operand with the parameters and within the bounds of dest."""
+        memory = self.memories[name]
+        factor = float(ratio(memory.scale, self.dest.scale))
+        steps = emit_steps(self.e, self.values[name], memory.zero_point, factor)
+        proven = fits_rounding(steps_limit(memory.zero_point, factor))
+        return round_to_bytes(self.e, steps, self.result, proven, may_be_nan=False)
+
+    def alike(self, name: str) -> Value:
+        """An operand with the parameters of dest: rescaled where it is int8 of others."""
+        kind = self.memories[name].type
+        if kind.quantization == self.dest.type.quantization:
+            return self.values[name]
+        return self.rescaled(name)
+
+    def real(self, name: str) -> Value:
+        """An operand as floats: dequantized where it is int8."""
+        memory = self.memories[name]
+        if memory.is_float:
+            return self.values[name]
+        return emit_dequantize(self.e, self.values[name], memory.zero_point, memory.scale)
+
+    def from_real(self, value: Value) -> Value:
+        """A float result as dest has it, unbounded: quantized where dest is int8."""
+        if self.dest.is_float:
+            return value
+        return emit_quantize(self.e, value, self.dest.scale, self.result)
+
     def bounded(self, value: Value) -> Value:
         """A float result within the operation's bounds."""
         return clamp_float(self.e, value, self.operation.lo, self.operation.hi)
@@ -100,6 +141,24 @@ def _mul(point: Point) -> Value:
     return emit_requantize(e, e.b.mul(*centred), factors, point.result, fits_rounding(limit))
 
 
+def _div(point: Point) -> Value:
+    return _through_float(point, point.e.b.fdiv(point.real("lhs"), point.real("rhs")))
+
+
+def _power(point: Point) -> Value:
+    return _through_float(point, emit_power(point.e, point.real("lhs"), point.real("rhs")))
+
+
+def _through_float(point: Point, value: Value) -> Value:
+    return point.bounded(value) if point.dest.is_float else point.from_real(value)
+
+
+def _prelu(point: Point) -> Value:
+    b, x = point.e.b, point.real("src")
+    below = b.fcmp_ordered(">", scalar(x.type, 0.0), x)
+    return point.from_real(b.select(below, b.fmul(point.values["slope"], x), x))
+
+
 def _clip(point: Point) -> Value:
     return point.bounded(point.values["src"])
 
@@ -130,11 +189,7 @@ def _dequantize(point: Point) -> Value:
 
 
 def _rescale(point: Point) -> Value:
-    src = point.memories["src"]
-    factor = float(ratio(src.scale, point.dest.scale))
-    steps = emit_steps(point.e, point.values["src"], src.zero_point, factor)
-    proven = fits_rounding(steps_limit(src.zero_point, factor))
-    return round_to_bytes(point.e, steps, point.result, proven, may_be_nan=False)
+    return point.rescaled("src")
 
 
 def _lookup(point: Point) -> Value:
@@ -147,10 +202,44 @@ def _splat(point: Point) -> Value:
     return scalar(vec(dest.element, point.lanes), value)
 
 
+def _function(emit: Callable[..., Value]) -> Callable[[Point], Value]:
+    """A function of one variable, which takes the operation's attributes after it."""
+    return lambda point: emit(point.e, point.values["src"], *point.operation.settings())
+
+
+def _max(point: Point) -> Value:
+    return emit_extremum(point.e, point.alike("lhs"), point.alike("rhs"), ">", point.dest.type)
+
+
+def _min(point: Point) -> Value:
+    return emit_extremum(point.e, point.alike("lhs"), point.alike("rhs"), "<", point.dest.type)
+
+
+def _select(point: Point) -> Value:
+    return emit_select(point.e, point.values["condition"], point.alike("lhs"), point.alike("rhs"))
+
+
+def _compare(point: Point) -> Value:
+    return emit_compare(point.e, point.operation.relation, point.values["lhs"], point.values["rhs"])
+
+
+def _cast(point: Point) -> Value:
+    return emit_cast(point.e, point.values["src"], point.memories["src"].type, point.dest.type)
+
+
 EXPRESSIONS: dict[type[Operation], Callable[[Point], Value]] = {
     ElementAdd: _add,
     ElementSub: _sub,
     ElementMul: _mul,
+    ElementDiv: _div,
+    ElementPower: _power,
+    ElementMax: _max,
+    ElementMin: _min,
+    PRelu: _prelu,
+    Select: _select,
+    Compare: _compare,
+    Cast: _cast,
+    **{operation: _function(emit) for operation, emit in FUNCTIONS.items()},
     Clip: _clip,
     Affine: _affine,
     Sigmoid: _sigmoid,

@@ -94,6 +94,20 @@ class Memory:
         """The zero point as memory holds it: 0..255 for int8 activations."""
         return _parameters(self.type).zero_point + self.bias
 
+    @property
+    def repeats(self) -> bool:
+        """Whether neighbours along the last axis are one element: a stride of 0."""
+        strides = [step for step, size in zip(self.strides, self.shape, strict=True) if size != 1]
+        return bool(strides) and strides[-1] == 0
+
+    def spread(self, shape: Shape) -> Memory:
+        """The operand in this shape: along axes where it has extent 1, elements repeat."""
+        if self.shape == shape:
+            return self
+        pairs = zip(self.shape, shape, self.strides, strict=True)
+        strides = tuple(0 if own != full else step for own, full, step in pairs)
+        return replace(self, type=self.type.with_shape(shape), strides=strides)
+
     def offset_bytes(self, *indices: int) -> int:
         """Distance of an element from element (0, ..., 0)."""
         pairs = zip(indices, self.strides, strict=True)
@@ -149,7 +163,7 @@ class Runs:
     """An iteration over equally shaped operands: outer loops around contiguous runs.
 
     `outer` are pairs of an extent and every operand's stride in bytes, outermost first; `length`
-    elements lie side by side in every operand.
+    elements lie side by side in every operand, or are one that repeats.
     """
 
     outer: tuple[tuple[int, tuple[int, ...]], ...]
@@ -157,13 +171,17 @@ class Runs:
 
 
 def contiguous_runs(shape: Shape, strides: Sequence[Sequence[int]], sizes: Sequence[int]) -> Runs:
-    """Merge axes of `shape` that every operand holds without gaps.
+    """Merge axes of `shape` that every operand holds without gaps, or repeats one element along.
 
     `strides[i]` are operand i's in elements, `sizes[i]` its bytes an element.
     """
     axes = [axis for axis in range(len(shape)) if shape[axis] != 1]
     length, start = 1, len(axes)
-    while start and all(s[axes[start - 1]] == length for s in strides):
+    repeats = [bool(axes) and s[axes[-1]] == 0 for s in strides]
+    while start and all(
+        s[axes[start - 1]] == (0 if repeated else length)
+        for s, repeated in zip(strides, repeats, strict=True)
+    ):
         start -= 1
         length *= shape[axes[start]]
     merged: list[tuple[int, tuple[int, ...]]] = []

@@ -17,13 +17,17 @@ Body = Callable[[list[Value], int | None], None]
 
 
 def sweep(e: Emitter, memories: Sequence[Memory], lanes: int, body: Body) -> None:
-    """Call `body` for every vector of `lanes` elements; all memories have one shape."""
+    """Call `body` for every vector of `lanes` elements; all memories have one shape.
+
+    The pointer of a memory that repeats is that of the one element.
+    """
     sizes = [memory.element_bytes for memory in memories]
     runs = contiguous_runs(memories[0].shape, [m.strides for m in memories], sizes)
     if 0 in memories[0].shape:
         return
+    steps = [0 if m.repeats else size for m, size in zip(memories, sizes, strict=True)]
     with outer_loops(e, [m.pointer for m in memories], runs.outer) as pointers:
-        sweep_run(e, pointers, sizes, runs.length, lanes, body)
+        sweep_run(e, pointers, steps, runs.length, lanes, body)
 
 
 @contextmanager
@@ -42,7 +46,7 @@ def outer_loops(
 def sweep_run(
     e: Emitter, pointers: Sequence[Value], sizes: Sequence[int], length: int, lanes: int, body: Body
 ) -> None:
-    """`body` over one run of `length` elements that lie side by side in every operand."""
+    """`body` over one run of `length` elements that lie `sizes` bytes apart in the operands."""
 
     def at(element: Index) -> list[Value]:
         return [e.offset(p, e.scaled(element, size)) for p, size in zip(pointers, sizes, strict=True)]
