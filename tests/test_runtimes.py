@@ -19,11 +19,20 @@ from qglow.instructions.passes import optimize
 from qglow.instructions.plan import plan_memory
 from qglow.lowering import lower
 from tests.runtimes import HOST_ISAS, assert_same_bits, compare, run_compiled
-from tests.suite import conv, elementwise, linear, movement, pool
+from tests.suite import conv, elementwise, functions, linear, movement, pool, resize, selection
 from tests.suite.problem import Maker, Problem
 
 FLOAT_TOLERANCE = 1e-5
-FAMILIES = {"conv": conv, "linear": linear, "pool": pool, "elementwise": elementwise, "movement": movement}
+FAMILIES = {
+    "conv": conv,
+    "linear": linear,
+    "pool": pool,
+    "elementwise": elementwise,
+    "functions": functions,
+    "movement": movement,
+    "resize": resize,
+    "selection": selection,
+}
 MAKERS = [
     (f"{family}-{i}", make) for family, module in FAMILIES.items() for i, make in enumerate(module.PROBLEMS)
 ]

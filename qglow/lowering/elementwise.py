@@ -1,44 +1,53 @@
-"""Elementwise operators. Operands of one instruction have one shape; constants are broadcast here."""
+"""Elementwise operators. Operands spread over the result; those of fewer axes get leading ones."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from qglow.core.errors import UnsupportedError
 from qglow.graph.graph import Node, Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops import elementwise as graph
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops import elementwise as instructions
-from qglow.instructions.ops.activation import Sigmoid, Tanh
-from qglow.instructions.ops.quantize import Lookup, Rescale
+from qglow.instructions.ops.movement import Transpose
+from qglow.instructions.ops.quantize import Rescale
 from qglow.instructions.program import Buffer
 from qglow.lowering.bounds import bounds
-from qglow.lowering.context import NHWC, Lowering, Order, natural, permuted
+from qglow.lowering.context import NHWC, Lowering, Order, natural, permuted, same_memory
 from qglow.lowering.rules import lowers
-from qglow.numerics.tables import build_table
 
-_BINARY: dict[type[Operator], type[Operation]] = {
+_ARITHMETIC: dict[type[Operator], type[Operation]] = {
     graph.Add: instructions.ElementAdd,
     graph.Sub: instructions.ElementSub,
     graph.Mul: instructions.ElementMul,
+    graph.Div: instructions.ElementDiv,
+    graph.Pow: instructions.ElementPower,
 }
-_UNARY: dict[type[Operator], type[Operation]] = {
-    graph.Sigmoid: Sigmoid,
-    graph.Tanh: Tanh,
-}
+SHORT_RUN = 16
+"""Along a last axis shorter than this, constants are stored spread out: loops of whole vectors pay."""
 
 
-@lowers(graph.Add, graph.Sub, graph.Mul)
-def lower_binary(lowering: Lowering, node: Node) -> None:
-    """One instruction over two operands of the result's shape."""
+@lowers(*_ARITHMETIC)
+def lower_arithmetic(lowering: Lowering, node: Node) -> None:
+    """One instruction with the operator's bounds."""
     operator = node.operator
-    assert isinstance(operator, graph.Add | graph.Sub | graph.Mul)
-    result = node.output.type
-    order = common_order(lowering, [v for v in node.inputs if v is not None], result.shape)
-    sources = [_broadcast(lowering, node, value, order) for value in node.inputs]
+    assert isinstance(operator, graph.Binary)
+    limits = bounds(operator.lo, operator.hi, node.output.type)
+    lower_elementwise(lowering, node, _ARITHMETIC[type(operator)](**limits))
+
+
+@lowers(graph.PRelu)
+def lower_prelu(lowering: Lowering, node: Node) -> None:
+    """One instruction over x and its slopes."""
+    lower_elementwise(lowering, node, instructions.PRelu())
+
+
+def lower_elementwise(lowering: Lowering, node: Node, operation: Operation) -> None:
+    """One instruction over operands that are spread over the result."""
+    values = [v for v in node.inputs if v is not None]
+    order = common_order(lowering, values, node.output.type.shape)
+    sources = [_spread(lowering, node, value, order) for value in values]
     dest = lowering.write(node.output, order)
-    operation = _BINARY[type(operator)](**bounds(operator.lo, operator.hi, result))
     lowering.emit(operation, dest, *sources)
 
 
@@ -56,20 +65,6 @@ def lower_clip(lowering: Lowering, node: Node) -> None:
     lowering.emit(operation, dest, source)
 
 
-@lowers(graph.Sigmoid, graph.Tanh)
-def lower_unary(lowering: Lowering, node: Node) -> None:
-    """A float function of each element, or its table where both sides are int8."""
-    x, result = node.inputs[0], node.output.type
-    assert x is not None
-    source, order = lowering.read(x), lowering.order(x)
-    dest = lowering.write(node.output, order)
-    if x.type.quantization is None or result.quantization is None:
-        lowering.emit(_UNARY[type(node.operator)](), dest, source)
-        return
-    table = build_table(node.operator.reference64, x.type.quantization, result.quantization)
-    lowering.emit(Lookup(), dest, source, lowering.constant(f"{node.name}.table", table))
-
-
 def common_order(lowering: Lowering, values: list[Value], shape: tuple[int, ...]) -> Order:
     """NHWC where an operand of an image already lies so, else the order of the first operand."""
     orders = [lowering.order(v) for v in values if v.data is None and len(v.type.shape) == len(shape)]
@@ -78,16 +73,30 @@ def common_order(lowering: Lowering, values: list[Value], shape: tuple[int, ...]
     return orders[0] if orders else natural(shape)
 
 
-def _broadcast(lowering: Lowering, node: Node, value: Value | None, order: Order) -> Buffer:
-    assert value is not None
+def _spread(lowering: Lowering, node: Node, value: Value, order: Order) -> Buffer:
+    """An operand with as many axes as the result, in this order."""
     shape = node.output.type.shape
-    if value.type.shape == shape:
+    if value.data is not None and value.type.shape != shape:
+        return _spread_constant(lowering, node, value, order)
+    if len(value.type.shape) == len(shape):
         return lowering.read(value, order)
-    if value.data is None:
-        raise UnsupportedError(
-            f"node '{node.name}' ({node.operator.name}): broadcasting {value.type} to "
-            f"{node.output.type} is supported for constants only"
-        )
-    data = np.broadcast_to(value.data, shape).transpose(order)
-    kind = permuted(value.type.with_shape(shape), order)
-    return lowering.constant(f"{value.name}.for.{node.name}", data, kind)
+    source = lowering.read(value, natural(value.type.shape))
+    full = value.type.with_shape((*(1,) * (len(shape) - len(value.type.shape)), *value.type.shape))
+    name = f"{value.name}.for.{node.name}"
+    if same_memory(full.shape, order):
+        return lowering.view(name, source, permuted(full, order))
+    seen = lowering.view(f"{name}.axes", source, full)
+    target = lowering.allocate(name, permuted(full, order))
+    lowering.emit(Transpose(perm=order), target, seen, suffix=".transpose")
+    return target
+
+
+def _spread_constant(lowering: Lowering, node: Node, value: Value, order: Order) -> Buffer:
+    """A constant with the result's axes; in the result's whole shape where runs would be short."""
+    shape = node.output.type.shape
+    data = np.asarray(value.data).reshape((*(1,) * (len(shape) - len(value.type.shape)), *value.type.shape))
+    inner = next((shape[axis] for axis in reversed(order) if shape[axis] != 1), 1)
+    if data.size > 1 and inner < SHORT_RUN:
+        data = np.broadcast_to(data, shape)
+    data = data.transpose(order)
+    return lowering.constant(f"{value.name}.for.{node.name}", data, value.type.with_shape(data.shape))

@@ -12,10 +12,13 @@ from qglow.instructions.verifier import verify_program
 from qglow.lowering import (  # noqa: F401
     conv,
     elementwise,
+    functions,
     linear,
+    logic,
     normalization,
     pool,
     quantize,
+    selection,
     shape,
     softmax,
 )

@@ -128,11 +128,24 @@ def test_profiles_become_state() -> None:
     assert program.buffer("y.counts").type.element is ElementType.INT64
 
 
-def test_broadcasting_a_computed_operand_is_refused_with_its_node() -> None:
+def test_a_computed_operand_spreads_without_a_copy() -> None:
     builder = GraphBuilder("broadcast")
     a, b = builder.input("a", float_type(1, 3, 4, 4)), builder.input("b", float_type(1, 3, 1, 1))
-    with pytest.raises(UnsupportedError, match="'Add_0'.*constants only"):
-        lower(builder.finish(builder.node(Add(), a, b)))
+    program = lower(builder.finish(builder.node(Add(), a, b)))
+    optimize(program)
+    assert opcodes(program) == ["elementadd"]
+
+
+def test_constants_spread_in_place_unless_runs_would_be_short() -> None:
+    builder = GraphBuilder("constants")
+    value = builder.input("x", float_type(1, 3, 8, 20))
+    for shape in ((), (20,), (3, 1, 1)):
+        value = builder.node(Add(), value, builder.constant("c", np.ones(shape, np.float32)))
+    value = builder.node(Reshape(shape=(60, 8)), value)
+    value = builder.node(Add(), value, builder.constant("short", np.ones(8, np.float32)))
+    program = lower(builder.finish(value))
+    shapes = [c.type.shape for c in program.constants]
+    assert shapes == [(1, 1, 1, 1), (1, 1, 1, 20), (1, 3, 1, 1), (60, 8)]
 
 
 def test_products_of_more_than_matrices_are_refused() -> None:

@@ -1,0 +1,54 @@
+"""Functions of one variable: tables in int8, polynomials in float."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.graph.operator import Operator
+from qglow.graph.ops.functions import (
+    Abs,
+    Elu,
+    Erf,
+    Exp,
+    Gelu,
+    HardSigmoid,
+    HardSwish,
+    LeakyRelu,
+    Log,
+    Neg,
+    PowerOf,
+    Reciprocal,
+    Softplus,
+    Sqrt,
+)
+from tests.suite.elementwise import unary_int8
+from tests.suite.problem import Drawing, Maker, Problem
+
+FUNCTIONS: list[Operator] = [
+    Abs(),
+    Elu(alpha=1.5),
+    Erf(),
+    Exp(),
+    Gelu(),
+    Gelu(approximate="tanh"),
+    HardSigmoid(alpha=0.3, beta=0.4),
+    HardSwish(),
+    LeakyRelu(alpha=0.1),
+    Log(),
+    Neg(),
+    PowerOf(exponent=2.0),
+    PowerOf(exponent=-1.5),
+    Reciprocal(),
+    Softplus(),
+    Sqrt(),
+]
+
+
+def in_float(random: np.random.Generator) -> Problem:
+    """Every function of one input."""
+    drawing = Drawing("functions_float", random)
+    x = drawing.real(2, 3, 7, 5)
+    return drawing.finish(*(drawing.builder.node(function, x) for function in FUNCTIONS))
+
+
+PROBLEMS: list[Maker] = [in_float, *(unary_int8(function, (2, 3, 7, 5)) for function in FUNCTIONS)]
