@@ -94,6 +94,8 @@ def _max_pool(op: MaxPool, out: Export) -> None:
 
 
 def _average_pool(op: AveragePool, out: Export) -> None:
+    # onnxruntime finds its int8 form only where dilations are left out.
+    dilations = {} if op.dilations == (1, 1) else {"dilations": list(op.dilations)}
     out.emit(
         "AveragePool",
         kernel_shape=list(op.kernel),
@@ -101,6 +103,7 @@ def _average_pool(op: AveragePool, out: Export) -> None:
         pads=list(op.pads),
         ceil_mode=int(op.ceil_mode),
         count_include_pad=int(op.count_include_pad),
+        **dilations,
     )
 
 

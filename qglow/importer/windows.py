@@ -1,9 +1,16 @@
-"""Attributes that convolutions and pools share: kernel, strides, dilations, pads, auto_pad."""
+"""Attributes that convolutions and pools share: kernel, strides, dilations, pads, auto_pad.
+
+Windows are two-dimensional. Over one spatial dimension, [N, C, L], they run over images of
+height 1: `image` makes them, and `emit_windowed` takes the height from the result again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qglow.graph.graph import Value
+from qglow.graph.operator import Operator
+from qglow.graph.ops.shape import Reshape
 from qglow.importer.node import ImportNode
 
 Pair = tuple[int, int]
@@ -20,17 +27,75 @@ class Window:
     pads: Pads
 
 
-def read_window(node: ImportNode, kernel: tuple[int, ...]) -> Window:
-    """The window of a node over its first input, which must have two spatial dimensions."""
+def spatial_sizes(node: ImportNode) -> tuple[int, ...]:
+    """The one or two spatial dimensions of a node's first input. Refuses others."""
     shape = node.kind(0).shape
-    node.require(len(shape) == 4, f"input has {len(shape)} dimensions; four (NCHW) are supported")
-    strides = node.integers("strides", (1, 1))
-    dilations = node.integers("dilations", (1, 1))
+    supported = len(shape) in (3, 4)
+    node.require(supported, f"input has {len(shape)} dimensions; three (NCL) and four (NCHW) are supported")
+    return shape[2:]
+
+
+def read_window(node: ImportNode, kernel: tuple[int, ...]) -> Window:
+    """The window of a node over its first input, which must have one or two spatial dimensions."""
+    sizes = spatial_sizes(node)
+    strides, dilations = read_steps(node, kernel)
+    pads = _pads(node, sizes, kernel, strides, dilations)
+    return Window(as_pair(kernel), as_pair(strides), as_pair(dilations), as_pads(pads))
+
+
+def read_steps(node: ImportNode, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Strides and dilations, checked against the number of spatial dimensions, like the kernel."""
+    rank = len(spatial_sizes(node))
+    ones = (1,) * rank
+    strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
     for name, values in (("kernel_shape", kernel), ("strides", strides), ("dilations", dilations)):
-        node.require(len(values) == 2, f"{name} {list(values)} is not two-dimensional")
+        node.require(len(values) == rank, f"{name} {list(values)} is not {rank}-dimensional")
         node.require(min(values) >= 1, f"{name} {list(values)} is not positive")
-    pads = _pads(node, shape[2:], kernel, strides, dilations)
-    return Window(_pair(kernel), _pair(strides), _pair(dilations), pads)
+    return strides, dilations
+
+
+def read_pads(node: ImportNode, rank: int) -> tuple[int, ...]:
+    """Explicit pads, those before every axis and then those after. Refuses negative ones."""
+    explicit = node.integers("pads", (0,) * 2 * rank)
+    node.require(len(explicit) == 2 * rank, f"pads {list(explicit)} are not {rank}-dimensional")
+    node.require(min(explicit) >= 0, f"pads {list(explicit)} are negative")
+    return explicit
+
+
+def read_auto_pad(node: ImportNode) -> str:
+    """How pads are found. Refuses what the definition does not know."""
+    mode = node.string("auto_pad", "NOTSET")
+    known = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+    node.require(mode in known, f"auto_pad {mode}; supported are {', '.join(known)}")
+    return mode
+
+
+def image(node: ImportNode, index: int = 0) -> Value:
+    """An operand as it is, or of one spatial dimension with a height of 1 before it."""
+    value = node.value(index)
+    shape = value.type.shape
+    if len(shape) != 3:
+        return value
+    return node.emit(Reshape(shape=(*shape[:2], 1, shape[2])), value, part=f"image{index}")
+
+
+def emit_windowed(node: ImportNode, operator: Operator, *inputs: Value | None) -> Value:
+    """Add an operator over images, and give its result as many axes as the node's input has."""
+    if node.rank() != 3:
+        return node.emit(operator, *inputs)
+    result = node.emit(operator, *inputs, part="image")
+    shape = result.type.shape
+    return node.emit(Reshape(shape=(*shape[:2], shape[3])), result)
+
+
+def as_pair(values: tuple[int, ...]) -> Pair:
+    """One number for each axis of an image."""
+    return (1, values[0]) if len(values) == 1 else (values[0], values[1])
+
+
+def as_pads(values: tuple[int, ...]) -> Pads:
+    """ONNX's pads of one or two axes as top, left, bottom, right."""
+    return (0, values[0], 0, values[1]) if len(values) == 2 else (values[0], values[1], values[2], values[3])
 
 
 def _pads(
@@ -39,27 +104,16 @@ def _pads(
     kernel: tuple[int, ...],
     strides: tuple[int, ...],
     dilations: tuple[int, ...],
-) -> Pads:
-    explicit = node.integers("pads", (0, 0, 0, 0))
-    mode = node.string("auto_pad", "NOTSET")
+) -> tuple[int, ...]:
+    explicit, mode = read_pads(node, len(sizes)), read_auto_pad(node)
     if mode == "NOTSET":
-        node.require(len(explicit) == 4, f"pads {list(explicit)} are not two-dimensional")
-        node.require(min(explicit) >= 0, f"pads {list(explicit)} are negative")
-        return explicit[0], explicit[1], explicit[2], explicit[3]
+        return explicit
     if mode == "VALID":
-        return 0, 0, 0, 0
-    node.require(
-        mode in ("SAME_UPPER", "SAME_LOWER"),
-        f"auto_pad {mode}; supported are NOTSET, VALID, SAME_UPPER, SAME_LOWER",
-    )
+        return (0,) * 2 * len(sizes)
     begins, ends = [], []
     for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
         total = max((-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
         small, large = total // 2, total - total // 2
         begins.append(small if mode == "SAME_UPPER" else large)
         ends.append(large if mode == "SAME_UPPER" else small)
-    return begins[0], begins[1], ends[0], ends[1]
-
-
-def _pair(values: tuple[int, ...]) -> Pair:
-    return values[0], values[1]
+    return (*begins, *ends)

@@ -29,24 +29,36 @@ MANY_TAPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Positions start..stop of one axis whose windows cover taps first..last (exclusive)."""
+    """Positions start..stop of one axis whose windows cover taps first..last (exclusive) of the image.
+
+    `padded` is how many taps lie in the image or in its padding.
+    """
 
     start: int
     stop: int
     first: int
     last: int
+    padded: int
 
 
-def segments(extent: int, size: int, kernel: int, stride: int, before: int) -> list[Segment]:
-    """The positions of an axis of `size` elements, grouped by the taps inside the image."""
+def segments(
+    extent: int, size: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int = 1
+) -> list[Segment]:
+    """The positions of an axis of `size` elements, grouped by the taps inside the image.
+
+    `pads` are those before and after the image.
+    """
     found: list[Segment] = []
     for position in range(extent):
-        origin = position * stride - before
-        first, last = max(0, -origin), min(kernel, size - origin)
-        if found and (found[-1].first, found[-1].last) == (first, last):
-            found[-1] = Segment(found[-1].start, position + 1, first, last)
+        origin = position * stride - pads[0]
+        # The first tap at or beyond each end: the padding's, the image's, the image's, the padding's.
+        ends = (origin + pads[0], origin, origin - size, origin - size - pads[1])
+        before, first, last, beyond = (min(max(0, -(end // dilation)), kernel) for end in ends)
+        taps = (first, last, beyond - before)
+        if found and (found[-1].first, found[-1].last, found[-1].padded) == taps:
+            found[-1] = Segment(found[-1].start, position + 1, *taps)
         else:
-            found.append(Segment(position, position + 1, first, last))
+            found.append(Segment(position, position + 1, *taps))
     return found
 
 
@@ -60,6 +72,7 @@ class Window:
     rows: Segment
     columns: Segment
     kernel_width: int
+    dilations: tuple[int, int]
     lanes: int
     count: int | None
 
@@ -70,7 +83,8 @@ class Window:
 
     def tap(self, row: Index, column: int) -> Value:
         """The vector at a tap."""
-        steps = [stride * self.src.element_bytes for stride in self.src.strides[1:3]]
+        pairs = zip(self.src.strides[1:3], self.dilations, strict=True)
+        steps = [stride * dilation * self.src.element_bytes for stride, dilation in pairs]
         pointer = self.e.offset(self.origin, self.e.scaled(row, steps[0]))
         pointer = self.e.offset(pointer, column * steps[1])
         return self.e.load_lanes(pointer, self.src.element, self.lanes, self.count)
@@ -149,7 +163,8 @@ class _PoolKernel(Kernel):
 
         def vector(channel: Index, count: int | None) -> None:
             start = e.offset(origin, e.scaled(channel, src.element_bytes))
-            window = Window(e, src, start, rows, columns, operation.kernel[1], self.lanes, count)
+            width, dilations = operation.kernel[1], operation.dilations
+            window = Window(e, src, start, rows, columns, width, dilations, self.lanes, count)
             value = self.result(site, window)
             e.store_lanes(value, e.offset(place, e.scaled(channel, dest.element_bytes)), count)
 
@@ -165,7 +180,14 @@ class _PoolKernel(Kernel):
 def _segment_pairs(site: Site) -> Iterator[tuple[Segment, Segment]]:
     operation, src, dest = site.operation, site["src"].shape, site["dest"].shape
     rows, columns = (
-        segments(dest[1 + i], src[1 + i], operation.kernel[i], operation.strides[i], operation.pads[i])
+        segments(
+            dest[1 + i],
+            src[1 + i],
+            operation.kernel[i],
+            operation.strides[i],
+            (operation.pads[i], operation.pads[i + 2]),
+            operation.dilations[i],
+        )
         for i in (0, 1)
     )
     for row in rows:
@@ -207,7 +229,8 @@ class AveragePooling(_PoolKernel):
 
     def result(self, site: Site, window: Window) -> Value:
         """The mean over the taps that count."""
-        count = math.prod(site.operation.kernel) if site.operation.count_include_pad else window.taps
+        padded = window.rows.padded * window.columns.padded
+        count = padded if site.operation.count_include_pad else window.taps
         if site["src"].is_float:
             return self._float_mean(window, count)
         return self._int8_mean(site, window, count)

@@ -58,6 +58,7 @@ def average_pool_float(
     pads: Pads = NO_PADS,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
+    dilations: Pair = NO_DILATION,
 ) -> Array:
     """Mean of every window: `interleaved_sum / float32(count)`.
 
@@ -65,9 +66,9 @@ def average_pool_float(
     the count is `window_counts`.
     """
     x = np.asarray(x, np.float32)
-    shape = pool_output_shape(x.shape, kernel, strides, pads, ceil_mode=ceil_mode)
-    windows = np.stack(_views(x, kernel, strides, pads, (shape[2], shape[3])), axis=-1)
-    counts = window_counts(x.shape, kernel, strides, pads, ceil_mode, count_include_pad)
+    views = _views(x, kernel, strides, pads, ceil_mode, dilations)
+    windows = np.stack(views, axis=-1)
+    counts = window_counts(x.shape, kernel, strides, pads, ceil_mode, count_include_pad, dilations)
     return np.asarray(interleaved_sum(windows) / counts.astype(np.float32))
 
 
@@ -82,14 +83,15 @@ def average_pool_int8(
     count_include_pad: bool = False,
     lo: int = INT8_MIN,
     hi: int = INT8_MAX,
+    dilations: Pair = NO_DILATION,
 ) -> Array:
     """The exact sum of `q - zp` of every window times `s_x / (s_y * count)`, rounded to int8."""
-    shape = pool_output_shape(x.shape, kernel, strides, pads, ceil_mode=ceil_mode)
     centred = np.asarray(x).astype(np.int32) - x_quant.zero_point
-    acc = np.zeros(shape, np.int32)
-    for view in _views(centred, kernel, strides, pads, (shape[2], shape[3])):
+    views = _views(centred, kernel, strides, pads, ceil_mode, dilations)
+    acc = np.zeros(views[0].shape, np.int32)
+    for view in views:
         acc += view
-    counts = window_counts(x.shape, kernel, strides, pads, ceil_mode, count_include_pad)
+    counts = window_counts(x.shape, kernel, strides, pads, ceil_mode, count_include_pad, dilations)
     return requantize(acc, average_multiplier(x_quant, y_quant, counts), y_quant.zero_point, lo, hi)
 
 
@@ -108,24 +110,29 @@ def window_counts(
     pads: Pads,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
+    dilations: Pair = NO_DILATION,
 ) -> Array:
     """int64 OH x OW: how many positions of every window count.
 
     Those inside the image; with `count_include_pad` those inside image and padding (what
     hangs over in ceil mode never counts).
     """
-    extents = pool_output_shape(x_shape, kernel, strides, pads, ceil_mode=ceil_mode)[2:]
+    extents = pool_output_shape(x_shape, kernel, strides, pads, dilations, ceil_mode)[2:]
     along_axes = []
     for i in range(2):
         first, last = 0, x_shape[2 + i]
         if count_include_pad:
             first, last = -pads[i], last + pads[2 + i]
         start = np.arange(extents[i]) * strides[i] - pads[i]
-        end = np.minimum(start + kernel[i], last)
-        along_axes.append(end - np.maximum(start, first))
+        below, beyond = (np.clip(-((start - at) // dilations[i]), 0, kernel[i]) for at in (first, last))
+        along_axes.append(beyond - below)
     return np.asarray(along_axes[0][:, None] * along_axes[1])
 
 
-def _views(x: Array, kernel: Pair, strides: Pair, pads: Pads, extents: Pair) -> list[Array]:
-    padded = pad_for_windows(x, kernel, strides, pads, NO_DILATION, extents, 0)
-    return list(taps(padded, kernel, strides, NO_DILATION, extents))
+def _views(
+    x: Array, kernel: Pair, strides: Pair, pads: Pads, ceil_mode: bool, dilations: Pair
+) -> list[Array]:
+    shape = pool_output_shape(x.shape, kernel, strides, pads, dilations, ceil_mode)
+    extents = shape[2], shape[3]
+    padded = pad_for_windows(x, kernel, strides, pads, dilations, extents, 0)
+    return list(taps(padded, kernel, strides, dilations, extents))

@@ -16,6 +16,15 @@ CASES: dict[str, tuple[tuple[int, int, int, int], Operator]] = {
     "average_2x2": ((1, 17, 6, 6), AveragePool(kernel=(2, 2), strides=(2, 2))),
     "average_padded": ((2, 7, 5, 6), AveragePool(kernel=(3, 3), pads=(1, 1, 1, 1))),
     "average_counted": ((1, 7, 5, 6), AveragePool(kernel=(3, 3), pads=(1, 1, 1, 1), count_include_pad=True)),
+    "max_dilated": ((1, 20, 9, 8), MaxPool(kernel=(3, 2), dilations=(2, 3), pads=(2, 1, 0, 3))),
+    "average_dilated": (
+        (2, 17, 9, 8),
+        AveragePool(kernel=(2, 3), strides=(2, 1), pads=(1, 2, 1, 0), dilations=(3, 2)),
+    ),
+    "average_ceil_counted": (
+        (1, 7, 8, 9),
+        AveragePool(kernel=(3, 3), strides=(2, 3), pads=(1, 0, 1, 1), ceil_mode=True, count_include_pad=True),
+    ),
     "global": ((3, 130, 7, 7), GlobalAveragePool()),
     "global_large": ((1, 16, 25, 5), GlobalAveragePool()),
 }

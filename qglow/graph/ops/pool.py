@@ -56,16 +56,18 @@ class AveragePool(Operator):
     pads: Pads = (0, 0, 0, 0)
     ceil_mode: bool = False
     count_include_pad: bool = False
+    dilations: Pair = (1, 1)
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[N, C, OH, OW]."""
         x = float_operand(inputs, 0, "x", 4)
-        return (float_type(*_pooled(x.shape, self.kernel, self.strides, self.pads, (1, 1), self.ceil_mode)),)
+        window = (self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
+        return (float_type(*_pooled(x.shape, *window)),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """numerics.pool."""
         window = (self.kernel, self.strides, self.pads, self.ceil_mode, self.count_include_pad)
-        return (average_pool_float(given(inputs, 0), *window),)
+        return (average_pool_float(given(inputs, 0), *window, dilations=self.dilations),)
 
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
@@ -75,7 +77,7 @@ class AveragePool(Operator):
         if x_quant is None or y_quant is None:
             return super().evaluate_quantized(inputs, input_types, output_types)
         window = (self.kernel, self.strides, self.pads, self.ceil_mode, self.count_include_pad)
-        return (average_pool_int8(given(inputs, 0), x_quant, y_quant, *window),)
+        return (average_pool_int8(given(inputs, 0), x_quant, y_quant, *window, dilations=self.dilations),)
 
 
 @register

@@ -1,5 +1,7 @@
 """Maximum and average over sliding windows of NHWC images. Global pooling has a window of full size.
 
+In ceil mode a last window may hang over the padded image; what hangs over never counts.
+
 Definitions: https://onnx.ai/onnx/operators/onnx__MaxPool.html, onnx__AveragePool.html
 """
 
@@ -9,7 +11,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qglow.core.types import Shape
-from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
+from qglow.instructions.operation import (
+    Arrays,
+    Operand,
+    Operation,
+    TypeErrorInOperation,
+    Types,
+    out,
+    read,
+    register,
+    require,
+)
 from qglow.instructions.ops.rules import (
     int8_parameters,
     require_activation,
@@ -18,10 +30,9 @@ from qglow.instructions.ops.rules import (
     require_same_kind,
     require_shape,
     require_window,
-    window_count,
 )
 from qglow.numerics.pool import average_pool_float, average_pool_int8, max_pool
-from qglow.numerics.windows import Pads, Pair
+from qglow.numerics.windows import Pads, Pair, output_extents
 
 
 @dataclass(frozen=True)
@@ -33,32 +44,39 @@ class _Window(Operation):
     kernel: Shape
     strides: Shape = (1, 1)
     pads: Shape = (0, 0, 0, 0)
+    dilations: Shape = (1, 1)
+    ceil_mode: bool = False
 
     def verify(self, types: Types) -> None:
         """Shapes agree with the window."""
         require_activation(types, "dest", "src")
         require_rank(types, 4, "dest", "src")
-        require_window(self.strides, self.pads)
+        require_window(self.strides, self.pads, self.dilations)
         require(len(self.kernel) == 2 and min(self.kernel) >= 1, f"kernel {self.kernel} is not two sizes")
         for i in (0, 1):
-            inside = max(self.pads[i], self.pads[i + 2]) < self.kernel[i]
+            inside = max(self.pads[i], self.pads[i + 2]) <= self.dilations[i] * (self.kernel[i] - 1)
             require(inside, "a window lies wholly in the padding")
-        wanted = self.output_shape(types["src"].shape)
-        require(min(wanted[1:3]) >= 1, f"the window does not fit into {types['src'].shape[1:3]}")
-        require_shape(types, "dest", wanted, "window positions")
+        require_shape(types, "dest", self.output_shape(types["src"].shape), "window positions")
 
     def output_shape(self, src: Shape) -> Shape:
         """Shape of dest for this shape of src."""
-        height, width = (
-            window_count(src[1 + i], self.kernel[i], self.strides[i], self.pads[i], self.pads[i + 2])
-            for i in (0, 1)
-        )
+        dilations = _pair(self.dilations)
+        try:
+            height, width = output_extents((src[1], src[2]), *self._window(), dilations, self.ceil_mode)
+        except ValueError as error:
+            raise TypeErrorInOperation(str(error)) from error
         return (src[0], height, width, src[3])
 
-    def _window(self) -> tuple[Pair, Pair, Pads]:
+    def _pads(self) -> Pads:
         top, left, bottom, right = self.pads
-        kernel, strides = (self.kernel[0], self.kernel[1]), (self.strides[0], self.strides[1])
-        return kernel, strides, (top, left, bottom, right)
+        return top, left, bottom, right
+
+    def _window(self) -> tuple[Pair, Pair, Pads]:
+        return _pair(self.kernel), _pair(self.strides), self._pads()
+
+
+def _pair(values: Shape) -> Pair:
+    return values[0], values[1]
 
 
 @register
@@ -75,7 +93,8 @@ class MaxPool(_Window):
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """numerics.pool, which takes NCHW."""
-        result = max_pool(arrays["src"].transpose(0, 3, 1, 2), *self._window())
+        src = arrays["src"].transpose(0, 3, 1, 2)
+        result = max_pool(src, *self._window(), _pair(self.dilations), self.ceil_mode)
         arrays["dest"][...] = result.transpose(0, 2, 3, 1)
 
 
@@ -99,10 +118,11 @@ class AveragePool(_Window):
     def execute(self, arrays: Arrays, types: Types) -> None:
         """numerics.pool, which takes NCHW."""
         src = arrays["src"].transpose(0, 3, 1, 2)
-        included = self.count_include_pad
+        window = (*self._window(), self.ceil_mode, self.count_include_pad)
+        dilations = _pair(self.dilations)
         if types["src"].is_float:
-            result = average_pool_float(src, *self._window(), count_include_pad=included)
+            result = average_pool_float(src, *window, dilations=dilations)
         else:
             x, y = int8_parameters(types["src"]), int8_parameters(types["dest"])
-            result = average_pool_int8(src, x, y, *self._window(), count_include_pad=included)
+            result = average_pool_int8(src, x, y, *window, dilations=dilations)
         arrays["dest"][...] = result.transpose(0, 2, 3, 1)

@@ -233,7 +233,9 @@ def test_everything_unsupported_is_listed_at_once(tmp_path: Path) -> None:
     message = message_of(path, UnsupportedError)
     lines = message.splitlines()
     assert "needs 5 things" in lines[0]
-    assert lines[1] == "  node 'volume' (Conv, opset 13): input has 5 dimensions; four (NCHW) are supported"
+    assert lines[1] == (
+        "  node 'volume' (Conv, opset 13): input has 5 dimensions; three (NCL) and four (NCHW) are supported"
+    )
     assert lines[2] == "  node 'lrn' (LRN, opset 13): the operator is not supported"
     assert "node 'pool' (MaxPool" in lines[3]
     assert lines[4].startswith("  node 'magic' (com.example.Magic")
@@ -253,7 +255,7 @@ def unsupported_node(
     [
         (unsupported_node("Conv", ["x", "w"], auto_pad="SAME"), "auto_pad"),
         (unsupported_node("MaxPool", ["x"], 2, kernel_shape=[2, 2]), "output 'z' is used"),
-        (unsupported_node("AveragePool", ["x"], kernel_shape=[2, 2], dilations=[2, 2]), "dilations"),
+        (unsupported_node("AveragePool", ["x"], kernel_shape=[2, 2], strides=[2]), "strides"),
         (unsupported_node("Reshape", ["x", "i"]), "must be a constant"),
         (unsupported_node("Cast", ["x"], to=TensorProto.FLOAT16), "float16"),
         (unsupported_node("Clip", ["x", "r"]), "must be a constant"),

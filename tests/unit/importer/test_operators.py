@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from qglow.importer import import_model
-from tests.unit.importer import movement_cases
+from tests.unit.importer import movement_cases, window_cases
 from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
 from tests.unit.importer.tiny import assert_as_onnxruntime, save, tiny_model
 
@@ -191,7 +191,7 @@ SHAPES = [
     Case("gather", node("Gather", "x", "i", axis=1), (11, 13), constants={"i": ints(3, 0, -1)}),
     Case("gather-scalar", node("Gather", "x", "i", axis=-1), (11, 13), constants={"i": np.int64(2)}),
 ]
-CASES = [*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES, *movement_cases.CASES]
+CASES = [*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES, *movement_cases.CASES, *window_cases.CASES]
 
 
 @pytest.mark.parametrize(

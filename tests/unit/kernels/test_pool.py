@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -41,7 +43,11 @@ def test_pools(window: tuple[tuple[int, ...], ...], channels: int) -> None:
     bytes_ = builder.placeholder("bytes", int8_type(shape, 0.1, -7))
     largest = MaxPool(kernel, strides, pads)
     result = largest.output_shape(shape)
-    operations = [largest, AveragePool(kernel, strides, pads), AveragePool(kernel, strides, pads, True)]
+    operations = [
+        largest,
+        AveragePool(kernel, strides, pads),
+        AveragePool(kernel, strides, pads, count_include_pad=True),
+    ]
     for number, operation in enumerate(operations):
         real = builder.placeholder(f"float{number}", float_type(*result))
         builder.emit("pool", operation, real, floats)
@@ -80,5 +86,41 @@ def test_exact_ties_and_extreme_ratios() -> None:
 
 
 def test_segments_group_positions_by_their_taps() -> None:
-    assert segments(4, 7, 3, 2, 1) == [Segment(0, 1, 1, 3), Segment(1, 3, 0, 3), Segment(3, 4, 0, 2)]
-    assert segments(1, 5, 5, 1, 0) == [Segment(0, 1, 0, 5)]
+    assert segments(4, 7, 3, 2, (1, 1)) == [
+        Segment(0, 1, 1, 3, 3),
+        Segment(1, 3, 0, 3, 3),
+        Segment(3, 4, 0, 2, 3),
+    ]
+    assert segments(1, 5, 5, 1, (0, 0)) == [Segment(0, 1, 0, 5, 5)]
+    # What hangs over the padding in ceil mode is not in it.
+    assert segments(3, 5, 3, 2, (1, 0))[-1] == Segment(2, 3, 0, 2, 2)
+    assert segments(3, 5, 2, 2, (2, 1), dilation=3)[1:] == [Segment(1, 2, 0, 2, 2), Segment(2, 3, 0, 1, 2)]
+
+
+GENERAL = [
+    ((9, 8), (3, 2), (2, 1), (2, 1, 3, 0), (2, 3), False),
+    ((8, 9), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), True),
+    ((7, 8), (2, 3), (3, 2), (1, 2, 2, 1), (3, 2), True),
+]
+
+
+@pytest.mark.parametrize("window", GENERAL, ids=str)
+def test_dilated_and_overhanging_pools(window: tuple[Any, ...]) -> None:
+    size, kernel, strides, pads, dilations, ceil_mode = window
+    shape = (2, *size, 18)
+    rng = np.random.default_rng(1)
+    builder = ProgramBuilder("pools")
+    floats = builder.placeholder("floats", float_type(*shape))
+    bytes_ = builder.placeholder("bytes", int8_type(shape, 0.1, -7))
+    form = (kernel, strides, pads, dilations, ceil_mode)
+    for number, operation in enumerate((MaxPool(*form), AveragePool(*form), AveragePool(*form, True))):
+        result = operation.output_shape(shape)
+        builder.emit("pool", operation, builder.placeholder(f"float{number}", float_type(*result)), floats)
+        builder.emit(
+            "pool", operation, builder.placeholder(f"byte{number}", int8_type(result, 0.1, -7)), bytes_
+        )
+    inputs = {
+        "floats": rng.standard_normal(shape).astype(np.float32),
+        "bytes": rng.integers(-128, 128, shape).astype(np.int8),
+    }
+    assert_same_bits(builder.finish(), inputs)
