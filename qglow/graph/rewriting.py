@@ -114,6 +114,30 @@ def fuse(graph: Graph, first: Node, last: Node, operator: Operator, inputs: Sequ
     return fused
 
 
+def remove_unread(graph: Graph, node: Node) -> None:
+    """Remove a node if nobody reads its results any more: it would count as a user of what it reads."""
+    if not any(value.uses or graph.is_output(value) for value in node.outputs):
+        graph.remove(node)
+
+
+def sink(graph: Graph, mover: Node, node: Node, inputs: Sequence[Value | None], operator: Operator) -> None:
+    """Put `mover`, which moves an operand of `node`, behind it: `node` computes `operator` of `inputs`.
+
+    Both keep their names, and the result keeps its own; `mover` must have no other user.
+    """
+    result = node.output
+    kinds = operator.infer([None if value is None else value.type for value in inputs])
+    moved = Value(graph.unique_name(f"{result.name}.unmoved"), kinds[0])
+    node.operator, node.inputs = operator, tuple(inputs)
+    node.outputs = (moved,)
+    moved.producer, moved.index = node, 0
+    graph.nodes.remove(mover)
+    mover.inputs = (moved,)
+    mover.outputs = (result,)
+    result.producer, result.index = mover, 0
+    graph.insert_after(node, mover)
+
+
 def bypass(graph: Graph, node: Node, source: Value) -> Refused | None:
     """Remove a node whose only result equals `source`; None when done.
 

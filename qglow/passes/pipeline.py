@@ -5,21 +5,33 @@ from __future__ import annotations
 from qglow.core.passes import Pass, PassLog, Pipeline
 from qglow.graph.graph import Graph
 from qglow.graph.verifier import verify_graph
+from qglow.passes.arithmetic_to_affine import ArithmeticToAffine
 from qglow.passes.batchnorm_to_affine import BatchnormToAffine
 from qglow.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
 from qglow.passes.fold_batchnorm import FoldBatchnorm
 from qglow.passes.fold_constants import FoldConstants
 from qglow.passes.fuse_activation import FuseActivation
+from qglow.passes.join_affine import JoinAffine
 from qglow.passes.matmul_add_to_gemm import MatmulAddToGemm
+from qglow.passes.pad_into_conv import PadIntoConv
 from qglow.passes.simplify_algebra import SimplifyAlgebra
+from qglow.passes.simplify_slices import SimplifySlices
+from qglow.passes.sink_reshapes import SinkReshapes
+from qglow.passes.sink_transposes import SinkTransposes
 
 ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     FoldConstants,
     SimplifyAlgebra,
+    SimplifySlices,
     EliminateDeadNodes,
     EliminateCommonSubexpressions,
+    SinkTransposes,
+    SinkReshapes,
+    PadIntoConv,
     MatmulAddToGemm,
+    ArithmeticToAffine,
+    JoinAffine,
     FoldBatchnorm,
     BatchnormToAffine,
     FuseActivation,
@@ -39,9 +51,15 @@ def canonical_pipeline() -> Pipeline[Graph]:
             SimplifyAlgebra(),
             EliminateCommonSubexpressions(),
             SimplifyAlgebra(),
+            SimplifySlices(),
+            SinkTransposes(),
+            SinkReshapes(),
+            PadIntoConv(),
             MatmulAddToGemm(),
+            ArithmeticToAffine(),
             FoldBatchnorm(),
             BatchnormToAffine(),
+            JoinAffine(),
             FuseActivation(),
             EliminateDeadNodes(),
         )

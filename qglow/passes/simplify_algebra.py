@@ -15,7 +15,17 @@ from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Clamp, Clip, Mul, Relu, Sub
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.shape import Cast, Concat, Identity, Pad, Reshape, Slice, Transpose
-from qglow.graph.rewriting import Outcome, RewritePass, bypass, change, fuse, operand, private, producer_of
+from qglow.graph.rewriting import (
+    Outcome,
+    RewritePass,
+    bypass,
+    change,
+    fuse,
+    operand,
+    private,
+    producer_of,
+    remove_unread,
+)
 from qglow.passes.fuse_activation import compose_bounds
 
 
@@ -99,7 +109,7 @@ _NEUTRAL: dict[type[Operator], Callable[[Operator, Value], bool]] = {
 }
 
 
-def _join_reshapes(node: Node, graph: Graph) -> Outcome:
+def join_reshapes(node: Node, graph: Graph) -> Outcome:
     """Reshape of a Reshape reads past it."""
     inner = producer_of(operand(node, 0), Reshape)
     if inner is None:
@@ -108,7 +118,7 @@ def _join_reshapes(node: Node, graph: Graph) -> Outcome:
     return f"reads past Reshape '{inner.name}'"
 
 
-def _join_transposes(node: Node, graph: Graph) -> Outcome:
+def join_transposes(node: Node, graph: Graph) -> Outcome:
     """Transpose of a Transpose reads past it with both permutations."""
     inner = producer_of(operand(node, 0), Transpose)
     if inner is None:
@@ -121,9 +131,7 @@ def _join_transposes(node: Node, graph: Graph) -> Outcome:
 
 def _read_past(graph: Graph, node: Node, inner: Node, operator: Operator) -> None:
     change(node, operator, [operand(inner, 0)])
-    # A dead node would count as a user of what it reads.
-    if not inner.output.uses and not graph.is_output(inner.output):
-        graph.remove(inner)
+    remove_unread(graph, inner)
 
 
 def _join_clamps(node: Node, graph: Graph) -> Outcome:
@@ -145,8 +153,8 @@ def _join_clamps(node: Node, graph: Graph) -> Outcome:
 
 
 _JOINS: dict[type[Operator], Callable[[Node, Graph], Outcome]] = {
-    Reshape: _join_reshapes,
-    Transpose: _join_transposes,
+    Reshape: join_reshapes,
+    Transpose: join_transposes,
     Relu: _join_clamps,
     Clip: _join_clamps,
 }
