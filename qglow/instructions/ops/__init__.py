@@ -14,6 +14,7 @@ from qglow.instructions.ops import (
     pool,
     profile,
     quantize,
+    resize,
     selection,
     softmax,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "pool",
     "profile",
     "quantize",
+    "resize",
     "selection",
     "softmax",
 ]

@@ -8,9 +8,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qglow.instructions.operation import Arrays, Operand, Types, out, read, register, require, scratch
+import numpy as np
+
+from qglow.instructions.operation import (
+    Arrays,
+    Operand,
+    Operation,
+    TypeErrorInOperation,
+    Types,
+    out,
+    read,
+    register,
+    require,
+    scratch,
+)
 from qglow.instructions.ops.conv import verify_accumulation
-from qglow.instructions.ops.rules import BoundedOperation, int8_parameters, require_rank, require_shape
+from qglow.instructions.ops.rules import (
+    BoundedOperation,
+    int8_parameters,
+    require_float,
+    require_rank,
+    require_shape,
+)
 from qglow.numerics.elementwise import clip
 from qglow.numerics.linear import gemm_accumulate, gemm_float
 
@@ -48,3 +67,31 @@ class FullyConnected(BoundedOperation):
             acc = gemm_accumulate(src, int8_parameters(types["src"]).zero_point, filters, 0, bias)
             result = self.finish(acc, arrays["multiplier"], types["dest"])
         arrays["dest"][...] = result
+
+
+@register
+@dataclass(frozen=True)
+class MatMul(Operation):
+    """dest[..., M, N] = lhs[..., M, K] @ rhs[..., K, N], float32; leading axes broadcast.
+
+    Every element is one chain of fused multiply-adds over ascending k, starting from 0.
+    """
+
+    opcode: ClassVar[str] = "matmul"
+    signature: ClassVar[tuple[Operand, ...]] = (out(), read("lhs"), read("rhs"))
+
+    def verify(self, types: Types) -> None:
+        """Shapes of a stack of matrix products."""
+        require_float(types, "dest", "lhs", "rhs")
+        lhs, rhs = types["lhs"].shape, types["rhs"].shape
+        require(min(len(lhs), len(rhs)) >= 2, f"lhs {lhs} and rhs {rhs} are not matrices")
+        require(lhs[-1] == rhs[-2], f"lhs has {lhs[-1]} columns, rhs {rhs[-2]} rows")
+        try:
+            leading = np.broadcast_shapes(lhs[:-2], rhs[:-2])
+        except ValueError:
+            raise TypeErrorInOperation(f"leading axes of {lhs} and {rhs} do not broadcast") from None
+        require_shape(types, "dest", (*leading, lhs[-2], rhs[-1]), "a stack of products")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numpy.matmul; the order of additions is numpy's, compiled code keeps a tolerance."""
+        arrays["dest"][...] = np.matmul(arrays["lhs"], arrays["rhs"])

@@ -1,11 +1,13 @@
-"""Moving elements: transposition, and writing and reading slices."""
+"""Moving elements: transposition, writing and reading slices, selection by index, repetition."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qglow.core.types import Shape
+import numpy as np
+
+from qglow.core.types import ElementType, Shape
 from qglow.instructions.operation import (
     Arrays,
     Operand,
@@ -88,6 +90,59 @@ class Extract(Operation):
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Copy the slice."""
         arrays["dest"][...] = arrays["src"][slices(self.offsets, types["dest"].shape, self.steps)]
+
+
+@register
+@dataclass(frozen=True)
+class Gather(Operation):
+    """Index i of dest's `axis` is index `indices[i]` of src's; all other axes are equal.
+
+    Negative indices count from the end. One that is out of range stands for the nearest that
+    is not, so that no memory outside of src is ever read.
+    """
+
+    opcode: ClassVar[str] = "gather"
+    signature: ClassVar[tuple[Operand, ...]] = (out(strided=True), read(strided=True), read("indices"))
+
+    axis: int
+
+    def verify(self, types: Types) -> None:
+        """A vector of integers, and dest as long as it along the axis."""
+        require_same_elements(types, "src", "dest")
+        shape, indices = types["src"].shape, types["indices"]
+        require(0 <= self.axis < len(shape), f"axis {self.axis} is not one of {len(shape)}")
+        integers = indices.element in (ElementType.INT32, ElementType.INT64)
+        require(integers and len(indices.shape) == 1, f"indices is {indices}, not a vector of integers")
+        require(shape[self.axis] > 0 or not indices.size, f"axis {self.axis} of src has no elements")
+        wanted = (*shape[: self.axis], indices.size, *shape[self.axis + 1 :])
+        require(types["dest"].shape == wanted, f"dest has shape {types['dest'].shape}, not {wanted}")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numpy.take."""
+        extent = types["src"].shape[self.axis]
+        indices = arrays["indices"].astype(np.int64)
+        inside = np.clip(np.where(indices < 0, indices + extent, indices), 0, max(extent - 1, 0))
+        arrays["dest"][...] = np.take(arrays["src"], inside, self.axis)
+
+
+@register
+@dataclass(frozen=True)
+class Broadcast(Operation):
+    """dest is src, repeated along the axes on which src has one element."""
+
+    opcode: ClassVar[str] = "broadcast"
+    signature: ClassVar[tuple[Operand, ...]] = (out(strided=True), read(strided=True))
+
+    def verify(self, types: Types) -> None:
+        """Axes are equal, or 1 in src."""
+        require_same_elements(types, "src", "dest")
+        src, dest = types["src"].shape, types["dest"].shape
+        fits = len(src) == len(dest) and all(a in (1, b) for a, b in zip(src, dest, strict=True))
+        require(fits, f"src of shape {src} does not broadcast to {dest}")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numpy broadcasting."""
+        arrays["dest"][...] = arrays["src"]
 
 
 def slices(offsets: Shape, shape: Shape, steps: Shape = ()) -> tuple[slice, ...]:
