@@ -9,8 +9,11 @@ from qglow.kernels import copy as copy
 from qglow.kernels import depthwise as depthwise
 from qglow.kernels import depthwise_float as depthwise_float
 from qglow.kernels import elementwise as elementwise
+from qglow.kernels import gather as gather
 from qglow.kernels import linear as linear
+from qglow.kernels import matmul as matmul
 from qglow.kernels import pool as pool
 from qglow.kernels import profile as profile
+from qglow.kernels import resize as resize
 from qglow.kernels import softmax as softmax
 from qglow.kernels import transpose as transpose

@@ -1,0 +1,134 @@
+"""Selection by index, and repetition: whole runs of bytes where there are any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from qglow.instructions.ops.movement import Broadcast, Gather
+from qglow.instructions.program import Instruction
+from qglow.kernels.builder import I64, Emitter, Index, Value
+from qglow.kernels.copy import CYCLES_A_RUN, emit_copy
+from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.operand import Memory
+from qglow.kernels.sweep import outer_loops, sweep_run
+
+
+@kernel
+@dataclass(frozen=True)
+class GatherRuns(Kernel):
+    """For every index a copy of what lies behind the axis."""
+
+    name: ClassVar[str] = "gather"
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """Bytes by register size, and a start for every run."""
+        kind = instruction.operand("dest").type
+        operation = instruction.operation
+        assert isinstance(operation, Gather)
+        runs = math.prod(kind.shape[: operation.axis + 1])
+        return kind.byte_size / isa.byte_lanes * 2.0 + runs * CYCLES_A_RUN
+
+    def emit(self, site: Site) -> None:
+        """Loops over what lies before the axis, and over indices, which are read as the code runs."""
+        e, dest, src, axis = site.e, site["dest"], site["src"], site.operation.axis
+        if 0 in dest.shape:
+            return
+        with before_axis(e, dest, src, axis) as (to, start), e.loop(0, dest.shape[axis], name="index") as i:
+            chosen = e.scaled(_index(site, i), src.strides[axis] * src.element_bytes)
+            place = e.offset(to, e.scaled(i, dest.strides[axis] * dest.element_bytes))
+            emit_copy(e, behind_axis(dest, axis, place), behind_axis(src, axis, e.offset(start, chosen)))
+
+
+def _index(site: Site, position: Index) -> Value:
+    """An index, counted from the front and held within the axis."""
+    e, indices = site.e, site["indices"]
+    extent = site["src"].shape[site.operation.axis]
+    place = e.offset(indices.pointer, e.scaled(position, indices.element_bytes))
+    value = e.load(place, indices.element)
+    if value.type != I64:
+        value = e.b.sext(value, I64)
+    negative = e.b.icmp_signed("<", value, e.index(0))
+    value = e.b.select(negative, e.b.add(value, e.index(extent)), value)
+    return e.maximum(e.minimum(value, extent - 1), 0)
+
+
+@contextmanager
+def before_axis(e: Emitter, dest: Memory, src: Memory, axis: int) -> Iterator[tuple[Value, Value]]:
+    """Loops over the axes before one, which dest and src share; yields both addresses."""
+    size = (dest.element_bytes, src.element_bytes)
+    outer = tuple((dest.shape[a], (dest.strides[a] * size[0], src.strides[a] * size[1])) for a in range(axis))
+    with outer_loops(e, [dest.pointer, src.pointer], outer) as (to, start):
+        yield to, start
+
+
+def behind_axis(memory: Memory, axis: int, pointer: Value) -> Memory:
+    """The part of a memory with the axes behind one."""
+    kind = memory.type.with_shape(memory.shape[axis + 1 :])
+    return replace(memory, pointer=pointer, type=kind, strides=memory.strides[axis + 1 :])
+
+
+@kernel
+@dataclass(frozen=True)
+class BroadcastRuns(Kernel):
+    """Copies from a source that stands still on repeated axes; equal elements side by side are filled."""
+
+    name: ClassVar[str] = "broadcast"
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """Bytes by register size."""
+        return instruction.operand("dest").type.byte_size / isa.byte_lanes * 2.0
+
+    def emit(self, site: Site) -> None:
+        """A copy, or fills where the last axis is repeated."""
+        e, dest, src = site.e, site["dest"], site["src"]
+        if 0 in dest.shape:
+            return
+        pairs = zip(dest.shape, src.shape, src.strides, strict=True)
+        strides = tuple(0 if size != have else stride for size, have, stride in pairs)
+        src = replace(src, type=src.type.with_shape(dest.shape), strides=strides)
+        first, length = _equal_tail(dest, strides)
+        if length == 1:
+            emit_copy(e, dest, src)
+            return
+        with before_axis(e, dest, src, first) as (to, start):
+            _repeat(e, dest, to, e.load(start, dest.element), length)
+
+
+def _equal_tail(dest: Memory, strides: tuple[int, ...]) -> tuple[int, int]:
+    """First axis, and elements, of the tail of dest that holds one element side by side."""
+    first, length = len(strides), 1
+    while first and (dest.shape[first - 1] == 1 or _continues(dest, strides, first - 1, length)):
+        first -= 1
+        length *= dest.shape[first]
+    return first, length
+
+
+def _continues(dest: Memory, strides: tuple[int, ...], axis: int, length: int) -> bool:
+    return strides[axis] == 0 and dest.strides[axis] == length
+
+
+def _repeat(e: Emitter, dest: Memory, to: Value, element: Value, length: int) -> None:
+    lanes = max(1, e.isa.byte_lanes // dest.element_bytes)
+    vector = e.splat(element, lanes)
+
+    def body(pointers: list[Value], count: int | None) -> None:
+        e.store_lanes(vector, pointers[0], count)
+
+    sweep_run(e, [to], [dest.element_bytes], length, lanes, body)
+
+
+@candidates_for(Gather)
+def gather_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
+    """Any layout."""
+    return [GatherRuns()]
+
+
+@candidates_for(Broadcast)
+def broadcast_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
+    """Any layout."""
+    return [BroadcastRuns()]

@@ -1,0 +1,109 @@
+"""Resampling along one axis: weighted sums of what lies behind it, in vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.instructions.ops.resize import Interpolate
+from qglow.instructions.program import Instruction
+from qglow.kernels.builder import F32, I32, I64, Index, Value
+from qglow.kernels.gather import before_axis, behind_axis
+from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.operand import contiguous_runs
+from qglow.kernels.requantize import byte_range, emit_dequantize, emit_quantize
+from qglow.kernels.sweep import outer_loops, sweep_run
+
+LANES = 16
+CYCLES_A_TAP = 4.0
+
+
+@kernel
+@dataclass(frozen=True)
+class InterpolateRuns(Kernel):
+    """For every element along the axis a loop over all that lies behind it."""
+
+    name: ClassVar[str] = "interpolate"
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """A load and a multiplication a tap and vector."""
+        taps = instruction.operand("indices").type.shape[1]
+        return instruction.operand("dest").type.size / isa.float_lanes * CYCLES_A_TAP * taps
+
+    def emit(self, site: Site) -> None:
+        """Loops over what lies before the axis and along it, then `_Row`."""
+        e, dest, src, axis = site.e, site["dest"], site["src"], site.operation.axis
+        if 0 in dest.shape:
+            return
+        with before_axis(e, dest, src, axis) as (to, start), e.loop(0, dest.shape[axis], name="index") as i:
+            place = e.offset(to, e.scaled(i, dest.strides[axis] * dest.element_bytes))
+            _Row(site, i, start).emit(place)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One element along the axis: `number`, whose sources are found from `start`."""
+
+    site: Site
+    number: Index
+    start: Value
+
+    def emit(self, place: Value) -> None:
+        """The weighted sums, stored from `place` on."""
+        site, e = self.site, self.site.e
+        dest, axis = behind_axis(site["dest"], site.operation.axis, place), site.operation.axis
+        taps = range(site["indices"].shape[1])
+        sources = [behind_axis(site["src"], axis, self._source(k)) for k in taps]
+        weights = [e.splat(e.load(self._entry("weights", k), F32), LANES) for k in taps]
+        offset = self._offset()
+        memories = [dest, *sources]
+        sizes = [memory.element_bytes for memory in memories]
+        runs = contiguous_runs(dest.shape, [memory.strides for memory in memories], sizes)
+
+        def body(pointers: list[Value], count: int | None) -> None:
+            loaded = [e.load_lanes(p, site["src"].element, LANES, count) for p in pointers[1:]]
+            terms = [e.b.fmul(self._real(x), w) for x, w in zip(loaded, weights, strict=True)]
+            total = terms[0]
+            for term in [*terms[1:], *offset]:
+                total = e.b.fadd(total, term)
+            e.store_lanes(self._stored(total), pointers[0], count)
+
+        with outer_loops(e, [memory.pointer for memory in memories], runs.outer) as pointers:
+            sweep_run(e, pointers, sizes, runs.length, LANES, body)
+
+    def _entry(self, operand: str, tap: int) -> Value:
+        """Address of this row's entry for a tap."""
+        e, taps = self.site.e, self.site["indices"].shape[1]
+        row = e.offset(self.site[operand].pointer, e.scaled(self.number, 4 * taps))
+        return e.offset(row, 4 * tap)
+
+    def _source(self, tap: int) -> Value:
+        e, src = self.site.e, self.site["src"]
+        index = e.b.sext(e.load(self._entry("indices", tap), I32), I64)
+        return e.offset(
+            self.start, e.scaled(index, src.strides[self.site.operation.axis] * src.element_bytes)
+        )
+
+    def _offset(self) -> list[Value]:
+        if "offsets" not in self.site.operands:
+            return []
+        e = self.site.e
+        place = e.offset(self.site["offsets"].pointer, e.scaled(self.number, 4))
+        return [e.splat(e.load(place, F32), LANES)]
+
+    def _real(self, loaded: Value) -> Value:
+        src = self.site["src"]
+        return loaded if src.is_float else emit_dequantize(self.site.e, loaded, src.zero_point, src.scale)
+
+    def _stored(self, total: Value) -> Value:
+        dest = self.site["dest"]
+        if dest.is_float:
+            return total
+        return emit_quantize(self.site.e, total, dest.scale, byte_range(dest.type, dest.bias))
+
+
+@candidates_for(Interpolate)
+def interpolate_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
+    """Any layout, where indices are known to be in range."""
+    return [InterpolateRuns()] if instruction.operand("indices").data is not None else []
