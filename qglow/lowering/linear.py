@@ -1,10 +1,11 @@
-"""Gemm to fullyconnected: src [M, K], filter [K, N]."""
+"""Gemm to fullyconnected: src [M, K], filter [K, N]. MatMul to matmul."""
 
 from __future__ import annotations
 
 from qglow.graph.graph import Node
+from qglow.graph.ops import linear as graph
 from qglow.graph.ops.linear import Gemm
-from qglow.instructions.ops.linear import FullyConnected
+from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.lowering.accumulation import accumulation_operands
 from qglow.lowering.bounds import bounds
 from qglow.lowering.context import Lowering, natural
@@ -24,3 +25,12 @@ def lower_gemm(lowering: Lowering, node: Node) -> None:
     dest = lowering.write(node.output)
     operation = FullyConnected(**bounds(operator.lo, operator.hi, node.output.type))  # type: ignore[arg-type]
     lowering.emit(operation, dest, source, filters, bias, multiplier)
+
+
+@lowers(graph.MatMul)
+def lower_matmul(lowering: Lowering, node: Node) -> None:
+    """One matmul, of operands of at least two axes."""
+    a, b = node.inputs
+    assert a is not None and b is not None
+    sources = [lowering.read(v, natural(v.type.shape)) for v in (a, b)]
+    lowering.emit(MatMul(), lowering.write(node.output), *sources)

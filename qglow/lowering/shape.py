@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from qglow.graph.graph import Node
+from qglow.core.types import TensorType
+from qglow.graph.graph import Node, Value
 from qglow.graph.ops import shape as graph
 from qglow.instructions.ops.memory import Copy, Splat
-from qglow.instructions.ops.movement import Extract, Insert, Transpose
+from qglow.instructions.ops.movement import Broadcast, Extract, Gather, Insert, Transpose
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, Order, natural, permuted
 from qglow.lowering.elementwise import common_order
@@ -87,6 +88,61 @@ def lower_pad(lowering: Lowering, node: Node) -> None:
     offsets = _reorder(operator.pads[: len(order)], order)
     lowering.emit(Splat(value=operator.value), dest, suffix=".fill")
     lowering.emit(Insert(offsets=offsets), dest, source)
+
+
+@lowers(graph.Gather)
+def lower_gather(lowering: Lowering, node: Node) -> None:
+    """One gather along an axis; where indices are no vector the result is seen in their shape."""
+    operator, (x, indices) = node.operator, node.inputs
+    assert isinstance(operator, graph.Gather) and x is not None and indices is not None
+    rank, count = len(x.type.shape), indices.type.size
+    axis = operator.axis % rank
+    is_vector = len(indices.type.shape) == 1
+    order = lowering.order(x) if is_vector else natural(x.type.shape)
+    source = lowering.read(x, order)
+    chosen = _vector(lowering, node, indices)
+    if is_vector:
+        dest = lowering.write(node.output, order)
+        lowering.emit(Gather(axis=order.index(axis)), dest, source, chosen)
+        return
+    flat = x.type.with_shape((*x.type.shape[:axis], count, *x.type.shape[axis + 1 :]))
+    dest = lowering.allocate(f"{node.output.name}.flat", flat)
+    lowering.emit(Gather(axis=axis), dest, source, chosen)
+    result = natural(node.output.type.shape)
+    if lowering.graph.is_output(node.output):
+        _copy(lowering, node, dest)
+        return
+    lowering.alias(node.output, dest, result, node.output.type)
+
+
+@lowers(graph.Expand)
+def lower_expand(lowering: Lowering, node: Node) -> None:
+    """One broadcast of x with as many axes as the result."""
+    x = node.inputs[0]
+    assert x is not None
+    shape = node.output.type.shape
+    if len(x.type.shape) == len(shape):
+        order = lowering.order(x)
+        source = lowering.read(x, order)
+    else:
+        order = natural(shape)
+        kind = x.type.with_shape((*(1,) * (len(shape) - len(x.type.shape)), *x.type.shape))
+        source = _seen(lowering, f"{node.output.name}.source", x, kind)
+    lowering.emit(Broadcast(), lowering.write(node.output, order), source)
+
+
+def _vector(lowering: Lowering, node: Node, indices: Value) -> Buffer:
+    kind = indices.type.with_shape((indices.type.size,))
+    return _seen(lowering, f"{node.output.name}.indices", indices, kind)
+
+
+def _seen(lowering: Lowering, name: str, value: Value, kind: TensorType) -> Buffer:
+    """A value in the model's own order, in another shape."""
+    if value.type.shape == kind.shape:
+        return lowering.read(value, natural(kind.shape))
+    if value.data is not None:
+        return lowering.constant(name, value.data.reshape(kind.shape), kind)
+    return lowering.view(name, lowering.read(value, natural(value.type.shape)), kind)
 
 
 def _copy(lowering: Lowering, node: Node, source: Buffer) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import ElementType, TensorType
-from qglow.graph.ops.linear import Gemm
+from qglow.graph.graph import Value
+from qglow.graph.ops.linear import Gemm, MatMul
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 SHAPES = [(1, 1, 1), (1, 2048, 202), (3, 10, 5), (4, 64, 130), (17, 33, 16)]
@@ -39,4 +40,41 @@ def real(m: int, k: int, n: int) -> Maker:
     return make
 
 
-PROBLEMS: list[Maker] = [form(*shape) for form in (int8, real) for shape in SHAPES]
+def computed(random: np.random.Generator) -> Problem:
+    """A second operand that the graph computes, with a bias and bounds."""
+    drawing = Drawing("gemm_computed", random)
+    x, w = (_moderate(drawing, *shape) for shape in ((19, 33), (33, 37)))
+    bias = drawing.builder.constant("bias", drawing.weights(37))
+    return drawing.finish(drawing.builder.node(Gemm(lo=-2.0, hi=5.0), x, w, bias), exact=False)
+
+
+def stack(left: tuple[int, ...], right: tuple[int, ...]) -> Maker:
+    """A stack of products of two computed operands."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"matmul_{left}_{right}", random)
+        operands = [_moderate(drawing, *shape) for shape in (left, right)]
+        return drawing.finish(drawing.builder.node(MatMul(), *operands), exact=False)
+
+    return make
+
+
+def _moderate(drawing: Drawing, *shape: int) -> Value:
+    value = drawing.real(*shape)
+    drawing.inputs[value.name] = moderate(drawing.random, shape)
+    return value
+
+
+STACKS = [
+    ((2, 3, 5, 7), (2, 3, 7, 33)),
+    ((2, 1, 5, 7), (3, 7, 16)),
+    ((1, 9, 40), (4, 40, 3)),
+    ((7,), (7, 5)),
+    ((2, 3, 7), (7,)),
+    ((5, 64), (64, 64)),
+]
+PROBLEMS: list[Maker] = [
+    *(form(*shape) for form in (int8, real) for shape in SHAPES),
+    computed,
+    *(stack(left, right) for left, right in STACKS),
+]

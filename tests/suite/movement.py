@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from qglow.core.types import Quantization, TensorType
+from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.quantize import Quantize
-from qglow.graph.ops.shape import Concat, Identity, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.shape import Concat, Expand, Gather, Identity, Pad, Reshape, Slice, Transpose
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 SINGLE: list[tuple[Operator, tuple[int, ...]]] = [
@@ -24,7 +24,21 @@ SINGLE: list[tuple[Operator, tuple[int, ...]]] = [
     (Slice(starts=(0, 2, 1, 0), ends=(1, 30, 5, 4), steps=(1, 1, 1, 1)), (1, 33, 6, 4)),
     (Pad(pads=(0, 4, 0, 0, 0, 3, 0, 0)), (2, 5, 4, 3)),
     (Pad(pads=(0, 0, 1, 2, 0, 0, 0, 1), value=1.5), (1, 5, 4, 3)),
+    (Pad(pads=(0, 0, 2, 1, 0, 0, 0, 3), mode="edge"), (1, 5, 4, 3)),
+    (Pad(pads=(0, 0, 2, 1, 0, 0, 3, 0), mode="reflect"), (2, 70, 5, 3)),
+    (Pad(pads=(3, 1), mode="wrap"), (9,)),
+    (Expand(shape=(2, 5, 4, 3)), (2, 5, 1, 1)),
+    (Expand(shape=(2, 5, 4, 3)), (4, 1)),
+    (Expand(shape=(3, 2, 70)), (2, 1)),
+    (Transpose(perm=(0, 3, 4, 1, 5, 2)), (1, 2, 2, 3, 4, 5)),
+    (Transpose(perm=(4, 0, 2, 1, 3)), (2, 3, 9, 4, 17)),
     (Identity(), (2, 3)),
+]
+CHOICES: list[tuple[Gather, tuple[int, ...], Array]] = [
+    (Gather(axis=1), (2, 7, 3, 4), np.array([3, -1, 0, 3])),
+    (Gather(axis=-1), (2, 7, 3, 70), np.array([69, 3])),
+    (Gather(axis=2), (2, 3, 5), np.array([[0, 4, -5], [1, 1, 2]])),
+    (Gather(axis=0), (4, 3, 5), np.array(-2)),
 ]
 
 
@@ -37,6 +51,28 @@ def single(operator: Operator, shape: tuple[int, ...], quantized: bool) -> Maker
         return drawing.finish(_same(drawing, operator, x))
 
     return make
+
+
+def gather(operator: Gather, shape: tuple[int, ...], indices: Array, quantized: bool) -> Maker:
+    """Known indices."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"gather_{'int8' if quantized else 'float'}", random)
+        x = drawing.integers(*shape) if quantized else drawing.real(*shape)
+        chosen = drawing.builder.constant("indices", np.asarray(indices, np.int64))
+        kind = x.type.with_shape(operator.infer([x.type, chosen.type])[0].shape)
+        return drawing.finish(drawing.builder.node(operator, x, chosen, output_types=[kind]))
+
+    return make
+
+
+def computed_gather(random: np.random.Generator) -> Problem:
+    """Indices that are an input of the graph."""
+    drawing = Drawing("gather_computed", random)
+    x = drawing.real(6, 5)
+    drawing.inputs["i"] = np.array([4, 0, -1, 3], np.int64)
+    indices = drawing.builder.input("i", TensorType(ElementType.INT64, (4,)))
+    return drawing.finish(*(drawing.builder.node(Gather(axis=axis), x, indices) for axis in (0, 1)))
 
 
 def concat(axis: int, quantized: bool) -> Maker:
@@ -103,6 +139,8 @@ def _quantized(drawing: Drawing, x: Value, kind: TensorType) -> Value:
 PROBLEMS: list[Maker] = [
     *(single(operator, shape, quantized) for operator, shape in SINGLE for quantized in (True, False)),
     *(concat(axis, quantized) for axis in (1, 2, 3) for quantized in (True, False)),
+    *(gather(*choice, quantized) for choice in CHOICES for quantized in (True, False)),
+    computed_gather,
     fire,
     residual,
 ]

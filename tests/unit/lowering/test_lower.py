@@ -14,7 +14,7 @@ from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.pool import GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize
-from qglow.graph.ops.shape import Reshape, Transpose
+from qglow.graph.ops.shape import Gather, Reshape, Transpose
 from qglow.instructions.passes import optimize
 from qglow.instructions.program import Program
 from qglow.instructions.text import print_program
@@ -148,11 +148,25 @@ def test_constants_spread_in_place_unless_runs_would_be_short() -> None:
     assert shapes == [(1, 1, 1, 1), (1, 1, 1, 20), (1, 3, 1, 1), (60, 8)]
 
 
-def test_products_of_more_than_matrices_are_refused() -> None:
+def test_stacks_of_products_are_one_instruction() -> None:
     builder = GraphBuilder("batched")
     a, b = builder.input("a", float_type(2, 3, 4)), builder.input("b", float_type(2, 4, 5))
-    with pytest.raises(UnsupportedError, match="MatMul"):
-        lower(builder.finish(builder.node(MatMul(), a, b)))
+    program = lower(builder.finish(builder.node(MatMul(), a, b)))
+    assert opcodes(program) == ["matmul"]
+
+
+def test_one_known_index_is_a_slice() -> None:
+    builder = GraphBuilder("chosen")
+    x, index = builder.input("x", float_type(2, 3, 4)), builder.constant("i", np.array(-1))
+    program = lower(builder.finish(builder.node(Gather(axis=1), x, index)))
+    assert opcodes(program)[0] == "extract" and "gather" not in opcodes(program)
+
+
+def test_an_index_out_of_range_is_refused() -> None:
+    builder = GraphBuilder("beyond")
+    x, index = builder.input("x", float_type(2, 3, 4)), builder.constant("i", np.array(3))
+    with pytest.raises(UnsupportedError, match="index 3 is out of range"):
+        lower(builder.finish(builder.node(Gather(axis=1), x, index)))
 
 
 def test_lowering_leaves_the_graph_as_it_is() -> None:

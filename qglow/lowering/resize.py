@@ -1,0 +1,54 @@
+"""Interpolation to one interpolate an axis; nearest neighbours are decomposed into Gathers."""
+
+from __future__ import annotations
+
+from qglow.core.types import TensorType, float_type
+from qglow.graph.graph import Node
+from qglow.graph.ops import resize as graph
+from qglow.instructions.ops.memory import Copy
+from qglow.instructions.ops.quantize import Rescale
+from qglow.instructions.ops.resize import Interpolate
+from qglow.instructions.program import Buffer
+from qglow.lowering.context import Lowering, Order, permuted
+from qglow.lowering.rules import lowers
+from qglow.numerics.resize import Taps
+
+
+@lowers(graph.Resize)
+def lower_resize(lowering: Lowering, node: Node) -> None:
+    """Axis after axis, float between them; channels lie innermost where there are any."""
+    operator, x = node.operator, node.inputs[0]
+    assert isinstance(operator, graph.Resize) and x is not None
+    order = channels_last(len(x.type.shape))
+    steps = operator.taps(x.type.shape)
+    source = lowering.read(x, order)
+    shape = list(x.type.shape)
+    for number, (axis, taps) in enumerate(steps, start=1):
+        shape[axis] = taps.indices.shape[0]
+        last = number == len(steps)
+        kind = permuted(float_type(*shape), order)
+        name = f"{node.output.name}.axis{axis}"
+        dest = lowering.write(node.output, order) if last else lowering.allocate(name, kind)
+        _interpolate(lowering, node, dest, source, order.index(axis), taps)
+        source = dest
+    if not steps:
+        _unchanged(lowering, node, source, order, x.type)
+
+
+def channels_last(rank: int) -> Order:
+    """Axis 1 behind all others."""
+    return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
+
+
+def _interpolate(lowering: Lowering, node: Node, dest: Buffer, source: Buffer, axis: int, taps: Taps) -> None:
+    name = f"{node.name}.axis{axis}"
+    operands = [lowering.constant(f"{name}.indices", taps.indices)]
+    operands.append(lowering.constant(f"{name}.weights", taps.weights))
+    if taps.offsets is not None:
+        operands.append(lowering.constant(f"{name}.offsets", taps.offsets))
+    lowering.emit(Interpolate(axis=axis), dest, source, *operands, suffix=f".axis{axis}")
+
+
+def _unchanged(lowering: Lowering, node: Node, source: Buffer, order: Order, kind: TensorType) -> None:
+    dest = lowering.write(node.output, order)
+    lowering.emit(Rescale() if kind.is_quantized else Copy(), dest, source)
