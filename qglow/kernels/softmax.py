@@ -1,4 +1,7 @@
-"""Softmax in three passes: the maximum, exponentials with their 16 partial sums, the division."""
+"""Softmax in three passes: the maximum, exponentials with their 16 partial sums, the division.
+
+Its logarithm subtracts in the third pass instead; then the exponentials are not stored.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from qglow.kernels.builder import F32, I1, Emitter, Index, Value, constant_vecto
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.operand import dense_strides
-from qglow.kernels.polynomials import emit_exp
+from qglow.kernels.polynomials import emit_exp, emit_log
 from qglow.numerics.reductions import PARTIAL_SUMS
 
 LANES = PARTIAL_SUMS
@@ -41,10 +44,11 @@ class SoftmaxAlong(Kernel):
         rows = dest.type.size // length
         with e.loop(0, rows, name="row") as row:
             step = e.scaled(row, length * 4)
-            _row(e, e.offset(dest.pointer, step), e.offset(src.pointer, step), length)
+            to, start = e.offset(dest.pointer, step), e.offset(src.pointer, step)
+            _row(e, to, start, length, site.operation.logarithm)
 
 
-def _row(e: Emitter, dest: Value, src: Value, length: int) -> None:
+def _row(e: Emitter, dest: Value, src: Value, length: int, logarithm: bool) -> None:
     kind = vec(F32, LANES)
 
     def load(pointer: Value, at: Index, count: int | None) -> Value:
@@ -59,17 +63,23 @@ def _row(e: Emitter, dest: Value, src: Value, length: int) -> None:
 
     def exponentials(values: list[Value], at: Index, count: int | None) -> list[Value]:
         power = emit_exp(e, e.b.fsub(load(src, at, count), top))
-        e.store_lanes(power, e.offset(dest, e.scaled(at, 4)), count)
+        if not logarithm:
+            e.store_lanes(power, e.offset(dest, e.scaled(at, 4)), count)
         return [e.b.fadd(values[0], keep(e, power, count, 0.0))]
 
     sums = _fold(e, length, [scalar(kind, 0.0)], exponentials)[0]
     total = e.splat(reduce_lanes(e, sums, e.b.fadd), LANES)
+    logarithm_of_total = emit_log(e, total) if logarithm else None
 
-    def divide(values: list[Value], at: Index, count: int | None) -> list[Value]:
-        e.store_lanes(e.b.fdiv(load(dest, at, count), total), e.offset(dest, e.scaled(at, 4)), count)
+    def finish(values: list[Value], at: Index, count: int | None) -> list[Value]:
+        if logarithm:
+            result = e.b.fsub(e.b.fsub(load(src, at, count), top), logarithm_of_total)
+        else:
+            result = e.b.fdiv(load(dest, at, count), total)
+        e.store_lanes(result, e.offset(dest, e.scaled(at, 4)), count)
         return []
 
-    _fold(e, length, [], divide)
+    _fold(e, length, [], finish)
 
 
 def _fold(
@@ -139,7 +149,9 @@ class SoftmaxAcross(Kernel):
                     continue
                 with e.loop(first, last, LANES, "inner") as at:
                     move = e.scaled(at, 4)
-                    _Columns(e, e.offset(to, move), e.offset(start, move), extent, inner * 4, count).emit()
+                    places = e.offset(to, move), e.offset(start, move)
+                    logarithm = site.operation.logarithm
+                    _Columns(e, *places, extent, inner * 4, count, logarithm).emit()
 
 
 @dataclass(frozen=True)
@@ -152,6 +164,7 @@ class _Columns:
     extent: int
     stride: int
     count: int | None
+    logarithm: bool
 
     def emit(self) -> None:
         """The three passes."""
@@ -164,15 +177,20 @@ class _Columns:
 
         def exponentials(values: list[Value], at: Index, index: int) -> list[Value]:
             power = emit_exp(e, e.b.fsub(self._load(self.src, at), top))
-            self._store(power, at)
+            if not self.logarithm:
+                self._store(power, at)
             return [e.b.fadd(v, power) if i == index else v for i, v in enumerate(values)]
 
         sums = self._fold([scalar(kind, 0.0)] * PARTIAL_SUMS, exponentials, PARTIAL_SUMS)
         while len(sums) > 1:
             half = len(sums) // 2
             sums = [e.b.fadd(sums[i], sums[half + i]) for i in range(half)]
-        with e.loop(0, self.extent, name="divide") as at:
-            self._store(e.b.fdiv(self._load(self.dest, at), sums[0]), at)
+        total = emit_log(e, sums[0]) if self.logarithm else sums[0]
+        with e.loop(0, self.extent, name="finish") as at:
+            if self.logarithm:
+                self._store(e.b.fsub(e.b.fsub(self._load(self.src, at), top), total), at)
+            else:
+                self._store(e.b.fdiv(self._load(self.dest, at), total), at)
 
     def _fold(
         self, initial: list[Value], step: Callable[[list[Value], Index, int], list[Value]], period: int

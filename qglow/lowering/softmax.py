@@ -9,11 +9,11 @@ from qglow.lowering.context import Lowering
 from qglow.lowering.rules import lowers
 
 
-@lowers(graph.Softmax)
+@lowers(graph.Softmax, graph.LogSoftmax)
 def lower_softmax(lowering: Lowering, node: Node) -> None:
     """One softmax; the value is brought to an order that ends with the axis."""
     operator = node.operator
-    assert isinstance(operator, graph.Softmax)
+    assert isinstance(operator, graph.Normalizing)
     x = node.inputs[0]
     assert x is not None
     rank = len(x.type.shape)
@@ -21,4 +21,5 @@ def lower_softmax(lowering: Lowering, node: Node) -> None:
     order = (*(a for a in range(rank) if a != axis), axis)
     source = lowering.read(x, order)
     dest = lowering.write(node.output, order)
-    lowering.emit(Softmax(axis=rank - 1), dest, source)
+    logarithm = isinstance(operator, graph.LogSoftmax)
+    lowering.emit(Softmax(axis=rank - 1, logarithm=logarithm), dest, source)

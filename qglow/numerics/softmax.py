@@ -1,6 +1,6 @@
-"""Softmax in float32: the one polynomial exp and the one order of additions.
+"""Softmax and its logarithm in float32: the one polynomial exp and the one order of additions.
 
-See the ONNX operator Softmax (opset 13 and later: along one axis).
+See the ONNX operators Softmax and LogSoftmax (opset 13 and later: along one axis).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.numerics.polynomials import exp
+from qglow.numerics.polynomials import exp, log
 from qglow.numerics.reductions import interleaved_sum
 
 
@@ -21,3 +21,13 @@ def softmax_float(x: Array, axis: int = -1) -> Array:
         shifted = x - np.max(x, axis=axis, keepdims=True)
         powers = exp(shifted)
         return np.asarray(powers / np.expand_dims(interleaved_sum(powers, axis), axis))
+
+
+def log_softmax_float(x: Array, axis: int = -1) -> Array:
+    """`(x - max) - ln sum`, the sum as in `softmax_float`. An axis of nothing stays so."""
+    x = np.asarray(x, np.float32)
+    if not x.size:
+        return x
+    with np.errstate(invalid="ignore"):
+        shifted = x - np.max(x, axis=axis, keepdims=True)
+        return np.asarray(shifted - np.expand_dims(log(interleaved_sum(exp(shifted), axis)), axis))

@@ -9,7 +9,7 @@ from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.quantize import Quantize, Rescale
-from qglow.graph.ops.softmax import Softmax
+from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 SHAPES = [(1, 64, 5, 4), (2, 3, 7, 5), (3, 17)]
@@ -100,7 +100,7 @@ def softmax(random: np.random.Generator) -> Problem:
     drawing.inputs[x.name] = 8 * moderate(random, (3, 37))
     y = drawing.real(2, 12)
     drawing.inputs[y.name] = moderate(random, (2, 12))
-    return drawing.finish(*(drawing.builder.node(Softmax(), v) for v in (x, y)))
+    return drawing.finish(*(drawing.builder.node(f(), v) for f in (Softmax, LogSoftmax) for v in (x, y)))
 
 
 PROBLEMS: list[Maker] = [

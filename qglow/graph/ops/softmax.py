@@ -1,4 +1,4 @@
-"""Softmax. https://onnx.ai/onnx/operators/onnx__Softmax.html"""
+"""Softmax and LogSoftmax. https://onnx.ai/onnx/operators/onnx__Softmax.html"""
 
 from __future__ import annotations
 
@@ -8,20 +8,14 @@ from typing import ClassVar
 from qglow.core.types import Array, TensorType
 from qglow.graph.operator import Fixed, KeepFloat, Operator, Policy, register
 from qglow.graph.ops.rules import Arrays, Types, float_operand, given, normal_axis
-from qglow.numerics.softmax import softmax_float
+from qglow.numerics.softmax import log_softmax_float, softmax_float
 
 
-@register
-@dataclass(frozen=True)
-class Softmax(Operator):
-    """e^x / sum of e^x along one axis."""
+class Normalizing(Operator):
+    """Base of both: along one axis."""
 
-    name: ClassVar[str] = "Softmax"
     operands: ClassVar[tuple[str, ...]] = ("x",)
-    policy: ClassVar[Policy] = KeepFloat("Softmax is computed in float: int8 would lose small probabilities")
-    fixed: ClassVar[Fixed | None] = Fixed(1 / 256, -128)
-
-    axis: int = -1
+    axis: int
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The shape of x."""
@@ -29,6 +23,33 @@ class Softmax(Operator):
         normal_axis(self.axis, len(x.shape))
         return (x,)
 
+
+@register
+@dataclass(frozen=True)
+class Softmax(Normalizing):
+    """e^x / sum of e^x along one axis."""
+
+    name: ClassVar[str] = "Softmax"
+    policy: ClassVar[Policy] = KeepFloat("Softmax is computed in float: int8 would lose small probabilities")
+    fixed: ClassVar[Fixed | None] = Fixed(1 / 256, -128)
+
+    axis: int = -1
+
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """numerics.softmax."""
         return (softmax_float(given(inputs, 0), self.axis),)
+
+
+@register
+@dataclass(frozen=True)
+class LogSoftmax(Normalizing):
+    """ln of Softmax along one axis."""
+
+    name: ClassVar[str] = "LogSoftmax"
+    policy: ClassVar[Policy] = KeepFloat("LogSoftmax is computed in float, as Softmax is")
+
+    axis: int = -1
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.softmax."""
+        return (log_softmax_float(given(inputs, 0), self.axis),)

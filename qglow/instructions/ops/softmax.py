@@ -1,4 +1,4 @@
-"""Softmax along one axis, float32.
+"""Softmax along one axis, or its logarithm, float32.
 
 Definition: https://onnx.ai/onnx/operators/onnx__Softmax.html
 """
@@ -10,19 +10,20 @@ from typing import ClassVar
 
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
 from qglow.instructions.ops.rules import require_float, require_shape
-from qglow.numerics.softmax import softmax_float
+from qglow.numerics.softmax import log_softmax_float, softmax_float
 
 
 @register
 @dataclass(frozen=True)
 class Softmax(Operation):
-    """dest = e^(src - max) / sum of the same, along `axis` of the buffer."""
+    """dest = e^(src - max) / sum of the same, along `axis` of the buffer; or the logarithm of that."""
 
     opcode: ClassVar[str] = "softmax"
     signature: ClassVar[tuple[Operand, ...]] = (out(), read())
     in_place: ClassVar[tuple[tuple[str, str], ...]] = (("dest", "src"),)
 
     axis: int = -1
+    logarithm: bool = False
 
     def verify(self, types: Types) -> None:
         """Floats of one shape that has the axis."""
@@ -33,4 +34,5 @@ class Softmax(Operation):
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """numerics.softmax."""
-        arrays["dest"][...] = softmax_float(arrays["src"], self.axis)
+        function = log_softmax_float if self.logarithm else softmax_float
+        arrays["dest"][...] = function(arrays["src"], self.axis)

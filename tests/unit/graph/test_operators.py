@@ -48,7 +48,7 @@ from qglow.graph.ops.shape import (
     Slice,
     Transpose,
 )
-from qglow.graph.ops.softmax import Softmax
+from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.numerics.conv import conv_int8
 from qglow.numerics.quantize import dequantize_by, quantize_by
 
@@ -100,6 +100,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (BatchNormalization(), [float_type(*IMAGE), *[float_type(4)] * 4]),
     (Affine(), [float_type(*IMAGE), float_type(4), float_type(4)]),
     (Softmax(axis=1), [float_type(3, 4)]),
+    (LogSoftmax(axis=0), [float_type(3, 4)]),
     (Reshape(shape=(6, 2)), [float_type(3, 4)]),
     (Reshape(shape=()), [float_type(1)]),
     (Transpose(perm=(2, 0, 1)), [float_type(3, 4, 5)]),

@@ -24,17 +24,19 @@ from tests.runtimes import assert_same_bits
         ((0, 4), 0),
     ],
 )
-def test_softmax(shape: tuple[int, ...], axis: int) -> None:
+@pytest.mark.parametrize("logarithm", [False, True])
+def test_softmax(shape: tuple[int, ...], axis: int, logarithm: bool) -> None:
     rng = np.random.default_rng(len(shape))
     values = (rng.standard_normal(shape) * 10).astype(np.float32)
     builder = ProgramBuilder("softmax")
     kind = float_type(*shape)
     src, dest = builder.placeholder("src", kind), builder.placeholder("dest", kind)
-    builder.emit("op", Softmax(axis), dest, src)
+    builder.emit("op", Softmax(axis, logarithm), dest, src)
     assert_same_bits(builder.finish(), {"src": values})
 
 
-def test_infinities_and_nan() -> None:
+@pytest.mark.parametrize("logarithm", [False, True])
+def test_infinities_and_nan(logarithm: bool) -> None:
     values = np.zeros((6, 20), np.float32)
     values[0, 3] = np.inf
     values[1, 17] = np.nan
@@ -45,5 +47,5 @@ def test_infinities_and_nan() -> None:
     builder = ProgramBuilder("softmax")
     kind = float_type(6, 20)
     src, dest = builder.placeholder("src", kind), builder.placeholder("dest", kind)
-    builder.emit("op", Softmax(), dest, src)
+    builder.emit("op", Softmax(logarithm=logarithm), dest, src)
     assert_same_bits(builder.finish(), {"src": values})
