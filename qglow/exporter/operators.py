@@ -9,11 +9,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from qglow.core.errors import InternalError, UnsupportedError
+from qglow.exporter import elementwise
+from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
 from qglow.graph.graph import Node
 from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.elementwise import Clip
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
@@ -30,31 +32,9 @@ from qglow.graph.ops.shape import (
     Slice,
     Transpose,
 )
-from qglow.graph.ops.softmax import Softmax
+from qglow.graph.ops.softmax import LogSoftmax, Softmax
 
 T = TypeVar("T", bound=Operator)
-
-
-class Export:
-    """One node on its way out: where its inputs are found and what its result is to be called."""
-
-    def __init__(self, builder: ProtoBuilder, node: Node, inputs: Sequence[str], output: str) -> None:
-        self.builder = builder
-        self.node = node
-        self.inputs = list(inputs)
-        self.output = output
-
-    def emit(self, op_type: str, *more: str, **attributes: Any) -> None:
-        """Write the ONNX node; `more` are inputs that the graph keeps as fields."""
-        self.builder.node(op_type, self.node.name, [*self.inputs, *more], self.output, **attributes)
-
-    def integers(self, what: str, values: Sequence[int]) -> str:
-        """An int64 constant."""
-        return self.builder.constant(f"{self.node.name}__{what}", np.array(values, np.int64))
-
-    def number(self, what: str, value: float) -> str:
-        """A float32 scalar."""
-        return self.builder.constant(f"{self.node.name}__{what}", np.array(value, np.float32))
 
 
 def clamp(builder: ProtoBuilder, name: str, value: str, bounds: tuple[float, float], output: str) -> str:
@@ -159,7 +139,8 @@ def _resize(op: Resize | ResizeNearest, out: Export, roi: str = "", **attributes
         inputs = [roi, out.builder.constant(f"{out.node.name}__scales", scales)]
     else:
         raise UnsupportedError(
-            f"node '{out.node.name}' ({op.name}): ONNX has no form for sizes {op.sizes} with scales {op.scales}"
+            f"node '{out.node.name}' ({op.name}): ONNX has no form for sizes {op.sizes} "
+            f"with scales {op.scales}"
         )
     out.emit("Resize", *inputs, coordinate_transformation_mode=op.coordinates, **attributes)
 
@@ -169,7 +150,7 @@ def _plain(op_type: str) -> Callable[[Any, Export], None]:
 
 
 EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
-    Add: _plain("Add"),
+    **elementwise.EXPORTS,
     Affine: _affine,
     AveragePool: _average_pool,
     BatchNormalization: _batch_normalization,
@@ -184,18 +165,14 @@ EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     Identity: _plain("Identity"),
     MatMul: _plain("MatMul"),
     MaxPool: _max_pool,
-    Mul: _plain("Mul"),
     Pad: _pad,
-    Relu: _plain("Relu"),
     Reshape: lambda op, out: out.emit("Reshape", out.integers("shape", op.shape), allowzero=1),
     Resize: _interpolate,
     ResizeNearest: _resize_nearest,
     Shape: _plain("Shape"),
-    Sigmoid: _plain("Sigmoid"),
     Slice: _slice,
+    LogSoftmax: lambda op, out: out.emit("LogSoftmax", axis=op.axis),
     Softmax: lambda op, out: out.emit("Softmax", axis=op.axis),
-    Sub: _plain("Sub"),
-    Tanh: _plain("Tanh"),
     Transpose: lambda op, out: out.emit("Transpose", perm=list(op.perm)),
 }
 

@@ -13,16 +13,36 @@ from qglow.exporter import export_float
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
+from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.functions import (
+    Abs,
+    Elu,
+    Erf,
+    Exp,
+    Gelu,
+    HardSigmoid,
+    HardSwish,
+    LeakyRelu,
+    Log,
+    Neg,
+    PowerOf,
+    Reciprocal,
+    Softplus,
+    Sqrt,
+)
 from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.logic import And, Compare, Not, Or
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import QuantizationProfile
 from qglow.graph.ops.resize import Resize, ResizeNearest
+from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import Concat, Expand, Gather, Identity, Pad, Reshape, Slice, Transpose
-from qglow.graph.ops.softmax import Softmax
+from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.importer import import_model
+from qglow.numerics.logic import RELATIONS
 from tests.unit.exporter.quantized import QuantizedGraph
 from tests.unit.importer.tiny import assert_close, random_feeds, session
 from tests.zoo import zoo_model
@@ -69,6 +89,23 @@ def every_operator() -> Graph:
     return b.finish(b.node(Softmax(axis=1), product, name="y"), b.node(GlobalAveragePool(), v, name="z"))
 
 
+def every_elementwise_operator() -> Graph:
+    """Functions, choices and comparisons of values that suit them all."""
+    b = GraphBuilder("elementwise")
+    x, z = b.input("x", float_type(2, 3, 4)), b.input("z", float_type(3, 1))
+    positive = b.node(Add(), b.node(Abs(), x), b.constant("half", np.array(0.5, np.float32)))
+    functions: list[Operator] = [Neg(), Sqrt(), Reciprocal(), Exp(), Log(), Erf(), Softplus(), Elu(alpha=2.0)]
+    functions += [LeakyRelu(alpha=0.2), HardSigmoid(alpha=0.3), HardSwish(), PowerOf(exponent=1.5)]
+    functions += [Gelu(), Gelu(approximate="tanh"), LogSoftmax(axis=1)]
+    values = [b.node(operator, positive) for operator in functions]
+    values += [b.node(operator, positive, z) for operator in (Div(), Pow(), PRelu(), Max(), Min())]
+    found = [b.node(Compare(relation=relation), x, z) for relation in RELATIONS]
+    either = b.node(Or(), b.node(And(), found[2], found[1]), b.node(Not(), found[4]))
+    unlike = b.node(Compare(relation="not-equal"), either, found[5])
+    values.append(b.node(Where(), unlike, x, z))
+    return b.finish(*values)
+
+
 def assert_exports(graph: Graph) -> None:
     feeds = random_feeds(graph)
     expected = Interpreter(graph).run(feeds)
@@ -79,6 +116,7 @@ def assert_exports(graph: Graph) -> None:
 
 def test_every_operator_is_exported() -> None:
     assert_exports(every_operator())
+    assert_exports(every_elementwise_operator())
 
 
 @pytest.mark.parametrize("name", ["digits", "mymodel", "cifar10_resnet20", "mlkws_ds_cnn_l"])

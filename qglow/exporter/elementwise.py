@@ -1,0 +1,58 @@
+"""ONNX nodes of arithmetic, functions of one variable, choices and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qglow.exporter.export import Export
+from qglow.graph.operator import Operator
+from qglow.graph.ops import elementwise, functions, logic, selection
+
+_COMPARISONS = {
+    "equal": "Equal",
+    "greater": "Greater",
+    "greater-or-equal": "GreaterOrEqual",
+    "less": "Less",
+    "less-or-equal": "LessOrEqual",
+}
+
+
+def _plain(operator: type[Operator]) -> Callable[[Any, Export], None]:
+    """ONNX has the operator under the same name, without attributes."""
+    return lambda op, out: out.emit(operator.name)
+
+
+def _compare(op: logic.Compare, out: Export) -> None:
+    """ONNX has no not-equal: it is Xor of booleans, else the negation of Equal."""
+    if op.relation in _COMPARISONS:
+        out.emit(_COMPARISONS[op.relation])
+        return
+    kind = out.node.input_types()[0]
+    if kind is not None and kind.element.dtype == np.bool_:
+        out.emit("Xor")
+        return
+    equal = out.builder.fresh(f"{out.output}__equal")
+    out.builder.node("Equal", f"{out.node.name}__equal", out.inputs, equal)
+    out.builder.node("Not", out.node.name, [equal], out.output)
+
+
+_PLAIN = (
+    *(elementwise.Add, elementwise.Sub, elementwise.Mul, elementwise.Div, elementwise.Pow, elementwise.PRelu),
+    *(elementwise.Relu, elementwise.Sigmoid, elementwise.Tanh),
+    *(functions.Neg, functions.Abs, functions.Sqrt, functions.Reciprocal, functions.Exp, functions.Log),
+    *(functions.Erf, functions.Softplus, functions.HardSwish),
+    *(selection.Max, selection.Min, selection.Where, logic.And, logic.Or, logic.Not),
+)
+
+EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
+    **{operator: _plain(operator) for operator in _PLAIN},
+    functions.Elu: lambda op, out: out.emit("Elu", alpha=op.alpha),
+    functions.LeakyRelu: lambda op, out: out.emit("LeakyRelu", alpha=op.alpha),
+    functions.HardSigmoid: lambda op, out: out.emit("HardSigmoid", alpha=op.alpha, beta=op.beta),
+    functions.Gelu: lambda op, out: out.emit("Gelu", approximate=op.approximate),
+    functions.PowerOf: lambda op, out: out.emit("Pow", out.number("exponent", op.exponent)),
+    logic.Compare: _compare,
+}
