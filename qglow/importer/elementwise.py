@@ -1,19 +1,22 @@
-"""Import of elementwise operators: arithmetic with broadcasting, clamps, sigmoid and tanh."""
+"""Import of arithmetic with broadcasting, clamps and choices, any number of operands as a chain of two."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
-from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Sub
+from qglow.graph.ops.functions import LeakyRelu, PowerOf
+from qglow.graph.ops.selection import Max, Min, Where
+from qglow.graph.ops.shape import Cast, Identity
 from qglow.importer.node import ImportNode, Rule
 
 
-def _unary(node: ImportNode, operator: Operator) -> None:
-    node.emit(operator, node.value(0))
-
-
-def _binary(node: ImportNode, operator: Operator) -> None:
+def import_binary(node: ImportNode, operator: Operator) -> None:
+    """An operator of two inputs."""
     node.emit(operator, node.value(0), node.value(1))
 
 
@@ -26,12 +29,70 @@ def import_clip(node: ImportNode) -> None:
     node.emit(Clip(lo=low, hi=high), node.value(0))
 
 
+def import_pow(node: ImportNode) -> None:
+    """Pow; one constant exponent makes a function of one variable. The exponent may be of another type."""
+    x, exponent = node.value(0), node.value(1)
+    data = exponent.data
+    spreads = np.broadcast_shapes(x.type.shape, exponent.type.shape) == x.type.shape
+    if x.type.is_float and data is not None and data.size == 1 and spreads:
+        number = float(data.reshape(()))
+        node.emit(Identity() if number == 1.0 else PowerOf(exponent=number), x)
+        return
+    if exponent.type.element is not x.type.element:
+        exponent = node.emit(Cast(to=x.type.element), exponent, part="exponent")
+    node.emit(Pow(), x, exponent)
+
+
+def import_prelu(node: ImportNode) -> None:
+    """PRelu; one constant slope makes a LeakyRelu."""
+    x, slope = node.value(0), node.value(1)
+    if slope.data is not None and slope.data.size == 1:
+        node.emit(LeakyRelu(alpha=float(slope.data.reshape(()))), x)
+        return
+    node.emit(PRelu(), x, slope)
+
+
+def import_where(node: ImportNode) -> None:
+    """Where."""
+    node.emit(Where(), node.value(0), node.value(1), node.value(2))
+
+
+def import_chain(node: ImportNode, operator: Operator) -> None:
+    """One or more inputs, combined from left to right."""
+    if len(node.inputs) == 1:
+        node.emit(Identity(), node.value(0))
+        return
+    node.emit(operator, _all_but_last(node, operator), node.value(len(node.inputs) - 1))
+
+
+def import_mean(node: ImportNode) -> None:
+    """The sum of all inputs times one over their number."""
+    count = len(node.inputs)
+    if count == 1:
+        node.emit(Identity(), node.value(0))
+        return
+    total = node.emit(Add(), _all_but_last(node, Add()), node.value(count - 1), part="sum")
+    node.emit(Mul(), total, node.part_constant("share", np.array(1 / count, np.float32)))
+
+
+def _all_but_last(node: ImportNode, operator: Operator) -> Value:
+    total = node.value(0)
+    for index in range(1, len(node.inputs) - 1):
+        total = node.emit(operator, total, node.value(index), part=f"{index}")
+    return total
+
+
 RULES: dict[str, Rule] = {
-    "Add": Rule(lambda node: _binary(node, Add()), newest=14),
+    "Add": Rule(lambda node: import_binary(node, Add()), newest=14),
     "Clip": Rule(import_clip, newest=13),
-    "Mul": Rule(lambda node: _binary(node, Mul()), newest=14),
-    "Relu": Rule(lambda node: _unary(node, Relu()), newest=14),
-    "Sigmoid": Rule(lambda node: _unary(node, Sigmoid()), newest=13),
-    "Sub": Rule(lambda node: _binary(node, Sub()), newest=14),
-    "Tanh": Rule(lambda node: _unary(node, Tanh()), newest=13),
+    "Div": Rule(lambda node: import_binary(node, Div()), newest=14),
+    "Max": Rule(lambda node: import_chain(node, Max()), newest=13),
+    "Mean": Rule(import_mean, newest=13),
+    "Min": Rule(lambda node: import_chain(node, Min()), newest=13),
+    "Mul": Rule(lambda node: import_binary(node, Mul()), newest=14),
+    "PRelu": Rule(import_prelu, newest=16),
+    "Pow": Rule(import_pow, newest=15),
+    "Sub": Rule(lambda node: import_binary(node, Sub()), newest=14),
+    "Sum": Rule(lambda node: import_chain(node, Add()), newest=13),
+    "Where": Rule(import_where, newest=16),
 }

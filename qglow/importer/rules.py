@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import onnx
 
-from qglow.importer import conv, elementwise, linear, movement, normalization, pool, resize, shape, softmax
+from qglow.importer import (
+    conv,
+    elementwise,
+    functions,
+    linear,
+    logic,
+    movement,
+    normalization,
+    pool,
+    resize,
+    shape,
+    softmax,
+)
 from qglow.importer.node import Refused, Rule
 
 OLDEST_OPSET = 7
 
 RULES: dict[str, Rule] = {
     name: rule
-    for family in (conv, elementwise, linear, movement, normalization, pool, resize, shape, softmax)
+    for family in (
+        conv,
+        elementwise,
+        functions,
+        linear,
+        logic,
+        movement,
+        normalization,
+        pool,
+        resize,
+        shape,
+        softmax,
+    )
     for name, rule in family.RULES.items()
 }
 

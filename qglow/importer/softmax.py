@@ -1,29 +1,32 @@
-"""Import of Softmax. https://onnx.ai/onnx/operators/onnx__Softmax.html"""
+"""Import of Softmax and LogSoftmax. https://onnx.ai/onnx/operators/onnx__Softmax.html"""
 
 from __future__ import annotations
 
 import math
 
 from qglow.graph.ops.shape import Reshape
-from qglow.graph.ops.softmax import Softmax
+from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.importer.node import ImportNode, Rule
 
 
-def import_softmax(node: ImportNode) -> None:
-    """Softmax along one axis; before opset 13 along all dimensions from the axis on."""
+def import_softmax(node: ImportNode, operator: type[Softmax | LogSoftmax]) -> None:
+    """Either along one axis; before opset 13 along all dimensions from the axis on."""
     shape = node.kind().shape
     if node.opset >= 13:
         axis = node.axis(node.integer("axis", -1), len(shape))
-        node.emit(Softmax(axis=axis), node.value(0))
+        node.emit(operator(axis=axis), node.value(0))
         return
     axis = node.axis(node.integer("axis", 1), len(shape))
     if math.prod(shape[axis + 1 :]) == 1:
-        node.emit(Softmax(axis=axis), node.value(0))
+        node.emit(operator(axis=axis), node.value(0))
         return
     rows = (math.prod(shape[:axis]), math.prod(shape[axis:]))
     flat = node.emit(Reshape(shape=rows), node.value(0), part="rows")
-    result = node.emit(Softmax(axis=1), flat, part="softmax")
+    result = node.emit(operator(axis=1), flat, part="softmax")
     node.emit(Reshape(shape=shape), result)
 
 
-RULES: dict[str, Rule] = {"Softmax": Rule(import_softmax, newest=13)}
+RULES: dict[str, Rule] = {
+    "LogSoftmax": Rule(lambda node: import_softmax(node, LogSoftmax), newest=13),
+    "Softmax": Rule(lambda node: import_softmax(node, Softmax), newest=13),
+}

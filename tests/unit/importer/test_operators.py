@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from qglow.importer import import_model
-from tests.unit.importer import movement_cases, window_cases
+from tests.unit.importer import elementwise_cases, movement_cases, window_cases
 from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
 from tests.unit.importer.tiny import assert_as_onnxruntime, save, tiny_model
 
@@ -191,7 +191,12 @@ SHAPES = [
     Case("gather", node("Gather", "x", "i", axis=1), (11, 13), constants={"i": ints(3, 0, -1)}),
     Case("gather-scalar", node("Gather", "x", "i", axis=-1), (11, 13), constants={"i": np.int64(2)}),
 ]
-CASES = [*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES, *movement_cases.CASES, *window_cases.CASES]
+CASES = [
+    *(*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES),
+    *elementwise_cases.CASES,
+    *movement_cases.CASES,
+    *window_cases.CASES,
+]
 
 
 @pytest.mark.parametrize(
@@ -199,6 +204,37 @@ CASES = [*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES, *movement_cases.CASES, *
 )
 def test_operator_means_what_onnxruntime_computes(case: Case, opset: int, tmp_path: Path) -> None:
     path = save(tiny_model([case.node], case.inputs, ["y"], case.constants, opset), tmp_path)
+    assert_as_onnxruntime(import_model(path).graph, path)
+
+
+RELATIONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
+POSITIVE = ("Sqrt", "Log")
+
+
+@pytest.mark.parametrize("opset", [13, 21])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_comparisons_and_booleans_decide_between_values(relation: str, opset: int, tmp_path: Path) -> None:
+    logical = relation in ("And", "Or", "Xor")
+    left, right = ("positive", "above") if logical else ("x", "z")
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["positive"]),
+        helper.make_node("Less", ["z", "zero"], ["below"]),
+        helper.make_node("Not", ["below"], ["above"]),
+        helper.make_node(relation, [left, right], ["found"]),
+        helper.make_node("Cast", ["found"], ["number"], to=1),
+        helper.make_node("Where", ["above", "number", "x"], ["y"]),
+    ]
+    model = tiny_model(
+        nodes, {"x": IMAGE, "z": (6, 1, 1)}, ["y"], {"zero": np.zeros((), np.float32)}, opset=opset
+    )
+    path = save(model, tmp_path)
+    assert_as_onnxruntime(import_model(path).graph, path)
+
+
+@pytest.mark.parametrize("function", POSITIVE)
+def test_functions_of_positive_numbers(function: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node(function, ["e"], ["y"])]
+    path = save(tiny_model(nodes, {"x": IMAGE}, ["y"]), tmp_path)
     assert_as_onnxruntime(import_model(path).graph, path)
 
 
@@ -239,4 +275,4 @@ def test_every_import_function_is_tried() -> None:
     from qglow.importer.rules import supported_operators
 
     tried = {case.node.op_type for case in CASES} | {"Shape", "Constant", "ConstantOfShape", "Cast"}
-    assert tried == set(supported_operators())
+    assert tried | {*RELATIONS, "Not", *POSITIVE} == set(supported_operators())
