@@ -1,6 +1,6 @@
 """Comparisons and booleans. https://onnx.ai/onnx/operators/ Greater, Equal, And, Not ...
 
-GreaterOrEqual, Less and LessOrEqual are imported as one of these.
+All comparisons are Compare, and so is Xor, which is not-equal of booleans.
 """
 
 from __future__ import annotations
