@@ -20,13 +20,13 @@ PUBLIC = {
     # stages
     "Model", "Profile", "QuantizedModel", "Executable",
     # choices and results
-    "Calibration", "DataMapping", "Preprocessing", "Recipe", "Limits",
+    "Calibration", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "BenchResult", "Comparison", "LayerReport", "QuantizationReport",
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
     # errors
     "QglowError", "ComparisonFailed", "UsageError", "UnsupportedError", "InputFileError", "ModelError",
-    "ProfileError", "DataError", "RecipeError", "ArtefactError", "InternalError",
+    "ProfileError", "DataError", "RecipeError", "ArtefactError", "RegressionError", "InternalError",
     "__version__",
 }  # fmt: skip
 ALIASES = {"Array", "Data", "Progress"}

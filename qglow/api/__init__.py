@@ -20,8 +20,10 @@ from qglow.api.quantized import QuantizedModel, load_quantized
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.profiling.profile import Profile
 from qglow.quantization.report import QuantizationReport
+from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import load_recipe
-from qglow.recipe.schema import Calibration, DataMapping, Preprocessing, Recipe
+from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
 from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison, Limits
 from qglow.report.layers import LayerReport
@@ -38,6 +40,7 @@ __all__ = [
     "Executable",
     "LayerReport",
     "Limits",
+    "Match",
     "Model",
     "Preprocessing",
     "Profile",
@@ -46,6 +49,7 @@ __all__ = [
     "QuantizationReport",
     "QuantizedModel",
     "Recipe",
+    "Rule",
     "TensorType",
     "bench",
     "check_limits",

@@ -10,6 +10,7 @@
     │   ├── DataError                  calibration or evaluation data
     │   ├── RecipeError                a recipe
     │   └── ArtefactError              model.qglow
+    ├── RegressionError            5   a figure is worse than the baseline allows
     └── InternalError              70  a broken invariant: a defect of qglow itself
         ├── VerificationError          an IR that breaks its own rules
         └── CodegenError               LLVM refused generated code
@@ -78,6 +79,12 @@ class TextError(InputFileError):
         super().__init__(f"line {line}, column {column}: {message}")
         self.line = line
         self.column = column
+
+
+class RegressionError(QglowError):
+    """Accuracy, coverage or size of a model is worse than its baseline allows."""
+
+    exit_code = 5
 
 
 class InternalError(QglowError):

@@ -8,6 +8,7 @@ from qglow.core.passes import PassLog
 from qglow.core.types import ElementType, Quantization, TensorType
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import SameAs, Unify
+from qglow.numerics.schema import Schema
 from qglow.quantization.calibration import Range
 from qglow.quantization.placement import data_operands
 from qglow.quantization.ranges import Ranges
@@ -31,7 +32,8 @@ def assign_parameters(graph: Graph, int8: Iterable[Node], ranges: Ranges, log: P
 class _Group:
     """Values with one range. `own` is what each would have alone; a fixed group has parameters instead."""
 
-    def __init__(self, value: Value, bounds: Range, fixed: Quantization | None) -> None:
+    def __init__(self, value: Value, bounds: Range, schema: Schema, fixed: Quantization | None) -> None:
+        self.schema = schema
         self.own: dict[Value, Range] = {value: bounds}
         self.range = bounds
         self.fixed = fixed
@@ -52,19 +54,20 @@ class _Assigner:
         return {value: self._parameters(group) for value, group in self._groups.items()}
 
     def _parameters(self, group: _Group) -> Quantization:
-        return group.fixed or self._ranges.parameters(group.range)
+        return group.fixed or self._ranges.parameters(group.range, group.schema)
 
     def _group(self, value: Value) -> _Group:
         """The value's group; one of its own when it has none yet."""
         if value not in self._groups:
             fixed = None if value.producer is None else value.producer.operator.fixed
+            schema = self._ranges.schema(value)
             if fixed is not None:
                 quantization = Quantization.per_tensor(fixed.scale, fixed.zero_point)
                 covered = TensorType(ElementType.INT8, (), quantization).real_range()
                 assert covered is not None
-                self._groups[value] = _Group(value, covered, quantization)
+                self._groups[value] = _Group(value, covered, schema, quantization)
             else:
-                self._groups[value] = _Group(value, self._ranges.of(value), None)
+                self._groups[value] = _Group(value, self._ranges.of(value), schema, None)
         return self._groups[value]
 
     def _place_result(self, node: Node) -> None:
@@ -81,13 +84,14 @@ class _Assigner:
     def _unify(self, node: Node) -> None:
         """Merge the operands that lose little in the range of all of them; the result is in that group."""
         groups = list(dict.fromkeys(self._group(value) for value in _operands(node)))
-        if len(groups) == 1:
+        schema = self._ranges.schema(node.output)
+        if len(groups) == 1 and groups[0].schema is schema:
             self._groups[node.output] = groups[0]
             return
         hull = _hull(groups)
         sharing = []
         for group in groups:
-            refusal = self._refusal(group, hull)
+            refusal = self._refusal(group, hull, schema)
             if refusal is None:
                 sharing.append(group)
             else:
@@ -97,10 +101,12 @@ class _Assigner:
         else:
             self._group(node.output)
 
-    def _refusal(self, group: _Group, hull: Range) -> str | None:
+    def _refusal(self, group: _Group, hull: Range, schema: Schema) -> str | None:
         names = ", ".join(f"'{value.name}'" for value in group.own)
         if group.fixed is not None:
             return f"{names} has a range known in advance, which is not widened"
+        if group.schema is not schema:
+            return f"{names} has the schema {group.schema.name}, and the result {schema.name}"
         loss = self._worst_loss(group, hull)
         if loss < LARGEST_LOSS:
             return None

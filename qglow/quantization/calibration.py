@@ -13,7 +13,7 @@ from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.divergence import least_divergence
 from qglow.quantization.squared_error import least_squared_error
-from qglow.recipe.schema import Calibration
+from qglow.recipe.choices import Calibration
 
 Range = tuple[float, float]
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from qglow.graph.graph import Node
 from qglow.numerics.schema import Schema
-from qglow.recipe.schema import Calibration, Recipe, pattern_fits
+from qglow.recipe.choices import Calibration
+from qglow.recipe.rules import Rule
+from qglow.recipe.schema import Recipe, pattern_fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,9 @@ class QuantizationOptions:
 
     `keep_float` names what stays float32: the name of a node or of its result, `re:REGEX` for
     either, `op:OPERATOR`. `equalize` brings the channels between a convolution and a depthwise
-    one to one range, `correct_bias` takes the mean error of rounded weights out of the bias.
+    one to one range, `correct_bias` takes the mean error of rounded weights out of the bias. `rules`
+    hold for parts of the graph, each over the ones before it; `strict` makes one that fits nothing an
+    error.
     """
 
     schema: Schema = Schema.asymmetric
@@ -25,6 +29,9 @@ class QuantizationOptions:
     assert_all_quantized: bool = False
     equalize: bool = True
     correct_bias: bool = True
+    int8_io: bool = False
+    rules: tuple[Rule, ...] = ()
+    strict: bool = False
 
     @staticmethod
     def of(recipe: Recipe) -> QuantizationOptions:
@@ -35,6 +42,11 @@ class QuantizationOptions:
             recipe.per_tensor,
             recipe.keep_float,
             recipe.assert_all_quantized,
+            recipe.equalize,
+            recipe.correct_bias,
+            recipe.io == "int8",
+            recipe.rules,
+            recipe.strict,
         )
 
     def pattern_for(self, node: Node) -> str | None:

@@ -13,6 +13,7 @@ from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import Profile
 from qglow.quantization.assign import assign_parameters
 from qglow.quantization.bias import corrected
+from qglow.quantization.choices import Choices
 from qglow.quantization.equalize import equalize
 from qglow.quantization.folding.cancel_conversions import CancelConversions
 from qglow.quantization.folding.editing import operand, parameters
@@ -106,7 +107,8 @@ class _Quantizer:
     def run(self) -> QuantizedGraph:
         graph, options, log = self._graph, self._options, self._log
         _check_patterns(graph, options)
-        reasons = float_reasons(graph, options)
+        choices = _choices(graph, options)
+        reasons = float_reasons(graph, options, choices)
         plan_islands(graph, reasons)
         int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
         by_name = {node.name: reason for node, reason in reasons.items()}
@@ -116,14 +118,17 @@ class _Quantizer:
             equalize(graph, self._statistics, reasons, log)
         source = graph.copy()
         log.pass_name = "assign"
-        assignment = assign_parameters(graph, int8, Ranges(self._statistics, options), log)
+        assignment = assign_parameters(graph, int8, Ranges(self._statistics, choices), log)
         sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: FloatWeights.of(node) for node in sums}
         rewrite(graph, int8, assignment, sources, options.per_tensor)
         verify_graph(graph, "after rewriting to int8")
         self._folding.run(graph, verify_graph, log)
-        margins = {node.name: self._finish(node, sources[node.name], inputs[node.name]) for node in sums}
+        margins = {}
+        for node in sums:
+            per_tensor = choices.of_node(node).per_tensor
+            margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
         verify_graph(graph, "after the final weights")
         return QuantizedGraph(
             graph,
@@ -131,9 +136,9 @@ class _Quantizer:
             make_report(graph, options, by_name, margins, self._bytes_before, str(self._folding), log),
         )
 
-    def _finish(self, node: Node, source: FloatWeights, value_name: str) -> float:
+    def _finish(self, node: Node, source: FloatWeights, value_name: str, per_tensor: bool) -> float:
         """The last word on a node's weights and bias; returns the int32 margin."""
-        x, per_tensor = operand(node), self._options.per_tensor
+        x = operand(node)
         profile = self._statistics.get(value_name)
         if self._options.correct_bias and profile is not None and profile.channels is not None:
             means = profile.channels.means(self._samples)
@@ -148,6 +153,13 @@ def _check_patterns(graph: Graph, options: QuantizationOptions) -> None:
             raise UsageError(
                 f"--keep-float {pattern}: no node, value or operator of the model is called that"
             )
+
+
+def _choices(graph: Graph, options: QuantizationOptions) -> Choices:
+    choices = Choices.of(graph, options)
+    if options.strict and choices.unmatched:
+        raise UsageError("; ".join(choices.unmatched) + " (--strict)")
+    return choices
 
 
 def _not_quantized(reasons: FloatReasons) -> str:

@@ -9,6 +9,7 @@ from qglow.graph.operator import Accumulate, KeepFloat
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.graph.ops.shape import Gather, Pad
+from qglow.quantization.choices import Choices
 from qglow.quantization.options import QuantizationOptions
 
 FloatReasons = dict[Node, str]
@@ -33,27 +34,32 @@ def handles_reals(node: Node) -> bool:
     return any(v.type.is_float for v in values) and bool(node.outputs)
 
 
-def float_reasons(graph: Graph, options: QuantizationOptions) -> FloatReasons:
-    """Every node that cannot or shall not run in int8, with the reason. Costs are not considered."""
+def float_reasons(graph: Graph, options: QuantizationOptions, choices: Choices | None = None) -> FloatReasons:
+    """Every node that cannot or shall not run in int8, with the reason. Costs are not considered.
+
+    `choices` are those of the options' rules.
+    """
+    choices = choices or Choices.of(graph, options)
     reasons: FloatReasons = {}
     for node in graph.nodes:
         if not handles_reals(node):
             continue
-        reason = _reason(node, options)
+        reason = _reason(node, options.pattern_for(node), choices.of_node(node).kept_float)
         if reason is not None:
             reasons[node] = reason
     return reasons
 
 
-def _reason(node: Node, options: QuantizationOptions) -> str | None:
+def _reason(node: Node, pattern: str | None, rule: str) -> str | None:
     policy = node.operator.policy
-    pattern = options.pattern_for(node)
     if isinstance(node.operator, Quantize | Dequantize | Rescale):
         return "it converts between float and int8 in the model itself"
     if isinstance(policy, KeepFloat):
         return policy.reason
     if pattern is not None:
         return f"kept by --keep-float {pattern}"
+    if rule:
+        return f"kept by {rule}"
     if len(node.outputs) != 1 or not node.output.type.is_float:
         return "its result is not one float tensor"
     if isinstance(policy, Accumulate):

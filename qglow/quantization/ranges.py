@@ -11,11 +11,11 @@ import numpy as np
 from qglow.core.errors import ProfileError
 from qglow.core.types import Quantization
 from qglow.graph.graph import Value
-from qglow.numerics.schema import choose_parameters
+from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.calibration import Range, choose_range
-from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.choices import Choices
 from qglow.quantization.squared_error import expected_squared_error
 
 
@@ -32,10 +32,10 @@ def fused_bounds(value: Value) -> Range:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Ranges from a profile by value name, under the options' calibration and schema."""
+    """Ranges from a profile by value name, under the calibration and schema chosen for each value."""
 
     statistics: Mapping[str, ValueProfile]
-    options: QuantizationOptions
+    choices: Choices
 
     def of(self, value: Value) -> Range:
         """The range int8 shall cover. Raises ProfileError where the profile knows nothing of the value."""
@@ -43,23 +43,29 @@ class Ranges:
             data = np.asarray(value.data, np.float32)
             return min(float(data.min(initial=0.0)), 0.0), max(float(data.max(initial=0.0)), 0.0)
         profile = self._profile(value)
-        return choose_range(profile, self.options.calibration, self.options.schema, *fused_bounds(value))
+        choice = self.choices.of_value(value)
+        return choose_range(profile, choice.calibration, choice.schema, *fused_bounds(value))
 
-    def parameters(self, bounds: Range) -> Quantization:
+    def schema(self, value: Value) -> Schema:
+        """The schema chosen for a value."""
+        return self.choices.of_value(value).schema
+
+    def parameters(self, bounds: Range, schema: Schema) -> Quantization:
         """Scale and zero point of a range."""
-        return choose_parameters(*bounds, self.options.schema)
+        return choose_parameters(*bounds, schema)
 
     def loss(self, value: Value, own: Range, other: Range) -> float:
         """How many dB of SQNR the value would lose with the range `other` in place of `own`."""
         if own == other:
             return 0.0
-        scales = self.parameters(own).scale, self.parameters(other).scale
+        schema = self.schema(value)
+        scales = self.parameters(own, schema).scale, self.parameters(other, schema).scale
         coarser = 20.0 * math.log10(scales[1] / scales[0])
         if value.is_constant or not self._profile(value).total:
             return coarser
         distribution = Distribution.of(self._profile(value))
         low, high = np.array([own[0], other[0]]), np.array([own[1], other[1]])
-        errors = expected_squared_error(distribution, low, high, self.options.schema)
+        errors = expected_squared_error(distribution, low, high, schema)
         if errors[0] <= 0.0 or errors[1] <= 0.0:
             return coarser
         return float(10.0 * np.log10(errors[1] / errors[0]))

@@ -1,6 +1,17 @@
 """The recipe file: how data becomes model inputs, and how the model is quantized."""
 
+from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import load_recipe, parse_recipe
-from qglow.recipe.schema import Calibration, DataMapping, Preprocessing, Recipe
+from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
 
-__all__ = ["Calibration", "DataMapping", "Preprocessing", "Recipe", "load_recipe", "parse_recipe"]
+__all__ = [
+    "Calibration",
+    "DataMapping",
+    "Match",
+    "Preprocessing",
+    "Recipe",
+    "Rule",
+    "load_recipe",
+    "parse_recipe",
+]

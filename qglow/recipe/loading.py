@@ -12,7 +12,9 @@ from typing import Any
 import yaml
 
 from qglow.core.errors import RecipeError
-from qglow.recipe.schema import Calibration, DataMapping, Preprocessing, Recipe
+from qglow.recipe.choices import Calibration
+from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
 
 _Convert = Callable[[object], Any]
 
@@ -60,6 +62,10 @@ def _one_line(error: yaml.YAMLError) -> str:
     return f"{problem}, line {mark.line + 1}" if mark is not None else problem
 
 
+class _Placed(ValueError):
+    """A mistake whose message names the key already."""
+
+
 @dataclass(frozen=True)
 class _Section:
     """The keys of one mapping of the file, and the object that they make."""
@@ -69,24 +75,26 @@ class _Section:
 
     def build(self, document: object, prefix: str) -> object:
         if not isinstance(document, dict):
-            raise ValueError(f"{prefix.rstrip('.') or 'a recipe'} holds keys and values, found {document!r}")
+            raise _Placed(f"{prefix.rstrip('.') or 'a recipe'} holds keys and values, found {document!r}")
         values = {}
         for key, value in document.items():
             if key not in self.keys:
-                raise ValueError(self._unknown(prefix, str(key)))
+                raise _Placed(self._unknown(prefix, str(key)))
             values[key] = self._convert(prefix + key, self.keys[key], value)
         try:
             return self.make(**values)
         except ValueError as error:
-            raise ValueError(f"{prefix.rstrip('.')}: {error}" if prefix else str(error)) from error
+            raise _Placed(f"{prefix.rstrip('.')}: {error}" if prefix else str(error)) from error
 
     def _convert(self, name: str, convert: _Convert | _Section, value: object) -> object:
         if isinstance(convert, _Section):
             return convert.build(value, f"{name}.")
         try:
             return convert(value)
+        except _Placed:
+            raise
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+            raise _Placed(f"{name}: {error}") from error
 
     def _unknown(self, prefix: str, key: str) -> str:
         nearest = get_close_matches(key, self.keys, 1, cutoff=0.5)
@@ -150,6 +158,32 @@ def _names(value: object) -> dict[str, str]:
     return {_text(name): _text(key) for name, key in value.items()}
 
 
+def _rules(value: object) -> tuple[Rule, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"needs a list of rules, found {value!r}")
+    rules = []
+    for number, document in enumerate(value, start=1):
+        rule = _RULE.build(document, f"rules {number}.")
+        assert isinstance(rule, Rule)
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _rule(keep_float: bool | None = None, **values: Any) -> Rule:
+    """A rule of its keys; `keep_float` is another way to write a dtype."""
+    if "match" not in values:
+        raise ValueError("match has to say what the rule is about")
+    if keep_float is not None:
+        dtype = "float" if keep_float else "int8"
+        if values.setdefault("dtype", dtype) != dtype:
+            raise ValueError(f"keep_float: {str(keep_float).lower()} contradicts dtype: {values['dtype']}")
+    return Rule(**values)
+
+
+def _match(**values: str) -> Match:
+    return Match(values.get("name"), values.get("operator"), values.get("from"), values.get("to"))
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"needs true or false, found {value!r}")
@@ -174,6 +208,18 @@ _PREPROCESSING = _Section(
     },
 )
 _DATA = _Section(DataMapping, {"inputs": _names, "label": _optional(_text)})
+_MATCH = _Section(_match, {"name": _text, "operator": _text, "from": _text, "to": _text})
+_RULE = _Section(
+    _rule,
+    {
+        "match": _MATCH,
+        "dtype": _text,
+        "keep_float": _flag,
+        "schema": _text,
+        "calibration": lambda value: Calibration.parse(_text(value)),
+        "granularity": _text,
+    },
+)
 _RECIPE = _Section(
     Recipe,
     {
@@ -184,5 +230,10 @@ _RECIPE = _Section(
         "per_tensor": _flag,
         "keep_float": _texts,
         "assert_all_quantized": _flag,
+        "equalize": _flag,
+        "correct_bias": _flag,
+        "io": _text,
+        "rules": _rules,
+        "strict": _flag,
     },
 )

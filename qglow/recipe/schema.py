@@ -7,58 +7,19 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import yaml
 
 from qglow.core.errors import UsageError
+from qglow.recipe.choices import SCHEMAS, Calibration, one_of
+from qglow.recipe.rules import Rule
 
-SCHEMAS = ("asymmetric", "symmetric", "symmetric_with_uint8", "symmetric_with_power2_scale")
-CALIBRATIONS = ("minmax", "kl", "percentile", "mse")
+IO = ("float", "int8")
 LAYOUTS = ("NCHW", "NHWC")
 CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 INTERPOLATIONS = ("bilinear", "bicubic")
-
-
-def one_of(value: str, valid: tuple[str, ...], what: str) -> str:
-    """`value` where it is valid; else ValueError with the nearest valid name."""
-    if value in valid:
-        return value
-    nearest = get_close_matches(value, valid, 1, cutoff=0.5)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    raise ValueError(f"{what} {value!r} is not one of {', '.join(valid)}{hint}")
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """How a range is chosen from a histogram. `percent` belongs to "percentile" alone.
-
-    The default has the best SQNR of outputs over the calibration data of real networks, taken together.
-    """
-
-    method: str = "kl"
-    percent: float | None = None
-
-    @staticmethod
-    def parse(text: str) -> Calibration:
-        """"minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for anything else."""
-        method, colon, argument = text.partition(":")
-        one_of(method, CALIBRATIONS, "calibration")
-        if method != "percentile":
-            if colon:
-                raise ValueError(f"calibration {method!r} takes no argument, found {text!r}")
-            return Calibration(method)
-        try:
-            percent = float(argument)
-        except ValueError:
-            percent = math.nan
-        if not 50.0 < percent <= 100.0:
-            raise ValueError(f"calibration {text!r}: write percentile:P with P above 50 and at most 100")
-        return Calibration(method, percent)
-
-    def __str__(self) -> str:
-        return self.method if self.percent is None else f"{self.method}:{self.percent!r}"
+IO_TYPES = ("float", "int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +74,10 @@ class Recipe:
 
     `keep_float` names what stays float32: a value's or node's name, `re:REGEX` for names,
     or `op:OPERATOR` for every node of an operator. A regular expression has to fit the whole name.
+    `equalize` brings channels before a depthwise convolution to one range, `correct_bias` takes the mean
+    error of rounded weights out of biases, `io` is the element type of inputs and outputs.
+    `rules` hold for parts of the model, each over the ones before it; one that fits nothing is a
+    warning, or an error where the recipe is `strict`.
     """
 
     preprocessing: Preprocessing | None = None
@@ -122,9 +87,15 @@ class Recipe:
     per_tensor: bool = False
     keep_float: tuple[str, ...] = ()
     assert_all_quantized: bool = False
+    equalize: bool = True
+    correct_bias: bool = True
+    io: str = "float"
+    rules: tuple[Rule, ...] = ()
+    strict: bool = False
 
     def __post_init__(self) -> None:
         one_of(self.schema, SCHEMAS, "schema")
+        one_of(self.io, IO_TYPES, "io")
         for pattern in self.keep_float:
             _check_pattern(pattern)
 
@@ -162,6 +133,11 @@ class Recipe:
             "per_tensor": self.per_tensor,
             "keep_float": list(self.keep_float),
             "assert_all_quantized": self.assert_all_quantized,
+            "equalize": self.equalize,
+            "correct_bias": self.correct_bias,
+            "io": self.io,
+            "rules": [rule.to_document() for rule in self.rules],
+            "strict": self.strict,
         }
         return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
 

@@ -18,9 +18,10 @@ from qglow.graph.ops.shape import Concat, Pad, Reshape
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.assign import assign_parameters
+from qglow.quantization.choices import Choices
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.ranges import Ranges
-from qglow.recipe.schema import Calibration
+from qglow.recipe.choices import Calibration
 
 MINMAX = QuantizationOptions(calibration=Calibration("minmax"))
 SHAPE = (1, 2, 4, 4)
@@ -38,7 +39,7 @@ def assigned(
 ) -> tuple[dict[str, Quantization], PassLog]:
     statistics = {name: profiled(*bounds) for name, bounds in ranges.items()}
     log = PassLog()
-    found = assign_parameters(graph, graph.nodes, Ranges(statistics, options), log)
+    found = assign_parameters(graph, graph.nodes, Ranges(statistics, Choices.of(graph, options)), log)
     return {value.name: parameters for value, parameters in found.items()}, log
 
 
@@ -150,7 +151,8 @@ def test_a_value_without_statistics_is_an_error() -> None:
 
 
 def test_loss_of_a_constant_range_is_that_of_its_step() -> None:
-    ranges = Ranges({"x": profiled(0, 1)}, MINMAX)
+    choices = Choices.of(GraphBuilder("g").finish(), MINMAX)
+    ranges = Ranges({"x": profiled(0, 1)}, choices)
     value = Value("x", float_type(1))
     assert ranges.loss(value, (0, 1), (0, 1)) == 0.0
     assert ranges.loss(value, (0, 1), (0, 2)) == pytest.approx(20 * math.log10(2), abs=0.1)

@@ -16,7 +16,7 @@ from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.calibration import choose_range
 from qglow.quantization.squared_error import expected_squared_error
-from qglow.recipe.schema import Calibration
+from qglow.recipe.choices import Calibration
 
 METHODS = ["minmax", "kl", "mse", "percentile:99.9"]
 values = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=40)

@@ -23,7 +23,8 @@ from qglow.passes.pipeline import canonicalize
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import FOLDING, quantize, quantize_with
-from qglow.recipe.schema import Calibration, Recipe
+from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
 MINMAX = QuantizationOptions(calibration=Calibration("minmax"))
@@ -171,10 +172,16 @@ def test_operands_of_a_concat_are_produced_in_its_parameters() -> None:
 
 def test_options_come_from_a_recipe() -> None:
     recipe = Recipe(
-        schema="symmetric", calibration=Calibration("mse"), per_tensor=True, keep_float=("op:Add",)
+        schema="symmetric",
+        calibration=Calibration("mse"),
+        per_tensor=True,
+        keep_float=("op:Add",),
+        equalize=False,
+        correct_bias=False,
+        io="int8",
     )
     assert QuantizationOptions.of(recipe) == QuantizationOptions(
-        Schema.symmetric, Calibration("mse"), True, ("op:Add",), False
+        Schema.symmetric, Calibration("mse"), True, ("op:Add",), False, False, False, True
     )
 
 

@@ -31,6 +31,9 @@ calibration: percentile:99.99
 per_tensor: true
 keep_float: [logits, "re:block.*", "op:Softmax"]
 assert_all_quantized: true
+equalize: false
+correct_bias: false
+io: int8
 """
 
 
@@ -46,6 +49,9 @@ def test_every_key_is_read() -> None:
         True,
         ("logits", "re:block.*", "op:Softmax"),
         True,
+        False,
+        False,
+        "int8",
     )
 
 

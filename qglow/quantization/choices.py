@@ -1,0 +1,118 @@
+"""What a recipe's rules say of every node and value, worked out before anything is quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from qglow.graph.graph import Graph, Node, Value
+from qglow.numerics.schema import Schema
+from qglow.quantization.options import QuantizationOptions
+from qglow.recipe.choices import Calibration
+from qglow.recipe.rules import Match, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What holds for one node and its results, or for one input of the model.
+
+    kept_float: the rule that keeps it float, in words, or "". rules: numbers, from 1, of all that fit.
+    """
+
+    schema: Schema
+    calibration: Calibration
+    per_tensor: bool
+    kept_float: str = ""
+    rules: tuple[int, ...] = ()
+
+    def under(self, number: int, rule: Rule) -> Choice:
+        """This choice with a rule, the `number`-th of the recipe, over it."""
+        kept = self.kept_float
+        if rule.dtype is not None:
+            kept = f"rule {number} ({rule.match})" if rule.dtype == "float" else ""
+        return replace(
+            self,
+            schema=self.schema if rule.schema is None else Schema(rule.schema),
+            calibration=rule.calibration or self.calibration,
+            per_tensor=self.per_tensor if rule.granularity is None else rule.granularity == "tensor",
+            kept_float=kept,
+            rules=(*self.rules, number),
+        )
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Choices by the names of nodes and values, which quantization keeps; `default` holds for all others.
+
+    unmatched: a sentence on every rule that fits nothing.
+    """
+
+    default: Choice
+    nodes: Mapping[str, Choice]
+    values: Mapping[str, Choice]
+    unmatched: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(graph: Graph, options: QuantizationOptions) -> Choices:
+        """Every rule in order, each over the ones before it."""
+        default = Choice(options.schema, options.calibration, options.per_tensor)
+        nodes = dict.fromkeys((node.name for node in graph.nodes), default)
+        inputs = dict.fromkeys((value.name for value in graph.inputs), default)
+        unmatched = []
+        for number, rule in enumerate(options.rules, start=1):
+            fitting = {node.name for node in graph.nodes if _inside(node, rule.match)}
+            region = _region(graph, rule.match)
+            fitting = {name for name in fitting if region is None or name in region}
+            named = [name for name in inputs if _means_input(rule.match, name)]
+            for table, names in ((nodes, fitting), (inputs, named)):
+                table.update({name: table[name].under(number, rule) for name in names})
+            if not fitting and not named:
+                unmatched.append(f"rule {number} of the recipe ({rule.match}) fits no node or input")
+        values = {v.name: nodes[node.name] for node in graph.nodes for v in node.outputs}
+        return Choices(default, nodes, inputs | values, tuple(unmatched))
+
+    def of_node(self, node: Node) -> Choice:
+        """The choice for a node."""
+        return self.nodes.get(node.name, self.default)
+
+    def of_value(self, value: Value) -> Choice:
+        """The choice for a value: that of the node that gives it."""
+        return self.values.get(value.name, self.default)
+
+
+def _inside(node: Node, match: Match) -> bool:
+    """Whether a node has the name and the operator that a rule wants."""
+    if match.operator is not None and match.operator != node.operator.name:
+        return False
+    return any(match.fits_name(name) for name in (node.name, *(value.name for value in node.outputs)))
+
+
+def _means_input(match: Match, name: str) -> bool:
+    """Whether a rule is about an input of the model: only one that goes by names alone can be."""
+    by_name = match.name is not None and not (match.operator or match.start or match.end)
+    return by_name and match.fits_name(name)
+
+
+def _region(graph: Graph, match: Match) -> set[str] | None:
+    """Names of the nodes between a rule's two values; None where it names neither."""
+    if match.start is None and match.end is None:
+        return None
+    region = {node.name for node in graph.nodes}
+    if match.start is not None:
+        region &= _dependent(graph.nodes, {match.start}, forward=True)
+    if match.end is not None:
+        region &= _dependent(list(reversed(graph.nodes)), {match.end}, forward=False)
+    return region
+
+
+def _dependent(nodes: Iterable[Node], reached: set[str], forward: bool) -> set[str]:
+    """Nodes, in an order of the graph, that read a reached value, or that give one; they reach further."""
+    found, reached = set(), set(reached)
+    for node in nodes:
+        before = {value.name for value in node.inputs if value is not None}
+        after = {value.name for value in node.outputs}
+        entering, leaving = (before, after) if forward else (after, before)
+        if entering & reached:
+            found.add(node.name)
+            reached |= leaving
+    return found
