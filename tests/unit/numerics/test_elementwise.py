@@ -8,7 +8,7 @@ import pytest
 
 from qglow.core.types import Array, Quantization
 from qglow.numerics import elementwise
-from qglow.numerics.quantize import dequantize_by
+from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.requantize import rescale
 from tests.unit.numerics.oracle import ort
 
@@ -27,6 +27,7 @@ FLOAT: dict[str, Callable[..., Array]] = {
     "Add": elementwise.add,
     "Sub": elementwise.sub,
     "Mul": elementwise.mul,
+    "Div": elementwise.div,
 }
 
 
@@ -104,3 +105,26 @@ def test_relu_and_clip_are_a_rescale_with_bounds() -> None:
     real = np.clip(dequantize_by(q, A), 0.0, 3.0)
     assert np.max(np.abs(dequantize_by(relu6, Y) - real)) <= Y.scale * (0.5 + 1e-4)
     np.testing.assert_array_equal(elementwise.clip_int8(q, A, A, -math.inf, math.inf), q)
+
+
+def test_int8_quotient_and_power_go_through_float() -> None:
+    a, b = dequantize_by(LEFT, A), dequantize_by(RIGHT, B)
+    quotient = elementwise.div_int8(LEFT, A, RIGHT, B, Y, -100, 90)
+    np.testing.assert_array_equal(quotient, np.clip(quantize_by(elementwise.div(a, b), Y), -100, 90))
+    assert quotient[B.zero_point == RIGHT].min() == -100
+    power = elementwise.power_int8(LEFT, A, RIGHT, B, Y)
+    np.testing.assert_array_equal(power, quantize_by(elementwise.power(a, b), Y))
+    slope = np.linspace(-1, 1, 256, dtype=np.float32)
+    leaky = elementwise.prelu_int8(LEFT, A, slope, Y)
+    np.testing.assert_array_equal(leaky, quantize_by(elementwise.prelu(a, slope), Y))
+
+
+def test_choices_pass_nan_and_int8_ones_rescale() -> None:
+    a = np.array([1.0, np.nan, 2.0, -3.0], np.float32)
+    b = np.array([2.0, 1.0, np.nan, -4.0], np.float32)
+    np.testing.assert_array_equal(elementwise.maximum(a, b), np.maximum(a, b))
+    np.testing.assert_array_equal(elementwise.minimum(a, b), np.minimum(a, b))
+    condition = LEFT > RIGHT
+    chosen = elementwise.where_int8(condition, LEFT, A, RIGHT, B, Y)
+    np.testing.assert_array_equal(chosen[condition], rescale(LEFT, A, Y)[condition])
+    np.testing.assert_array_equal(chosen[~condition], rescale(RIGHT, B, Y)[~condition])
