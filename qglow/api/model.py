@@ -196,6 +196,9 @@ class Model:
         per_tensor: bool | None = None,
         keep_float: Sequence[str] = (),
         assert_all_quantized: bool | None = None,
+        equalize: bool | None = None,
+        correct_bias: bool | None = None,
+        io: str | None = None,
     ) -> QuantizedModel:
         """An int8 model with ranges from a profile.
 
@@ -204,6 +207,8 @@ class Model:
         "symmetric_with_uint8" or "symmetric_with_power2_scale". calibration: "minmax", "kl",
         "percentile:99.99" or "mse". per_tensor: one scale a weight tensor. keep_float: names of nodes
         or values, "re:REGEX", "op:OPERATOR". assert_all_quantized: refuse to leave a node in float.
+        equalize, correct_bias: whether channels are brought to one range, and biases corrected.
+        io: "float", or "int8" for int8 inputs and outputs.
 
         Raises ProfileError where the profile was taken of another model, UsageError for a wrong
         choice, UnsupportedError with every float node where `assert_all_quantized` does not hold.
@@ -214,6 +219,9 @@ class Model:
             per_tensor=per_tensor,
             keep_float=(keep_float,) if isinstance(keep_float, str) else keep_float or None,
             assert_all_quantized=assert_all_quantized,
+            equalize=equalize,
+            correct_bias=correct_bias,
+            io=io,
         )
         if chosen.preprocessing is None:
             # What the ranges were seen with is what later data needs too.

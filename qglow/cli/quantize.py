@@ -68,6 +68,17 @@ def quantize(
     assert_all_quantized: Annotated[
         bool, typer.Option("--assert-all-quantized", help="Fail when a node would stay float.")
     ] = False,
+    equalize: Annotated[
+        bool | None,
+        typer.Option("--equalize/--no-equalize", help="Bring channels before depthwise to one range."),
+    ] = None,
+    correct_bias: Annotated[
+        bool | None,
+        typer.Option("--correct-bias/--no-correct-bias", help="Take errors of weights out of biases."),
+    ] = None,
+    io: Annotated[
+        str | None, typer.Option("--io", metavar="NAME", help="Inputs and outputs: float or int8.")
+    ] = None,
     data: DataOption = None,
     labels: LabelsOption = None,
     select: SelectOption = None,
@@ -89,6 +100,9 @@ def quantize(
         per_tensor=per_tensor or None,
         keep_float=keep_float or None,
         assert_all_quantized=assert_all_quantized or None,
+        equalize=equalize,
+        correct_bias=correct_bias,
+        io=io,
     )
     taken = load_profile(profile)
     loaded = _open(model, taken, profile, shape)

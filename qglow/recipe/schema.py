@@ -15,7 +15,6 @@ from qglow.core.errors import UsageError
 from qglow.recipe.choices import SCHEMAS, Calibration, one_of
 from qglow.recipe.rules import Rule
 
-IO = ("float", "int8")
 LAYOUTS = ("NCHW", "NHWC")
 CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 INTERPOLATIONS = ("bilinear", "bicubic")
