@@ -19,7 +19,7 @@ from qglow.cli.main import app
 from qglow.core.errors import QglowError
 from qglow.importer.rules import supported_operators
 from qglow.numerics.schema import Schema
-from qglow.recipe import DataMapping, Preprocessing, Recipe
+from qglow.recipe import DataMapping, Preprocessing, Recipe, parse_recipe
 from qglow.recipe.schema import INTERPOLATIONS
 from tests.zoo import REPOSITORY
 
@@ -48,7 +48,8 @@ def blocks(text: str, language: str, marked: bool = False) -> list[str]:
 
 def options_of(command: str) -> set[str]:
     """Every name of every option of a command, without help."""
-    names = {name for p in COMMANDS[command].params for name in p.opts if name.startswith("-")}
+    params = COMMANDS[command].params
+    names = {name for p in params for name in (*p.opts, *p.secondary_opts) if name.startswith("-")}
     return names - {"--help", "-h"}
 
 
@@ -168,6 +169,13 @@ def test_package_table_names_every_package() -> None:
     named = {name.strip("`") for cell in cells for name in cell.split(", ")}
     present = {path.parent.name for path in (REPOSITORY / "qglow").glob("*/__init__.py")}
     assert named == present
+
+
+def test_recipe_snippets_load() -> None:
+    found = blocks(TEXT, "yaml")
+    assert len(found) > 1
+    for snippet in found:
+        parse_recipe(snippet)
 
 
 def test_links_lead_somewhere() -> None:
