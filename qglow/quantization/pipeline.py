@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.passes import PassLog, Pipeline
@@ -28,6 +28,7 @@ from qglow.quantization.placement import FloatReasons, float_reasons, handles_re
 from qglow.quantization.ranges import Ranges
 from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
+from qglow.quantization.tensors import tensor_ranges
 from qglow.quantization.weights import FloatWeights, set_integers
 
 FOLDING: Pipeline[Graph] = Pipeline(
@@ -122,6 +123,7 @@ class _Quantizer:
         sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: FloatWeights.of(node) for node in sums}
+        tensors = tensor_ranges(assignment, self._statistics, choices)
         rewrite(graph, int8, assignment, sources, options.per_tensor)
         verify_graph(graph, "after rewriting to int8")
         self._folding.run(graph, verify_graph, log)
@@ -130,11 +132,8 @@ class _Quantizer:
             per_tensor = choices.of_node(node).per_tensor
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
         verify_graph(graph, "after the final weights")
-        return QuantizedGraph(
-            graph,
-            source,
-            make_report(graph, options, by_name, margins, self._bytes_before, str(self._folding), log),
-        )
+        report = make_report(graph, options, by_name, margins, self._bytes_before, str(self._folding), log)
+        return QuantizedGraph(graph, source, replace(report, warnings=choices.unmatched, tensors=tensors))
 
     def _finish(self, node: Node, source: FloatWeights, value_name: str, per_tensor: bool) -> float:
         """The last word on a node's weights and bias; returns the int32 margin."""

@@ -11,6 +11,7 @@ from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.quantization.islands import connected
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import handles_reals
+from qglow.quantization.tensors import TensorRange
 
 FOLDING = ("cancel-conversions", "merge-rescales", "fold-rescale-up", "fold-rescale-down")
 
@@ -54,7 +55,11 @@ class IslandReport:
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """Everything that a summary or a report file tells about the quantization of one model."""
+    """Everything that a summary or a report file tells about the quantization of one model.
+
+    warnings: sentences on rules of the recipe that fit nothing. tensors: what was seen of every int8
+    value and the range of it that int8 covers.
+    """
 
     options: QuantizationOptions
     quantized: tuple[QuantizedNode, ...]
@@ -66,6 +71,8 @@ class QuantizationReport:
     weight_bytes_after: int
     pipeline: str
     log: tuple[LogEntry, ...]
+    warnings: tuple[str, ...] = ()
+    tensors: tuple[TensorRange, ...] = ()
 
     def summary(self) -> str:
         """A few lines for people."""
@@ -81,6 +88,7 @@ class QuantizationReport:
         if margins:
             margin, name = min(margins)
             lines.append(f"int32 sums cannot overflow: the closest, '{name}', fits {margin:.1f} times")
+        lines += [f"warning: {warning}" for warning in self.warnings]
         lines += [f"float: {n.name} ({n.operator}): {n.reason}" for n in self.float_nodes]
         return "\n".join(lines)
 

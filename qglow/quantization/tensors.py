@@ -1,0 +1,81 @@
+"""What was seen of every int8 value, and which range of it int8 covers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.types import ElementType, Quantization, TensorType
+from qglow.profiling.distribution import Distribution
+from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.assign import Assignment
+from qglow.quantization.choices import Choices
+
+BINS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRange:
+    """One value: elements between `seen_low` and `seen_high` in equal bins, and the range of its int8.
+
+    counts: empty where channels were rescaled, which leaves only the extremes. clipped: share of the
+    elements outside of the range, 0 to 1. scale, zero_point: before rescales are folded.
+    """
+
+    value: str
+    schema: str
+    calibration: str
+    seen_low: float
+    seen_high: float
+    counts: tuple[int, ...]
+    low: float
+    high: float
+    clipped: float
+    scale: float
+    zero_point: int
+
+
+def tensor_ranges(
+    assignment: Assignment, statistics: Mapping[str, ValueProfile], choices: Choices
+) -> tuple[TensorRange, ...]:
+    """Every value of the assignment that was profiled, in its order."""
+    found = []
+    for value, quantization in assignment.items():
+        profile = statistics.get(value.name)
+        if profile is not None and not value.is_constant:
+            choice = choices.of_value(value)
+            names = choice.schema.name, str(choice.calibration)
+            found.append(_range(value.name, names, profile, quantization))
+    return tuple(found)
+
+
+def _range(
+    name: str, choice: tuple[str, str], profile: ValueProfile, quantization: Quantization
+) -> TensorRange:
+    covered = TensorType(ElementType.INT8, (), quantization).real_range() or (0.0, 0.0)
+    counts: tuple[int, ...] = ()
+    low, high, clipped = profile.low, profile.high, 0.0
+    if profile.total:
+        distribution = Distribution.of(profile)
+        low, high = distribution.range
+        counts, clipped = _counts(distribution, low, high), _outside(distribution, covered)
+    finite = [bound if math.isfinite(bound) else 0.0 for bound in (low, high)]
+    scale, zero_point = quantization.scale, quantization.zero_point
+    return TensorRange(name, *choice, finite[0], finite[1], counts, *covered, clipped, scale, zero_point)
+
+
+def _counts(distribution: Distribution, low: float, high: float) -> tuple[int, ...]:
+    if not low < high:
+        return ()
+    return tuple(int(count) for count in np.rint(distribution.linear_histogram(BINS, low, high)))
+
+
+def _outside(distribution: Distribution, covered: tuple[float, float]) -> float:
+    """Elements half a step beyond the ends are still rounded to them, so this errs upwards a little."""
+    if not distribution.total:
+        return 0.0
+    outside = (distribution.lower >= covered[1]) | (distribution.upper <= covered[0])
+    return float(distribution.counts[outside].sum() / distribution.total)
