@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qglow.core.errors import RecipeError, UsageError
-from qglow.recipe import Calibration, DataMapping, Preprocessing, Recipe, load_recipe, parse_recipe
+from qglow.recipe import (
+    Calibration,
+    DataMapping,
+    Match,
+    Preprocessing,
+    Recipe,
+    Rule,
+    load_recipe,
+    parse_recipe,
+)
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -138,3 +147,49 @@ def test_keep_float_patterns() -> None:
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
 def test_shipped_recipes_load(path: Path) -> None:
     load_recipe(path)
+
+
+RULES = """
+rules:
+- match: {name: "block.*"}
+  keep_float: true
+- match: {operator: Conv, from: x, to: y}
+  dtype: int8
+  schema: symmetric
+  calibration: percentile:99
+  granularity: tensor
+"""
+
+
+def test_rules_are_read_in_order_and_survive_the_round_trip() -> None:
+    recipe = parse_recipe(RULES)
+    assert recipe.rules == (
+        Rule(Match(name="block.*"), dtype="float"),
+        Rule(
+            Match(operator="Conv", start="x", end="y"),
+            "int8",
+            "symmetric",
+            Calibration("percentile", 99.0),
+            "tensor",
+        ),
+    )
+    assert parse_recipe(recipe.to_yaml()) == recipe
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("{match: {nam: a}, dtype: float}", "'rules 1.match.nam'; did you mean 'rules 1.match.name'?"),
+        ("{match: {name: a}, dtype: flot}", "rules 1: dtype 'flot' is not one of int8, float; did you mean"),
+        ("{match: {name: a}, granularity: row}", "granularity 'row' is not one of channel, tensor"),
+        ("{match: {}, dtype: float}", "rules 1.match: name, operator, from or to has to say"),
+        ("{match: {name: '('}, dtype: float}", "rules 1.match: name '(': not a regular expression"),
+        ("{match: {name: a}, dtype: int8, keep_float: true}", "keep_float: true contradicts dtype: int8"),
+        ("{dtype: int8}", "rules 1: match has to say what the rule is about"),
+        ("{match: {name: a}}", "rules 1: it sets nothing"),
+    ],
+)
+def test_mistakes_in_rules_name_the_rule(rule: str, message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(f"rules: [{rule}]")
+    assert message in str(caught.value)
