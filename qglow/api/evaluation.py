@@ -105,7 +105,7 @@ def source_file(model: QuantizedModel) -> Path:
         digest = sha256_hex(path.read_bytes())
     except OSError as error:
         raise ModelError(
-            f"cannot read the float model {path}: {error.strerror or error}; put it back or quantize again"
+            f"cannot read the float model {path}: {error.strerror or error}; say where it is (--model)"
         ) from error
     if digest != model.source.sha256:
         raise ModelError(f"{path} has changed since it was quantized; profile and quantize it again")

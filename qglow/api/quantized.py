@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from qglow.api.directory import Measurements, QuantizedParts, load_parts, save_parts, save_reports
 from qglow.api.stages import stage_text
+from qglow.api.staging import refreshed
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, TensorType
 from qglow.exporter import export_qdq
@@ -24,12 +25,17 @@ from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from qglow.toolchain.artefacts import write_artefact
 
 
-def load_quantized(directory: str | Path) -> QuantizedModel:
+def load_quantized(directory: str | Path, model: str | Path | None = None) -> QuantizedModel:
     """The model in a directory that `QuantizedModel.save` or `qglow quantize` wrote.
+
+    model: where the float model is, if it is no longer where it was when it was quantized.
 
     Raises ArtefactError for a directory that is incomplete, damaged or of another version.
     """
-    return QuantizedModel(load_parts(Path(directory)))
+    parts = load_parts(Path(directory))
+    if model is not None:
+        parts = replace(parts, source=replace(parts.source, path=Path(model)))
+    return QuantizedModel(parts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,7 +139,9 @@ class QuantizedModel:
 
         Raises InputFileError where they cannot be written.
         """
-        save_reports(self._parts, Path(directory), Measurements(comparison, layers, data))
+        folder = Path(directory)
+        with refreshed(folder):
+            save_reports(self._parts, folder, Measurements(comparison, layers, data))
 
     def save_program(self, path: str | Path, isa: str | None = None) -> None:
         """Compile and write one .qglow file, whole or not at all. Raises InputFileError, UsageError."""

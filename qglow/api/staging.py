@@ -52,8 +52,32 @@ def publish(folder: Path, target: Path, facts: Mapping[str, Any]) -> None:
             os.replace(path, target / path.name)
     except OSError as error:
         raise InputFileError(f"cannot write to {target}: {error.strerror or error}") from error
-    manifest = {**facts, "files": digests}
-    write_atomically(target / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(target / MANIFEST, _dump({**facts, "files": digests}))
+
+
+@contextlib.contextmanager
+def refreshed(folder: Path) -> Iterator[None]:
+    """Replace files of a directory in the body; its manifest, if it has one, tells the truth afterwards.
+
+    Meanwhile there is none, so that a reader who comes in between is refused. Raises InputFileError.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        names = sorted(manifest["files"])
+        path.unlink()
+    except FileNotFoundError:
+        names = []
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputFileError(f"cannot replace files in {folder}: its {MANIFEST}: {error}") from error
+    yield
+    if not names:
+        return
+    try:
+        manifest["files"] = {name: sha256_hex((folder / name).read_bytes()) for name in names}
+    except OSError as error:
+        raise InputFileError(f"cannot read {folder}: {error.strerror or error}") from error
+    write_atomically(path, _dump(manifest))
 
 
 def read_manifest(folder: Path, form: str, version: int) -> dict[str, Any]:
@@ -84,3 +108,7 @@ def read_checked(folder: Path, manifest: Mapping[str, Any], name: str) -> bytes:
     if sha256_hex(data) != digest:
         raise ArtefactError(f"{path} is damaged or changed: quantize the model again")
     return data
+
+
+def _dump(manifest: Mapping[str, Any]) -> str:
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"

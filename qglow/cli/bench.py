@@ -9,7 +9,14 @@ import typer
 
 from qglow.api import bench as measure
 from qglow.api import save_timings
-from qglow.cli.options import IsaOption, ProfileOption, RecipeOption, ShapeOption, TargetArgument
+from qglow.cli.options import (
+    FloatModelOption,
+    IsaOption,
+    ProfileOption,
+    RecipeOption,
+    ShapeOption,
+    TargetArgument,
+)
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.report.sections import bench_section
@@ -20,6 +27,7 @@ def bench(
     profile: ProfileOption = None,
     recipe: RecipeOption = None,
     shape: ShapeOption = None,
+    float_model: FloatModelOption = None,
     isa: IsaOption = None,
     alternations: Annotated[
         int, typer.Option("--alternations", metavar="N", help="Turns that every program takes.")
@@ -38,7 +46,7 @@ def bench(
     A quantized directory, or MODEL with --profile, is timed in float32 and int8, a bare model in
     float32 alone.
     """
-    model = open_graph_target(target, shape, profile, recipe)
+    model = open_graph_target(target, shape, profile, recipe, float_model)
     with showing_progress("measuring", "turns") as progress:
         result = measure(model, isa=isa, alternations=alternations, openvino=openvino, progress=progress)
     show(bench_section(result))

@@ -10,6 +10,7 @@ import typer
 from qglow.api import Limits, QuantizedModel, check_limits, compare_layers
 from qglow.api import compare as compare_with_onnxruntime
 from qglow.cli.options import (
+    FloatModelOption,
     IsaOption,
     LabelsOption,
     ProfileOption,
@@ -39,6 +40,7 @@ def compare(
     profile: ProfileOption = None,
     recipe: RecipeOption = None,
     shape: ShapeOption = None,
+    float_model: FloatModelOption = None,
     max_drop: Annotated[
         float | None,
         typer.Option("--max-drop", metavar="POINTS", help="Fail when top-1 accuracy drops by more."),
@@ -61,7 +63,7 @@ def compare(
     the float model and on the exported QDQ model: errors, agreement and, with labels, accuracy.
     Exits with 1 when a limit is broken.
     """
-    model = open_graph_target(target, shape, profile, None if target.is_dir() else recipe)
+    model = open_graph_target(target, shape, profile, None if target.is_dir() else recipe, float_model)
     if not isinstance(model, QuantizedModel):
         raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
     chosen = None if recipe is None else read_recipe(recipe)

@@ -15,6 +15,10 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX m
 TargetArgument = Annotated[
     Path, typer.Argument(metavar="TARGET", help="An ONNX model or a directory that qglow quantize wrote.")
 ]
+FloatModelOption = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="FILE", help="Where a quantized directory's float model is now."),
+]
 ProfileOption = Annotated[
     Path | None, typer.Option("--profile", metavar="FILE", help="A profile to quantize the model with.")
 ]

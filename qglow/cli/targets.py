@@ -32,12 +32,15 @@ def open_graph_target(
     shape: Sequence[str] | None,
     profile: Path | None = None,
     recipe: Path | None = None,
+    float_model: Path | None = None,
 ) -> Model | QuantizedModel:
     """A float model, quantized where `profile` is given, or the int8 model of a directory."""
     if target.is_dir():
         if shape or profile or recipe:
             raise UsageError(f"{target} is quantized already: --shape, --profile and --recipe do not apply")
-        return load_quantized(target)
+        return load_quantized(target, float_model)
+    if float_model is not None:
+        raise UsageError(f"{target} is no quantized directory: --model does not apply")
     _refuse_program(target)
     model = open_model(target, shape)
     if profile is None:
