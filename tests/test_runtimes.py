@@ -19,7 +19,7 @@ from qglow.instructions.passes import optimize
 from qglow.instructions.plan import plan_memory
 from qglow.lowering import lower
 from tests.runtimes import HOST_ISAS, assert_same_bits, compare, run_compiled
-from tests.suite import conv, elementwise, functions, linear, movement, pool, resize, selection
+from tests.suite import conv, elementwise, functions, linear, movement, pool, reduce, resize, selection
 from tests.suite.problem import Maker, Problem
 
 FLOAT_TOLERANCE = 1e-5
@@ -30,6 +30,7 @@ FAMILIES = {
     "elementwise": elementwise,
     "functions": functions,
     "movement": movement,
+    "reduce": reduce,
     "resize": resize,
     "selection": selection,
 }

@@ -18,6 +18,7 @@ from qglow.lowering import (  # noqa: F401
     normalization,
     pool,
     quantize,
+    reduce,
     resize,
     selection,
     shape,

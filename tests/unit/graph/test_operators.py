@@ -28,12 +28,14 @@ from qglow.graph.ops.functions import (
     Reciprocal,
     Softplus,
     Sqrt,
+    Swish,
 )
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import And, Compare, Not, Or
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
+from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import (
@@ -93,6 +95,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Reciprocal(), [float_type(3)]),
     (Softplus(), [float_type(3)]),
     (Sqrt(), [float_type(3)]),
+    (Swish(alpha=1.5), [float_type(3)]),
     (Relu(), [float_type(3)]),
     (Clip(lo=-1.0, hi=1.0), [float_type(3)]),
     (Sigmoid(), [float_type(3)]),
@@ -115,6 +118,11 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Expand(shape=(2, 3, 4)), [float_type(3, 1)]),
     (ResizeNearest(sizes=(3, 9), scales=(1.0, 2.25)), [float_type(3, 4)]),
     (Resize(sizes=(6, 2), scales=(2.0, 0.5), mode="cubic"), [float_type(3, 4)]),
+    (ReduceSum(axes=(1, -1)), [float_type(2, 3, 4)]),
+    (ReduceMean(axes=(0,), keepdims=False), [float_type(2, 3, 4)]),
+    (ReduceMax(axes=(1,)), [float_type(2, 3)]),
+    (ReduceMin(axes=(0, 1), keepdims=False), [float_type(2, 3)]),
+    (ReduceProd(axes=()), [float_type(2, 3)]),
     (Gather(axis=1), [float_type(2, 4), INDICES]),
     (Identity(), [float_type(3)]),
     (Shape(), [float_type(3, 4)]),

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from qglow.importer import import_model
-from tests.unit.importer import elementwise_cases, movement_cases, window_cases
+from tests.unit.importer import elementwise_cases, movement_cases, reduce_cases, window_cases
 from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
 from tests.unit.importer.tiny import assert_as_onnxruntime, save, tiny_model
 
@@ -195,6 +195,7 @@ CASES = [
     *(*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES),
     *elementwise_cases.CASES,
     *movement_cases.CASES,
+    *reduce_cases.CASES,
     *window_cases.CASES,
 ]
 
@@ -208,7 +209,7 @@ def test_operator_means_what_onnxruntime_computes(case: Case, opset: int, tmp_pa
 
 
 RELATIONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
-POSITIVE = ("Sqrt", "Log")
+POSITIVE = ("Sqrt", "Log", "ReduceLogSum")
 
 
 @pytest.mark.parametrize("opset", [13, 21])

@@ -1,0 +1,113 @@
+"""Reductions over axes. https://onnx.ai/onnx/operators/ under the same names"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Array, TensorType
+from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, SameAs, register, require
+from qglow.graph.ops.rules import Arrays, Movement, Types, given, normal_axis, operand, parameters_of
+from qglow.numerics.reduce import mean_int8, reduce
+
+
+class Reduction(Operator):
+    """Base: elements along `axes` together give one; with `keepdims` the axes stay with extent 1."""
+
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    kind: ClassVar[str]
+    axes: tuple[int, ...]
+    keepdims: bool
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x without the axes, or with extents of 1 there."""
+        x = operand(inputs, 0, "x")
+        axes = {normal_axis(axis, len(x.shape)) for axis in self.axes}
+        require(len(axes) == len(self.axes), f"axes {list(self.axes)} name an axis twice")
+        if self.keepdims:
+            return (x.with_shape(tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))),)
+        return (x.with_shape(tuple(n for axis, n in enumerate(x.shape) if axis not in axes)),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.reduce."""
+        return (reduce(given(inputs, 0), self.kind, self.axes, self.keepdims),)
+
+
+@register
+@dataclass(frozen=True)
+class ReduceSum(Reduction):
+    """Sums."""
+
+    name: ClassVar[str] = "ReduceSum"
+    policy: ClassVar[Policy] = KeepFloat("a sum of many int8 values would lose them in one scale")
+    kind: ClassVar[str] = "sum"
+
+    axes: tuple[int, ...]
+    keepdims: bool = True
+
+
+@register
+@dataclass(frozen=True)
+class ReduceProd(Reduction):
+    """Products."""
+
+    name: ClassVar[str] = "ReduceProd"
+    policy: ClassVar[Policy] = KeepFloat("products over an axis span more than int8 holds")
+    kind: ClassVar[str] = "prod"
+
+    axes: tuple[int, ...]
+    keepdims: bool = True
+
+
+@register
+@dataclass(frozen=True)
+class ReduceMean(Reduction):
+    """Means."""
+
+    name: ClassVar[str] = "ReduceMean"
+    policy: ClassVar[Policy] = Rescaled()
+    kind: ClassVar[str] = "mean"
+
+    axes: tuple[int, ...]
+    keepdims: bool = True
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """Rule 6 of the numeric contract."""
+        x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
+        if x_quant is None or y_quant is None:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        result = mean_int8(given(inputs, 0), x_quant, y_quant, self.axes)
+        return (result.reshape(output_types[0].shape),)
+
+
+class Extreme(Reduction, Movement):
+    """Base of the largest and the smallest: they select elements, of int8 as they are."""
+
+    policy: ClassVar[Policy] = SameAs(0)
+
+
+@register
+@dataclass(frozen=True)
+class ReduceMax(Extreme):
+    """Largest elements."""
+
+    name: ClassVar[str] = "ReduceMax"
+    kind: ClassVar[str] = "max"
+
+    axes: tuple[int, ...]
+    keepdims: bool = True
+
+
+@register
+@dataclass(frozen=True)
+class ReduceMin(Extreme):
+    """Smallest elements."""
+
+    name: ClassVar[str] = "ReduceMin"
+    kind: ClassVar[str] = "min"
+
+    axes: tuple[int, ...]
+    keepdims: bool = True

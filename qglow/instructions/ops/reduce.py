@@ -1,0 +1,40 @@
+"""Reductions along one axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
+from qglow.instructions.ops.rules import require_activation, require_same_elements, require_shape
+from qglow.numerics.reduce import KINDS, reduce
+
+SELECTING = ("max", "min")
+
+
+@register
+@dataclass(frozen=True)
+class Reduce(Operation):
+    """dest[o, 0, i] = the `kind` (sum, mean, max, min or prod) of src[o, :, i].
+
+    Floats; max and min select among int8 elements, too, which do not change.
+    """
+
+    opcode: ClassVar[str] = "reduce"
+    signature: ClassVar[tuple[Operand, ...]] = (out(), read())
+
+    kind: str
+
+    def verify(self, types: Types) -> None:
+        """Three axes, of which dest has the middle one with extent 1."""
+        require(self.kind in KINDS, f"kind '{self.kind}' is none of {', '.join(KINDS)}")
+        require_activation(types, "src", "dest")
+        require_same_elements(types, "src", "dest")
+        src = types["src"]
+        require(src.is_float or self.kind in SELECTING, f"a {self.kind} of {src} is not supported")
+        require(len(src.shape) == 3, f"src is {src}, it must have three axes")
+        require_shape(types, "dest", (src.shape[0], 1, src.shape[2]), "that of src with one element")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """numerics.reduce."""
+        arrays["dest"][...] = reduce(arrays["src"], self.kind, (1,))

@@ -1,0 +1,74 @@
+"""Reductions: the value seen as [outer, extent, inner], reduced along the middle."""
+
+from __future__ import annotations
+
+import math
+
+from qglow.core.errors import UnsupportedError
+from qglow.core.types import Shape
+from qglow.graph.graph import Node
+from qglow.graph.ops import reduce as graph
+from qglow.instructions.ops.pool import AveragePool
+from qglow.instructions.ops.reduce import Reduce
+from qglow.instructions.program import Buffer
+from qglow.lowering.context import Lowering, Order
+from qglow.lowering.rules import lowers
+
+
+@lowers(graph.ReduceSum, graph.ReduceMean, graph.ReduceProd, graph.ReduceMax, graph.ReduceMin)
+def lower_reduction(lowering: Lowering, node: Node) -> None:
+    """One reduce; for means of int8 an averagepool. Raises UnsupportedError for integers."""
+    operator = node.operator
+    assert isinstance(operator, graph.Reduction)
+    rows, result = reduction_operands(lowering, node, operator.axes, operator.keepdims)
+    outer, extent, inner = rows.type.shape
+    if not rows.type.is_quantized or operator.kind != "mean":
+        lowering.emit(Reduce(kind=operator.kind), result, rows)
+        return
+    source = lowering.view(f"{rows.name}.image", rows, rows.type.with_shape((outer, extent, 1, inner)))
+    dest = lowering.view(f"{result.name}.image", result, result.type.with_shape((outer, 1, 1, inner)))
+    lowering.emit(AveragePool(kernel=(extent, 1)), dest, source)
+
+
+def reduction_operands(
+    lowering: Lowering, node: Node, axes: tuple[int, ...], keepdims: bool, output: int = 0
+) -> tuple[Buffer, Buffer]:
+    """Views of a node's input as [outer, extent, inner] and of one of its outputs as [outer, 1, inner].
+
+    The elements along `extent` are in the model's order. Raises UnsupportedError for integers.
+    """
+    x = node.inputs[0]
+    assert x is not None
+    if not (x.type.is_float or x.type.is_quantized):
+        raise UnsupportedError(
+            f"node '{node.name}' ({node.operator.name} of {x.type}): only floats are supported"
+        )
+    shape = x.type.shape
+    reduced = sorted(axis % len(shape) for axis in axes)
+    order, start, stop = _order(lowering.order(x), shape, reduced)
+    source = lowering.read(x, order)
+    if keepdims:
+        dest = lowering.write(node.outputs[output], order)
+    else:
+        kept = [axis for axis in range(len(shape)) if axis not in reduced]
+        dest = lowering.write(node.outputs[output], tuple(kept.index(a) for a in order if a in kept))
+    outer = math.prod(shape[axis] for axis in order[:start])
+    extent = math.prod(shape[axis] for axis in order[start:stop])
+    inner = math.prod(shape[axis] for axis in order[stop:])
+    rows = lowering.view(f"{node.name}.rows", source, x.type.with_shape((outer, extent, inner)))
+    kind = node.outputs[output].type
+    return rows, lowering.view(f"{dest.name}.rows", dest, kind.with_shape((outer, 1, inner)))
+
+
+def _order(order: Order, shape: Shape, reduced: list[int]) -> tuple[Order, int, int]:
+    """An order in which the reduced axes lie together and ascending, and where; `order` if it will do."""
+    if not reduced:
+        return order, 0, 0
+    places = [place for place, axis in enumerate(order) if axis in reduced]
+    start, stop = places[0], places[-1] + 1
+    together = all(axis in reduced or shape[axis] == 1 for axis in order[start:stop])
+    moving = [axis for axis in order if axis in reduced and shape[axis] != 1]
+    if together and moving == sorted(moving):
+        return order, start, stop
+    kept = [axis for axis in order if axis not in reduced]
+    return (*kept, *reduced), len(kept), len(order)
