@@ -39,6 +39,18 @@ def _compare(op: logic.Compare, out: Export) -> None:
     out.builder.node("Not", out.node.name, [equal], out.output)
 
 
+def _swish(op: functions.Swish, out: Export) -> None:
+    """As a Sigmoid and a Mul, which runtimes had long before Swish."""
+    x = out.inputs[0]
+    scaled = x
+    if op.alpha != 1.0:
+        scaled = out.builder.fresh(f"{out.output}__scaled")
+        out.builder.node("Mul", f"{out.node.name}__scaled", [x, out.number("alpha", op.alpha)], scaled)
+    sigmoid = out.builder.fresh(f"{out.output}__sigmoid")
+    out.builder.node("Sigmoid", f"{out.node.name}__sigmoid", [scaled], sigmoid)
+    out.builder.node("Mul", out.node.name, [sigmoid, x], out.output)
+
+
 _PLAIN = (
     *(elementwise.Add, elementwise.Sub, elementwise.Mul, elementwise.Div, elementwise.Pow, elementwise.PRelu),
     *(elementwise.Relu, elementwise.Sigmoid, elementwise.Tanh),
@@ -54,5 +66,6 @@ EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     functions.HardSigmoid: lambda op, out: out.emit("HardSigmoid", alpha=op.alpha, beta=op.beta),
     functions.Gelu: lambda op, out: out.emit("Gelu", approximate=op.approximate),
     functions.PowerOf: lambda op, out: out.emit("Pow", out.number("exponent", op.exponent)),
+    functions.Swish: _swish,
     logic.Compare: _compare,
 }

@@ -18,6 +18,7 @@ from qglow.graph.ops.functions import (
     Reciprocal,
     Softplus,
     Sqrt,
+    Swish,
 )
 from qglow.importer.node import ImportNode, Rule
 
@@ -56,5 +57,6 @@ RULES: dict[str, Rule] = {
     "Sigmoid": _plain(Sigmoid(), newest=13),
     "Softplus": _plain(Softplus(), newest=22),
     "Sqrt": _plain(Sqrt(), newest=13),
+    "Swish": Rule(lambda node: import_unary(node, Swish(alpha=node.number("alpha", 1.0))), newest=24),
     "Tanh": _plain(Tanh(), newest=13),
 }

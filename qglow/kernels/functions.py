@@ -68,6 +68,12 @@ def emit_hard_swish(e: Emitter, x: Value) -> Value:
     return e.b.fmul(x, emit_hard_sigmoid(e, x, float(numerics.SIXTH), 0.5))
 
 
+def emit_swish(e: Emitter, x: Value, alpha: float) -> Value:
+    """x times the sigmoid of `alpha * x`."""
+    inner = x if alpha == 1.0 else e.b.fmul(x, scalar(x.type, alpha))
+    return e.b.fmul(emit_sigmoid(e, inner), x)
+
+
 def emit_gelu(e: Emitter, x: Value, approximate: str) -> Value:
     """x times the normal distribution function."""
     b, kind = e.b, x.type
@@ -104,6 +110,7 @@ FUNCTIONS: dict[type[Operation], Callable[..., Value]] = {
     operations.LeakyRelu: emit_leaky_relu,
     operations.HardSigmoid: emit_hard_sigmoid,
     operations.HardSwish: emit_hard_swish,
+    operations.Swish: emit_swish,
     operations.Gelu: emit_gelu,
     operations.PowerOf: emit_power_of,
 }

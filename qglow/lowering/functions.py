@@ -29,6 +29,7 @@ _INSTRUCTIONS: dict[type[Operator], type[Operation]] = {
     graph.LeakyRelu: instructions.LeakyRelu,
     graph.HardSigmoid: instructions.HardSigmoid,
     graph.HardSwish: instructions.HardSwish,
+    graph.Swish: instructions.Swish,
     graph.Gelu: instructions.Gelu,
     graph.PowerOf: instructions.PowerOf,
 }

@@ -11,7 +11,7 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.numerics.elementwise import clip
-from qglow.numerics.polynomials import ONE, SIGN_BIT, erf, expm1, power, sigmoid
+from qglow.numerics.polynomials import ONE, SIGN_BIT, erf, expm1, power, sigmoid, sigmoid_reference
 
 SQRT_HALF = np.float32(0.7071067690849304)
 SIXTH = np.float32(0.1666666716337204)
@@ -65,6 +65,13 @@ def hard_swish(x: Array) -> Array:
     """x times its hard sigmoid of slope 1/6."""
     with np.errstate(all="ignore"):
         return np.asarray(np.asarray(x, np.float32) * hard_sigmoid(x, float(SIXTH), 0.5))
+
+
+def swish(x: Array, alpha: float) -> Array:
+    """x times the sigmoid of `alpha * x`."""
+    x = np.asarray(x, np.float32)
+    with np.errstate(all="ignore"):
+        return np.asarray(sigmoid(x if alpha == 1.0 else x * np.float32(alpha)) * x)
 
 
 def gelu(x: Array, approximate: str) -> Array:
@@ -128,6 +135,11 @@ def hard_sigmoid_reference(x: Array, alpha: float, beta: float) -> Array:
 def hard_swish_reference(x: Array) -> Array:
     """As hard_swish, in float64."""
     return np.asarray(x * hard_sigmoid_reference(x, 1 / 6, 0.5))
+
+
+def swish_reference(x: Array, alpha: float) -> Array:
+    """As swish, in float64."""
+    return np.asarray(x * sigmoid_reference(alpha * np.asarray(x, np.float64)))
 
 
 def gelu_reference(x: Array, approximate: str) -> Array:

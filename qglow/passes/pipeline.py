@@ -15,6 +15,7 @@ from qglow.passes.fuse_activation import FuseActivation
 from qglow.passes.join_affine import JoinAffine
 from qglow.passes.matmul_add_to_gemm import MatmulAddToGemm
 from qglow.passes.pad_into_conv import PadIntoConv
+from qglow.passes.raise_swish import RaiseSwish
 from qglow.passes.simplify_algebra import SimplifyAlgebra
 from qglow.passes.simplify_slices import SimplifySlices
 from qglow.passes.sink_reshapes import SinkReshapes
@@ -34,6 +35,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     JoinAffine,
     FoldBatchnorm,
     BatchnormToAffine,
+    RaiseSwish,
     FuseActivation,
 )
 
@@ -60,6 +62,7 @@ def canonical_pipeline() -> Pipeline[Graph]:
             FoldBatchnorm(),
             BatchnormToAffine(),
             JoinAffine(),
+            RaiseSwish(),
             FuseActivation(),
             EliminateDeadNodes(),
         )

@@ -20,6 +20,7 @@ from qglow.graph.ops.functions import (
     Reciprocal,
     Softplus,
     Sqrt,
+    Swish,
 )
 from tests.suite.elementwise import unary_int8
 from tests.suite.problem import Drawing, Maker, Problem
@@ -41,6 +42,8 @@ FUNCTIONS: list[Operator] = [
     Reciprocal(),
     Softplus(),
     Sqrt(),
+    Swish(),
+    Swish(alpha=1.5),
 ]
 
 

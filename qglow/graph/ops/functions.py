@@ -181,6 +181,18 @@ class HardSwish(Function):
 
 @register
 @dataclass(frozen=True)
+class Swish(Function):
+    """x times the sigmoid of alpha * x; SiLU where alpha is 1."""
+
+    name: ClassVar[str] = "Swish"
+    real: ClassVar[Meaning] = staticmethod(functions.swish)
+    reference: ClassVar[Meaning] = staticmethod(functions.swish_reference)
+
+    alpha: float = 1.0
+
+
+@register
+@dataclass(frozen=True)
 class Gelu(Function):
     """x times the normal distribution function; `approximate` is "none" or "tanh"."""
 

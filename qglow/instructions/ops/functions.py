@@ -155,6 +155,17 @@ class HardSwish(Function):
 
 @register
 @dataclass(frozen=True)
+class Swish(Function):
+    """dest = src times the sigmoid of alpha * src."""
+
+    opcode: ClassVar[str] = "swish"
+    meaning: ClassVar[Meaning] = staticmethod(functions.swish)
+
+    alpha: float = 1.0
+
+
+@register
+@dataclass(frozen=True)
 class Gelu(Function):
     """dest = src times the normal distribution function; `approximate` is "none" or "tanh"."""
 

@@ -31,6 +31,7 @@ from qglow.graph.ops.functions import (
     Reciprocal,
     Softplus,
     Sqrt,
+    Swish,
 )
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import And, Compare, Not, Or
@@ -95,7 +96,14 @@ def every_elementwise_operator() -> Graph:
     x, z = b.input("x", float_type(2, 3, 4)), b.input("z", float_type(3, 1))
     positive = b.node(Add(), b.node(Abs(), x), b.constant("half", np.array(0.5, np.float32)))
     functions: list[Operator] = [Neg(), Sqrt(), Reciprocal(), Exp(), Log(), Erf(), Softplus(), Elu(alpha=2.0)]
-    functions += [LeakyRelu(alpha=0.2), HardSigmoid(alpha=0.3), HardSwish(), PowerOf(exponent=1.5)]
+    functions += [
+        LeakyRelu(alpha=0.2),
+        HardSigmoid(alpha=0.3),
+        HardSwish(),
+        PowerOf(exponent=1.5),
+        Swish(),
+        Swish(alpha=2.0),
+    ]
     functions += [Gelu(), Gelu(approximate="tanh"), LogSoftmax(axis=1)]
     values = [b.node(operator, positive) for operator in functions]
     values += [b.node(operator, positive, z) for operator in (Div(), Pow(), PRelu(), Max(), Min())]

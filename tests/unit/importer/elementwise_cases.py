@@ -16,6 +16,7 @@ FUNCTIONS = [
     Case("leakyrelu-alpha", node("LeakyRelu", "x", alpha=0.3), (7, 16)),
     Case("hardsigmoid-line", node("HardSigmoid", "x", alpha=0.5, beta=0.6), (7, 21)),
     Case("hardswish", node("HardSwish", "x"), (14, 21)),
+    Case("swish", node("Swish", "x", alpha=1.5), (24,)),
     Case("gelu", node("Gelu", "x"), (20,)),
     Case("gelu-tanh", node("Gelu", "x", approximate="tanh"), (20,)),
     *(

@@ -9,7 +9,7 @@ from qglow.core.types import ElementType, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.operation import OPERATIONS, Operation
 from qglow.instructions.ops.elementwise import ElementAdd, ElementDiv, ElementPower
-from qglow.instructions.ops.functions import Function, Gelu, PowerOf
+from qglow.instructions.ops.functions import Function, Gelu, PowerOf, Swish
 from qglow.instructions.ops.logic import Cast, Compare
 from qglow.instructions.ops.selection import ElementMax, ElementMin
 from qglow.numerics.logic import RELATIONS
@@ -21,6 +21,7 @@ VALUES = np.concatenate([SPECIAL, PATTERNS, np.linspace(-110, 110, 901, dtype=np
 FUNCTIONS: list[Operation] = [
     *(cls() for cls in OPERATIONS.values() if issubclass(cls, Function)),
     Gelu(approximate="tanh"),
+    Swish(1.5),
     *(PowerOf(exponent) for exponent in (2.0, 3.0, 0.5, -1.0, 1.7)),
 ]
 

@@ -26,6 +26,7 @@ SETTINGS: dict[str, tuple[Meaning, Meaning, tuple[float | str, ...]]] = {
     "hard-swish": (functions.hard_swish, functions.hard_swish_reference, ()),
     "gelu": (functions.gelu, functions.gelu_reference, ("none",)),
     "gelu-tanh": (functions.gelu, functions.gelu_reference, ("tanh",)),
+    "swish": (functions.swish, functions.swish_reference, (1.5,)),
     "reciprocal": (functions.reciprocal, functions.reciprocal_reference, ()),
     "square": (functions.power_of, functions.power_reference, (2.0,)),
     "cube": (functions.power_of, functions.power_reference, (3.0,)),

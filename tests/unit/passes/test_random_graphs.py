@@ -77,5 +77,6 @@ def test_the_canonical_pipeline_prints() -> None:
     assert str(canonical_pipeline()) == (
         "fold-constants,eliminate-dead-nodes,simplify-algebra,eliminate-common-subexpressions,"
         "simplify-algebra,simplify-slices,sink-transposes,sink-reshapes,pad-into-conv,matmul-add-to-gemm,"
-        "arithmetic-to-affine,fold-batchnorm,batchnorm-to-affine,join-affine,fuse-activation,eliminate-dead-nodes"
+        "arithmetic-to-affine,fold-batchnorm,batchnorm-to-affine,join-affine,raise-swish,"
+        "fuse-activation,eliminate-dead-nodes"
     )
