@@ -22,7 +22,6 @@ from qglow.graph.ops.functions import (
     Sqrt,
     Swish,
 )
-from tests.suite.elementwise import unary_int8
 from tests.suite.problem import Drawing, Maker, Problem
 
 FUNCTIONS: list[Operator] = [
@@ -54,4 +53,13 @@ def in_float(random: np.random.Generator) -> Problem:
     return drawing.finish(*(drawing.builder.node(function, x) for function in FUNCTIONS))
 
 
-PROBLEMS: list[Maker] = [in_float, *(unary_int8(function, (2, 3, 7, 5)) for function in FUNCTIONS)]
+def in_int8(random: np.random.Generator) -> Problem:
+    """Every function as a table of one int8 input."""
+    drawing = Drawing("functions_int8", random)
+    x = drawing.integers(2, 3, 7, 5)
+    kinds = [drawing.int8_like(x.type.shape) for _ in FUNCTIONS]
+    pairs = zip(FUNCTIONS, kinds, strict=True)
+    return drawing.finish(*(drawing.builder.node(f, x, output_types=[kind]) for f, kind in pairs))
+
+
+PROBLEMS: list[Maker] = [in_float, in_int8]
