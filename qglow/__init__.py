@@ -13,6 +13,7 @@ Each stage is an immutable type of its own. Errors are subclasses of `QglowError
 
 from qglow.api import (
     Array,
+    BaselineReport,
     BenchResult,
     Calibration,
     Comparison,
@@ -34,6 +35,7 @@ from qglow.api import (
     Rule,
     TensorType,
     bench,
+    check_baseline,
     check_limits,
     compare,
     compare_layers,
@@ -66,6 +68,7 @@ from qglow.core.version import __version__
 __all__ = [
     "Array",
     "ArtefactError",
+    "BaselineReport",
     "BenchResult",
     "Calibration",
     "Comparison",
@@ -99,6 +102,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "bench",
+    "check_baseline",
     "check_limits",
     "compare",
     "compare_layers",

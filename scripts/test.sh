@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up what is needed and runs every check: style, types, tests.
+# Sets up what is needed and runs every check: style, types, tests, accuracy of the example.
 # Arguments go to pytest, for example: bash scripts/test.sh -m "not slow" -n 2
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -12,4 +12,6 @@ echo "== mypy: types"
 "$environment/bin/mypy"
 echo "== pytest: tests"
 "$environment/bin/python" -m pytest "$@"
+echo "== qglow check: accuracy of the example"
+"$environment/bin/qglow" check --baseline calib_data/accuracy.yaml
 echo "All checks passed."

@@ -16,12 +16,12 @@ PUBLIC = {
     # going the way
     "load_model", "load_profile", "load_quantized", "load_recipe", "load", "save_profile", "merge_profiles",
     # measuring
-    "bench", "check_limits", "compare", "compare_layers", "run_data", "save_timings",
+    "bench", "check_baseline", "check_limits", "compare", "compare_layers", "run_data", "save_timings",
     # stages
     "Model", "Profile", "QuantizedModel", "Executable",
     # choices and results
     "Calibration", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
-    "BenchResult", "Comparison", "LayerReport", "QuantizationReport",
+    "BaselineReport", "BenchResult", "Comparison", "LayerReport", "QuantizationReport",
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
     # errors

@@ -11,6 +11,7 @@ Each stage is an immutable type of its own.
 
 from __future__ import annotations
 
+from qglow.api.baseline import check_baseline
 from qglow.api.data import Data, Progress
 from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
 from qglow.api.model import Model, load_model
@@ -24,6 +25,7 @@ from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import load_recipe
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
+from qglow.report.baseline import BaselineReport
 from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison, Limits
 from qglow.report.layers import LayerReport
@@ -31,6 +33,7 @@ from qglow.runtime.executable import Executable
 
 __all__ = [
     "Array",
+    "BaselineReport",
     "BenchResult",
     "Calibration",
     "Comparison",
@@ -52,6 +55,7 @@ __all__ = [
     "Rule",
     "TensorType",
     "bench",
+    "check_baseline",
     "check_limits",
     "compare",
     "compare_layers",

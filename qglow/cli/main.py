@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from qglow.cli import bench, compare, compile, inspect, profile, quantize, run
+from qglow.cli import bench, check, compare, compile, inspect, profile, quantize, run
 from qglow.cli.application import new_application
 from qglow.cli.failure import guarded
 
@@ -18,6 +18,7 @@ app.command("profile")(profile.profile)
 app.command("profile merge")(profile.merge)
 app.command("quantize")(quantize.quantize)
 app.command("compare")(compare.compare)
+app.command("check")(check.check)
 app.command("compile")(compile.compile)
 app.command("run")(run.run)
 app.command("bench")(bench.bench)
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: the process's) and return the exit code.
 
     0 success, 1 a comparison failed, 2 wrong usage, 3 unsupported model, 4 bad or stale input
-    file, 70 internal error, 130 interrupted.
+    file, 5 regression against a baseline, 70 internal error, 130 interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = _DEBUG in words

@@ -1,0 +1,88 @@
+"""`qglow check` on the example: what CI sees."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qglow.cli.main import main
+from tests.zoo import REPOSITORY
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The example with its baseline, in a place of its own."""
+    for name in ("digits.onnx", "calib.npz", "test.npz", "accuracy.yaml"):
+        shutil.copy(REPOSITORY / "calib_data" / name, tmp_path / name)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    return tmp_path
+
+
+def check(folder: Path, *options: str) -> int:
+    return main(["check", "--baseline", str(folder / "accuracy.yaml"), "--entry", "digits", *options])
+
+
+def with_baseline(folder: Path, old: str, new: str) -> None:
+    path = folder / "accuracy.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.slow
+def test_the_example_keeps_its_accuracy_and_ci_is_told(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = folder / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert check(folder, "--junit", str(folder / "j.xml"), "--markdown", str(folder / "t.md")) == 0
+    assert "1 Pass." in capsys.readouterr().out
+    assert 'failures="0"' in (folder / "j.xml").read_text()
+    assert summary.read_text() == "before\n" + (folder / "t.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_regression_exits_with_5_and_update_accepts_it(folder: Path, capsys: Capture) -> None:
+    with_baseline(folder, "value: 99.1625", "value: 99.9")
+    assert check(folder) == 5
+    out, err = capsys.readouterr()
+    assert "Regression" in out
+    errors = [line for line in err.splitlines() if line.startswith("qglow: error:")]
+    assert len(errors) == 1 and "digits: top1 99.9 -> 99.1625 (tolerance 0.3)" in errors[0]
+    assert check(folder, "--update") == 0
+    assert (folder / "accuracy.yaml").read_text() == (REPOSITORY / "calib_data/accuracy.yaml").read_text()
+
+
+@pytest.mark.slow
+def test_an_expected_failure_passes(folder: Path, capsys: Capture) -> None:
+    with_baseline(folder, "value: 99.1625", "value: 99.9")
+    with_baseline(folder, "    tolerance: 0.3", "    expected_failure: known\n    tolerance: 0.3")
+    assert check(folder) == 0
+    assert "1 Expected-failure." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        ("data: test.npz", "data: absent.npz", 4, "digits: "),
+        ("model: digits.onnx", "model: absent.onnx", 4, "absent.onnx"),
+        ("metric: top1", "metric: top_1", 4, "did you mean 'top1'"),
+    ],
+)
+def test_a_wrong_entry_is_an_error_and_no_verdict(
+    folder: Path, capsys: Capture, old: str, new: str, code: int, message: str
+) -> None:
+    with_baseline(folder, old, new)
+    assert check(folder) == code
+    out, err = capsys.readouterr()
+    assert message in err and not out
+
+
+def test_an_unknown_entry_names_the_nearest(folder: Path, capsys: Capture) -> None:
+    path = str(folder / "accuracy.yaml")
+    assert main(["check", "--baseline", path, "--entry", "digit"]) == 2
+    assert "did you mean 'digits'" in capsys.readouterr().err
