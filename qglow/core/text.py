@@ -25,6 +25,7 @@ from qglow.core.errors import TextError
 from qglow.core.types import ElementType, Quantization, TensorType, format_float
 
 AttributeValue = int | float | str | bool | None | tuple["AttributeValue", ...]
+_DEEPEST_LIST = 16
 NamedScales = Callable[[str], Sequence[float] | None]
 T = TypeVar("T")
 
@@ -171,20 +172,22 @@ def format_value(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} is not an attribute value")
 
 
-def parse_value(lexer: Lexer) -> AttributeValue:
-    """Parse one attribute value. Raises TextError."""
+def parse_value(lexer: Lexer, depth: int = 0) -> AttributeValue:
+    """Parse one attribute value. Raises TextError, also for lists that are nested absurdly deep."""
     token = lexer.peek
+    if depth > _DEEPEST_LIST:
+        lexer.fail(f"lists are nested more than {_DEEPEST_LIST} deep")
     if lexer.accept("["):
         items: list[AttributeValue] = []
         while not lexer.accept("]"):
-            items.append(parse_value(lexer))
+            items.append(parse_value(lexer, depth + 1))
             if not lexer.at("]"):
                 lexer.expect(",")
         return tuple(items)
     if token.kind == "string":
         return lexer.name()
     if token.kind == "number":
-        return lexer.integer() if re.fullmatch(r"-?\d+", token.text) else lexer.number()
+        return lexer.integer() if re.fullmatch(r"-?\d+", token.text) else _float32(lexer.number())
     words: dict[str, AttributeValue] = {"true": True, "false": False, "none": None}
     if token.kind == "name" and token.text in words:
         lexer.next()
