@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
@@ -57,7 +59,8 @@ class Interpreter:
 
 def _evaluate(node: Node, held: Mapping[Value, Array]) -> tuple[Array, ...]:
     arrays = [None if v is None else v.data if v.data is not None else held[v] for v in node.inputs]
-    return node.operator.run(arrays, node.input_types(), node.output_types())
+    with np.errstate(all="ignore"):  # infinities and NaN are results like others
+        return node.operator.run(arrays, node.input_types(), node.output_types())
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Value]]:
