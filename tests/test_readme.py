@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from qglow.cli.failure import BROKEN_PIPE, INTERRUPTED, TERMINATED
 from qglow.cli.main import app
@@ -21,6 +22,7 @@ from qglow.importer.rules import supported_operators
 from qglow.numerics.schema import Schema
 from qglow.recipe import DataMapping, Preprocessing, Recipe, parse_recipe
 from qglow.recipe.schema import INTERPOLATIONS
+from qglow.report.baseline_file import load_baseline
 from tests.zoo import REPOSITORY
 
 README = REPOSITORY / "README.md"
@@ -71,7 +73,8 @@ def command_lines() -> Iterator[list[str]]:
 def first_cells(text: str) -> list[str]:
     """The first cell of every row of the tables in a text, without titles and rulers."""
     rows = re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
-    return [cell for cell, following in zip(rows, [*rows[1:], ""], strict=True)
+    following_rows = [*rows[1:], ""] if rows else []
+    return [cell for cell, following in zip(rows, following_rows, strict=True)
             if not cell.startswith("---") and not following.startswith("---")]  # fmt: skip
 
 
@@ -172,10 +175,19 @@ def test_package_table_names_every_package() -> None:
 
 
 def test_recipe_snippets_load() -> None:
-    found = blocks(TEXT, "yaml")
+    found = [block for block in blocks(TEXT, "yaml") if block not in blocks(section("Accuracy in CI"), "yaml")]
     assert len(found) > 1
     for snippet in found:
         parse_recipe(snippet)
+
+
+def test_baseline_snippet_loads_and_the_job_is_yaml(tmp_path: Path) -> None:
+    baseline, job = blocks(section("Accuracy in CI"), "yaml")
+    path = tmp_path / "accuracy.yaml"
+    path.write_text(baseline)
+    assert [entry.name for entry in load_baseline(path)] == ["mymodel"]
+    steps = yaml.safe_load(job)["jobs"]["int8"]["steps"]
+    assert any("qglow check --baseline" in step.get("run", "") for step in steps)
 
 
 def test_links_lead_somewhere() -> None:

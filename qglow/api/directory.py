@@ -5,6 +5,7 @@
     int8.txt           the int8 graph, and float.txt the float graph that it stands for
     constants.npz      the constants that both name by digest
     recipe.yaml        every choice that made it
+    quantization.json  what quantization did, for explanations
     report.json .md .html
     manifest.json      written last: the float model's path and digest, and the digest of every file
 
@@ -14,6 +15,7 @@ directory, and recognised by its digest.
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from collections.abc import Mapping
@@ -37,18 +39,20 @@ from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
 from qglow.report.comparison import Comparison
 from qglow.report.layers import LayerReport
+from qglow.report.plain import from_plain, to_plain
 from qglow.report.report import ModelInfo, Report, write_report
 from qglow.toolchain import CompileOptions, lower_graph
 from qglow.toolchain.artefacts import write_artefact
 
 FORMAT = "qglow quantized model"
-VERSION = 1
+VERSION = 2
 PROGRAM = "model.qglow"
 QDQ_MODEL = "model.qdq.onnx"
 INT8_GRAPH = "int8.txt"
 FLOAT_GRAPH = "float.txt"
 CONSTANTS = "constants.npz"
 RECIPE = "recipe.yaml"
+QUANTIZATION = "quantization.json"
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class QuantizedParts:
     """What a quantized model consists of, in memory and in a directory.
 
     source: the float model's file and digest. info: about that model, for reports. `real` is the
-    float graph that `int8` stands for, node by node. report: None where it came from a directory.
+    float graph that `int8` stands for, node by node.
     """
 
     source: ModelReference
@@ -87,6 +91,8 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
         constants = constant_data(parts.int8) | constant_data(parts.real)
         write_atomically(folder / CONSTANTS, pack_arrays(constants))
         write_atomically(folder / RECIPE, parts.recipe.to_yaml())
+        content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
+        write_atomically(folder / QUANTIZATION, content + "\n")
         save_reports(parts, folder, measured)
         publish(folder, target, _facts(parts, target))
 
@@ -95,12 +101,15 @@ def load_parts(folder: Path) -> QuantizedParts:
     """Read what `save_parts` wrote. Raises ArtefactError where it is incomplete or damaged."""
     manifest = read_manifest(folder, FORMAT, VERSION)
     files = {
-        name: read_checked(folder, manifest, name) for name in (INT8_GRAPH, FLOAT_GRAPH, CONSTANTS, RECIPE)
+        name: read_checked(folder, manifest, name)
+        for name in (INT8_GRAPH, FLOAT_GRAPH, CONSTANTS, RECIPE, QUANTIZATION)
     }
     try:
         constants = unpack_arrays(files[CONSTANTS])
         int8, real = (_parse(folder / name, files[name], constants) for name in (INT8_GRAPH, FLOAT_GRAPH))
         recipe = parse_recipe(files[RECIPE].decode(), str(folder / RECIPE))
+        content = json.loads(files[QUANTIZATION])
+        report = None if content is None else from_plain(QuantizationReport, content)
         facts = manifest["model"]
         source = ModelReference(folder / str(facts["path"]), str(facts["sha256"]))
         info = _info(source, facts, int8)
@@ -108,7 +117,7 @@ def load_parts(folder: Path) -> QuantizedParts:
         raise ArtefactError(f"{folder} is damaged: {error}; quantize the model again") from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
         raise ArtefactError(f"{folder} is damaged ({error}); quantize the model again") from error
-    return QuantizedParts(source, info, recipe, None, int8, real)
+    return QuantizedParts(source, info, recipe, report, int8, real)
 
 
 def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from qglow.api.data import Data, Progress, open_samples, start
 from qglow.api.directory import QuantizedParts
 from qglow.api.quantized import QuantizedModel
-from qglow.api.stages import stage_text
+from qglow.api.stages import selected_program, stage_text
 from qglow.core.errors import ModelError, UsageError
-from qglow.core.passes import parse_pipeline
+from qglow.core.passes import LogEntry, parse_pipeline
 from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
@@ -24,6 +24,8 @@ from qglow.profiling.profiler import profile as run_profile
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
 from qglow.recipe.schema import Recipe
+from qglow.report.document import Document
+from qglow.report.explain import explain
 from qglow.report.report import ModelInfo
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompiledEngine, CompileOptions, compile_graph, lower_graph
@@ -48,8 +50,9 @@ def load_model(
     imported = import_model(path, shapes)
     pipeline = canonical_pipeline() if passes is None else parse_pipeline(passes, ALL_PASSES)
     graph = imported.graph
-    pipeline.run(graph, verify_graph)
-    return Model(path, imported.digest, imported.opset, imported.bound_dimensions, str(pipeline), graph)
+    log = pipeline.run(graph, verify_graph)
+    bound = imported.bound_dimensions
+    return Model(path, imported.digest, imported.opset, bound, str(pipeline), graph, tuple(log.entries))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,8 @@ class Model:
     """A float model with static shapes, its graph in canonical form. Made by `load_model`.
 
     path: the ONNX file. sha256: of its bytes. opset: of the file. bound: sentences on dimensions
-    that were bound without being asked for. passes: the pipeline that made its graph.
+    that were bound without being asked for. passes: the pipeline that made its graph. log: what its
+    passes did and did not do.
     """
 
     path: Path
@@ -66,6 +70,7 @@ class Model:
     bound: tuple[str, ...]
     passes: str
     _graph: Graph = field(repr=False)
+    log: tuple[LogEntry, ...] = field(default=(), repr=False)
 
     @property
     def graph(self) -> Graph:
@@ -103,6 +108,13 @@ class Model:
         host need not have. Raises UsageError for an unknown stage or ISA.
         """
         return stage_text(self._graph, stage, isa)
+
+    def explain(self, node: str, isa: str | None = None) -> Document:
+        """What became of a node, named by itself or its result: rewrites and kernel.
+
+        Raises UsageError for a name that is not there.
+        """
+        return explain(node, self._graph, selected_program(self._graph, isa), self.log)
 
     def interpret(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the float model in numpy, slowly: outputs by name, for arrays of exactly the input types.
@@ -229,8 +241,9 @@ class Model:
         statistics = profile.check_matches(self._canonical_batch()._graph)
         options = QuantizationOptions.of(chosen)
         result = quantize_with(self._graph, statistics, profile.samples, options)
+        report = replace(result.report, log=(*self.log, *result.report.log))
         source = ModelReference(self.path, self.sha256)
-        parts = QuantizedParts(source, self.info, chosen, result.report, result.graph, result.source)
+        parts = QuantizedParts(source, self.info, chosen, report, result.graph, result.source)
         return QuantizedModel(parts)
 
     def _canonical_batch(self) -> Model:

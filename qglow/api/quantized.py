@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from qglow.api.directory import Measurements, QuantizedParts, load_parts, save_parts, save_reports
-from qglow.api.stages import stage_text
+from qglow.api.stages import selected_program, stage_text
 from qglow.api.staging import refreshed
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, TensorType
@@ -19,6 +19,8 @@ from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
 from qglow.report.comparison import Comparison
+from qglow.report.document import Document
+from qglow.report.explain import explain
 from qglow.report.layers import LayerReport
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
@@ -59,10 +61,7 @@ class QuantizedModel:
 
     @property
     def report(self) -> QuantizationReport | None:
-        """What was quantized, what stayed float and why.
-
-        None for a model from `load_quantized`, whose directory has it as report.json.
-        """
+        """What was quantized, what stayed float and why; None where it is not known."""
         return self._parts.report
 
     @property
@@ -91,6 +90,15 @@ class QuantizedModel:
     def text(self, stage: str = "graph", isa: str | None = None) -> str:
         """The int8 graph, or its "instructions", "llvm" or "asm", as text; see `Model.text`."""
         return stage_text(self._parts.int8, stage, isa)
+
+    def explain(self, node: str, isa: str | None = None) -> Document:
+        """Why a node, named by itself or its result, is what it is: precision, parameters, rewrites, kernel.
+
+        Raises UsageError for a name that is not there.
+        """
+        parts = self._parts
+        log = () if parts.report is None else parts.report.log
+        return explain(node, parts.int8, selected_program(parts.int8, isa), log, parts.report, parts.real)
 
     def interpret(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the int8 model in numpy, slowly: outputs by name, for arrays of exactly the input types.

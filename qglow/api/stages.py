@@ -9,18 +9,30 @@ from qglow.graph.text import print_graph
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.instructions.text import print_program
-from qglow.kernels.isa import Isa, isa_by_name, select_isa
+from qglow.kernels.isa import isa_by_name, select_isa
 from qglow.kernels.select import select_kernels
+from qglow.report.memory import kernel_document, memory_document
+from qglow.report.terminal import to_text
 from qglow.toolchain import lower_graph
 
-STAGES = ("graph", "instructions", "llvm", "asm")
+STAGES = ("graph", "instructions", "kernels", "memory", "llvm", "asm")
+_WIDTH = 150
+
+
+def selected_program(graph: Graph, isa: str | None = None) -> Program:
+    """The program of a graph with the kernels and the memory plan of an ISA. Raises UsageError."""
+    program = lower_graph(graph)
+    select_kernels(program, select_isa() if isa is None else isa_by_name(isa))
+    plan_memory(program)
+    return program
 
 
 def stage_text(graph: Graph, stage: str = "graph", isa: str | None = None) -> str:
     """The text of a graph at a stage of `STAGES`.
 
     "instructions" is the program before kernels are selected or, where an ISA is named, with that
-    ISA's kernels and the memory plan. "llvm" (before LLVM's own optimisation) and "asm" are for
+    ISA's kernels and the memory plan. "kernels" lists these with their estimated cost, "memory" the
+    plan over time; these, "llvm" (before LLVM's own optimisation) and "asm" are for
     the named ISA, which the host need not have, else for the one that `compile` would choose.
     Raises UsageError for an unknown stage or ISA.
     """
@@ -32,12 +44,12 @@ def stage_text(graph: Graph, stage: str = "graph", isa: str | None = None) -> st
     if stage == "instructions" and isa is None:
         return print_program(program)
     target = select_isa() if isa is None else isa_by_name(isa)
-    _plan(program, target)
+    select_kernels(program, target)
+    plan = plan_memory(program)
     if stage == "instructions":
         return print_program(program)
+    if stage == "kernels":
+        return to_text(kernel_document(program, target), _WIDTH)
+    if stage == "memory":
+        return to_text(memory_document(program, plan), _WIDTH)
     return emit_llvm_text(program, target) if stage == "llvm" else emit_assembly(program, target)
-
-
-def _plan(program: Program, isa: Isa) -> None:
-    select_kernels(program, isa)
-    plan_memory(program)

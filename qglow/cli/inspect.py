@@ -21,7 +21,7 @@ from qglow.core.errors import UsageError
 from qglow.graph.dot import to_dot
 from qglow.graph.text import print_graph
 
-STAGES = ("graph", "quantized", "instructions", "llvm", "asm")
+STAGES = ("graph", "quantized", "instructions", "kernels", "memory", "llvm", "asm")
 
 
 def inspect(
@@ -42,7 +42,8 @@ def inspect(
     An ONNX model is shown in float, a quantized directory in int8.
 
     With --profile a model is quantized first. --stage instructions shows the program before
-    kernels are selected or, with --isa, that ISA's kernels and the memory plan.
+    kernels are selected or, with --isa, that ISA's kernels and the memory plan; --stage kernels
+    lists the kernels with their estimated cost, --stage memory the plan over time.
     """
     if stage not in STAGES:
         raise UsageError(f"--stage {stage!r} is not one of {', '.join(STAGES)}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from qglow.cli import bench, check, compare, compile, inspect, profile, quantize, run
+from qglow.cli import bench, check, compare, compile, explain, inspect, ops, profile, quantize, recipe, run
 from qglow.cli.application import new_application
 from qglow.cli.failure import guarded
 
@@ -23,6 +23,9 @@ app.command("compile")(compile.compile)
 app.command("run")(run.run)
 app.command("bench")(bench.bench)
 app.command("inspect")(inspect.inspect)
+app.command("explain")(explain.explain)
+app.command("ops")(ops.ops)
+app.command("recipe show")(recipe.show)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

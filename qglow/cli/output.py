@@ -43,6 +43,12 @@ def notes(texts: Iterable[str]) -> None:
         note(text)
 
 
+def warn(texts: Iterable[str]) -> None:
+    """What may well be a mistake, on standard error."""
+    for text in texts:
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def showing_progress(what: str, unit: str = "samples") -> Iterator[Callable[[int | None], Advance]]:
     """Yields what the API takes as `progress`: rate and remaining time, as long as the block lasts."""

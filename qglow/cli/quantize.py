@@ -25,7 +25,7 @@ from qglow.cli.options import (
     parse_shapes,
     read_recipe,
 )
-from qglow.cli.output import note, say, show, showing_progress
+from qglow.cli.output import note, say, show, showing_progress, warn
 from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.report.quantization_sections import quantization_sections
 from qglow.report.sections import comparison_section
@@ -79,6 +79,9 @@ def quantize(
     io: Annotated[
         str | None, typer.Option("--io", metavar="NAME", help="Inputs and outputs: float or int8.")
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail when a rule of the recipe fits nothing.")
+    ] = False,
     data: DataOption = None,
     labels: LabelsOption = None,
     select: SelectOption = None,
@@ -103,6 +106,7 @@ def quantize(
         equalize=equalize,
         correct_bias=correct_bias,
         io=io,
+        strict=strict or None,
     )
     taken = load_profile(profile)
     loaded = _open(model, taken, profile, shape)
@@ -117,6 +121,7 @@ def quantize(
     # Written before anything is printed: a reader such as `head` may go away early.
     quantized.save(target, comparison=comparison, data=data or "", isa=isa)
     if quantized.report is not None:
+        warn(quantized.report.warnings)
         sections = quantization_sections(quantized.report)
         show(*(section for section in sections if section.title in _SHOWN))
     if comparison is not None:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from qglow.core.files import write_atomically
 from qglow.core.types import TensorType
@@ -23,6 +17,7 @@ from qglow.report.document import Document, Section
 from qglow.report.html import to_html
 from qglow.report.layers import LayerReport
 from qglow.report.markdown import to_markdown
+from qglow.report.plain import to_plain
 from qglow.report.quantization_sections import quantization_sections
 from qglow.report.sections import comparison_section, layer_section, model_section, settings_section
 
@@ -74,13 +69,13 @@ def document_of(report: Report) -> Document:
 
 def to_json(report: Report) -> str:
     """Everything in the report as JSON with sorted keys; infinities and NaN are strings."""
-    content = {"format": FORMAT, "qglow": __version__, **_plain(report)}
+    content = {"format": FORMAT, "qglow": __version__, **to_plain(report)}
     return json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def timings_json(timings: BenchResult) -> str:
     """Latencies as JSON; they differ from run to run, so they have a file of their own."""
-    content = {"format": FORMAT, "qglow": __version__, **_plain(timings)}
+    content = {"format": FORMAT, "qglow": __version__, **to_plain(timings)}
     return json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -106,22 +101,3 @@ def _model_facts(report: Report) -> list[tuple[str, str]]:
     facts += [(f"output {name}", str(kind)) for name, kind in model.outputs.items()]
     facts += [("note", note) for note in model.notes]
     return facts + ([("evaluated on", report.data)] if report.data else [])
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses, enumerations and tensors' types as what JSON has."""
-    if isinstance(value, TensorType):
-        return str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, enum.Enum):
-        return value.name
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -7,7 +7,20 @@ from qglow.cli.main import app, main
 from qglow.core.version import __version__
 
 Capture = pytest.CaptureFixture[str]
-COMMANDS = ("profile", "profile merge", "quantize", "compare", "check", "compile", "run", "bench", "inspect")
+COMMANDS = (
+    "profile",
+    "profile merge",
+    "quantize",
+    "compare",
+    "check",
+    "compile",
+    "run",
+    "bench",
+    "inspect",
+    "explain",
+    "ops",
+    "recipe show",
+)
 
 
 def test_every_command_is_registered_in_the_order_of_the_help(capsys: Capture) -> None:

@@ -1,0 +1,170 @@
+"""Why one node is what it is: precision, parameters, rewrites, kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from qglow.core.errors import UsageError
+from qglow.core.passes import LogEntry
+from qglow.core.text import format_attributes
+from qglow.graph.graph import Graph, Node, Value
+from qglow.instructions.program import Program
+from qglow.quantization.choices import Choices
+from qglow.quantization.report import QuantizationReport, is_int8
+from qglow.quantization.tensors import TensorRange
+from qglow.report.document import Block, Document, Paragraph, Section, facts, percent, significant, table
+from qglow.report.operator_matrix import policy_text
+
+_CONVERSIONS = ("quantize", "dequantize")
+
+
+def find_node(graph: Graph, name: str) -> Node:
+    """The node of this name, or the one that gives the value of this name. Raises UsageError."""
+    for node in graph.nodes:
+        if node.name == name or any(value.name == name for value in node.outputs):
+            return node
+    known = [node.name for node in graph.nodes] + [v.name for node in graph.nodes for v in node.outputs]
+    nearest = get_close_matches(name, known, 1)
+    hint = f"did you mean '{nearest[0]}'?" if nearest else "qglow inspect lists them"
+    raise UsageError(f"no node or value is called '{name}'; {hint}")
+
+
+def explain(
+    name: str,
+    graph: Graph,
+    program: Program,
+    log: Iterable[LogEntry],
+    report: QuantizationReport | None = None,
+    source: Graph | None = None,
+) -> Document:
+    """The chain of reasons for a node of `graph`, whose `program` has its kernels selected.
+
+    log: of every pass, those of quantization included. report, source: of an int8 graph, and the float
+    graph that it stands for. Raises UsageError for a name that is not there.
+    """
+    entries = tuple(log)
+    folded = [entry for entry in entries if entry.where == name]
+    if folded and not _has(graph, name):
+        gone = Section(f"Node {name}", (Paragraph("It is no longer in the graph: passes took it away."),))
+        return Document(name, (gone, _rewrites_of(folded)))
+    node = find_node(graph, name)
+    sections = [_node(node), _precision(node, report, source)]
+    if report is not None:
+        sections += _parameters(node, report)
+    sections += [_rewrites(node, entries), _kernels(node, program)]
+    return Document(f"{node.operator.name} '{node.name}'", tuple(sections))
+
+
+def _has(graph: Graph, name: str) -> bool:
+    return any(name in (node.name, *(v.name for v in node.outputs)) for node in graph.nodes)
+
+
+def _node(node: Node) -> Section:
+    rows = [("operator", f"{node.operator.name} {format_attributes(node.operator)}".strip())]
+    for operand, value in zip(node.operator.operands, node.inputs, strict=False):
+        if value is not None:
+            rows.append((operand.rstrip("?*"), _described(value)))
+    rows += [("result", _described(value)) for value in node.outputs]
+    return Section(f"Node {node.name}", (facts(rows),))
+
+
+def _described(value: Value) -> str:
+    if value.is_constant:
+        return f"{value.name}, constant {value.type.element.name.lower()} {list(value.type.shape)}"
+    source = "input of the model" if value.producer is None else f"from {value.producer.name}"
+    return f"{value.name}: {value.type}, {source}"
+
+
+def _precision(node: Node, report: QuantizationReport | None, source: Graph | None) -> Section:
+    rows = [("its operator", policy_text(type(node.operator)))]
+    if report is None:
+        return Section("Precision", (facts([*rows, ("runs in", "float32: the model is not quantized")]),))
+    reason = next((f.reason for f in report.float_nodes if f.name == node.name), None)
+    rows.append(("runs in", "int8" if is_int8(node) else f"float32: {reason or 'it converts'}"))
+    if source is not None:
+        choice = Choices.of(source, report.options).of_node(node)
+        listed = ", ".join(f"{n} ({report.options.rules[n - 1].match})" for n in choice.rules)
+        rows.append(("rules of the recipe", listed or "none fits"))
+    for number, island in enumerate(report.islands, start=1):
+        if node.name in island.nodes:
+            rows.append(("int8 region", f"{number}, of {len(island.nodes)} nodes"))
+    return Section("Precision", (facts(rows),))
+
+
+def _parameters(node: Node, report: QuantizationReport) -> list[Section]:
+    ranges = {tensor.value: tensor for tensor in report.tensors}
+    rows = []
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and value.type.is_quantized and not value.is_constant:
+            rows.append(_range_row(value, _profiled(value, ranges)))
+    blocks: list[Block] = []
+    if rows:
+        titles = ("value", "seen", "covers", "clipped>", "schema", "calibration", "scale>", "zero point>")
+        blocks.append(table(titles, rows))
+    blocks += [Paragraph(text) for text in _weights(node, report)]
+    return [Section("Parameters", tuple(blocks))] if blocks else []
+
+
+def _profiled(value: Value, ranges: dict[str, TensorRange]) -> TensorRange | None:
+    """What was seen of a value, or of the value that it is the int8 form of."""
+    source = value.producer.inputs[0] if value.producer is not None and value.producer.inputs else None
+    names = [value.name, value.name.removesuffix("_int8"), *([] if source is None else [source.name])]
+    return next((ranges[name] for name in names if name in ranges), None)
+
+
+def _range_row(value: Value, tensor: TensorRange | None) -> tuple[str, ...]:
+    quantization, covered = value.type.quantization, value.type.real_range()
+    assert quantization is not None
+    final = (significant(quantization.scale, 6), str(quantization.zero_point))
+    covers = "" if covered is None else f"{covered[0]:.4g} to {covered[1]:.4g}"
+    if tensor is None:
+        return (value.name, "not profiled: its parameters are a neighbour's", covers, "", "", "", *final)
+    seen = f"{tensor.seen_low:.4g} to {tensor.seen_high:.4g}"
+    return (value.name, seen, covers, percent(tensor.clipped), tensor.schema, tensor.calibration, *final)
+
+
+def _weights(node: Node, report: QuantizationReport) -> Iterable[str]:
+    for value in node.inputs:
+        if value is None or not value.is_constant or value.type.quantization is None:
+            continue
+        scales = value.type.quantization.scales
+        many = f"{len(scales)} scales, {min(scales):.4g} to {max(scales):.4g}"
+        yield f"Weights {value.name}: {many if len(scales) > 1 else f'one scale, {scales[0]:.4g}'}."
+    margin = next((n.margin for n in report.quantized if n.name == node.name), None)
+    if margin is not None:
+        yield f"Its largest possible int32 sum fits {margin:.1f} times: proven from weights and zero points."
+
+
+def _rewrites(node: Node, log: Iterable[LogEntry]) -> Section:
+    """What passes said of the node, of conversions of its values, and of others that became part of it."""
+    values = [v.name for v in (*node.inputs, *node.outputs) if v is not None and not v.is_constant]
+    places = {node.name, *(value.name for value in node.outputs)}
+    places |= {f"{kind}_{name}{end}" for name in values for kind in _CONVERSIONS for end in ("", "_float")}
+    return _rewrites_of([e for e in log if e.where in places or f"'{node.name}'" in e.what])
+
+
+def _rewrites_of(entries: Sequence[LogEntry]) -> Section:
+    if not entries:
+        return Section("Rewrites", (Paragraph("No pass changed it, or said why it did not."),))
+    done = {True: "done", False: "not done"}
+    rows = [(e.pass_name, e.where, done[e.applied], e.what, _exactness(e)) for e in entries]
+    return Section("Rewrites", (table(("pass", "at", "", "what", ""), rows),))
+
+
+def _exactness(entry: LogEntry) -> str:
+    if not entry.applied:
+        return ""
+    return "exact" if entry.exact else "approximate"
+
+
+def _kernels(node: Node, program: Program) -> Section:
+    rows = [
+        (i.name, i.operation.opcode, i.kernel or "none", "" if i.stack is None else str(i.stack))
+        for i in program.code
+        if any(origin == node.name or origin.startswith(f"{node.name}.") for origin in i.origin)
+    ]
+    if not rows:
+        return Section("Kernel", (Paragraph("No instruction is left of it: it was folded or fused away."),))
+    titles = ("instruction", "operation", "kernel", "shared loop>")
+    return Section("Kernel", (table(titles, rows),))

@@ -1,0 +1,65 @@
+"""A memory plan over time, and the kernels of a program, for people."""
+
+from __future__ import annotations
+
+from qglow.instructions.plan import ALIGNMENT, MemoryPlan, PlannedBuffer
+from qglow.instructions.program import Program
+from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import parse_kernel
+from qglow.report.document import Document, Paragraph, Section, byte_count, table
+
+_BAR = 40
+"""Characters for the most bytes in use at one time."""
+
+
+def memory_document(program: Program, plan: MemoryPlan) -> Document:
+    """What lives while each instruction runs, and where every buffer lies."""
+    live = [_live(plan, index) for index in range(len(program.code))]
+    rows = [
+        (str(index), instruction.name, instruction.operation.opcode, str(size), _bar(size, plan.used))
+        for index, (instruction, size) in enumerate(zip(program.code, live, strict=True))
+        if instruction.operation.touches_memory
+    ]
+    placed = [
+        (str(entry.offset), str(entry.size), f"{entry.start} to {entry.end}", entry.name)
+        for entry in sorted(plan.entries, key=lambda e: (e.offset, e.start))
+    ]
+    constants = sum(buffer.byte_size for buffer in program.constants)
+    ratio = plan.used / plan.bound if plan.bound else 1.0
+    summary = (
+        f"used {plan.used} bytes, bound {plan.bound} (the most that live at one time), "
+        f"used/bound {ratio:.3f}, buffers placed by {plan.order}; constants {byte_count(constants)}"
+    )
+    titles = ("#>", "instruction", "operation", "bytes in use>", "")
+    return Document(
+        program.name,
+        (
+            Section("Memory over time", (table(titles, rows), Paragraph(summary))),
+            Section("Buffers", (table(("offset>", "bytes>", "lives from", "buffer"), placed),)),
+        ),
+    )
+
+
+def kernel_document(program: Program, isa: Isa) -> Document:
+    """The kernel of every instruction, with what it is estimated to cost."""
+    work = [instruction for instruction in program.code if instruction.kernel]
+    costs = [parse_kernel(instruction.kernel).cost(instruction, isa) for instruction in work]
+    total = sum(costs) or 1.0
+    rows = [
+        (i.name, i.operation.opcode, i.kernel, f"{cost:.0f}", f"{100.0 * cost / total:.1f} %")
+        for i, cost in zip(work, costs, strict=True)
+    ]
+    titles = ("instruction", "operation", "kernel", "estimated cycles>", "share>")
+    return Document(program.name, (Section(f"Kernels for {isa.name}", (table(titles, rows),)),))
+
+
+def _live(plan: MemoryPlan, index: int) -> int:
+    return sum(_padded(entry) for entry in plan.entries if entry.start <= index < entry.end)
+
+
+def _padded(entry: PlannedBuffer) -> int:
+    return -(-entry.size // ALIGNMENT) * ALIGNMENT
+
+
+def _bar(size: int, most: int) -> str:
+    return "#" * round(_BAR * size / most) if most else ""
