@@ -132,7 +132,7 @@ def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) ->
         measured.comparison,
         measured.layers,
     )
-    write_report(folder, report)
+    write_report(folder, report, graph=parts.int8)
 
 
 def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:

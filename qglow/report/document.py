@@ -43,7 +43,23 @@ class Table:
             raise ValueError(f"{len(self.columns)} columns, but a row is {wrong[0]}")
 
 
-Block = Paragraph | Listing | Table
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing as SVG, which HTML shows, and what it says in words, which stands for it elsewhere."""
+
+    svg: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gallery:
+    """Small pictures side by side. Formats without pictures leave them out: tables say the same."""
+
+    pictures: tuple[Picture, ...]
+    caption: str
+
+
+Block = Paragraph | Listing | Table | Picture | Gallery
 
 
 @dataclass(frozen=True, slots=True)

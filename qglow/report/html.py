@@ -7,7 +7,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 
 from qglow.core.version import __version__
-from qglow.report.document import Block, Document, Listing, Paragraph
+from qglow.report.document import Block, Document
 
 TEMPLATE = "report.html.j2"
 
@@ -23,6 +23,4 @@ def to_html(document: Document) -> str:
 
 
 def _kind(block: Block) -> str:
-    if isinstance(block, Paragraph):
-        return "paragraph"
-    return "listing" if isinstance(block, Listing) else "table"
+    return type(block).__name__.lower()

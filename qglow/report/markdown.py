@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qglow.report.document import Block, Document, Listing, Paragraph, Table
+from qglow.report.document import Block, Document, Gallery, Listing, Paragraph, Picture, Table
 
 
 def to_markdown(document: Document) -> str:
@@ -10,13 +10,15 @@ def to_markdown(document: Document) -> str:
     parts = [f"# {_escape(document.title)}"]
     for section in document.sections:
         parts.append(f"## {_escape(section.title)}")
-        parts += [_block(block) for block in section.blocks]
+        parts += [text for text in map(_block, section.blocks) if text]
     return "\n\n".join(parts) + "\n"
 
 
 def _block(block: Block) -> str:
     if isinstance(block, Paragraph):
         return _escape(block.text)
+    if isinstance(block, Picture | Gallery):
+        return ""
     if isinstance(block, Listing):
         return f"```\n{block.text.replace('```', '` ` `').rstrip()}\n```"
     return _table(block)

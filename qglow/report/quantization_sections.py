@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
+from qglow.graph.graph import Graph
 from qglow.quantization.report import IslandReport, QuantizationReport
-from qglow.report.document import Block, Paragraph, Section, byte_count, facts, significant, table
+from qglow.report.document import (
+    Block,
+    Gallery,
+    Paragraph,
+    Section,
+    byte_count,
+    facts,
+    significant,
+    table,
+)
+from qglow.report.pictures import graph_picture, histogram_picture
 
 _DIRECTIONS = {"in": "into int8", "out": "out of int8"}
 
@@ -50,6 +61,34 @@ def _weights(report: QuantizationReport) -> str:
     before, after = report.weight_bytes_before, report.weight_bytes_after
     share = f" ({100.0 * after / before:.0f} %)" if before else ""
     return f"{byte_count(before)} before, {byte_count(after)} after{share}"
+
+
+def picture_sections(report: QuantizationReport, graph: Graph | None) -> list[Section]:
+    """Ranges of all values, drawn and as a table, and the graph with its regions."""
+    sections = []
+    if report.tensors:
+        gallery = Gallery(
+            tuple(histogram_picture(tensor) for tensor in report.tensors),
+            "Every value over the calibration data, heights logarithmic; shaded is what int8 covers.",
+        )
+        titles = ("value", "schema", "calibration", "seen>", "covered>", "clipped>", "scale>", "zero point>")
+        rows = [
+            (
+                t.value,
+                t.schema,
+                t.calibration,
+                f"{t.seen_low:.4g} to {t.seen_high:.4g}",
+                f"{t.low:.4g} to {t.high:.4g}",
+                f"{100.0 * t.clipped:.3g} %",
+                significant(t.scale, 6),
+                str(t.zero_point),
+            )
+            for t in report.tensors
+        ]
+        sections.append(Section("Ranges", (gallery, table(titles, rows))))
+    if graph is not None:
+        sections.append(Section("Graph", (graph_picture(graph, report),)))
+    return sections
 
 
 def _islands(report: QuantizationReport) -> Section:

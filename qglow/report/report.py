@@ -10,6 +10,7 @@ from pathlib import Path
 from qglow.core.files import write_atomically
 from qglow.core.types import TensorType
 from qglow.core.version import __version__
+from qglow.graph.graph import Graph
 from qglow.quantization.report import QuantizationReport
 from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison
@@ -17,8 +18,9 @@ from qglow.report.document import Document, Section
 from qglow.report.html import to_html
 from qglow.report.layers import LayerReport
 from qglow.report.markdown import to_markdown
+from qglow.report.pictures import layer_picture
 from qglow.report.plain import to_plain
-from qglow.report.quantization_sections import quantization_sections
+from qglow.report.quantization_sections import picture_sections, quantization_sections
 from qglow.report.sections import comparison_section, layer_section, model_section, settings_section
 
 FORMAT = 1
@@ -54,15 +56,18 @@ class Report:
     layers: LayerReport | None = None
 
 
-def document_of(report: Report) -> Document:
-    """The report for people."""
+def document_of(report: Report, graph: Graph | None = None) -> Document:
+    """The report for people; with the int8 graph that it is about, a drawing of it too."""
     sections: list[Section] = [model_section(report.model.file, _model_facts(report))]
     if report.comparison is not None:
         sections.append(comparison_section(report.comparison))
     if report.quantization is not None:
         sections += quantization_sections(report.quantization)
+        sections += picture_sections(report.quantization, graph)
     if report.layers is not None:
-        sections.append(layer_section(report.layers))
+        chart = layer_picture(report.layers)
+        layers = layer_section(report.layers)
+        sections.append(Section(layers.title, (chart, *layers.blocks)))
     sections.append(settings_section(report.recipe, report.pipeline))
     return Document(f"qglow report: {report.model.name}", tuple(sections))
 
@@ -79,12 +84,15 @@ def timings_json(timings: BenchResult) -> str:
     return json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def write_report(directory: Path, report: Report, timings: BenchResult | None = None) -> list[Path]:
+def write_report(
+    directory: Path, report: Report, timings: BenchResult | None = None, graph: Graph | None = None
+) -> list[Path]:
     """Write report.html, report.md and report.json, and timings.json where there are timings.
 
-    Each file appears whole or not at all. Raises InputFileError where they cannot be written.
+    `graph` is the int8 graph, for a drawing. Each file appears whole or not at all.
+    Raises InputFileError where they cannot be written.
     """
-    document = document_of(report)
+    document = document_of(report, graph)
     contents = {"report.html": to_html(document), "report.md": to_markdown(document)}
     if timings is not None:
         contents["timings.json"] = timings_json(timings)

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from qglow.report.document import Block, Document, Listing, Paragraph, Section, Table
+from qglow.report.document import Document, Gallery, Listing, Paragraph, Picture, Section, Table
 
 _NARROWEST = 10
 
@@ -27,6 +27,8 @@ def print_section(section: Section, console: Console | None = None) -> None:
     console = console or Console(highlight=False)
     console.print(Text(section.title, style="bold"))
     for block in section.blocks:
+        if isinstance(block, Picture | Gallery):
+            continue
         console.print(Padding(_renderable(block), (0, 0, 1, 2)))
 
 
@@ -38,7 +40,7 @@ def to_text(document: Document, width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def _renderable(block: Block) -> Text | RichTable:
+def _renderable(block: Paragraph | Listing | Table) -> Text | RichTable:
     if isinstance(block, Paragraph | Listing):
         return Text(block.text)
     return _table(block)

@@ -1,0 +1,114 @@
+"""Pictures in reports: whole SVG, names escaped, the same every time, nothing from the network."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.pipeline import quantize
+from qglow.quantization.tensors import TensorRange
+from qglow.recipe import Calibration, Match, Rule
+from qglow.report.document import Document, Gallery, Picture, Section
+from qglow.report.html import to_html
+from qglow.report.layout import layered
+from qglow.report.markdown import to_markdown
+from qglow.report.pictures import graph_picture, histogram_picture, layer_picture
+from qglow.report.quantization_sections import picture_sections
+from qglow.report.terminal import to_text
+from tests.unit.profiling.networks import profile_of, residual_network
+
+SVG = "{http://www.w3.org/2000/svg}"
+TENSOR = TensorRange("a<b>&", "asymmetric", "kl", -1.0, 3.0, (5, 0, 9, 100), -0.5, 2.0, 0.01, 0.01, -78)
+
+
+def parsed(svg: str) -> ET.Element:
+    return ET.fromstring(svg)
+
+
+def test_a_histogram_shows_what_was_seen_and_what_is_covered() -> None:
+    picture = histogram_picture(TENSOR)
+    root = parsed(picture.svg)
+    covered = root.find("rect[@class='covered']")
+    assert covered is not None
+    assert float(covered.get("x", "")) == pytest.approx(220 * 0.5 / 4, abs=0.1)
+    assert float(covered.get("width", "")) == pytest.approx(220 * 2.5 / 4, abs=0.1)
+    assert "a<b>&: seen -1 to 3, int8 covers -0.5 to 2, 1 % clipped" == root.findtext("title") == picture.text
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        replace(TENSOR, counts=()),
+        replace(TENSOR, counts=(0, 0)),
+        replace(TENSOR, seen_low=0.0, seen_high=0.0, low=0.0, high=0.0, counts=()),
+        replace(TENSOR, seen_low=-1e30, seen_high=1e30),
+    ],
+)
+def test_odd_values_have_a_picture_too(tensor: TensorRange) -> None:
+    svg = histogram_picture(tensor).svg
+    parsed(svg)
+    assert "nan" not in svg and "inf" not in svg.replace("info", "")
+
+
+def test_the_graph_colours_regions_and_greys_float_nodes() -> None:
+    options = QuantizationOptions(
+        calibration=Calibration("minmax"), rules=(Rule(Match(name="depthwise"), dtype="float"),)
+    )
+    found = quantize(residual_network(), profile_of(), options)
+    root = parsed(graph_picture(found.graph, found.report).svg)
+    boxes = {(g.get("class"), (g.findtext("title") or "").split(" ")[0]) for g in root.findall("g")}
+    assert len(boxes) == len(found.graph.nodes)
+    kinds = {kind for kind, _ in boxes}
+    assert {"real", "border", "region0"} <= kinds
+    titles = [g.findtext("title") or "" for g in root.findall("g[@class='real']")]
+    assert any("kept by rule 1" in title for title in titles)
+
+
+def test_pages_hold_pictures_and_ask_the_network_for_nothing() -> None:
+    found = quantize(residual_network(), profile_of(), QuantizationOptions())
+    document = Document("t", tuple(picture_sections(found.report, found.graph)))
+    page = to_html(document)
+    assert page.count("<svg") == len(found.report.tensors) + 1
+    assert not re.search(r"(src|href)=\"(?!#)", page) and "http" not in page
+    assert page == to_html(document)
+
+
+def test_other_formats_leave_pictures_out() -> None:
+    blocks = (Picture("<svg/>", "words"), Gallery((Picture("<svg/>", "more"),), "caption"))
+    document = Document("t", (Section("s", blocks),))
+    assert to_markdown(document) == "# t\n\n## s\n"
+    assert "svg" not in to_text(document)
+
+
+def test_the_layer_chart_has_a_row_a_node() -> None:
+    from qglow.profiling.samples import Sample
+    from qglow.report.layers import compare_layers
+    from tests.unit.profiling.networks import samples
+
+    found = quantize(residual_network(), profile_of(), QuantizationOptions())
+    data: list[Sample] = list(samples(3))
+    report = compare_layers(found.source, found.graph, data)
+    root = parsed(layer_picture(report).svg)
+    assert len(root.findall("g")) == len(report.layers)
+
+
+def edges_of(count: int, numbers: list[int]) -> list[tuple[int, int]]:
+    pairs = {(a % count, b % count) for a, b in zip(numbers, numbers[1:], strict=False)}
+    return sorted((min(pair), max(pair)) for pair in pairs if pair[0] != pair[1])
+
+
+@given(st.integers(1, 12), st.lists(st.integers(0, 100), max_size=20))
+def test_nodes_have_places_of_their_own_and_edges_go_down(count: int, numbers: list[int]) -> None:
+    edges = edges_of(count, numbers)
+    layout = layered(count, edges)
+    assert len(set(layout.places)) == count
+    for (source, target), way in zip(edges, layout.edges, strict=True):
+        assert (way[0], way[-1]) == (layout.places[source], layout.places[target])
+        assert [b[1] - a[1] for a, b in zip(way, way[1:], strict=False)] == [1.0] * (len(way) - 1)
+        assert not set(way[1:-1]) & set(layout.places)
