@@ -49,8 +49,8 @@ def preprocess_pixels(pixels: Array, preprocessing: Preprocessing, where: str) -
         raise DataError(
             f"{where}: uint8 pixels {list(pixels.shape)}; preprocessing takes [H, W], [H, W, 1] or [H, W, 3]"
         )
-    as_is = preprocessing.resize is None and gray == (preprocessing.channels == "GRAY")
-    if as_is:
+    same_size = preprocessing.resize is None and preprocessing.letterbox is None
+    if same_size and gray == (preprocessing.channels == "GRAY"):
         return _normalise(_crop(pixels.reshape(*pixels.shape[:2], -1), preprocessing, where), preprocessing)
     image = _pillow().fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.ndim == 3 and gray else pixels))
     return preprocess(image, preprocessing, where)
@@ -59,15 +59,20 @@ def preprocess_pixels(pixels: Array, preprocessing: Preprocessing, where: str) -
 def preprocess(image: Image.Image, preprocessing: Preprocessing, where: str) -> Array:
     """A Pillow image as float32 model input: convert, resize, centre crop, normalise, lay out."""
     image = image.convert("L" if preprocessing.channels == "GRAY" else "RGB")
-    size = _resized(image.size, preprocessing.resize)
+    size = _resized(image.size, preprocessing)
     if size != image.size:
         image = image.resize(size, _filter(preprocessing.interpolation))
     pixels = np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, -1)
-    return _normalise(_crop(pixels, preprocessing, where), preprocessing)
+    return _normalise(_crop(_filled(pixels, preprocessing), preprocessing, where), preprocessing)
 
 
-def _resized(size: tuple[int, int], resize: int | tuple[int, int] | None) -> tuple[int, int]:
+def _resized(size: tuple[int, int], preprocessing: Preprocessing) -> tuple[int, int]:
     """New (width, height); one length is that of the short side, the long side is rounded down."""
+    resize = preprocessing.resize
+    if preprocessing.letterbox is not None:
+        height, width = preprocessing.letterbox
+        ratio = min(width / size[0], height / size[1])
+        return min(width, max(1, round(size[0] * ratio))), min(height, max(1, round(size[1] * ratio)))
     if resize is None:
         return size
     if isinstance(resize, tuple):
@@ -76,6 +81,15 @@ def _resized(size: tuple[int, int], resize: int | tuple[int, int] | None) -> tup
     if width <= height:
         return resize, max(1, height * resize // width)
     return max(1, width * resize // height), resize
+
+
+def _filled(pixels: Array, preprocessing: Preprocessing) -> Array:
+    """Pixels [H,W,C] at the top left of a letterbox; as they are where there is none."""
+    if preprocessing.letterbox is None:
+        return pixels
+    filled = np.full((*preprocessing.letterbox, pixels.shape[2]), preprocessing.fill, np.float32)
+    filled[: pixels.shape[0], : pixels.shape[1]] = pixels
+    return filled
 
 
 def _crop(pixels: Array, preprocessing: Preprocessing, where: str) -> Array:
@@ -93,7 +107,7 @@ def _crop(pixels: Array, preprocessing: Preprocessing, where: str) -> Array:
 
 
 def _normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
-    """uint8 [H,W,C] in RGB order to float32 in the recipe's order and layout."""
+    """Pixels [H,W,C] in RGB order to float32 in the recipe's order and layout."""
     if preprocessing.channels == "BGR":
         pixels = pixels[:, :, ::-1]
     mean = np.asarray(preprocessing.mean, np.float32)

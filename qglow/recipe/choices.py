@@ -31,7 +31,7 @@ class Calibration:
 
     @staticmethod
     def parse(text: str) -> Calibration:
-        """"minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for anything else."""
+        """ "minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for anything else."""
         method, colon, argument = text.partition(":")
         one_of(method, CALIBRATIONS, "calibration")
         if method != "percentile":

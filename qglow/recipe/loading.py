@@ -21,10 +21,10 @@ from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
 
 
-def load_recipe(path: Path) -> Recipe:
+def load_recipe(path: str | Path) -> Recipe:
     """The recipe in a YAML file. Raises RecipeError that names the file and the key."""
     try:
-        text = read_text(path)
+        text = read_text(Path(path))
     except ValueError as error:
         raise RecipeError(f"cannot read the recipe {path}: {error}") from error
     return parse_recipe(text, str(path))
@@ -101,6 +101,8 @@ _PREPROCESSING = Section(
         "resize": optional(_resize),
         "interpolation": as_text,
         "crop": optional(_sides),
+        "letterbox": optional(_sides),
+        "fill": as_number,
         "layout": as_text,
         "channels": as_text,
         "scale": as_number,

@@ -25,7 +25,9 @@ IO_TYPES = ("float", "int8")
 class Preprocessing:
     """From an image to a model input: resize, centre crop, order channels, normalise, lay out.
 
-    `resize` is the length of the short side, or (height, width); `crop` is (height, width).
+    `resize` is the length of the short side, or (height, width); `crop` is (height, width). `letterbox`
+    takes the place of both: the whole image, as large as fits in (height, width), at the top left,
+    the rest filled with pixels of the value `fill`.
     A pixel is 0..255 and becomes `(pixel * scale - mean) / std`; `mean` and `std` have one
     element, or one a channel in the order that `channels` names.
     """
@@ -33,6 +35,8 @@ class Preprocessing:
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
     crop: tuple[int, int] | None = None
+    letterbox: tuple[int, int] | None = None
+    fill: float = 0.0
     layout: str = "NCHW"
     channels: str = "RGB"
     scale: float = 1.0
@@ -44,13 +48,15 @@ class Preprocessing:
         one_of(self.layout, LAYOUTS, "layout")
         one_of(self.channels, tuple(CHANNELS), "channels")
         sides = (self.resize,) if isinstance(self.resize, int) else self.resize or ()
-        if any(side < 1 for side in (*sides, *(self.crop or ()))):
-            raise ValueError("resize and crop are sizes in pixels, at least 1")
+        if any(side < 1 for side in (*sides, *(self.crop or ()), *(self.letterbox or ()))):
+            raise ValueError("resize, crop and letterbox are sizes in pixels, at least 1")
+        if self.letterbox is not None and (self.resize or self.crop):
+            raise ValueError("letterbox takes the place of resize and crop; leave them out")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, CHANNELS[self.channels]):
                 raise ValueError(f"{name} has {len(values)} values, not 1 or one for each of {self.channels}")
-        if not all(math.isfinite(value) for value in (self.scale, *self.mean, *self.std)):
-            raise ValueError("scale, mean and std are finite numbers")
+        if not all(math.isfinite(value) for value in (self.scale, self.fill, *self.mean, *self.std)):
+            raise ValueError("scale, fill, mean and std are finite numbers")
         if 0.0 in self.std:
             raise ValueError("std divides, so it cannot be 0")
 

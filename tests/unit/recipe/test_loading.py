@@ -50,7 +50,14 @@ def test_every_key_is_read() -> None:
     recipe = parse_recipe(FULL)
     assert recipe == Recipe(
         Preprocessing(
-            256, "bicubic", (224, 200), "NHWC", "BGR", 1 / 255, mean=(0.485, 0.456, 0.406), std=(2.0,)
+            resize=256,
+            interpolation="bicubic",
+            crop=(224, 200),
+            layout="NHWC",
+            channels="BGR",
+            scale=1 / 255,
+            mean=(0.485, 0.456, 0.406),
+            std=(2.0,),
         ),
         DataMapping({"758": "x_calib"}, "y"),
         "symmetric_with_uint8",
@@ -97,6 +104,7 @@ def test_single_crop_size_is_a_square() -> None:
         ("preprocessing: {mean: [1, 2]}", "preprocessing: mean has 2 values"),
         ("preprocessing: {resize: [1, 2, 3]}", "preprocessing.resize: needs one size or [height, width]"),
         ("preprocessing: {crop: 0}", "at least 1"),
+        ("preprocessing: {letterbox: 8, crop: 4}", "letterbox takes the place of resize and crop"),
         ("preprocessing: 5", "preprocessing holds keys and values, found 5"),
         ("keep_float: logits", "keep_float: needs a list of names"),
         ('keep_float: ["re:("]', "not a regular expression"),
