@@ -86,7 +86,7 @@ class OutputStage:
         """
         if not self.to_float:
             rounded = [self._rounded(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
-            store_part(e, self._pack(e, rounded), 0, channels, pointer)
+            store_part(e, self._bounded(e, self._pack(e, rounded)), 0, channels, pointer)
             return
         scaled = [self._scaled(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
         joined = e.concat([clamp_float(e, value, self.lo, self.hi) for value in scaled])
@@ -124,7 +124,7 @@ class OutputStage:
         for first in range(0, count, PACKED):
             vectors = range(first, min(first + PACKED, count))
             rounded = [self._rounded(e, sums[v], multipliers[v]) for sums in pixels for v in vectors]
-            packed = self._in_order(e, self._pack(e, rounded))
+            packed = self._bounded(e, self._in_order(e, self._pack(e, rounded)))
             room = min(len(vectors) * self.lanes, channels - first * self.lanes)
             for index, pointer in enumerate(pointers):
                 start = index * len(vectors) * self.lanes
@@ -143,7 +143,7 @@ class OutputStage:
         return e.call(name, vec(I32, self.lanes), [value])
 
     def _pack(self, e: Emitter, rounded: list[Value]) -> Value:
-        """Up to four int32 vectors to bytes in their order; zero point added, bounds kept."""
+        """Up to four int32 vectors to bytes in their order; zero point added."""
         words, bytes_ = vec(I16, 2 * self.lanes), vec(I8, 4 * self.lanes)
         to_words, to_bytes = PACKS[self.lanes]
         full = [rounded[min(i, len(rounded) - 1)] for i in range(PACKED)]
@@ -151,10 +151,17 @@ class OutputStage:
         for pair in (full[:2], full[2:]):
             half = e.call(to_words, words, pair)
             halves.append(e.intrinsic("llvm.sadd.sat", half, scalar(words, self.zero_point)))
-        packed = e.call(to_bytes, bytes_, halves)
+        return e.call(to_bytes, bytes_, halves)
+
+    def _bounded(self, e: Emitter, packed: Value) -> Value:
+        """Bytes within the bounds; saturation has kept them within 0..255.
+
+        Done on bytes that are in order already: LLVM 22 does not come to an end over bounds in
+        front of a shuffle whose result is stored in parts of eight bytes.
+        """
         for name, bound, neutral in (("umax", int(self.lo), 0), ("umin", int(self.hi), 255)):
             if bound != neutral:
-                packed = e.intrinsic(f"llvm.{name}", packed, scalar(bytes_, bound))
+                packed = e.intrinsic(f"llvm.{name}", packed, scalar(packed.type, bound))
         return packed
 
     def _in_order(self, e: Emitter, packed: Value) -> Value:

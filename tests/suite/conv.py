@@ -40,6 +40,13 @@ CASES: dict[str, Case] = {
 }
 
 
+NARROW: dict[str, Case] = {
+    "half_a_vector": Case((1, 8, 6, 5), 8, (3, 3), Conv(pads=(1, 1, 1, 1), lo=0.25)),
+    "half_a_vector_bounded": Case((1, 8, 6, 8), 8, (1, 1), Conv(lo=0.25, hi=0.5)),
+}
+"""Few channels within bounds: stored in parts of eight bytes."""
+
+
 def int8(name: str, case: Case) -> Maker:
     """The case in int8."""
 
@@ -79,4 +86,5 @@ def _filters(case: Case) -> tuple[int, int, int, int]:
 PROBLEMS: list[Maker] = [
     *(int8(name, case) for name, case in CASES.items()),
     *(real(name, case) for name, case in CASES.items()),
+    *(int8(name, case) for name, case in NARROW.items()),
 ]
