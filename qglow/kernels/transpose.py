@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from qglow.instructions.ops.movement import Transpose
 from qglow.instructions.program import Instruction
 from qglow.kernels.builder import Emitter, Value
-from qglow.kernels.copy import emit_copy
+from qglow.kernels.copy import emit_copy, powers_of_two
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.operand import Memory
@@ -22,6 +22,8 @@ from qglow.kernels.sweep import outer_loops
 SQUARE = 16
 FEW = 8
 """Up to this many rows are interleaved; more are moved in squares."""
+VERY_FEW = 4
+"""Up to this many columns are shuffled apart."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class InterleavingTranspose(Kernel):
                     for r in range(shape.rows)
                 ]
                 place = e.offset(to, e.scaled(column, shape.dest_column))
-                e.store_lanes(interleave(e, rows), place, count * shape.rows)
+                store_first(e, interleave(e, rows), place, count * shape.rows, size)
 
             whole = shape.columns // SQUARE * SQUARE
             if whole:
@@ -120,6 +122,43 @@ class InterleavingTranspose(Kernel):
                     chunk(column, SQUARE)
             if shape.columns > whole:
                 chunk(whole, shape.columns - whole)
+
+
+@kernel
+@dataclass(frozen=True)
+class DeinterleavingTranspose(Kernel):
+    """Few columns (the groups of shuffled channels): vectors of whole rows, shuffled apart."""
+
+    name: ClassVar[str] = "transpose-deinterleaving"
+
+    def cost(self, instruction: Instruction, isa: Isa) -> float:
+        """A shuffle or two a vector."""
+        return instruction.operand("dest").type.byte_size / isa.byte_lanes * 6.0
+
+    def emit(self, site: Site) -> None:
+        """`SQUARE` rows of all columns at a time."""
+        e, dest, src = site.e, site["dest"], permuted(site)
+        shape = matrices(dest, src)
+        assert shape is not None
+        size, element, columns = dest.element_bytes, dest.element, shape.columns
+        with outer_loops(e, [dest.pointer, src.pointer], shape.outer) as (to, start):
+
+            def chunk(row: Any, count: int) -> None:
+                first = e.offset(start, e.scaled(row, shape.src_row))
+                parts = [
+                    e.load_lanes(e.offset(first, at * size), element, SQUARE, count * columns - at)
+                    for at in range(0, count * columns, SQUARE)
+                ]
+                for column, vector in enumerate(deinterleave(e, parts, columns)):
+                    place = e.offset(to, e.plus(e.scaled(row, size), column * shape.dest_column))
+                    e.store_lanes(vector, place, count)
+
+            whole_rows = shape.rows // SQUARE * SQUARE
+            if whole_rows:
+                with e.loop(0, whole_rows, SQUARE, "rows") as row:
+                    chunk(row, SQUARE)
+            if shape.rows > whole_rows:
+                chunk(whole_rows, shape.rows - whole_rows)
 
 
 @kernel
@@ -205,6 +244,31 @@ def interleave(e: Emitter, rows: list[Value]) -> Value:
     return e.shuffle(joined, None, order)
 
 
+def store_first(e: Emitter, value: Value, pointer: Value, count: int, size: int) -> None:
+    """Store the first `count` lanes, of `size` bytes each, in pieces that are powers of two.
+
+    LLVM 22 does not come to an end over some masked stores of 48 bytes.
+    """
+    if count == value.type.count:
+        e.store(value, pointer)
+        return
+    for start, piece in powers_of_two(0, count):
+        part = e.shuffle(value, None, range(start, start + piece))
+        e.store(part, e.offset(pointer, start * size))
+
+
+def deinterleave(e: Emitter, parts: list[Value], count: int) -> list[Value]:
+    """`count` vectors: every count-th lane of all parts, from lane 0, 1, ... on."""
+    lanes = parts[0].type.count
+    power = 1 << (len(parts) - 1).bit_length()
+    joined = e.concat([*parts, *([parts[0]] * (power - len(parts)))])
+    last = lanes * power - 1
+    return [
+        e.shuffle(joined, None, [min(lane * count + first, last) for lane in range(lanes)])
+        for first in range(count)
+    ]
+
+
 def permuted(site: Site) -> Memory:
     """src with its axes in dest's order."""
     src, perm = site["src"], site.operation.perm
@@ -224,6 +288,8 @@ def transpose_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
         return found
     if shape.rows <= FEW and shape.dest_column == shape.rows * dest.type.element.size:
         found.append(InterleavingTranspose())
+    if shape.columns <= VERY_FEW and shape.src_row == shape.columns * dest.type.element.size:
+        found.append(DeinterleavingTranspose())
     if min(shape.rows, shape.columns) >= FEW:
         found.append(SquareTranspose())
     return found

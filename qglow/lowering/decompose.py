@@ -131,20 +131,18 @@ def _gathers(node: Node, graph: Graph, x: Value, steps: list[tuple[int, Array]])
 
 
 def _gather(node: Node, graph: Graph) -> list[Node]:
-    """One known index is a slice."""
+    """A vector of one known index is a slice."""
     operator, (x, indices) = node.operator, node.inputs
     assert isinstance(operator, Gather) and x is not None and indices is not None
-    if indices.data is None or indices.data.size != 1:
+    if indices.data is None or indices.data.shape != (1,):
         return [Node(node.name, operator, [x, indices], node.outputs)]
     axis, shape = operator.axis % len(x.type.shape), x.type.shape
-    index = int(indices.data.reshape(()))
+    index = int(indices.data[0])
     if not -shape[axis] <= index < shape[axis]:
         raise UnsupportedError(f"node '{node.name}' (Gather): index {index} is out of range for {x.type}")
     starts, ends = [0] * len(shape), list(shape)
     starts[axis], ends[axis] = index % shape[axis], index % shape[axis] + 1
-    parts = Parts(node, graph)
-    part = parts.add("slice", Slice(tuple(starts), tuple(ends), (1,) * len(shape)), x)
-    return parts.finish(Reshape(shape=node.output.type.shape), part)
+    return [Node(node.name, Slice(tuple(starts), tuple(ends), (1,) * len(shape)), [x], node.outputs)]
 
 
 def _batch_normalization(node: Node, graph: Graph) -> list[Node]:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from qglow.core.errors import UnsupportedError
 from qglow.core.types import TensorType
 from qglow.graph.graph import Node, Value
 from qglow.graph.ops import shape as graph
 from qglow.instructions.ops.memory import Copy, Splat
-from qglow.instructions.ops.movement import Broadcast, Extract, Gather, Insert, Transpose
+from qglow.instructions.ops.movement import Broadcast, Extract, Gather, Insert
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, Order, natural, permuted
 from qglow.lowering.elementwise import common_order
+from qglow.lowering.layout import groups, joined_order, reshaped_order
 from qglow.lowering.rules import lowers
 
 
 @lowers(graph.Reshape)
 def lower_reshape(lowering: Lowering, node: Node) -> None:
-    """A view of the value in the model's own order."""
+    """A view of the value where it lies, once its axes are together that the reshape merges."""
     x = node.inputs[0]
     assert x is not None
-    source = lowering.read(x, natural(x.type.shape))
-    order = natural(node.output.type.shape)
-    if lowering.graph.is_output(node.output) or source.root.padding != (0, 0, 0, 0):
-        _copy(lowering, node, source)
+    shape = x.type.shape
+    if lowering.graph.is_output(node.output) or not x.type.size:
+        _copy(lowering, node, lowering.read(x, natural(shape)))
         return
-    lowering.alias(node.output, source, order, node.output.type)
+    parts = groups(shape, node.output.type.shape)
+    lies = lowering.order(x)
+    wanted = joined_order(shape, lies, parts)
+    # Axes of one element may lie anywhere: if they alone differ, the value is seen as it lies.
+    unmoved = [a for a in wanted if shape[a] != 1] == [a for a in lies if shape[a] != 1]
+    source = lowering.read(x, lies if unmoved else wanted)
+    order = reshaped_order(shape, wanted, parts)
+    lowering.alias(node.output, source, order, permuted(node.output.type, order))
 
 
 @lowers(graph.Identity)
@@ -43,9 +51,6 @@ def lower_transpose(lowering: Lowering, node: Node) -> None:
     operator, x = node.operator, node.inputs[0]
     assert isinstance(operator, graph.Transpose) and x is not None
     order = tuple(operator.perm.index(axis) for axis in lowering.order(x))
-    if lowering.graph.is_output(node.output):
-        _write_transposed(lowering, node)
-        return
     lowering.rename(node.output, x, order)
 
 
@@ -95,6 +100,9 @@ def lower_gather(lowering: Lowering, node: Node) -> None:
     """One gather along an axis; where indices are no vector the result is seen in their shape."""
     operator, (x, indices) = node.operator, node.inputs
     assert isinstance(operator, graph.Gather) and x is not None and indices is not None
+    if indices.data is not None and indices.type.shape == ():
+        _choose(lowering, node, x, operator.axis % len(x.type.shape), int(indices.data))
+        return
     rank, count = len(x.type.shape), indices.type.size
     axis = operator.axis % rank
     is_vector = len(indices.type.shape) == 1
@@ -113,6 +121,31 @@ def lower_gather(lowering: Lowering, node: Node) -> None:
         _copy(lowering, node, dest)
         return
     lowering.alias(node.output, dest, result, node.output.type)
+
+
+def _choose(lowering: Lowering, node: Node, x: Value, axis: int, index: int) -> None:
+    """One known index: the axis and the one that lies behind it are seen as one, of which a part is taken.
+
+    An innermost axis is first brought further out, so that the part is made of runs.
+    """
+    shape = x.type.shape
+    if not -shape[axis] <= index < shape[axis]:
+        raise UnsupportedError(f"node '{node.name}' (Gather): index {index} is out of range for {x.type}")
+    order = lowering.order(x)
+    if order[-1] == axis and len(order) > 1:
+        order = (*order[:-2], axis, order[-2])
+    place = order.index(axis)
+    source = lowering.read(x, order)
+    rest = tuple(a - (a > axis) for a in order if a != axis)
+    dest = lowering.write(node.output, rest)
+    run = source.type.shape[place + 1] if place + 1 < len(order) else 1
+    merged = (*source.type.shape[:place], shape[axis] * run, *source.type.shape[place + 2 :])
+    seen = lowering.view(f"{node.output.name}.source", source, source.type.with_shape(merged))
+    kind = dest.type.with_shape((*dest.type.shape[:place], run, *dest.type.shape[place + 1 :]))
+    part = dest if dest.type.shape == kind.shape else lowering.view(f"{dest.name}.row", dest, kind)
+    start = index % shape[axis] * run
+    offsets = tuple(start if position == place else 0 for position in range(len(merged)))
+    lowering.emit(Extract(offsets=offsets), part, seen)
 
 
 @lowers(graph.Expand)
@@ -151,14 +184,6 @@ def _copy(lowering: Lowering, node: Node, source: Buffer) -> None:
     same = source.type.shape == kind.shape
     seen = source if same else lowering.view(f"{node.output.name}.reshaped", source, kind)
     lowering.emit(Copy(), dest, seen)
-
-
-def _write_transposed(lowering: Lowering, node: Node) -> None:
-    operator, x = node.operator, node.inputs[0]
-    assert isinstance(operator, graph.Transpose) and x is not None
-    source = lowering.read(x, natural(x.type.shape))
-    dest = lowering.write(node.output)
-    lowering.emit(Transpose(perm=operator.perm), dest, source)
 
 
 def _reorder(numbers: tuple[int, ...], order: Order) -> tuple[int, ...]:

@@ -39,6 +39,9 @@ CHOICES: list[tuple[Gather, tuple[int, ...], Array]] = [
     (Gather(axis=-1), (2, 7, 3, 70), np.array([69, 3])),
     (Gather(axis=2), (2, 3, 5), np.array([[0, 4, -5], [1, 1, 2]])),
     (Gather(axis=0), (4, 3, 5), np.array(-2)),
+    (Gather(axis=2), (4, 3, 5), np.array(1)),
+    (Gather(axis=0), (4,), np.array(3)),
+    (Gather(axis=1), (2, 7, 3, 4), np.array([-1])),
 ]
 
 
@@ -109,6 +112,38 @@ def fire(random: np.random.Generator) -> Problem:
     return drawing.finish(_same(drawing, MaxPool(kernel=(3, 3), strides=(2, 2)), both))
 
 
+def shuffle(groups: int) -> Maker:
+    """Channels of an image dealt out to groups between two convolutions, and the whole put together again."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"shuffle_{groups}", random)
+        x = _conv(drawing, drawing.integers(2, 5, 6, 5), 24, 1, drawing.parameters())
+        apart = _same(drawing, Reshape(shape=(2, groups, 24 // groups, 6, 5)), x)
+        moved = _same(drawing, Transpose(perm=(0, 2, 1, 3, 4)), apart)
+        shuffled = _same(drawing, Reshape(shape=(2, 24, 6, 5)), moved)
+        part = drawing.builder.constant("one", np.array(1, np.int64))
+        kind = x.type.with_shape((2, 24 // groups, 6, 5))
+        half = drawing.builder.node(Gather(axis=1), apart, part, output_types=[kind])
+        other = drawing.builder.node(Gather(axis=2), moved, part, output_types=[kind])
+        results = [_conv(drawing, v, 8, 3, drawing.parameters()) for v in (shuffled, half, other)]
+        return drawing.finish(*results)
+
+    return make
+
+
+def blocks(perm: tuple[int, ...], apart: tuple[int, ...], merged: tuple[int, ...]) -> Maker:
+    """Pixels to channels or back, after a convolution."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"blocks_{perm}", random)
+        x = _conv(drawing, drawing.integers(1, 5, 4, 6), 12, 1, drawing.parameters())
+        moved = _same(drawing, Transpose(perm=perm), _same(drawing, Reshape(shape=apart), x))
+        result = _same(drawing, Reshape(shape=merged), moved)
+        return drawing.finish(_conv(drawing, result, 8, 1, drawing.parameters()), result)
+
+    return make
+
+
 def residual(random: np.random.Generator) -> Problem:
     """Two convolutions and the shortcut around them."""
     drawing = Drawing("residual", random)
@@ -141,6 +176,10 @@ PROBLEMS: list[Maker] = [
     *(concat(axis, quantized) for axis in (1, 2, 3) for quantized in (True, False)),
     *(gather(*choice, quantized) for choice in CHOICES for quantized in (True, False)),
     computed_gather,
+    *(shuffle(groups) for groups in (2, 3, 12)),
+    blocks((0, 3, 4, 1, 5, 2), (1, 2, 2, 3, 4, 6), (1, 3, 8, 12)),
+    blocks((0, 1, 4, 2, 5, 3), (1, 3, 2, 2, 4, 6), (1, 3, 8, 12)),
+    blocks((0, 3, 5, 1, 2, 4), (1, 12, 2, 2, 3, 2), (1, 48, 2, 3)),
     fire,
     residual,
 ]

@@ -1,0 +1,49 @@
+"""Reshapes of values that lie in another order than the model's, without moving a byte where possible.
+
+A reshape splits and merges runs of neighbouring axes: its *groups*, which have equally many
+elements before and after. A group that lies in one piece, its axes ascending, can be seen in
+its new shape wherever it lies; only groups that are torn apart have to be brought together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from qglow.core.types import Shape
+from qglow.lowering.context import Order
+
+Group = tuple[tuple[int, ...], tuple[int, ...]]
+"""Axes before and axes after."""
+
+
+def groups(before: Shape, after: Shape) -> list[Group]:
+    """The smallest groups of a reshape between two shapes of equal, positive size."""
+    found: list[Group] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        start_i, start_j = i, j
+        i, j = min(i + 1, len(before)), min(j + 1, len(after))
+        while math.prod(before[start_i:i]) != math.prod(after[start_j:j]):
+            if math.prod(before[start_i:i]) < math.prod(after[start_j:j]):
+                i += 1
+            else:
+                j += 1
+        found.append((tuple(range(start_i, i)), tuple(range(start_j, j))))
+    return found
+
+
+def joined_order(shape: Shape, order: Order, parts: Sequence[Group]) -> Order:
+    """The order nearest to `order` in which every group lies in one piece: where its last axis lies."""
+    place = {axis: position for position, axis in enumerate(order)}
+    last = [max((place[a] for a in axes if shape[a] != 1), default=-1) for axes, _ in parts]
+    ranked = sorted(range(len(parts)), key=lambda number: (last[number], number))
+    return tuple(axis for number in ranked for axis in parts[number][0])
+
+
+def reshaped_order(shape: Shape, order: Order, parts: Sequence[Group]) -> Order:
+    """Where the axes after a reshape lie, for an order that `joined_order` gave."""
+    place = {axis: position for position, axis in enumerate(order)}
+    first = [min((place[a] for a in axes if shape[a] != 1), default=-1) for axes, _ in parts]
+    ranked = sorted(range(len(parts)), key=lambda number: (first[number], number))
+    return tuple(axis for number in ranked for axis in parts[number][1])
