@@ -23,7 +23,7 @@ from qglow.report.layers import LayerReport
 from qglow.report.layers import compare_layers as run_layers
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.report import timings_json
-from qglow.report.runner import batch_size, run_samples
+from qglow.report.runner import RealInterface, batch_size, real_types, run_samples, stored
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions, compile_graph
 
@@ -39,12 +39,15 @@ def run_data(
 ) -> Iterator[tuple[str, dict[str, Array]]]:
     """Outputs of every sample, with the sample's name and without a batch axis, one after the other.
 
+    Data and outputs are reals, also where those of the program are int8.
+
     Options as for `Model.profile`. Raises DataError for data that does not fit the program.
     """
-    opened = open_samples(data, program.inputs, recipe=recipe, select=select, samples=samples)
+    runner = RealInterface(program, program.inputs, program.outputs)
+    opened = open_samples(data, runner.inputs, recipe=recipe, select=select, samples=samples)
     advance = start(progress, opened.size)
-    for batch in batches(opened, batch_size(program)):
-        outputs = run_samples(program, batch.inputs)
+    for batch in batches(opened, batch_size(runner)):
+        outputs = run_samples(runner, batch.inputs)
         for row, key in enumerate(batch.keys):
             yield key, {name: array[row] for name, array in outputs.items()}
         advance(len(batch))
@@ -71,11 +74,11 @@ def compare(
     """
     shapes = {name: kind.shape for name, kind in model.inputs.items()}
     reference = OnnxruntimeModel(source_file(model), shapes=shapes)
-    qdq = OnnxruntimeModel(model.qdq_bytes())
+    interface = model.inputs, model.outputs
+    qdq = RealInterface(OnnxruntimeModel(model.qdq_bytes()), *interface, unsigned=True)
+    subject = RealInterface(model.compile(isa), *interface)
     opened = _open(model, data, recipe, select, samples, labels)
-    return run_comparison(
-        model.compile(isa), reference, opened, rivals={QDQ: qdq}, advance=start(progress, opened.size)
-    )
+    return run_comparison(subject, reference, opened, rivals={QDQ: qdq}, advance=start(progress, opened.size))
 
 
 def compare_layers(
@@ -134,15 +137,18 @@ def bench(
     original = float_model(model) if isinstance(model, QuantizedModel) else model
     inputs = random_inputs(original.inputs)
     files: dict[str, Path | bytes] = {"float32": original.path}
+    fed = {"float32": inputs}
     contenders = {}
     if isinstance(model, QuantizedModel):
         files["int8"] = model.qdq_bytes()
-        contenders["qglow int8"] = of_executable(model.compile(isa), inputs)
+        integers = {name: stored(inputs[name], kind, unsigned=True) for name, kind in model.inputs.items()}
+        fed["int8"] = integers
+        contenders["qglow int8"] = of_executable(model.compile(isa), integers)
     contenders["qglow float32"] = of_executable(original.compile(isa), inputs)
     for kind, file in files.items():
-        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, inputs)
+        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind])
     for kind, file in files.items() if openvino else ():
-        contenders[f"OpenVINO {kind}"] = of_openvino(file, inputs)
+        contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind])
     return run_bench(contenders, alternations, advance=start(progress, alternations))
 
 
@@ -169,7 +175,7 @@ def _open(
 ) -> DataSet:
     return open_samples(
         data,
-        model.inputs,
+        real_types(model.inputs),
         recipe=recipe or model.recipe,
         select=select,
         samples=samples,

@@ -66,13 +66,18 @@ class ProtoBuilder:
         name: str,
         inputs: Sequence[tuple[str, TensorType]],
         outputs: Sequence[tuple[str, TensorType]],
+        *,
+        unsigned: bool = False,
     ) -> onnx.ModelProto:
-        """The checked model. Raises InternalError where onnx finds it invalid."""
+        """The checked model. `unsigned`: quantized inputs and outputs hold uint8, not int8.
+
+        Raises InternalError where onnx finds it invalid.
+        """
         graph = helper.make_graph(
             self._nodes,
             name,
-            [_value_info(n, t) for n, t in inputs],
-            [_value_info(n, t) for n, t in outputs],
+            [_value_info(n, t, unsigned) for n, t in inputs],
+            [_value_info(n, t, unsigned) for n, t in outputs],
             list(self._initializers.values()),
         )
         opset = helper.make_opsetid("", _lowest_opset({n.op_type for n in self._nodes}))
@@ -106,8 +111,9 @@ def write_model(model: onnx.ModelProto, path: Path | str | None) -> None:
         write_atomically(Path(path), model.SerializeToString(deterministic=True))
 
 
-def _value_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, ONNX_TYPES[kind.element], list(kind.shape))
+def _value_info(name: str, kind: TensorType, unsigned: bool) -> onnx.ValueInfoProto:
+    element = onnx.TensorProto.UINT8 if unsigned and kind.is_quantized else ONNX_TYPES[kind.element]
+    return helper.make_tensor_value_info(name, element, list(kind.shape))
 
 
 def _lowest_opset(op_types: set[str]) -> int:

@@ -5,6 +5,8 @@ How tensors are named, for a value `v` of the graph:
     v            its real value: the DequantizeLinear of a quantized value, or the float value itself
     v__q         its integers, uint8 (`q + 128`, zero point + 128) unless int8 is asked for
     v__real      what the operator gives, before QuantizeLinear
+    An int8 input or output of the graph is v itself, and v__float is its real value.
+
     v__scale, v__zero_point    its parameters; values with equal ones share those of the first
 
 Weights are int8 per channel, biases int32 with scale float32(s_x * s_w) and no zero point.
@@ -23,7 +25,7 @@ import numpy as np
 import onnx
 
 from qglow.core.errors import InternalError
-from qglow.core.types import Array, ElementType, Quantization, TensorType
+from qglow.core.types import Array, ElementType, Quantization
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ProtoBuilder, unique, write_model
 from qglow.graph.graph import Graph, Node, Value
@@ -40,7 +42,8 @@ def export_qdq(
 ) -> onnx.ModelProto:
     """A quantized graph as an ONNX model that any runtime runs; written to `path` unless it is None.
 
-    Inputs and outputs keep their names and are float; the same graph gives the same bytes.
+    Inputs and outputs keep their names; int8 ones hold integers as all activations do. The same graph
+    gives the same bytes.
     """
     writer = _Writer(graph, activations)
     for node in graph.nodes:
@@ -59,7 +62,12 @@ def quantized_value_names(graph: Graph) -> dict[str, str]:
 def _integer_names(graph: Graph) -> dict[Value, str]:
     values = list(graph.values())
     taken = {value.name for value in values}
-    return {value: unique(f"{value.name}__q", taken) for value in values if value.type.is_quantized}
+    seen = {*graph.inputs, *graph.outputs}
+    return {
+        value: value.name if value in seen else unique(f"{value.name}__q", taken)
+        for value in values
+        if value.type.is_quantized
+    }
 
 
 @dataclass(frozen=True)
@@ -82,13 +90,16 @@ class _Writer:
         self._integers = _integer_names(graph)
         self._builder = ProtoBuilder([*(v.name for v in graph.values()), *self._integers.values()])
         self._parameters: dict[tuple[Quantization, bool], _Parameters] = {}
-        self._real: set[Value] = set()
+        self._real: dict[Value, str] = {}
 
     def finish(self) -> onnx.ModelProto:
         graph = self._graph
-        outputs = [(self._real_name(v), TensorType(_real_element(v), v.type.shape)) for v in graph.outputs]
+        for value in graph.outputs:
+            if value.data is not None:
+                self._builder.initializer(value.name, value.data)
+        outputs = [(v.name, v.type) for v in graph.outputs]
         inputs = [(v.name, v.type) for v in graph.inputs]
-        return self._builder.finish(graph.name, inputs, outputs)
+        return self._builder.finish(graph.name, inputs, outputs, unsigned=self._offset > 0)
 
     # Nodes
 
@@ -147,14 +158,18 @@ class _Writer:
 
     def _real_name(self, value: Value) -> str:
         """The tensor with the real values of a graph value; dequantized on first need."""
-        if value in self._real or not (value.is_constant or value.type.is_quantized):
+        if not (value.is_constant or value.type.is_quantized):
             return value.name
-        self._real.add(value)
+        if value in self._real:
+            return self._real[value]
+        self._real[value] = value.name
         if value.type.is_quantized:
-            self._dequantize(value, value.name, value.name)
+            if self._integers[value] == value.name:
+                self._real[value] = self._builder.fresh(f"{value.name}__float")
+            self._dequantize(value, self._real[value], value.name)
         elif value.data is not None:
             self._builder.initializer(value.name, value.data)
-        return value.name
+        return self._real[value]
 
     def _quantize(self, real: str, value: Value, result: str, name: str) -> str:
         assert value.type.quantization is not None
@@ -218,7 +233,3 @@ def _present(value: Value | None) -> Value:
     if value is None:
         raise InternalError("a required operand is missing")
     return value
-
-
-def _real_element(value: Value) -> ElementType:
-    return ElementType.FLOAT if value.type.is_quantized else value.type.element

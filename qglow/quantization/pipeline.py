@@ -22,6 +22,7 @@ from qglow.quantization.folding.fold_rescale_down import FoldRescaleDown
 from qglow.quantization.folding.fold_rescale_up import FoldRescaleUp
 from qglow.quantization.folding.merge_rescales import MergeRescales
 from qglow.quantization.folding.sink_rescale import SinkRescale
+from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
@@ -119,12 +120,15 @@ class _Quantizer:
             equalize(graph, self._statistics, reasons, log)
         source = graph.copy()
         log.pass_name = "assign"
-        assignment = assign_parameters(graph, int8, Ranges(self._statistics, choices), log)
+        ranges = Ranges(self._statistics, choices)
+        assignment = assign_parameters(graph, int8, ranges, log)
+        interface = interface_parameters(graph, assignment, ranges) if options.int8_io else {}
         sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: FloatWeights.of(node) for node in sums}
         tensors = tensor_ranges(assignment, self._statistics, choices)
         rewrite(graph, int8, assignment, sources, options.per_tensor)
+        make_interface_int8(graph, interface)
         verify_graph(graph, "after rewriting to int8")
         self._folding.run(graph, verify_graph, log)
         margins = {}

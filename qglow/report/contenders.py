@@ -42,7 +42,11 @@ def random_inputs(inputs: Mapping[str, TensorType], seed: int = 0) -> dict[str, 
 
 def of_executable(program: Bindable, inputs: Inputs) -> Contender:
     """A compiled qglow program, int8 or float, on contiguous inputs of its types."""
-    outputs = {name: np.zeros(kind.shape, kind.element.dtype) for name, kind in program.outputs.items()}
+    outputs = {
+        # int8 outputs are bound as what native code holds: q + 128.
+        name: np.zeros(kind.shape, np.uint8 if kind.is_quantized else kind.element.dtype)
+        for name, kind in program.outputs.items()
+    }
     return program.bind(inputs, outputs)
 
 

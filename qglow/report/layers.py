@@ -128,14 +128,16 @@ class _Layers:
         self._plain = QdqTensors(int8_graph, optimize=False)
         self._fused = QdqTensors(int8_graph, optimize=True)
         self._observed = observed
+        self._inputs = {value.name: value.type for value in int8_graph.inputs}
         self._counts = {node: _Counts() for node in self._nodes}
 
     def add(self, inputs: Mapping[str, Array]) -> None:
         reals = self._float.run(inputs)
-        plain, fused = self._plain.run(inputs), self._fused.run(inputs)
+        typed = {name: _as_typed(inputs[name], kind) for name, kind in self._inputs.items()}
+        plain, fused = self._plain.run(typed), self._fused.run(typed)
         seen = None
         if self._observed is not None:
-            outputs = self._observed(inputs)
+            outputs = self._observed(typed)
             seen = Observed({**self._observed.activations(), **outputs})
         for node in self._nodes:
             counts = self._counts[node]

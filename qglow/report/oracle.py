@@ -16,6 +16,8 @@ _ELEMENTS = {
     "tensor(float)": ElementType.FLOAT,
     "tensor(double)": ElementType.DOUBLE,
     "tensor(int8)": ElementType.INT8,
+    # In the models written here uint8 holds int8 plus 128.
+    "tensor(uint8)": ElementType.INT8,
     "tensor(int32)": ElementType.INT32,
     "tensor(int64)": ElementType.INT64,
     "tensor(bool)": ElementType.BOOL,

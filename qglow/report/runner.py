@@ -8,9 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from qglow.core.errors import UsageError
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, TensorType, float_type
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
+from qglow.numerics.quantize import dequantize_by, quantize_by
 
 
 class Runner(Protocol):
@@ -81,3 +82,53 @@ class InterpretedGraph:
     def __call__(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
         """Run once."""
         return self._interpreter.run(inputs)
+
+
+class RealInterface:
+    """A runner with int8 inputs or outputs, seen as one of reals: it quantizes and dequantizes.
+
+    `inputs` and `outputs` are the types of the int8 graph. Where `unsigned`, the runner takes and gives
+    uint8 that hold `q + 128`, as an exported model does.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        inputs: Mapping[str, TensorType],
+        outputs: Mapping[str, TensorType],
+        *,
+        unsigned: bool = False,
+    ) -> None:
+        self._runner = runner
+        self._inputs, self._outputs = dict(inputs), dict(outputs)
+        self._unsigned = unsigned
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Names and types of the inputs, float in place of int8."""
+        return real_types(self._inputs)
+
+    def __call__(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
+        """Run once, reals in and out."""
+        given = {name: stored(array, self._inputs[name], self._unsigned) for name, array in inputs.items()}
+        found = self._runner(given)
+        return {name: self._real(array, self._outputs[name]) for name, array in found.items()}
+
+    def _real(self, array: Array, kind: TensorType) -> Array:
+        if kind.quantization is None:
+            return array
+        signed = (array ^ np.uint8(128)).view(np.int8) if self._unsigned else array
+        return dequantize_by(signed, kind.quantization)
+
+
+def stored(array: Array, kind: TensorType, unsigned: bool = False) -> Array:
+    """Reals as integers where the type is quantized: int8, or uint8 that hold `q + 128`."""
+    if kind.quantization is None:
+        return array
+    integers = quantize_by(array, kind.quantization)
+    return np.asarray(integers.view(np.uint8) ^ np.uint8(128)) if unsigned else integers
+
+
+def real_types(kinds: Mapping[str, TensorType]) -> dict[str, TensorType]:
+    """Types of the reals that values of these types stand for."""
+    return {name: float_type(*kind.shape) if kind.is_quantized else kind for name, kind in kinds.items()}

@@ -56,9 +56,10 @@ class QdqTensors:
         self._session = OnnxruntimeModel(expose_outputs(model, self._names), optimize=optimize)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The values of one batch by name, inputs included."""
+        """The values of one batch by name, inputs included, of inputs in the types of the graph."""
         found: dict[str, Array] = dict(inputs)
-        for name, array in self._session(inputs).items():
+        given = {name: _unsigned(array) for name, array in inputs.items()}
+        for name, array in self._session(given).items():
             if name in self._names:
                 found[self._names[name]] = _signed(array) if name in self._integers else array
         return found
@@ -127,3 +128,8 @@ def _lies_as_in_graph(value: Value) -> bool:
 def _signed(array: Array) -> Array:
     """uint8 with zero point + 128 as the int8 that it stands for."""
     return np.asarray((array ^ np.uint8(128)).view(np.int8)) if array.dtype == np.uint8 else array
+
+
+def _unsigned(array: Array) -> Array:
+    """An int8 input as the model takes it."""
+    return np.asarray(array.view(np.uint8) ^ np.uint8(128)) if array.dtype == np.int8 else array

@@ -13,6 +13,7 @@ from qglow.codegen.jit import NativeFunction
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, TensorType
 from qglow.instructions.program import Buffer, BufferKind, Program
+from qglow.kernels.operand import is_biased, to_logical, to_physical
 from qglow.runtime.memory import aligned_bytes, aligned_copy, aligned_tensor
 
 
@@ -20,7 +21,8 @@ class Executable:
     """Native code with its weights. Calling it runs the model.
 
     `executable({name: array}) -> {name: array}` with the model's own names, shapes and
-    element types; arrays are copied where they are not contiguous. Calls from several
+    element types; arrays are copied where they are not contiguous, and int8 ones are brought to
+    the form that native code holds them in. Calls from several
     Python threads are safe: each thread has its own arena, and the interpreter lock is
     released while native code runs.
     """
@@ -77,12 +79,13 @@ class Executable:
         arrays = {b.name: _input_array(b, inputs[b.name]) for b in self._inputs}
         results = {b.name: aligned_tensor(b.type) for b in self._outputs}
         self._run(self._arena(), self._table({**arrays, **results}))
-        return results
+        return {b.name: _logical(b.type, results[b.name]) for b in self._outputs}
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
         """A callable without arguments that reads and fills these very arrays, unchecked.
 
-        The arrays must be contiguous and of the exact type; the callable keeps them alive
+        The arrays must be contiguous and of the exact type; for int8 inputs and outputs they are
+        uint8 and hold `q + 128`, as native code does. The callable keeps them alive
         and has an arena of its own, so that it must not run in two threads at once.
         Raises UsageError for arrays that do not fit.
         """
@@ -150,15 +153,21 @@ def _input_array(buffer: Buffer, array: Array) -> Array:
         raise DataError(
             f"input '{buffer.name}' is {array.dtype}, the program wants {buffer.type.element.dtype}"
         )
-    return np.ascontiguousarray(array)
+    return to_physical(array, buffer.type)
+
+
+def _logical(kind: TensorType, array: Array) -> Array:
+    return to_logical(array, kind) if is_biased(kind) else array
 
 
 def _bound_array(buffer: Buffer, array: Array | None) -> Array:
     if array is None:
         raise UsageError(f"bind needs an array for '{buffer.name}'")
-    fits = array.shape == buffer.type.shape and array.dtype == buffer.type.element.dtype
-    if not fits or not array.flags.c_contiguous:
-        raise UsageError(f"the array for '{buffer.name}' is not a contiguous {buffer.type}")
+    dtype = np.dtype(np.uint8) if is_biased(buffer.type) else buffer.type.element.dtype
+    if array.shape != buffer.type.shape or array.dtype != dtype or not array.flags.c_contiguous:
+        raise UsageError(
+            f"the array for '{buffer.name}' is not contiguous {dtype} of shape {list(buffer.type.shape)}"
+        )
     return array
 
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
-from qglow.quantization.folding.editing import bypass, operand, parameters, remove_unused
+from qglow.graph.rewriting import bypass
+from qglow.quantization.folding.editing import operand, parameters, remove_unused
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ def _cancel(graph: Graph, node: Node, log: PassLog) -> None:
     producer = operand(node).producer
     if producer is None or not isinstance(producer.operator, Dequantize):
         return
-    if graph.is_output(node.output):
-        log.refused(node.name, "its result is an output of the graph")
-        return
     source = operand(producer)
     if parameters(source) == parameters(node.output):
         # Exact: dividing an integer times the scale by the scale restores the integer.
-        bypass(graph, node, source)
+        refusal = bypass(graph, node, source)
+        if refusal is not None:
+            log.refused(node.name, refusal.reason)
+            return
         log.applied(node.name, "quantizes what was dequantized with the same parameters: removed")
         return
     node.operator = Rescale()

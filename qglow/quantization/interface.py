@@ -1,0 +1,59 @@
+"""Inputs and outputs of the model as int8, for callers that have integers and want them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from qglow.core.types import Quantization
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.quantization.assign import Assignment
+from qglow.quantization.ranges import Ranges
+
+Interface = Mapping[str, Quantization]
+
+
+def interface_parameters(graph: Graph, assignment: Assignment, ranges: Ranges) -> Interface:
+    """Parameters of every float input and output of a graph, by name.
+
+    Those of its int8 nodes; where only float nodes have a value, the operator's own or its range.
+    """
+    values = [value for value in [*graph.inputs, *graph.outputs] if value.type.is_float]
+    return {value.name: assignment.get(value) or _own(value, ranges) for value in values}
+
+
+def _own(value: Value, ranges: Ranges) -> Quantization:
+    fixed = None if value.producer is None else value.producer.operator.fixed
+    if fixed is not None:
+        return Quantization.per_tensor(fixed.scale, fixed.zero_point)
+    return ranges.parameters(ranges.of(value), ranges.schema(value))
+
+
+def make_interface_int8(graph: Graph, parameters: Interface) -> None:
+    """Give these inputs and outputs int8 types, in place, and convert right behind and before them.
+
+    Values keep their names. Conversions that meet others disappear in folding.
+    """
+    for value in graph.inputs:
+        if value.name in parameters:
+            _input(graph, value, parameters[value.name])
+    for value in list(dict.fromkeys(graph.outputs)):
+        if value.name in parameters and value.type.is_float:
+            _output(graph, value, parameters[value.name])
+
+
+def _input(graph: Graph, value: Value, quantization: Quantization) -> None:
+    real = Value(graph.unique_name(f"{value.name}_float"), value.type)
+    graph.replace_value(value, real)
+    value.type = value.type.quantized(quantization)
+    node = Node(graph.unique_name(f"dequantize_{value.name}"), Dequantize(), [value], [real])
+    graph.insert_before(graph.nodes[0] if graph.nodes else None, node)
+
+
+def _output(graph: Graph, value: Value, quantization: Quantization) -> None:
+    name = value.name
+    value.name = graph.unique_name(f"{name}_float")
+    result = Value(name, value.type.quantized(quantization))
+    node = Node(graph.unique_name(f"quantize_{name}"), Quantize(), [value], [result])
+    graph.insert_before(None, node)
+    graph.outputs = [result if output is value else output for output in graph.outputs]
