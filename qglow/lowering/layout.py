@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from qglow.core.types import Shape
-from qglow.lowering.context import Order
+from qglow.lowering.context import NHWC, Order, natural
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]
 """Axes before and axes after."""
@@ -47,3 +47,15 @@ def reshaped_order(shape: Shape, order: Order, parts: Sequence[Group]) -> Order:
     first = [min((place[a] for a in axes if shape[a] != 1), default=-1) for axes, _ in parts]
     ranked = sorted(range(len(parts)), key=lambda number: (first[number], number))
     return tuple(axis for number in ranked for axis in parts[number][1])
+
+
+def settled(shape: Shape, order: Order) -> Order:
+    """The model's own order or that of images where memory is the same, else `order`.
+
+    Axes of one element may be named anywhere; so named, buffers need no view to be read.
+    """
+    moved = [axis for axis in order if shape[axis] != 1]
+    for usual in (natural(shape), NHWC):
+        if len(usual) == len(shape) and [axis for axis in usual if shape[axis] != 1] == moved:
+            return usual
+    return order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import TensorType
+from qglow.core.types import Shape, TensorType
 from qglow.graph.graph import Node, Value
 from qglow.graph.ops import shape as graph
 from qglow.instructions.ops.memory import Copy, Splat
@@ -11,7 +11,7 @@ from qglow.instructions.ops.movement import Broadcast, Extract, Gather, Insert
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, Order, natural, permuted
 from qglow.lowering.elementwise import common_order
-from qglow.lowering.layout import groups, joined_order, reshaped_order
+from qglow.lowering.layout import groups, joined_order, reshaped_order, settled
 from qglow.lowering.rules import lowers
 
 
@@ -30,7 +30,7 @@ def lower_reshape(lowering: Lowering, node: Node) -> None:
     # Axes of one element may lie anywhere: if they alone differ, the value is seen as it lies.
     unmoved = [a for a in wanted if shape[a] != 1] == [a for a in lies if shape[a] != 1]
     source = lowering.read(x, lies if unmoved else wanted)
-    order = reshaped_order(shape, wanted, parts)
+    order = settled(node.output.type.shape, reshaped_order(shape, wanted, parts))
     lowering.alias(node.output, source, order, permuted(node.output.type, order))
 
 
@@ -131,12 +131,9 @@ def _choose(lowering: Lowering, node: Node, x: Value, axis: int, index: int) -> 
     shape = x.type.shape
     if not -shape[axis] <= index < shape[axis]:
         raise UnsupportedError(f"node '{node.name}' (Gather): index {index} is out of range for {x.type}")
-    order = lowering.order(x)
-    if order[-1] == axis and len(order) > 1:
-        order = (*order[:-2], axis, order[-2])
+    order, rest = _part_orders(lowering.order(x), shape, axis)
     place = order.index(axis)
     source = lowering.read(x, order)
-    rest = tuple(a - (a > axis) for a in order if a != axis)
     dest = lowering.write(node.output, rest)
     run = source.type.shape[place + 1] if place + 1 < len(order) else 1
     merged = (*source.type.shape[:place], shape[axis] * run, *source.type.shape[place + 2 :])
@@ -146,6 +143,19 @@ def _choose(lowering: Lowering, node: Node, x: Value, axis: int, index: int) -> 
     start = index % shape[axis] * run
     offsets = tuple(start if position == place else 0 for position in range(len(merged)))
     lowering.emit(Extract(offsets=offsets), part, seen)
+
+
+def _part_orders(lies: Order, shape: Shape, axis: int) -> tuple[Order, Order]:
+    """How x is to lie so that an axis has a run behind it, and how the rest lies without the axis."""
+    place = lies.index(axis)
+    behind = [a for a in lies[place + 1 :] if shape[a] != 1]
+    before = [a for a in lies[:place] if shape[a] != 1]
+    result = tuple(n for a, n in enumerate(shape) if a != axis)
+    rest = settled(result, tuple(a - (a > axis) for a in lies if a != axis))
+    outer = [a + (a >= axis) for a in rest]
+    run = behind[0] if behind else before[-1] if before else None
+    at = len(outer) if run is None else outer.index(run)
+    return (*outer[:at], axis, *outer[at:]), rest
 
 
 @lowers(graph.Expand)
