@@ -19,7 +19,18 @@ from qglow.instructions.passes import optimize
 from qglow.instructions.plan import plan_memory
 from qglow.lowering import lower
 from tests.runtimes import HOST_ISAS, assert_same_bits, compare, run_compiled
-from tests.suite import conv, elementwise, functions, linear, movement, pool, reduce, resize, selection
+from tests.suite import (
+    conv,
+    elementwise,
+    functions,
+    linear,
+    movement,
+    normalization,
+    pool,
+    reduce,
+    resize,
+    selection,
+)
 from tests.suite.problem import Maker, Problem
 
 FLOAT_TOLERANCE = 1e-5
@@ -30,6 +41,7 @@ FAMILIES = {
     "elementwise": elementwise,
     "functions": functions,
     "movement": movement,
+    "normalization": normalization,
     "reduce": reduce,
     "resize": resize,
     "selection": selection,

@@ -187,6 +187,11 @@ class ImportNode:
         _, name = self._context.part_names(self.name, self.proto.output[0], part)
         return constant(name, np.asarray(data, order="C"))
 
+    def is_used(self, output: int) -> bool:
+        """Whether anything reads the node's output of this number."""
+        names = self.proto.output
+        return output < len(names) and bool(names[output]) and self._context.is_used(names[output])
+
     def require_single_output(self) -> None:
         """Refuse where something reads an output other than the first."""
         for name in self.proto.output[1:]:

@@ -1,8 +1,21 @@
-"""Import of normalizations. https://onnx.ai/onnx/operators/onnx__BatchNormalization.html"""
+"""Import of normalizations. https://onnx.ai/onnx/operators/ BatchNormalization, LayerNormalization,
+InstanceNormalization, LRN
+"""
 
 from __future__ import annotations
 
-from qglow.graph.ops.normalization import BatchNormalization
+import numpy as np
+
+from qglow.graph.graph import Value
+from qglow.graph.ops.elementwise import Add, Mul, Sub
+from qglow.graph.ops.functions import Reciprocal, Sqrt
+from qglow.graph.ops.normalization import (
+    LRN,
+    BatchNormalization,
+    InstanceNormalization,
+    LayerNormalization,
+)
+from qglow.graph.ops.reduce import ReduceMean
 from qglow.importer.node import ImportNode, Rule
 
 
@@ -16,4 +29,51 @@ def import_batch_normalization(node: ImportNode) -> None:
     node.emit(operator, *(node.value(index) for index in range(5)))
 
 
-RULES: dict[str, Rule] = {"BatchNormalization": Rule(import_batch_normalization, newest=15)}
+def import_layer_normalization(node: ImportNode) -> None:
+    """LayerNormalization; its mean and inverse deviation only where something reads them."""
+    node.require(node.integer("stash_type", 1) == 1, "statistics in another type than float")
+    axis, epsilon = node.axis(node.integer("axis", -1), node.rank()), node.number("epsilon", 1e-5)
+    x = node.value(0)
+    node.emit(LayerNormalization(axis=axis, epsilon=epsilon), x, node.value(1), node.optional(2))
+    if not (node.is_used(1) or node.is_used(2)):
+        return
+    axes = tuple(range(axis, node.rank()))
+    mean = node.emit(ReduceMean(axes), x, output=1) if node.is_used(1) else _part_mean(node, axes)
+    if not node.is_used(2):
+        return
+    centred = node.emit(Sub(), x, mean, part="centred")
+    variance = node.emit(
+        ReduceMean(axes), node.emit(Mul(), centred, centred, part="squares"), part="variance"
+    )
+    shifted = node.emit(Add(), variance, node.part_constant("epsilon", np.array(epsilon, np.float32)), part="shifted")
+    node.emit(Reciprocal(), node.emit(Sqrt(), shifted, part="deviation"), output=2)
+
+
+def _part_mean(node: ImportNode, axes: tuple[int, ...]) -> Value:
+    return node.emit(ReduceMean(axes), node.value(0), part="mean")
+
+
+def import_instance_normalization(node: ImportNode) -> None:
+    """InstanceNormalization."""
+    node.require(node.rank() >= 3, f"input has {node.rank()} dimensions; at least three are needed")
+    operator = InstanceNormalization(epsilon=node.number("epsilon", 1e-5))
+    node.emit(operator, *(node.value(index) for index in range(3)))
+
+
+def import_lrn(node: ImportNode) -> None:
+    """LRN."""
+    operator = LRN(
+        size=node.integer("size", 0),
+        alpha=node.number("alpha", 1e-4),
+        beta=node.number("beta", 0.75),
+        bias=node.number("bias", 1.0),
+    )
+    node.emit(operator, node.value(0))
+
+
+RULES: dict[str, Rule] = {
+    "BatchNormalization": Rule(import_batch_normalization, newest=15),
+    "InstanceNormalization": Rule(import_instance_normalization, newest=22),
+    "LRN": Rule(import_lrn, newest=13),
+    "LayerNormalization": Rule(import_layer_normalization, newest=17),
+}

@@ -23,6 +23,7 @@ from qglow.lowering import (  # noqa: F401
     selection,
     shape,
     softmax,
+    standardize,
 )
 from qglow.lowering.backend import CPU, Backend
 from qglow.lowering.context import Lowering, natural

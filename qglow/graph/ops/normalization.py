@@ -1,4 +1,6 @@
-"""Normalization by stored statistics. https://onnx.ai/onnx/operators/onnx__BatchNormalization.html"""
+"""Normalization. https://onnx.ai/onnx/operators/ BatchNormalization, LayerNormalization,
+InstanceNormalization, LRN
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,19 @@ import numpy as np
 
 from qglow.core.types import Array, TensorType
 from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, register, require
-from qglow.graph.ops.rules import Arrays, Types, float_operand, given, parameters_of, vector_operand
+from qglow.graph.ops.rules import (
+    Arrays,
+    Types,
+    broadcast_shape,
+    float_operand,
+    given,
+    normal_axis,
+    optional,
+    parameters_of,
+    vector_operand,
+)
 from qglow.numerics.affine import affine_float, affine_int8, fold_statistics
+from qglow.numerics.normalization import instance_normalization, layer_normalization, local_response
 from qglow.numerics.requantize import quantized_bounds
 
 
@@ -73,6 +86,83 @@ class Affine(Operator):
         x, scale, shift = (given(inputs, index) for index in range(3))
         bounds = quantized_bounds(self.lo, self.hi, y_quant)
         return (affine_int8(x, x_quant, scale, shift, y_quant, *bounds),)
+
+
+OWN_STATISTICS = "its mean and variance are computed from each input, in float"
+
+
+@register
+@dataclass(frozen=True)
+class LayerNormalization(Operator):
+    """x standardized over the axes from `axis` on, times scale, plus bias; both broadcast to x."""
+
+    name: ClassVar[str] = "LayerNormalization"
+    operands: ClassVar[tuple[str, ...]] = ("x", "scale", "bias?")
+    policy: ClassVar[Policy] = KeepFloat(OWN_STATISTICS)
+
+    axis: int = -1
+    epsilon: float = float(np.float32(1e-5))
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        x = float_operand(inputs, 0, "x")
+        normal_axis(self.axis, len(x.shape))
+        for index, name in ((1, "scale"), (2, "bias")):
+            if index == 2 and (len(inputs) < 3 or inputs[2] is None):
+                continue
+            vector = float_operand(inputs, index, name)
+            fits = broadcast_shape(x.shape, vector.shape) == x.shape
+            require(fits, f"operand {name} is {vector}, which does not broadcast to {x}")
+        return (x,)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.normalization."""
+        x, scale, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
+        return (layer_normalization(x, scale, bias, self.axis, self.epsilon),)
+
+
+@register
+@dataclass(frozen=True)
+class InstanceNormalization(Operator):
+    """Every channel of every image standardized, times scale [C], plus bias [C]."""
+
+    name: ClassVar[str] = "InstanceNormalization"
+    operands: ClassVar[tuple[str, ...]] = ("x", "scale", "bias")
+    policy: ClassVar[Policy] = KeepFloat(OWN_STATISTICS)
+
+    epsilon: float = float(np.float32(1e-5))
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        return (_channelwise(inputs, self.operands[1:]),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.normalization."""
+        return (instance_normalization(given(inputs, 0), given(inputs, 1), given(inputs, 2), self.epsilon),)
+
+
+@register
+@dataclass(frozen=True)
+class LRN(Operator):
+    """x / (bias + alpha * mean of the squares of `size` neighbouring channels)^beta."""
+
+    name: ClassVar[str] = "LRN"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = KeepFloat("it divides by a power of sums of squares, which int8 cannot hold")
+
+    size: int
+    alpha: float = float(np.float32(1e-4))
+    beta: float = 0.75
+    bias: float = 1.0
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        require(self.size >= 1, f"size {self.size} is not positive")
+        return (_channelwise(inputs, ()),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.normalization."""
+        return (local_response(given(inputs, 0), self.size, self.alpha, self.beta, self.bias),)
 
 
 def _channelwise(inputs: Types, vectors: Sequence[str]) -> TensorType:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from qglow.core.types import float_type
 from qglow.exporter import export_float
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
+from qglow.graph.ops.normalization import LRN, InstanceNormalization, LayerNormalization
 from qglow.graph.ops.pool import AveragePool
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from tests.unit.importer.tiny import assert_close, random_feeds, session
@@ -33,3 +36,17 @@ def test_dilated_averages_are_exported() -> None:
     x = b.input("x", float_type(2, 3, 9, 8))
     pool = AveragePool(kernel=(2, 3), pads=(1, 2, 1, 0), dilations=(3, 2), strides=(2, 1))
     assert_exports(b.finish(b.node(pool, x)))
+
+
+def test_normalizations_are_exported() -> None:
+    b = GraphBuilder("normalizations")
+    x = b.input("x", float_type(2, 6, 4, 5))
+    s, t = (b.constant(n, np.linspace(0.5, 2, 6, dtype=np.float32)) for n in ("s", "t"))
+    whole = b.constant("whole", np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5))
+    values = [
+        b.node(LayerNormalization(axis=2, epsilon=1e-3), x, whole),
+        b.node(LayerNormalization(axis=2), x, whole, whole),
+        b.node(InstanceNormalization(), x, s, t),
+        b.node(LRN(size=3, alpha=0.2, beta=0.5, bias=2.0), x),
+    ]
+    assert_exports(b.finish(*values))

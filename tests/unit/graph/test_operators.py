@@ -32,7 +32,13 @@ from qglow.graph.ops.functions import (
 )
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import And, Compare, Not, Or
-from qglow.graph.ops.normalization import Affine, BatchNormalization
+from qglow.graph.ops.normalization import (
+    LRN,
+    Affine,
+    BatchNormalization,
+    InstanceNormalization,
+    LayerNormalization,
+)
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
@@ -118,6 +124,9 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Expand(shape=(2, 3, 4)), [float_type(3, 1)]),
     (ResizeNearest(sizes=(3, 9), scales=(1.0, 2.25)), [float_type(3, 4)]),
     (Resize(sizes=(6, 2), scales=(2.0, 0.5), mode="cubic"), [float_type(3, 4)]),
+    (LayerNormalization(axis=1), [float_type(2, 3, 4), float_type(3, 4), float_type(4)]),
+    (InstanceNormalization(), [float_type(*IMAGE), float_type(4), float_type(4)]),
+    (LRN(size=3), [float_type(*IMAGE)]),
     (ReduceSum(axes=(1, -1)), [float_type(2, 3, 4)]),
     (ReduceMean(axes=(0,), keepdims=False), [float_type(2, 3, 4)]),
     (ReduceMax(axes=(1,)), [float_type(2, 3)]),

@@ -9,7 +9,13 @@ import pytest
 from onnx import helper
 
 from qglow.importer import import_model
-from tests.unit.importer import elementwise_cases, movement_cases, reduce_cases, window_cases
+from tests.unit.importer import (
+    elementwise_cases,
+    movement_cases,
+    normalization_cases,
+    reduce_cases,
+    window_cases,
+)
 from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
 from tests.unit.importer.tiny import assert_as_onnxruntime, save, tiny_model
 
@@ -195,6 +201,7 @@ CASES = [
     *(*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES),
     *elementwise_cases.CASES,
     *movement_cases.CASES,
+    *normalization_cases.CASES,
     *reduce_cases.CASES,
     *window_cases.CASES,
 ]

@@ -1,0 +1,19 @@
+"""Normalizations by the input's own statistics."""
+
+from __future__ import annotations
+
+from tests.unit.importer.cases import Case, floats, node
+
+VECTORS = {"s": floats(6), "h": floats(6)}
+CASES = [
+    Case(
+        "layer",
+        node("LayerNormalization", "x", "s", "h", axis=2, epsilon=1e-3),
+        (17, 21),
+        constants={"s": floats(9, 8), "h": floats(9, 8)},
+    ),
+    Case("layer-last", node("LayerNormalization", "x", "s"), (17,), constants={"s": floats(8)}),
+    Case("instance", node("InstanceNormalization", "x", "s", "h"), (7, 22), constants=VECTORS),
+    Case("instance-line", node("InstanceNormalization", "x", "s", "h"), (7, 22), {"x": (2, 6, 9)}, VECTORS),
+    Case("lrn", node("LRN", "x", size=3, alpha=0.1, beta=0.5, bias=2.0), (7, 13)),
+]
