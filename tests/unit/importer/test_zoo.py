@@ -21,6 +21,10 @@ MODELS = (
     "resnet50v2s3_tin202",
     "squeezenet1.1_caffe",
     "mnist_8",
+    "mlperftiny_ad01",
+    "mlperftiny_kws_dscnn",
+    "mlperftiny_resnet8",
+    "mlperftiny_vww96",
     "fastestdet",
     "yolox_nano",
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qglow.core.passes import Pass, PassLog, Pipeline
-from qglow.core.types import Quantization, TensorType, float_type
+from qglow.core.types import Array, Quantization, TensorType, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
 from qglow.graph.interpreter import Interpreter
@@ -17,6 +17,7 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Relu
 from qglow.graph.ops.pool import AveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
+from qglow.graph.ops.selection import Max
 from qglow.graph.ops.shape import Concat, Reshape, Transpose
 from qglow.graph.text import parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
@@ -329,3 +330,22 @@ def test_a_result_that_others_read_in_int8_stays_int8() -> None:
     assert run(returned(users=2), FloatResults()).rewrites == 0
     assert run(returned(pooled=True), FloatResults()).rewrites == 0
     assert math.isfinite(outputs(returned(pooled=True)).sum())
+
+
+def test_a_maximum_reads_operands_of_other_parameters_without_rescales() -> None:
+    b, x = start()
+    fine, half = quantized(b, x, FINE), quantized(b, x, HALF)
+    wide = rescaled(b, fine, WIDE)
+    result = b.node(Max(), wide, half, output_types=int8(WIDE))
+    graph = b.finish(b.node(Dequantize(), result))
+    log = run(graph, FoldRescaleDown())
+    assert log.rewrites == 1
+    assert operators(graph) == ["Quantize", "Quantize", "Max", "Dequantize"]
+    before = run_once(graph)
+    assert run(graph, SinkRescale()).rewrites == 0
+    np.testing.assert_array_equal(run_once(graph), before)
+
+
+def run_once(graph: Graph) -> Array:
+    feeds = {v.name: np.linspace(-5, 5, 32, dtype=np.float32).reshape(SHAPE) for v in graph.inputs}
+    return next(iter(Interpreter(graph).run(feeds).values()))
