@@ -10,10 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.passes import Refused
-from qglow.core.types import Array
+from qglow.core.types import Array, float_type
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.shape import Reshape
 from qglow.graph.rewriting import (
     Outcome,
     RewritePass,
@@ -35,21 +36,41 @@ class MatmulAddToGemm(RewritePass):
     def rewrite(self, node: Node, graph: Graph) -> Outcome:
         """Turn one MatMul into a Gemm, or make one Add the bias of the Gemm before it."""
         if isinstance(node.operator, MatMul):
-            return _matmul(node)
+            return _matmul(node, graph)
         if isinstance(node.operator, Add):
             return _add(node, graph)
         return None
 
 
-def _matmul(node: Node) -> Outcome:
+def _matmul(node: Node, graph: Graph) -> Outcome:
     a, b = operand(node, 0), operand(node, 1)
-    for value in (a, b):
-        if len(value.type.shape) != 2:
-            return Refused(f"%{value.name} has {len(value.type.shape)} axes, a matrix has 2")
+    if len(b.type.shape) != 2:
+        return Refused(f"%{b.name} has {len(b.type.shape)} axes, a matrix has 2")
     if not b.is_constant:
         return Refused(f"weights %{b.name} are not constant")
+    if not a.type.size:
+        return Refused(f"%{a.name} has no elements")
+    if len(a.type.shape) != 2:
+        return _rows(node, graph, a, b)
     change(node, Gemm(), [a, b, None])
     return "MatMul becomes Gemm"
+
+
+def _rows(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
+    """All leading axes of a as the rows of one matrix, and the result in its own shape."""
+    depth, columns = b.type.shape
+    rows = a.type.size // depth
+    flat = Value(graph.unique_name(f"{a.name}.rows"), float_type(rows, depth))
+    reshape = Node(graph.unique_name(f"{node.name}.rows"), Reshape(shape=(rows, depth)), [a], [flat])
+    graph.insert_before(node, reshape)
+    result = node.output
+    product = Value(graph.unique_name(f"{result.name}.rows"), float_type(rows, columns))
+    change(node, Gemm(), [flat, b, None])
+    node.outputs = (product,)
+    product.producer, product.index = node, 0
+    restore = Reshape(shape=result.type.shape)
+    graph.insert_after(node, Node(graph.unique_name(f"{node.name}.shape"), restore, [product], [result]))
+    return f"MatMul of {len(a.type.shape)} axes becomes a Gemm of {rows} rows"
 
 
 def _add(node: Node, graph: Graph) -> Outcome:

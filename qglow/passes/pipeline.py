@@ -14,7 +14,10 @@ from qglow.passes.fold_constants import FoldConstants
 from qglow.passes.fuse_activation import FuseActivation
 from qglow.passes.join_affine import JoinAffine
 from qglow.passes.matmul_add_to_gemm import MatmulAddToGemm
+from qglow.passes.min_max_to_clip import MinMaxToClip
 from qglow.passes.pad_into_conv import PadIntoConv
+from qglow.passes.raise_gelu import RaiseGelu
+from qglow.passes.raise_hard_swish import RaiseHardSwish
 from qglow.passes.raise_swish import RaiseSwish
 from qglow.passes.simplify_algebra import SimplifyAlgebra
 from qglow.passes.simplify_slices import SimplifySlices
@@ -25,6 +28,9 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     FoldConstants,
     SimplifyAlgebra,
     SimplifySlices,
+    MinMaxToClip,
+    RaiseGelu,
+    RaiseHardSwish,
     EliminateDeadNodes,
     EliminateCommonSubexpressions,
     SinkTransposes,
@@ -52,7 +58,10 @@ def canonical_pipeline() -> Pipeline[Graph]:
             EliminateDeadNodes(),
             SimplifyAlgebra(),
             EliminateCommonSubexpressions(),
+            MinMaxToClip(),
             SimplifyAlgebra(),
+            RaiseGelu(),
+            RaiseHardSwish(),
             SimplifySlices(),
             SinkTransposes(),
             SinkReshapes(),
