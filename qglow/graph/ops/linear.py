@@ -73,7 +73,7 @@ class MatMul(Operator):
 
     name: ClassVar[str] = "MatMul"
     operands: ClassVar[tuple[str, ...]] = ("a", "b")
-    policy: ClassVar[Policy] = KeepFloat("MatMul is quantized only where it is a Gemm: 2-D, constant weights")
+    policy: ClassVar[Policy] = KeepFloat("MatMul by anything but one constant matrix is computed in float")
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[..., M, N]; a vector stands for a row on the left and a column on the right."""
