@@ -13,6 +13,9 @@ from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import handles_reals
 from qglow.quantization.tensors import TensorRange
 
+PASSED_ON = "it only passes on a result that the int8 work before it gives in float"
+"""Why a node is float that nothing keeps float: folding let an int8 node give a float result."""
+
 FOLDING = ("cancel-conversions", "merge-rescales", "fold-rescale-up", "fold-rescale-down")
 
 
@@ -140,7 +143,7 @@ def _quantized(node: Node, margins: Mapping[str, float]) -> QuantizedNode:
 
 
 def _float_node(node: Node, reasons: Mapping[str, str]) -> FloatNode:
-    return FloatNode(node.name, node.operator.name, reasons.get(node.name, "no reason was recorded"))
+    return FloatNode(node.name, node.operator.name, reasons.get(node.name, PASSED_ON))
 
 
 def _island(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> IslandReport:
