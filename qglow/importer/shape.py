@@ -121,6 +121,13 @@ def import_cast(node: ImportNode) -> None:
     node.emit(Cast(to=ELEMENTS[to]), node.value(0))
 
 
+def import_cast_like(node: ImportNode) -> None:
+    """Cast to the element type of the second input, of which nothing else matters."""
+    node.ignore("saturate", "round_mode")
+    to = node.kind(1).element
+    node.emit(Identity() if to is node.kind().element else Cast(to=to), node.value(0))
+
+
 def import_identity(node: ImportNode) -> None:
     """Identity."""
     node.emit(Identity(), node.value(0))
@@ -153,6 +160,7 @@ def import_constant(node: ImportNode) -> None:
 
 RULES: dict[str, Rule] = {
     "Cast": Rule(import_cast, newest=28),
+    "CastLike": Rule(import_cast_like, newest=25),
     "Concat": Rule(import_concat, newest=13),
     "Constant": Rule(import_constant, newest=25),
     "Dropout": Rule(import_dropout, newest=22),

@@ -53,4 +53,8 @@ CHOICES = [
         {"c": np.array([[True], [False], [True]])},
     ),
 ]
-CASES = [*FUNCTIONS, *POWERS, *CHOICES]
+CASTS = [
+    Case("castlike-same", node("CastLike", "x", "c"), (15, 19), constants={"c": np.zeros(2, np.float32)}),
+    Case("castlike-constant", node("CastLike", "c", "x"), (15, 21), constants={"c": ints(3, -1)}),
+]
+CASES = [*FUNCTIONS, *POWERS, *CHOICES, *CASTS]
