@@ -2,7 +2,8 @@
 
     python scripts/measure_memory.py [--update-readme]
 
-Every run is a process of its own. Peaks are the largest resident set, as the kernel counts it.
+Every run is a process of its own. Peaks are the largest resident set, as the kernel counts it. A first
+run, not counted, fills the code cache: compiling needs LLVM, whose pages are not the samples' doing.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [model] = chosen_models([MODEL])
         model.load()
         with tempfile.TemporaryDirectory() as name:
+            peak_mib(model, 1, Path(name))
             peaks = [peak_mib(model, samples, Path(name)) for samples in SAMPLES]
         rows = [(str(samples), f"{peak:.0f}") for samples, peak in zip(SAMPLES, peaks, strict=True)]
         table = markdown_table((f"samples of {MODEL}", "peak memory, MiB"), rows) + f"\n\n{conditions()}"
