@@ -30,6 +30,7 @@ from tests.suite import (
     reduce,
     resize,
     selection,
+    transposed,
 )
 from tests.suite.problem import Maker, Problem
 
@@ -45,6 +46,7 @@ FAMILIES = {
     "reduce": reduce,
     "resize": resize,
     "selection": selection,
+    "transposed": transposed,
 }
 MAKERS = [
     (f"{family}-{i}", make) for family, module in FAMILIES.items() for i, make in enumerate(module.PROBLEMS)

@@ -45,7 +45,9 @@ def import_layer_normalization(node: ImportNode) -> None:
     variance = node.emit(
         ReduceMean(axes), node.emit(Mul(), centred, centred, part="squares"), part="variance"
     )
-    shifted = node.emit(Add(), variance, node.part_constant("epsilon", np.array(epsilon, np.float32)), part="shifted")
+    shifted = node.emit(
+        Add(), variance, node.part_constant("epsilon", np.array(epsilon, np.float32)), part="shifted"
+    )
     node.emit(Reciprocal(), node.emit(Sqrt(), shifted, part="deviation"), output=2)
 
 

@@ -17,6 +17,7 @@ from qglow.importer import (
     resize,
     shape,
     softmax,
+    transposed,
 )
 from qglow.importer.node import Refused, Rule
 
@@ -37,6 +38,7 @@ RULES: dict[str, Rule] = {
         resize,
         shape,
         softmax,
+        transposed,
     )
     for name, rule in family.RULES.items()
 }

@@ -21,7 +21,7 @@ def standardize(x: Array, axes: Sequence[int], epsilon: float) -> Array:
     with np.errstate(all="ignore"):
         centred = sub(x, reduce(x, "mean", axes))
         variance = reduce(mul(centred, centred), "mean", axes)
-        return mul(centred, reciprocal(sqrt(add(variance, np.float32(epsilon)))))
+        return mul(centred, reciprocal(sqrt(add(variance, np.array(epsilon, np.float32)))))
 
 
 def layer_normalization(x: Array, scale: Array, bias: Array | None, axis: int, epsilon: float) -> Array:
@@ -46,4 +46,4 @@ def local_response(x: Array, size: int, alpha: float, beta: float, bias: float) 
     before = (size - 1) // 2
     pads = (before, 0, size - 1 - before, 0)
     means = average_pool_float(images, (size, 1), pads=pads, count_include_pad=True).reshape(x.shape)
-    return div(x, power_of(add(mul(means, np.float32(alpha)), np.float32(bias)), beta))
+    return div(x, power_of(add(mul(means, np.array(alpha, np.float32)), np.array(bias, np.float32)), beta))

@@ -14,6 +14,7 @@ from tests.unit.importer import (
     movement_cases,
     normalization_cases,
     reduce_cases,
+    transposed_cases,
     window_cases,
 )
 from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
@@ -203,6 +204,7 @@ CASES = [
     *movement_cases.CASES,
     *normalization_cases.CASES,
     *reduce_cases.CASES,
+    *transposed_cases.CASES,
     *window_cases.CASES,
 ]
 

@@ -1,0 +1,143 @@
+"""Import of transposed convolutions. https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
+
+A ConvTranspose is the convolution, with turned weights, of the input with zeros between its
+elements. Written so it is quantized, folded and compiled like every Conv: int8 zeros are zero
+points, which add nothing to a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.graph.graph import Value
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.shape import Gather, Pad, Reshape, Slice, Transpose
+from qglow.importer.node import ImportNode, Rule
+from qglow.importer.windows import (
+    Pair,
+    as_pads,
+    as_pair,
+    emit_windowed,
+    image,
+    read_auto_pad,
+    read_pads,
+    read_steps,
+    spatial_sizes,
+)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Extents of one axis: how far the padding of the convolution reaches at both ends.
+
+    Negative amounts cut the input instead.
+    """
+
+    before: int
+    after: int
+
+
+def import_conv_transpose(node: ImportNode) -> None:
+    """ConvTranspose over one or two spatial dimensions."""
+    shape, group = node.kind(1).shape, node.integer("group", 1)
+    kernel = shape[2:]
+    stated = node.integers("kernel_shape", kernel)
+    node.require(stated == kernel, f"kernel_shape {list(stated)} differs from the weight's {list(kernel)}")
+    node.require(group >= 1 and shape[0] % group == 0, f"{shape[0]} channels do not divide by group {group}")
+    strides, dilations = read_steps(node, kernel)
+    ends = _geometry(node, kernel, strides, dilations)
+    pads = as_pads((*(max(0, e.before) for e in ends), *(max(0, e.after) for e in ends)))
+    cuts = as_pads((*(max(0, -e.before) for e in ends), *(max(0, -e.after) for e in ends)))
+    x = _cut(node, _spread(node, image(node), as_pair(strides)), cuts)
+    w = _turned(node, image(node, 1), group)
+    emit_windowed(node, Conv(pads=pads, dilations=as_pair(dilations), group=group), x, w, node.optional(2))
+
+
+def _geometry(
+    node: ImportNode, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> list[Geometry]:
+    sizes = spatial_sizes(node)
+    rank = len(sizes)
+    extra = node.integers("output_padding", (0,) * rank)
+    node.require(len(extra) == rank and min(extra) >= 0, f"output_padding {list(extra)} does not fit")
+    begins, ends = _pads(node, sizes, kernel, strides, dilations, extra)
+    reaches = [dilation * (k - 1) for k, dilation in zip(kernel, dilations, strict=True)]
+    return [
+        # Zeros follow the last element, too, as many as lie between two.
+        Geometry(reaches[i] - begins[i], reaches[i] - ends[i] + extra[i] - (strides[i] - 1))
+        for i in range(rank)
+    ]
+
+
+def _pads(
+    node: ImportNode,
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    extra: tuple[int, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What is taken from the full result before and after every axis; negative amounts add to it."""
+    rank, mode = len(sizes), read_auto_pad(node)
+    explicit, wanted = read_pads(node, rank), node.integers("output_shape", ())
+    if not wanted and mode == "NOTSET":
+        return explicit[:rank], explicit[rank:]
+    if not wanted and mode == "VALID":
+        return (0,) * rank, (0,) * rank
+    if not wanted:
+        wanted = tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
+    node.require(len(wanted) in (rank, rank + 2), f"output_shape {list(wanted)} is not {rank}-dimensional")
+    begins, ends = [], []
+    for i, want in enumerate(wanted[-rank:]):
+        total = strides[i] * (sizes[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - want
+        if total < 0:
+            begins.append(0)
+            ends.append(total)
+            continue
+        small, large = total // 2, total - total // 2
+        begins.append(small if mode == "SAME_UPPER" else large)
+        ends.append(large if mode == "SAME_UPPER" else small)
+    return tuple(begins), tuple(ends)
+
+
+def _spread(node: ImportNode, x: Value, strides: Pair) -> Value:
+    """Zeros behind every element, so that elements lie `strides` apart."""
+    if strides == (1, 1):
+        return x
+    batch, channels, height, width = x.type.shape
+    apart = node.emit(Reshape(shape=(batch, channels, height, 1, width, 1)), x, part="apart")
+    pads = (*(0,) * 9, strides[0] - 1, 0, strides[1] - 1)
+    zeros = node.emit(Pad(pads=pads), apart, part="zeros")
+    shape = (batch, channels, height * strides[0], width * strides[1])
+    return node.emit(Reshape(shape=shape), zeros, part="spread")
+
+
+def _cut(node: ImportNode, x: Value, cuts: tuple[int, int, int, int]) -> Value:
+    if not any(cuts):
+        return x
+    batch, channels, height, width = x.type.shape
+    ends = (batch, channels, height - cuts[2], width - cuts[3])
+    node.require(cuts[0] < ends[2] and cuts[1] < ends[3], "its pads leave nothing of the input")
+    operator = Slice(starts=(0, 0, cuts[0], cuts[1]), ends=ends, steps=(1, 1, 1, 1))
+    return node.emit(operator, x, part="cut")
+
+
+def _turned(node: ImportNode, w: Value, group: int) -> Value:
+    """Weights [C, M/group, KH, KW] as those of a Conv [M, C/group, KH, KW], back to front."""
+    channels, filters, *kernel = w.type.shape
+    if group > 1:
+        grouped = (group, channels // group, filters, *kernel)
+        w = node.emit(Reshape(shape=grouped), w, part="groups")
+        w = node.emit(Transpose(perm=(0, 2, 1, 3, 4)), w, part="exchanged")
+        w = node.emit(Reshape(shape=(group * filters, channels // group, *kernel)), w, part="filters")
+    else:
+        w = node.emit(Transpose(perm=(1, 0, 2, 3)), w, part="filters")
+    for axis in (2, 3):
+        order = node.part_constant(f"order{axis}", np.arange(kernel[axis - 2])[::-1].astype(np.int64))
+        w = node.emit(Gather(axis=axis), w, order, part=f"turned{axis}")
+    return w
+
+
+RULES: dict[str, Rule] = {"ConvTranspose": Rule(import_conv_transpose, newest=22)}

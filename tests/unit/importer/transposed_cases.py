@@ -1,0 +1,51 @@
+"""Transposed convolutions: strides, pads, output_padding, output_shape, auto_pad, groups, dilations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.importer.cases import Case, floats, node
+
+OPSETS = (7, 11, 22)
+W = {"w": floats(6, 4, 3, 3), "b": floats(4)}
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "strides": {"strides": [2, 3]},
+    "pads": {"strides": [2, 2], "pads": [1, 0, 2, 1]},
+    "many-pads": {"strides": [2, 2], "pads": [3, 4, 3, 2]},
+    "output-padding": {"strides": [3, 2], "pads": [1, 1, 1, 1], "output_padding": [2, 1]},
+    "dilations": {"strides": [2, 1], "dilations": [2, 3]},
+    "upper": {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    "lower": {"strides": [2, 2], "auto_pad": "SAME_LOWER"},
+    "valid": {"strides": [2, 2], "auto_pad": "VALID"},
+    "output-shape": {"strides": [2, 2], "output_shape": [18, 15]},
+    "wide-strides": {"strides": [5, 4]},
+}
+CASES = [
+    *(
+        Case(f"transposed-{name}", node("ConvTranspose", "x", "w", "b", **form), OPSETS, constants=W)
+        for name, form in FORMS.items()
+    ),
+    Case(
+        "transposed-group",
+        node("ConvTranspose", "x", "w", group=3, strides=[2, 2]),
+        OPSETS,
+        constants={"w": floats(6, 2, 2, 3)},
+    ),
+    Case(
+        "transposed-depthwise",
+        node("ConvTranspose", "x", "w", group=6, strides=[2, 2], pads=[1, 1, 1, 1]),
+        OPSETS,
+        constants={"w": floats(6, 1, 4, 4)},
+    ),
+    Case(
+        "transposed-line",
+        node("ConvTranspose", "x", "w", strides=[2], pads=[1, 0], output_padding=[1]),
+        OPSETS,
+        {"x": (2, 6, 9)},
+        {"w": floats(6, 5, 3)},
+    ),
+    Case(
+        "transposed-computed", node("ConvTranspose", "x", "w"), (11,), {"x": (1, 2, 4, 4), "w": (2, 3, 2, 2)}
+    ),
+]
