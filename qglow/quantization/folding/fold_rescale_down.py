@@ -9,7 +9,15 @@ from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Rescaled, Table, Unify
 from qglow.graph.ops.quantize import Dequantize, Rescale
-from qglow.quantization.folding.editing import contains, covered, limits, operand, remove_unused
+from qglow.quantization.folding.editing import (
+    contains,
+    covered,
+    limits,
+    operand,
+    parameters,
+    remove_unused,
+    unbounded,
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,10 @@ class FoldRescaleDown(Pass[Graph]):
 
 def _fold(node: Node, user: Node, log: PassLog) -> None:
     source = operand(node)
+    if _repeats(node, user):
+        user.inputs = [source if value is node.output else value for value in user.inputs]
+        log.applied(node.name, f"{user} rescales its operand just so")
+        return
     if not _takes_any(user):
         log.refused(node.name, f"{user} shares parameters with its operands")
         return
@@ -39,6 +51,13 @@ def _fold(node: Node, user: Node, log: PassLog) -> None:
         return
     user.inputs = [source if value is node.output else value for value in user.inputs]
     log.applied(node.name, f"{user} reads the rescale's operand, rounding once less", exact=False)
+
+
+def _repeats(node: Node, user: Node) -> bool:
+    """Whether `user`, given the rescale's operand, computes the very rescale itself."""
+    policy = user.operator.policy
+    same = unbounded(node.operator) and parameters(node.output) == user.output.type.quantization
+    return same and isinstance(policy, Unify) and policy.rescales
 
 
 def _takes_any(user: Node) -> bool:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
-from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Rescaled, Table
+from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.operator import Accumulate, Operator, Rescaled, Table, Unify
 from qglow.graph.ops.quantize import Rescale
+from qglow.graph.rewriting import bypass
 from qglow.quantization.folding.editing import (
-    bypass,
     contains,
     covered,
     has_bounds,
@@ -45,16 +45,17 @@ class FoldRescaleUp(Pass[Graph]):
 def _fold(graph: Graph, node: Node, log: PassLog) -> None:
     value = operand(node)
     producer = value.producer
+    if value.data is not None:
+        _fold_constant(graph, node, value)
+        log.applied(node.name, f"constant %{value.name} rescaled")
+        return
     if producer is None or isinstance(producer.operator, Rescale):
         return
-    if not isinstance(producer.operator.policy, Accumulate | Rescaled | Table):
+    if not gives_any_parameters(producer.operator):
         log.refused(node.name, f"{producer} has no multiplier of its own")
         return
     if only_user(graph, value) is None:
         log.refused(node.name, f"%{value.name} has other users")
-        return
-    if graph.is_output(node.output):
-        log.refused(node.name, "its result is an output of the graph")
         return
     rescale = node.operator
     assert isinstance(rescale, Rescale)
@@ -65,8 +66,25 @@ def _fold(graph: Graph, node: Node, log: PassLog) -> None:
         producer.operator = with_bounds(producer.operator, rescale.lo, rescale.hi)
     dropped = "" if contains(covered(value), covered(node.output)) else _dropped(value)
     value.type = value.type.quantized(parameters(node.output))
-    bypass(graph, node, value)
+    refusal = bypass(graph, node, value)
+    assert refusal is None
     log.applied(node.name, f"folded into {producer}, rounding once{dropped}", exact=False)
+
+
+def gives_any_parameters(operator: Operator) -> bool:
+    """Whether an int8 operator rescales to whatever parameters its result has."""
+    policy = operator.policy
+    return isinstance(policy, Accumulate | Rescaled | Table) or (
+        isinstance(policy, Unify) and policy.rescales
+    )
+
+
+def _fold_constant(graph: Graph, node: Node, value: Value) -> None:
+    """The constant as the Rescale would give it, bit for bit."""
+    (data,) = node.operator.run([value.data], [value.type], [node.output.type])
+    name = graph.unique_name(f"{value.name}_rescaled")
+    graph.replace_value(node.output, constant(name, data, parameters(node.output)))
+    graph.remove(node)
 
 
 def _dropped(value: Value) -> str:

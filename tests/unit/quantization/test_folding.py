@@ -349,3 +349,43 @@ def test_a_maximum_reads_operands_of_other_parameters_without_rescales() -> None
 def run_once(graph: Graph) -> Array:
     feeds = {v.name: np.linspace(-5, 5, 32, dtype=np.float32).reshape(SHAPE) for v in graph.inputs}
     return next(iter(Interpreter(graph).run(feeds).values()))
+
+
+# choices, constants and outputs
+
+
+def test_a_maximum_takes_in_the_rescale_after_it_and_exactly_the_one_before_it() -> None:
+    def build() -> Graph:
+        b, x = start()
+        narrow = rescaled(b, quantized(b, x, WIDE), FINE)
+        found = b.node(Max(), narrow, quantized(b, x, FINE), output_types=int8(FINE))
+        return b.finish(rescaled(b, found, HALF))
+
+    before, graph = build(), build()
+    log = run(graph, FoldRescaleDown())
+    assert [entry.exact for entry in log.entries if entry.applied] == [True]
+    np.testing.assert_array_equal(outputs(graph), outputs(before))
+    run(graph, FoldRescaleUp())
+    assert "Rescale" not in operators(graph)
+
+
+def test_a_constant_is_rescaled_at_once_and_bit_for_bit() -> None:
+    def build() -> Graph:
+        b, x = start()
+        data = np.array([-16, 100], np.int8).reshape((1, 2, 1, 1))
+        c = rescaled(b, b.constant("c", data, WIDE), FINE)
+        return b.finish(
+            b.node(Dequantize(), b.node(Add(), quantized(b, x, FINE), c, output_types=int8(FINE)))
+        )
+
+    graph = check(build, FoldRescaleUp(), 0.0)
+    assert "Rescale" not in operators(graph)
+
+
+def test_an_int8_output_of_the_graph_is_given_in_its_parameters() -> None:
+    b, x = start()
+    graph = b.finish(rescaled(b, conv(b, quantized(b, x, WIDE), FINE), HALF))
+    name = graph.outputs[0].name
+    assert run(graph, FoldRescaleUp()).rewrites == 1
+    assert operators(graph) == ["Quantize", "Conv"]
+    assert graph.outputs[0].name == name and graph.outputs[0].type.quantization == HALF
