@@ -24,7 +24,8 @@ from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Rescale
-from qglow.graph.ops.shape import Concat, Identity, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.resize import Resize, ResizeNearest
+from qglow.graph.ops.shape import Concat, Expand, Identity, Pad, Reshape, Slice, Transpose
 from qglow.graph.ops.softmax import Softmax
 from qglow.graph.verifier import verify_graph
 from tests.unit.exporter.quantized import (
@@ -122,6 +123,12 @@ CASES = [
     Case("reshape", one(Reshape(shape=(2, 432))), 0, "Reshape"),
     Case("transpose", one(Transpose(perm=(0, 2, 3, 1))), 0, "Transpose"),
     Case("identity", one(Identity()), 0),
+    Case("expand", one(Expand(shape=(3, 2, 6, 9, 8))), 0),
+    Case("pad-reflect", one(Pad(pads=(0, 0, 1, 2, 0, 0, 2, 1), mode="reflect")), 0),
+    Case(
+        "resize-nearest", one(ResizeNearest((2, 6, 18, 16), (1.0, 1.0, 2.0, 2.0), "asymmetric", "floor")), 0
+    ),
+    Case("resize-linear", one(Resize((2, 6, 12, 4), (1.0, 1.0, 4 / 3, 0.5)), Y)),
     Case("concat", concat, 0, "QLinearConcat"),
     Case("slice", one(Slice(starts=(0, 1, 0, 0), ends=(2, 5, 9, 8), steps=(1, 2, 2, 1))), 0, "Slice"),
     Case("pad", one(Pad(pads=(0, 1, 0, 0, 0, 2, 0, 1), value=0.4)), 0),
