@@ -19,6 +19,7 @@ from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
 OTHER_ISA = next((isa.name for isa in host_isas() if isa.has_fma == host_isas()[-1].has_fma), "generic")
 FILES = {
     "constants.npz", "float.txt", "int8.txt", "model.qdq.onnx", "model.qglow", "recipe.yaml",
+    "quantization.json",
     "report.html", "report.json", "report.md",
 }  # fmt: skip
 
