@@ -1,11 +1,13 @@
 """Which int8 regions are worth their borders.
 
 An island is a maximal set of connected int8 nodes. Its borders convert between float and int8.
-The cost model counts float32 elements touched: a conversion touches each element of its
-value once, and int8 saves most of that on elementwise work and movement. An island with a
-convolution or a matrix product always pays: int8 is several times faster there and its weights
-are a quarter of the size. A node at the end of an island whose table would only be undone by
-a dequantize stays float, as does an island of light nodes that costs more than it saves.
+The cost model counts bytes that need not move. Costs: a conversion touches the float form of every
+element that crosses a border, 4 bytes; where sums give float themselves nothing is converted. Gains:
+an int8 node writes 3 bytes less an element of its result; a Conv or Gemm reads 3 bytes less a weight,
+and each of its multiplications is worth a quarter of a byte, as vectors hold four times as many.
+An island with sums always pays, whatever its size: its weights are a quarter. A node at the end of an
+island whose table would only be undone by a dequantize stays float, as does an island of light nodes
+that costs more than it gains. Reports show both figures of every island, and the cost of every border.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, SameAs, Table
 from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
 
-CONVERSION = 1.0
-"""Cost of a conversion, an element."""
-ELEMENTWISE_SAVING = 0.75
-"""What int8 saves on elementwise work or movement, an element: a quarter of the bytes."""
+CONVERSION = 4
+"""Cost of a conversion, bytes an element."""
+SAVING = 3
+"""What int8 saves on every element of a result and on every weight, in bytes."""
+MULTIPLICATION = 0.25
+"""What a multiplication in int8 is worth, in bytes."""
 SMALL_TAIL = 16384
 """Elements up to which a function at the end of an island is left in float."""
 
@@ -91,14 +95,29 @@ def _refusal(graph: Graph, island: Island) -> str | None:
     if any(isinstance(node.operator.policy, Accumulate) for node in island):
         return None
     members = set(island)
-    saving = ELEMENTWISE_SAVING * sum(node.output.type.size for node in island)
     entering = {v for node in island for v in _data(node) if v.producer not in members}
     leaving = {v for node in island for v in node.outputs if _leaves(graph, v, members)}
-    cost = CONVERSION * sum(v.type.size for v in entering | leaving)
-    if saving > cost:
+    saved, cost = gain(island), CONVERSION * sum(v.type.size for v in entering | leaving)
+    if saved > cost:
         return None
     kind = "movement of" if all(isinstance(n.operator.policy, SameAs) for n in island) else "work on"
-    return f"int8 would save {saving:.0f} in {kind} its elements and cost {cost:.0f} in conversions around it"
+    return f"int8 would save {saved} bytes in {kind} its elements and cost {cost} in conversions around it"
+
+
+def gain(island: Island) -> int:
+    """Bytes that int8 is worth in these nodes, without their borders."""
+    return sum(SAVING * node.output.type.size + _sums(node) for node in island)
+
+
+def _sums(node: Node) -> int:
+    """What int8 weights and multiplications are worth, in bytes."""
+    policy = node.operator.policy
+    weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
+    if weights is None or not weights.type.size:
+        return 0
+    channels = weights.type.shape[0 if len(weights.type.shape) == 4 else -1]
+    products = node.output.type.size * weights.type.size // channels
+    return SAVING * weights.type.size + int(MULTIPLICATION * products)
 
 
 def _leaves(graph: Graph, value: Value, members: set[Node]) -> bool:

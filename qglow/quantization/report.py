@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qglow.core.passes import LogEntry, PassLog
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
-from qglow.quantization.islands import connected
+from qglow.quantization.islands import CONVERSION, connected, gain
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import handles_reals
 from qglow.quantization.tensors import TensorRange
@@ -40,20 +40,33 @@ class FloatNode:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """A value that passes between float and int8. `direction` is "in" or "out" of int8."""
+    """A value that passes between float and int8. `direction` is "in" or "out" of int8.
+
+    cost: bytes that its conversion touches; 0 where sums give float themselves.
+    """
 
     value: str
     direction: str
     elements: int
     reason: str
+    cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class IslandReport:
-    """A maximal int8 region: its nodes in order, and its borders."""
+    """A maximal int8 region: its nodes in order, and its borders.
+
+    gain: bytes that int8 is worth in it, by the cost model of islands; `cost`: those of its borders.
+    """
 
     nodes: tuple[str, ...]
     borders: tuple[Border, ...]
+    gain: int = 0
+
+    @property
+    def cost(self) -> int:
+        """Bytes that conversions at the borders touch."""
+        return sum(border.cost for border in self.borders)
 
 
 @dataclass(frozen=True)
@@ -150,7 +163,7 @@ def _island(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> Isl
     borders: dict[tuple[str, str], Border] = {}
     for border in _borders(graph, island, reasons):
         borders.setdefault((border.value, border.direction), border)
-    return IslandReport(tuple(node.name for node in island), tuple(borders.values()))
+    return IslandReport(tuple(node.name for node in island), tuple(borders.values()), gain(island))
 
 
 def _borders(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> Iterable[Border]:
@@ -158,12 +171,14 @@ def _borders(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> It
         for value in node.inputs:
             producer = None if value is None else value.producer
             if value is not None and producer is not None and isinstance(producer.operator, Quantize):
-                yield Border(value.name, "in", value.type.size, _source_reason(producer.inputs[0], reasons))
+                size, reason = value.type.size, _source_reason(producer.inputs[0], reasons)
+                yield Border(value.name, "in", size, reason, CONVERSION * size)
         for value in node.outputs:
             converted = not value.type.is_quantized
             leaving = [u for u in value.users() if isinstance(u.operator, Dequantize)]
             for real in [value] if converted else [user.output for user in leaving]:
-                yield Border(value.name, "out", value.type.size, _target_reason(graph, real, reasons))
+                size, reason = value.type.size, _target_reason(graph, real, reasons)
+                yield Border(value.name, "out", size, reason, 0 if converted else CONVERSION * size)
 
 
 def _source_reason(value: Value | None, reasons: Mapping[str, str]) -> str:

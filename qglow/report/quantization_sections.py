@@ -95,17 +95,23 @@ def _islands(report: QuantizationReport) -> Section:
     blocks: list[Block] = []
     for number, island in enumerate(report.islands, start=1):
         blocks.append(Paragraph(_island_text(number, island)))
-        rows = [(_DIRECTIONS[b.direction], b.value, str(b.elements), b.reason) for b in island.borders]
+        rows = [
+            (_DIRECTIONS[b.direction], b.value, str(b.elements), byte_count(b.cost), b.reason)
+            for b in island.borders
+        ]
         if rows:
-            blocks.append(table(("conversion", "value", "elements>", "because"), rows))
+            blocks.append(table(("conversion", "value", "elements>", "cost>", "because"), rows))
     return Section("Int8 regions", tuple(blocks))
 
 
 def _island_text(number: int, island: IslandReport) -> str:
     first, last = island.nodes[0], island.nodes[-1]
+    worth = (
+        f"int8 is worth {byte_count(island.gain)} in it and costs {byte_count(island.cost)} at its borders"
+    )
     if len(island.nodes) == 1:
-        return f"Region {number}: {first}."
-    return f"Region {number}: {len(island.nodes)} nodes, from {first} to {last}."
+        return f"Region {number}: {first}; {worth}."
+    return f"Region {number}: {len(island.nodes)} nodes, from {first} to {last}; {worth}."
 
 
 def _quantized(report: QuantizationReport) -> Section:

@@ -12,7 +12,7 @@ from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.shape import Pad, Reshape, Transpose
 from qglow.graph.ops.softmax import Softmax
-from qglow.quantization.islands import plan_islands
+from qglow.quantization.islands import gain, plan_islands
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import float_reasons
 
@@ -86,7 +86,7 @@ def test_light_work_alone_is_not_worth_its_conversions() -> None:
     reasons, islands = plan(b.finish(y))
     assert islands == []
     assert reasons["y"] == reasons["r"]
-    assert "save 24 in work on its elements and cost 32 in conversions" in reasons["y"]
+    assert "save 96 bytes in work on its elements and cost 128 in conversions" in reasons["y"]
 
 
 def test_light_work_between_sums_is_part_of_the_island() -> None:
@@ -123,3 +123,9 @@ def test_arithmetic_on_shapes_is_not_reported() -> None:
     total = b.node(Add(), shape, shape, name="integers")
     reasons, _ = plan(b.finish(gemm(b, x, name="y"), total, b.node(Reshape((8,)), counts, name="r")))
     assert set(reasons) == {"r"}
+
+
+def test_a_gain_counts_results_weights_and_multiplications() -> None:
+    b, x = start(2, 8)
+    graph = b.finish(b.node(Relu(), gemm(b, x, name="a"), name="y"))
+    assert gain(graph.nodes) == 3 * 8 + 3 * 32 + 2 * 8 * 4 // 4 + 3 * 8

@@ -70,6 +70,9 @@ def test_one_region_with_a_float_result_straight_from_the_sums() -> None:
         ("x_int8", "in", "input of the model"),
         ("y", "out", "output of the model"),
     ]
+    into, out = report.islands[0].borders
+    assert into.cost == 4 * into.elements and out.cost == 0
+    assert report.islands[0].gain > report.islands[0].cost == into.cost
     assert report.rescales_left == 0 and report.rescales_folded["cancel-conversions"] == 6
     assert report.weight_bytes_after < report.weight_bytes_before / 2
     assert "8 in float" not in report.summary() and "fits" in report.summary()
