@@ -220,7 +220,7 @@ def test_external_data_that_does_not_fit(entries: dict[str, str], says: str, tmp
 def test_everything_unsupported_is_listed_at_once(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="volume"),
-        helper.make_node("LRN", ["a"], ["b"], name="lrn", size=3),
+        helper.make_node("Det", ["a"], ["b"], name="det"),
         helper.make_node("MaxPool", ["b"], ["c"], name="pool", kernel_shape=[2, 2, 2]),
         helper.make_node("Magic", ["c"], ["d"], name="magic", domain="com.example"),
         helper.make_node("Softmax", ["d"], ["e"]),
@@ -236,7 +236,7 @@ def test_everything_unsupported_is_listed_at_once(tmp_path: Path) -> None:
     assert lines[1] == (
         "  node 'volume' (Conv, opset 13): input has 5 dimensions; three (NCL) and four (NCHW) are supported"
     )
-    assert lines[2] == "  node 'lrn' (LRN, opset 13): the operator is not supported"
+    assert lines[2] == "  node 'det' (Det, opset 13): the operator is not supported"
     assert "node 'pool' (MaxPool" in lines[3]
     assert lines[4].startswith("  node 'magic' (com.example.Magic")
     assert "'Pad_5'" in lines[5] and "mode mirror" in lines[5]
