@@ -112,6 +112,55 @@ MODELS = (
         Split("data/speech_commands_350.npz", "::4"),
         Split("data/speech_commands_350.npz", leave_out=4),
     ),
+    EvaluatedModel(
+        "squeezenet1.1_caffe",
+        ZOO,
+        "models/squeezenet1.1_caffe.onnx",
+        Split("data/imagenet_sample", "::10"),
+        Split("data/imagenet_sample", leave_out=10),
+    ),
+    EvaluatedModel(
+        "mobilenet_v1_0.25_224",
+        ZOO,
+        "models/mobilenet_v1_0.25_224.onnx",
+        Split("data/imagenet_sample", "::10"),
+        Split("data/imagenet_sample", leave_out=10),
+    ),
+    EvaluatedModel(
+        "cifar10_resnet32",
+        ZOO,
+        "models/cifar10_resnet32.onnx",
+        Split("data/cifar10.npz", samples=256),
+        Split("data/cifar10.npz[input=x_test,label=y_test]"),
+    ),
+    EvaluatedModel(
+        "mlperftiny_resnet8",
+        ZOO,
+        "models/mlperftiny_resnet8.onnx",
+        Split("data/cifar10.npz", samples=256),
+        Split("data/cifar10.npz[input=x_test,label=y_test]"),
+    ),
+    EvaluatedModel(
+        "mlperftiny_kws_dscnn",
+        ZOO,
+        "models/mlperftiny_kws_dscnn.onnx",
+        Split("data/kws01_mfcc.npz", "::4"),
+        Split("data/kws01_mfcc.npz", leave_out=4),
+    ),
+    EvaluatedModel(
+        "mlkws_dnn_l",
+        ZOO,
+        "models/mlkws_dnn_l.onnx",
+        Split("data/speech_commands_350.npz", "::4"),
+        Split("data/speech_commands_350.npz", leave_out=4),
+    ),
+    EvaluatedModel(
+        "mnist_8",
+        ZOO,
+        "models/mnist_8.onnx",
+        Split("data/mnist_t10k.npz", "::20"),
+        Split("data/mnist_t10k.npz", "1::2"),
+    ),
 )
 
 

@@ -12,7 +12,6 @@ All of it takes some tens of minutes, most of them in onnxruntime's tool; what t
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import tempfile
@@ -20,8 +19,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evaluated_models import EvaluatedModel, chosen_models
-from readme_tables import conditions, markdown_table, update_readme
+from evaluated_models import MODELS, EvaluatedModel, chosen_models
+from readme_tables import conditions, markdown_table, update_readme, with_other_rows
+from rival_models import rival_model
 
 from qglow import Model, QuantizedModel
 from qglow.core.errors import QglowError
@@ -29,7 +29,7 @@ from qglow.core.files import sha256_hex, write_atomically
 from qglow.profiling.samples import DataDigest
 from qglow.report.comparison import FLOAT, INT8, Comparison, compare
 from qglow.report.oracle import OnnxruntimeModel
-from qglow.report.rivals import METHODS, Method, quantize_with_onnxruntime
+from qglow.report.rivals import METHODS, Method
 
 TITLES = (
     "model",
@@ -54,7 +54,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Row:
-    """One model: float accuracy in per cent, and the figures of every quantizer by its name."""
+    """One model: float accuracy in per cent, and the figures of every quantizer by its name.
+
+    A method by which onnxruntime's tool fails on the model is not in `onnxruntime`.
+    """
 
     model: str
     samples: int
@@ -81,8 +84,9 @@ def measure(model: EvaluatedModel, limit: int | None, cache: Path) -> Row:
     loaded = model.load()
     quantized = _quantize(model, loaded)
     rivals = {
-        f"onnxruntime {method}": OnnxruntimeModel(_rival(model, loaded, method, cache), shapes=loaded.shapes)
+        _title(method): OnnxruntimeModel(rival, shapes=loaded.shapes)
         for method in METHODS
+        if (rival := _rival(model, loaded, method, cache)) is not None
     }
     comparison = compare(
         quantized.compile(),
@@ -91,8 +95,12 @@ def measure(model: EvaluatedModel, limit: int | None, cache: Path) -> Row:
         rivals=rivals,
     )
     float_top1 = 100.0 * comparison.accuracy[FLOAT].top1
-    others: dict[str, Figures] = {m: _figures(comparison, f"onnxruntime {m}") for m in METHODS}
+    others: dict[str, Figures] = {m: _figures(comparison, _title(m)) for m in METHODS if _title(m) in rivals}
     return Row(model.name, comparison.samples, float_top1, _figures(comparison, INT8), others)
+
+
+def _title(method: Method) -> str:
+    return f"onnxruntime {method}"
 
 
 def _quantize(model: EvaluatedModel, loaded: Model) -> QuantizedModel:
@@ -102,8 +110,11 @@ def _quantize(model: EvaluatedModel, loaded: Model) -> QuantizedModel:
     return loaded.quantize(profile, recipe)
 
 
-def _rival(model: EvaluatedModel, loaded: Model, method: Method, cache: Path) -> bytes:
-    """The model as onnxruntime's tool quantizes it, from the cache where it has been before."""
+def _rival(model: EvaluatedModel, loaded: Model, method: Method, cache: Path) -> bytes | None:
+    """The model as onnxruntime's tool quantizes it, from the cache where it has been before.
+
+    None, and a line on standard error, where the tool fails.
+    """
     digest = DataDigest()
     for sample in model.calibration.read(model, loaded):
         digest.add(sample.inputs)
@@ -111,8 +122,9 @@ def _rival(model: EvaluatedModel, loaded: Model, method: Method, cache: Path) ->
     path = cache / f"{model.name}-{method}-{key}.onnx"
     if not path.exists():
         samples = model.calibration.read(model, loaded)
-        with contextlib.redirect_stdout(sys.stderr):  # the tool prints as it goes
-            result = quantize_with_onnxruntime(model.path, samples, method)
+        result = rival_model(model.path, samples, method, loaded.shapes)
+        if result is None:
+            return None
         write_atomically(path, result)
     return path.read_bytes()
 
@@ -134,11 +146,17 @@ def to_markdown(rows: Iterable[Row]) -> str:
             f"{row.drop:.2f}",
             f"{row.qglow.agreement:.1f}",
             f"{row.qglow.sqnr_db:.1f}",
-            *(f"{x.top1:.2f} / {x.agreement:.1f} / {x.sqnr_db:.1f}" for x in row.onnxruntime.values()),
+            *(_cell(row.onnxruntime.get(method)) for method in METHODS),
         )
         for row in rows
     ]
     return f"{markdown_table(TITLES, body)}\n\n{conditions()}"
+
+
+def _cell(figures: Figures | None) -> str:
+    if figures is None:
+        return "tool fails"
+    return f"{figures.top1:.2f} / {figures.agreement:.1f} / {figures.sqnr_db:.1f}"
 
 
 def to_json(rows: Iterable[Row]) -> str:
@@ -160,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.json is not None:
             write_atomically(options.json, to_json(rows))
         if options.update_readme:
-            update_readme("accuracy", table)
+            update_readme("accuracy", with_other_rows("accuracy", table, [model.name for model in MODELS]))
     except QglowError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -31,11 +31,34 @@ def conditions() -> str:
 
 def update_readme(name: str, text: str, path: Path = README) -> None:
     """Put `text` between the comments "begin: name" and "end: name". Raises InputFileError without them."""
+    before, _, after = _parts(name, path)
+    write_atomically(path, before + text.rstrip("\n") + "\n" + after)
+
+
+def with_other_rows(name: str, text: str, order: Sequence[str], path: Path = README) -> str:
+    """`text`, which begins with a table, with the rows of models in `order` that only the README has.
+
+    Rows are told apart by their first cell, and stand in the order given.
+    """
+    lines = text.split("\n")
+    count = next((index for index, line in enumerate(lines) if not line.startswith("|")), len(lines))
+    _, present, _ = _parts(name, path)
+    rows = {_first_cell(line): line for line in present.split("\n") if line.startswith("|")}
+    rows |= {_first_cell(line): line for line in lines[2:count]}
+    return "\n".join([*lines[:2], *(rows[model] for model in order if model in rows), *lines[count:]])
+
+
+def _first_cell(line: str) -> str:
+    return line.split("|")[1].strip()
+
+
+def _parts(name: str, path: Path) -> tuple[str, str, str]:
+    """The README up to and with the comment that begins a table, the table, and the rest."""
     before, begin, rest = path.read_text(encoding="utf-8").partition(f"<!-- begin: {name} -->\n")
-    _, end, after = rest.partition(f"<!-- end: {name} -->")
+    table, end, after = rest.partition(f"<!-- end: {name} -->")
     if not (begin and end):
         raise InputFileError(f"{path} has no comments 'begin: {name}' and 'end: {name}' for the table")
-    write_atomically(path, before + begin + text.rstrip("\n") + "\n" + end + after)
+    return before + begin, table, end + after
 
 
 def _processor() -> str:

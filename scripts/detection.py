@@ -1,0 +1,125 @@
+"""Boxes from the outputs of two detectors, and their mean average precision against true boxes.
+
+Boxes are rows (x1, y1, x2, y2) in pixels of the photo that was detected in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.types import Array
+
+OVERLAP = 0.5
+_LOWEST_SCORE = 0.01
+_SUPPRESSED_ABOVE = 0.65
+_MOST = 100
+_STRIDES = (8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes [N, 4] with their classes [N], and scores [N] from 0 to 1, which are 1 for true boxes."""
+
+    corners: Array
+    classes: Array
+    scores: Array
+
+
+def yolox_boxes(output: Array, size: tuple[int, int], side: int = 416) -> Boxes:
+    """Of [1, cells, 85] for a photo of (width, height) at the top left of a square: offsets, logarithms
+    of sizes, objectness, 80 classes; the cells of stride 8, then 16, then 32, row by row."""
+    rows = output[0].astype(np.float64)
+    grid = np.concatenate([_grid(side // stride) for stride in _STRIDES])
+    strides = np.concatenate([np.full((side // s) ** 2, float(s)) for s in _STRIDES])[:, None]
+    centres, sizes = (rows[:, :2] + grid) * strides, np.exp(rows[:, 2:4]) * strides
+    classes = rows[:, 5:].argmax(1)
+    scores = rows[:, 4] * rows[:, 5:].max(1)
+    ratio = min(side / size[0], side / size[1])
+    return _suppress(_corners(centres, sizes) / ratio, classes, scores)
+
+
+def fastestdet_boxes(output: Array, size: tuple[int, int]) -> Boxes:
+    """Of [1, 85, H, W] for a photo of (width, height) stretched to the input: objectness, tanh^-1 of
+    offsets, logits of sizes, 80 classes; a score is objectness^0.6 times probability^0.4."""
+    side = output.shape[2]
+    rows = output[0].astype(np.float64).reshape(output.shape[1], -1).T
+    centres = (_grid(side) + np.tanh(rows[:, 1:3])) / side
+    sizes = 1.0 / (1.0 + np.exp(-rows[:, 3:5]))
+    classes = rows[:, 5:].argmax(1)
+    scores = np.maximum(rows[:, 0], 0.0) ** 0.6 * np.maximum(rows[:, 5:].max(1), 0.0) ** 0.4
+    return _suppress(_corners(centres, sizes) * np.array([*size, *size], np.float64), classes, scores)
+
+
+def mean_average_precision(found: list[Boxes], truth: list[Boxes]) -> float:
+    """mAP50 in per cent: mean over the classes with true boxes, precision at 101 recalls as in COCO."""
+    present = np.unique(np.concatenate([boxes.classes for boxes in truth]))
+    return 100.0 * float(np.mean([_average_precision(found, truth, int(c)) for c in present]))
+
+
+def _average_precision(found: list[Boxes], truth: list[Boxes], category: int) -> float:
+    scores: list[float] = []
+    hits: list[bool] = []
+    total = 0
+    for guessed, true in zip(found, truth, strict=True):
+        expected = true.corners[true.classes == category]
+        total += len(expected)
+        chosen = guessed.classes == category
+        scores.extend(guessed.scores[chosen])
+        hits.extend(_match(guessed.corners[chosen], expected))
+    order = np.argsort(-np.array(scores, np.float64), kind="stable")
+    right = np.cumsum(np.array(hits, bool)[order])
+    recall = right / total
+    precision = right / np.arange(1, len(right) + 1)
+    best_from = np.maximum.accumulate(precision[::-1])[::-1]
+    places = np.searchsorted(recall, np.linspace(0.0, 1.0, 101), side="left")
+    return float(np.append(best_from, 0.0)[places].mean())
+
+
+def _match(guessed: Array, expected: Array) -> list[bool]:
+    """Whether each box, best first, takes a true one that no better box took."""
+    overlaps = overlap(guessed, expected)
+    hits = []
+    for row in overlaps:
+        best = int(row.argmax()) if row.size else 0
+        hits.append(bool(row.size and row[best] >= OVERLAP))
+        if hits[-1]:
+            overlaps[:, best] = 0.0
+    return hits
+
+
+def _suppress(corners: Array, classes: Array, scores: Array) -> Boxes:
+    """The best boxes, best first, without those that overlap a better one of their class."""
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] >= _LOWEST_SCORE]
+    corners, classes, scores = corners[order], classes[order], scores[order]
+    kept: list[int] = []
+    for index in range(len(order)):
+        rivals = [other for other in kept if classes[other] == classes[index]]
+        if rivals and overlap(corners[index : index + 1], corners[rivals]).max() > _SUPPRESSED_ABOVE:
+            continue
+        kept.append(index)
+        if len(kept) == _MOST:
+            break
+    return Boxes(corners[kept], classes[kept], scores[kept])
+
+
+def overlap(first: Array, second: Array) -> Array:
+    """Intersection over union of boxes [N, 4] and [M, 4], as [N, M]."""
+    low = np.maximum(first[:, None, :2], second[None, :, :2])
+    high = np.minimum(first[:, None, 2:], second[None, :, 2:])
+    common = np.prod(np.maximum(high - low, 0.0), axis=2)
+    areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) for boxes in (first, second)]
+    result: Array = common / np.maximum(areas[0][:, None] + areas[1][None, :] - common, 1e-9)
+    return result
+
+
+def _grid(side: int) -> Array:
+    """(x, y) of every cell, row by row."""
+    rows, columns = np.indices((side, side))
+    return np.stack([columns.ravel(), rows.ravel()], axis=1).astype(np.float64)
+
+
+def _corners(centres: Array, sizes: Array) -> Array:
+    return np.concatenate([centres - sizes / 2, centres + sizes / 2], axis=1)
