@@ -11,7 +11,6 @@ Compare ratios of one run only, on a machine that does nothing else.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import sys
@@ -22,13 +21,13 @@ from typing import Any
 
 from evaluated_models import EvaluatedModel, chosen_models
 from readme_tables import conditions, markdown_table, update_readme
+from rival_models import rival_model
 
 from qglow import BenchResult, Model, QuantizedModel
 from qglow.core.errors import QglowError
 from qglow.core.files import write_atomically
 from qglow.report.bench import Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
-from qglow.report.rivals import quantize_with_onnxruntime
 
 CALIBRATION_SAMPLES = 8
 """Ranges hardly matter for speed, so a few samples do."""
@@ -51,13 +50,13 @@ class Row:
 
     def int8_ratio(self) -> float:
         """Time of onnxruntime's faster int8 model relative to qglow's: above 1 qglow is faster."""
-        return min(self.ratios[ORT_QDQ], self.ratios[ORT_OWN])
+        return min(self.ratios[name] for name in (ORT_QDQ, ORT_OWN) if name in self.ratios)
 
     def slower_than(self) -> list[str]:
         """What qglow int8 should be at least as fast as, and is not."""
         if self.medians_ms[INT8] < SHORTEST_MS:
             return []
-        return [name for name in (FLOAT, ORT_FLOAT, ORT_QDQ, ORT_OWN) if self.ratios[name] < 1.0]
+        return [name for name in (FLOAT, ORT_FLOAT, ORT_QDQ, ORT_OWN) if self.ratios.get(name, 1.0) < 1.0]
 
 
 def measure(model: EvaluatedModel, isa: str | None, alternations: int) -> Row:
@@ -79,16 +78,16 @@ def _contenders(
 ) -> dict[str, Contender]:
     inputs = random_inputs(loaded.inputs)
     qdq = quantized.qdq_bytes()
-    with contextlib.redirect_stdout(sys.stderr):  # the tool prints as it goes
-        samples = model.calibration.read(model, loaded, CALIBRATION_SAMPLES)
-        own = quantize_with_onnxruntime(model.path, samples, "minmax")
+    samples = model.calibration.read(model, loaded, CALIBRATION_SAMPLES)
+    own = rival_model(model.path, samples, "minmax", loaded.shapes)
     contenders: dict[str, Contender] = {
         INT8: of_executable(quantized.compile(isa), inputs),
         FLOAT: of_executable(loaded.compile(isa), inputs),
         ORT_FLOAT: of_onnxruntime(model.path, inputs),
         ORT_QDQ: of_onnxruntime(qdq, inputs),
-        ORT_OWN: of_onnxruntime(own, inputs),
     }
+    if own is not None:
+        contenders[ORT_OWN] = of_onnxruntime(own, inputs)
     if importlib.util.find_spec("openvino") is not None:
         contenders[VINO_FLOAT] = of_openvino(model.path, inputs)
         contenders[VINO_QDQ] = of_openvino(qdq, inputs)
@@ -101,17 +100,19 @@ def _row(name: str, result: BenchResult) -> Row:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """The table of the README; programs that were not measured have no column."""
-    columns = [name for name in COLUMNS if all(name in row.medians_ms for row in rows)]
+    """The table of the README; programs that were never measured have no column."""
+    columns = [name for name in COLUMNS if any(name in row.medians_ms for row in rows)]
     body = [
-        (row.model, *(_milliseconds(row.medians_ms[name]) for name in columns), f"{row.int8_ratio():.2f}")
+        (row.model, *(_milliseconds(row.medians_ms.get(name)) for name in columns), f"{row.int8_ratio():.2f}")
         for row in rows
     ]
     table = markdown_table(("model", *columns, "ORT int8 / qglow int8"), body)
     return f"{table}\n\nMilliseconds a call, medians; one thread, batch 1. {conditions()}"
 
 
-def _milliseconds(value: float) -> str:
+def _milliseconds(value: float | None) -> str:
+    if value is None:
+        return "-"
     return f"{value:.2f}" if value >= 1.0 else f"{value:.3f}"
 
 

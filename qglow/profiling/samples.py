@@ -72,9 +72,7 @@ def _stack(samples: list[Sample]) -> Batch:
                     f"{list(first.shape)}; samples of different shapes need --batch-size 1"
                 )
         inputs[name] = np.stack([sample.inputs[name] for sample in samples])
-    return Batch(
-        tuple(sample.key for sample in samples), inputs, tuple(sample.label for sample in samples)
-    )
+    return Batch(tuple(sample.key for sample in samples), inputs, tuple(sample.label for sample in samples))
 
 
 def fit_sample(sample: Sample, specs: InputSpecs) -> Sample:
