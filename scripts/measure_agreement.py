@@ -27,7 +27,7 @@ from evaluated_models import EvaluatedModel, chosen_models
 from readme_tables import conditions, markdown_table, update_readme
 
 from qglow import Array, Model, QuantizedModel
-from qglow.core.errors import QglowError
+from qglow.core.errors import QglowError, UsageError
 from qglow.core.files import write_atomically
 from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.plan import plan_memory
@@ -101,7 +101,9 @@ def measure(model: EvaluatedModel, samples: int) -> Row:
     interpreted, compiled = _float_errors(loaded, model, samples)
     elements = different = 0
     for size in BATCHES:
-        batched = loaded.with_batch(size)
+        batched = _batched(loaded, size)
+        if batched is None:
+            continue
         fed = next(batches(model.evaluation.read(model, loaded, size), size)).inputs
         counted = _count_int8(batched.quantize(profile, recipe), fed)
         elements, different = elements + counted[0], different + counted[1]
@@ -111,6 +113,15 @@ def measure(model: EvaluatedModel, samples: int) -> Row:
     fused, plain = nodes.matches(optimized=True), nodes.matches(optimized=False)
     steps = (fused.max_step, plain.max_step)
     return Row(model.name, interpreted, compiled, elements, different, fused.elements, fused.equal, *steps)
+
+
+def _batched(loaded: Model, size: int) -> Model | None:
+    """The model with another batch size; None, and a line on standard error, where its file fixes it."""
+    try:
+        return loaded.with_batch(size)
+    except UsageError as error:
+        print(f"{loaded.path.name}: {error}", file=sys.stderr)
+        return None
 
 
 def _float_errors(loaded: Model, model: EvaluatedModel, samples: int) -> tuple[float, float]:
@@ -175,7 +186,8 @@ def to_markdown(rows: Iterable[Row], samples: int) -> str:
         for row in rows
     ]
     isas = ", ".join(runnable_isas())
-    note = f"ISAs: {isas}. Batches: {', '.join(map(str, BATCHES))}. {samples} samples. {conditions()}"
+    sizes = f"Batches: {', '.join(map(str, BATCHES))}, but 1 alone where the file fixes it."
+    note = f"ISAs: {isas}. {sizes} {samples} samples. {conditions()}"
     return f"{markdown_table(TITLES, body)}\n\n{note}"
 
 
