@@ -41,18 +41,20 @@ def publish(folder: Path, target: Path, facts: Mapping[str, Any]) -> None:
     """Move every file of `folder` to `target`, which may exist, then write the manifest.
 
     An earlier manifest goes first: as long as there is one, it is true. The manifest holds
-    `facts` and, under "files", the SHA-256 of every file. Raises InputFileError.
+    `facts` and, under "files", the SHA-256 of every file. It is written in `folder` too, so that
+    not even a killed process leaves a temporary file in `target`. Raises InputFileError.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file())
     try:
         digests = {path.name: sha256_hex(path.read_bytes()) for path in files}
+        write_atomically(folder / MANIFEST, _dump({**facts, "files": digests}))
         target.mkdir(parents=True, exist_ok=True)
         (target / MANIFEST).unlink(missing_ok=True)
         for path in files:
             os.replace(path, target / path.name)
+        os.replace(folder / MANIFEST, target / MANIFEST)
     except OSError as error:
         raise InputFileError(f"cannot write to {target}: {error.strerror or error}") from error
-    write_atomically(target / MANIFEST, _dump({**facts, "files": digests}))
 
 
 @contextlib.contextmanager

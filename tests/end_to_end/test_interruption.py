@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def stop_at(words: Sequence[object], moment: float, number: signal.Signals) -> N
     process = start(words)
     time.sleep(moment)
     assert process.pid is not None
-    if process.exitcode is None:
+    with suppress(ProcessLookupError):  # it may have ended by itself
         os.kill(process.pid, number)
     process.join(60)
 

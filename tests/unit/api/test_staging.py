@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,23 @@ def test_the_manifest_goes_first_and_comes_last(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(staging.os, "replace", replace)
     written(target)
     assert seen == [False, False] and (target / MANIFEST).exists()
+
+
+def test_no_moment_has_a_temporary_file_in_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may be killed at any of these moments, and then nobody tidies up."""
+    target = tmp_path / "out"
+    real, moments = os.replace, []
+
+    def replace(source: str | Path, name: str | Path) -> None:
+        moments.append(sorted(path.name for path in target.iterdir()) if target.exists() else [])
+        real(source, name)
+
+    monkeypatch.setattr(os, "replace", replace)
+    written(target)
+    assert moments[-1] == ["a.txt", "b.bin"]
+    assert {name for names in moments for name in names} == {"a.txt", "b.bin"}
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
