@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from qglow.codegen.compiler import CompiledProgram, compile_program
-from qglow.codegen.jit import load
+from qglow.codegen.jit import NativeFunction, load
+from qglow.codegen.team import TEAM_BYTES, THREADS
 from qglow.core.types import Array
 from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.liveness import Usage, overlap
@@ -25,6 +26,8 @@ from qglow.kernels.select import select_kernels
 ALIGNMENT = 64
 SLACK = 64
 POISON = 0xA5
+THREADS_APART, THREADS_SHARED = (3, 7), (2,)
+"""Teams that every program is run by, with activations apart and on the shared memory plan."""
 
 HOST_ISAS = [isa.name for isa in host_isas()]
 
@@ -69,20 +72,53 @@ def plan_apart(program: Program) -> None:
 
 def execute(program: Program, isa_name: str, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> Run:
     """Compile and call a program with kernels and a memory plan; guards around memory are checked."""
-    compiled = compile_program(program, isa_by_name(isa_name))
-    function = load(compiled)
-    arena = guarded(compiled.arena_size)
-    arena[:] = POISON
-    weights = guarded(len(compiled.weights))
-    weights[: len(compiled.weights)] = compiled.weights
-    tables = {b.name: _placeholder(b, inputs, state) for b in program.placeholders}
-    pointers = (ctypes.c_void_p * len(tables))(*(tables[name].ctypes.data for name in compiled.placeholders))
-    before = weights.copy()
-    function(arena.ctypes.data, weights.ctypes.data, ctypes.addressof(pointers))
-    assert np.array_equal(before, weights), "constants were overwritten"
-    for buffer in program.placeholders:
-        assert np.all(tables[buffer.name][buffer.type.byte_size :] == POISON), f"%{buffer.name} was overrun"
-    return _collect(program, compiled, arena, tables)
+    return Built(program, isa_name).run(inputs, state)
+
+
+class Built:
+    """A program compiled so that whatever can be shared by threads is, however small."""
+
+    def __init__(self, program: Program, isa_name: str) -> None:
+        self.program = program
+        self.compiled = compile_program(program, isa_by_name(isa_name), part_cycles=0)
+        self.function = load(self.compiled)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there is anything that threads can share."""
+        return self.compiled.team_entry is not None
+
+    def run(self, inputs: Mapping[str, Array], state: Mapping[str, Array], parts: int = 1) -> Run:
+        """Call it; guards around memory are checked. One thread does all the parts, in turn."""
+        compiled = self.compiled
+        arena = guarded(compiled.arena_size)
+        arena[:] = POISON
+        weights = guarded(len(compiled.weights))
+        weights[: len(compiled.weights)] = compiled.weights
+        tables = {b.name: _placeholder(b, inputs, state) for b in self.program.placeholders}
+        pointers = (ctypes.c_void_p * len(tables))(
+            *(tables[name].ctypes.data for name in compiled.placeholders)
+        )
+        before = weights.copy()
+        places = arena.ctypes.data, weights.ctypes.data, ctypes.addressof(pointers)
+        if parts == 1:
+            self.function(*places)
+        else:
+            run_parts(self.function, places, parts)
+        assert np.array_equal(before, weights), "constants were overwritten"
+        for buffer in self.program.placeholders:
+            rest = tables[buffer.name][buffer.type.byte_size :]
+            assert np.all(rest == POISON), f"%{buffer.name} was overrun"
+        return _collect(self.program, compiled, arena, tables)
+
+
+def run_parts(function: NativeFunction, places: tuple[int, int, int], parts: int) -> None:
+    """Call the entry for a team of so many threads, of which only the first one comes."""
+    team = guarded(TEAM_BYTES)
+    team[:] = 0
+    team[THREADS : THREADS + 4].view(np.uint32)[0] = parts
+    kinds = [ctypes.c_void_p] * 4 + [ctypes.c_int64]
+    ctypes.CFUNCTYPE(None, *kinds)(function.team_address)(*places, team.ctypes.data, 0)
 
 
 def guarded(size: int) -> Array:
@@ -153,7 +189,8 @@ def assert_same_bits(
     """Every buffer that compiled code leaves equals the interpreter's, on every ISA of the host.
 
     int8 and integers must be equal; floats too (NaN equal to NaN, zeros of either sign), or
-    within `tolerance` relative to the largest magnitude. Also runs on the shared memory plan.
+    within `tolerance` relative to the largest magnitude. Also runs on the shared memory plan, and
+    in the parts that teams of threads share.
     """
     for isa_name in isas or HOST_ISAS:
         prepared = prepare(program, isa_name)
@@ -161,16 +198,22 @@ def assert_same_bits(
         expected = reference(prepared, inputs, state)
         for name in kept_in_registers(prepared):
             expected.buffers.pop(name, None)
-        actual = execute(prepared, isa_name, inputs, state or {})
-        for part in ("buffers", "outputs", "state"):
-            for name, wanted in getattr(expected, part).items():
-                compare(getattr(actual, part)[name], wanted, f"%{name} on {isa_name}", tolerance)
+        built = Built(prepared, isa_name)
+        for parts in (1, *(THREADS_APART if built.is_shared else ())):
+            actual = built.run(inputs, state or {}, parts)
+            for kind in ("buffers", "outputs", "state"):
+                for name, wanted in getattr(expected, kind).items():
+                    what = f"%{name} on {isa_name} in {parts} parts"
+                    compare(getattr(actual, kind)[name], wanted, what, tolerance)
         if not prepared.activations():
             continue
         plan_memory(prepared)
-        shared = execute(prepared, isa_name, inputs, state or {})
-        for name, wanted in expected.outputs.items():
-            compare(shared.outputs[name], wanted, f"%{name} on {isa_name}, memory shared", tolerance)
+        built = Built(prepared, isa_name)
+        for parts in (1, *(THREADS_SHARED if built.is_shared else ())):
+            shared = built.run(inputs, state or {}, parts)
+            for name, wanted in expected.outputs.items():
+                what = f"%{name} on {isa_name} in {parts} parts, memory shared"
+                compare(shared.outputs[name], wanted, what, tolerance)
 
 
 def kept_in_registers(program: Program) -> set[str]:

@@ -22,11 +22,12 @@ from qglow.kernels.operand import Memory, memory_of, without_scale
 Body = Callable[[Emitter, Sequence[Value], Sequence[Value]], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
     """A function to be called with the addresses of `buffers` and of `arrays` (packed constants).
 
-    `emit` makes its body from these addresses. `key` is all that the body depends on.
+    `emit` makes its body from these addresses. `key` is all that the body depends on. `group` are
+    the instructions that it executes, `cost` their estimated cycles.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Call:
     buffers: tuple[Buffer, ...]
     arrays: tuple[Array, ...]
     emit: Body
+    group: tuple[Instruction, ...]
+    cost: float
 
     @property
     def unaliased(self) -> tuple[bool, ...]:
@@ -74,7 +77,9 @@ def _instruction_call(instruction: Instruction, isa: Isa) -> Call:
     if not kernel.uses_scales:
         places = {name: without_scale(memory) for name, memory in places.items()}
     key = (instruction.operation, instruction.kernel, tuple(places.items()), _shapes(packed))
-    return Call(instruction.operation.opcode, key, tuple(operands.values()), tuple(packed.values()), emit)
+    buffers, arrays = tuple(operands.values()), tuple(packed.values())
+    cost = kernel.cost(instruction, isa)
+    return Call(instruction.operation.opcode, key, buffers, arrays, emit, (instruction,), cost)
 
 
 def _shapes(packed: dict[str, Array]) -> tuple[object, ...]:
@@ -133,7 +138,8 @@ def _stack_call(group: list[Instruction], usage: Usage, isa: Isa) -> Call:
     blank = members([None] * len(buffers), [None] * len(arrays))
     key = tuple(_member_key(member) for member in blank), kernels[0].lanes, tuple(needed)
     name = "stack_" + "_".join(i.operation.opcode for i in group)
-    return Call(name, key, tuple(buffers[place] for place in needed), arrays, emit)
+    cost = sum(kernel.cost(i, isa) for kernel, i in zip(kernels, group, strict=True))
+    return Call(name, key, tuple(buffers[place] for place in needed), arrays, emit, tuple(group), cost)
 
 
 def _elementwise(instruction: Instruction) -> Elementwise:
@@ -153,6 +159,11 @@ def _member_key(member: Member) -> tuple[object, ...]:
         member.proven,
         member.stored,
     )
+
+
+def share_memory(left: Buffer, right: Buffer) -> bool:
+    """Whether two buffers are in one root, or in roots that share memory."""
+    return _meet(_extent(left), _extent(right))
 
 
 def _extent(buffer: Buffer) -> tuple[Buffer, int, int]:

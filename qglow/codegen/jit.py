@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,15 +23,25 @@ _names = itertools.count()
 
 
 @dataclass(frozen=True)
+class Linked:
+    """Functions in this process. They are there as long as this object."""
+
+    addresses: dict[str, int]
+    _engine: Any = field(repr=False)
+    _library: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
 class NativeFunction:
     """A loaded entry: `f(arena, weights, placeholders)`, addresses as integers.
 
-    The call releases Python's global lock. The code lives as long as this object.
+    The call releases Python's global lock. The code lives as long as this object. `team_address`
+    is that of the entry for a team, 0 where there is none.
     """
 
     address: int
-    _engine: Any = field(repr=False)
-    _library: Any = field(repr=False)
+    team_address: int
+    _linked: Linked = field(repr=False)
     _call: Any = field(repr=False)
 
     def __call__(self, arena: int, weights: int, placeholders: int) -> None:
@@ -43,17 +54,27 @@ def load(compiled: CompiledProgram) -> NativeFunction:
     Raises UsageError where the host cannot run it, CodegenError where linking fails.
     """
     _check_host(compiled.isa)
-    engine = binding.create_lljit_compiler(target_machine(compiled.isa))
+    names = [name for name in (compiled.entry, compiled.team_entry) if name is not None]
+    linked = link(compiled.object_code, compiled.isa, names)
+    address = linked.addresses[compiled.entry]
+    team = 0 if compiled.team_entry is None else linked.addresses[compiled.team_entry]
+    return NativeFunction(address, team, linked, _PROTOTYPE(address))
+
+
+def link(object_code: bytes, isa: Isa, names: Sequence[str]) -> Linked:
+    """Addresses of these functions of an object file. Raises CodegenError where linking fails."""
+    engine = binding.create_lljit_compiler(target_machine(isa))
     builder = binding.JITLibraryBuilder()
-    builder.add_object_img(compiled.object_code)
+    builder.add_object_img(object_code)
     builder.add_current_process()
-    builder.export_symbol(compiled.entry)
+    for name in names:
+        builder.export_symbol(name)
     try:
         library = builder.link(engine, f"qglow{next(_names)}")
-        address = int(library[compiled.entry])
+        addresses = {name: int(library[name]) for name in names}
     except RuntimeError as error:
-        raise CodegenError(f"the code for {compiled.isa.name} does not link: {error}") from error
-    return NativeFunction(address, engine, library, _PROTOTYPE(address))
+        raise CodegenError(f"the code for {isa.name} does not link: {error}") from error
+    return Linked(addresses, engine, library)
 
 
 def _check_host(isa: Isa) -> None:

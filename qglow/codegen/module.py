@@ -1,10 +1,14 @@
-"""A program as one LLVM module: a function a kernel, and an entry that calls them in order.
+"""A program as one LLVM module: a function a kernel, and entries that call them in order.
 
     void qglow_run(i8* arena, i8* weights, i8** placeholders)
+    void qglow_share(i8* arena, i8* weights, i8** placeholders, i8* team, i64 me)
 
 Instructions of equal operation, types, layouts and kernel share one function, and so do equal
-stacks. The entry gives itself the default floating-point environment (round to nearest,
-denormals kept) and restores the caller's on the way out.
+stacks. The last arguments of a kernel are which part of its work to do and how many parts there
+are. Each thread of a team calls `qglow_share` with its number; the number of threads is in the
+team's memory, so one code serves any. Programs that are too small to be shared have no such
+entry. Entries give themselves the default floating-point environment (round to nearest,
+denormals kept) and restore the caller's on the way out.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from typing import Any
 from llvmlite import ir
 
 from qglow.codegen.calls import Call, make_call
+from qglow.codegen.steps import PART_CYCLES, Step, is_worth_a_team, make_steps, most_parts
+from qglow.codegen.team import NONE, Team
 from qglow.codegen.weights import WeightBlob
 from qglow.core.errors import InternalError
 from qglow.core.types import Array
@@ -25,11 +31,12 @@ from qglow.instructions.liveness import Usage
 from qglow.instructions.passes.stacking import stacks
 from qglow.instructions.program import Buffer, BufferKind, Program
 from qglow.kernels import families as families
-from qglow.kernels.builder import I32, I64, PTR, VOID, Emitter
+from qglow.kernels.builder import I32, I64, PTR, VOID, Emitter, Value
 from qglow.kernels.isa import Isa
 from qglow.kernels.operand import to_physical
 
 ENTRY = "qglow_run"
+TEAM_ENTRY = "qglow_share"
 DEFAULT_MXCSR = 0x1F80
 """Round to nearest even, denormals kept, all exceptions masked."""
 
@@ -38,24 +45,29 @@ DEFAULT_MXCSR = 0x1F80
 class ProgramModule:
     """LLVM text of a program, and the constants that its code expects at `weights`.
 
-    `placeholders` are their names in the order of the pointer table.
+    `placeholders` are their names in the order of the pointer table. `is_shared`: there is an
+    entry for teams of threads.
     """
 
     text: str
     weights: Array
     arena_size: int
     placeholders: tuple[str, ...]
+    is_shared: bool = False
 
 
-def build_module(program: Program, isa: Isa, timed: bool = False) -> ProgramModule:
+def build_module(
+    program: Program, isa: Isa, timed: bool = False, part_cycles: float = PART_CYCLES
+) -> ProgramModule:
     """Emit a program whose kernels are selected and whose memory is planned.
 
     `timed`: a last pointer of the table leads to one u64 an instruction, to which the entry
-    adds the cycles that the instruction took; of a stack, to that of its first.
-    Raises InternalError where selection or planning is missing.
+    adds the cycles that the instruction took; of a stack, to that of its first. There is no
+    entry for teams then. `part_cycles`: the least estimated work that is worth a part; with 0
+    everything is shared that can be. Raises InternalError where selection or planning is missing.
     """
     with _collection_paused():
-        return _ModuleBuilder(program, isa, timed).build()
+        return _ModuleBuilder(program, isa, timed, part_cycles).build()
 
 
 @contextmanager
@@ -71,33 +83,84 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
+@dataclass(frozen=True)
+class _Roots:
+    """Where operands are, inside an entry: the addresses it is called with."""
+
+    arena: Value
+    weights: Value
+    tables: list[Value]
+
+
 class _ModuleBuilder:
-    def __init__(self, program: Program, isa: Isa, timed: bool) -> None:
-        self.program, self.isa, self.timed = program, isa, timed
+    def __init__(self, program: Program, isa: Isa, timed: bool, part_cycles: float) -> None:
+        self.program, self.isa, self.timed, self.part_cycles = program, isa, timed, part_cycles
         self.blob = WeightBlob()
         self.module = ir.Module(program.name)
         self.module.triple = isa.triple
-        self.functions: dict[object, Any] = {}
+        self.functions: dict[object, tuple[Any, int]] = {}
         self.constants: dict[Buffer, int] = {}
+        self.stored: dict[Call, list[int]] = {}
         self.places = {buffer: i for i, buffer in enumerate(program.placeholders)}
 
     def build(self) -> ProgramModule:
-        signature = ir.FunctionType(VOID, [PTR, PTR, PTR])
-        entry = ir.Function(self.module, signature, ENTRY)
-        entry.attributes.add("nounwind")
-        e = Emitter(entry, self.isa)
-        self.arena, self.weights, table = entry.args
-        self.tables = [e.load(e.offset(table, 8 * i), PTR) for i in range(len(self.places) + self.timed)]
-        saved = self._enter_float_environment(e)
         usage = Usage(self.program)
-        numbers = {id(instruction): number for number, instruction in enumerate(self.program.code)}
-        for group in stacks(self.program):
-            self._timed_call(e, numbers[id(group[0])], make_call(group, usage, self.isa))
-        e.call("llvm.x86.sse.ldmxcsr", VOID, [saved])
-        e.b.ret_void()
+        calls = [make_call(group, usage, self.isa) for group in stacks(self.program)]
+        self._emit_entry(calls)
+        parts = [most_parts(call, self._function(call)[1], self.part_cycles) for call in calls]
+        steps = make_steps(calls, parts)
+        is_shared = not self.timed and is_worth_a_team(steps, self.part_cycles)
+        if is_shared:
+            self._emit_team_entry(steps)
         names = tuple(buffer.name for buffer in self.program.placeholders)
         size = self.program.arena_size or 0
-        return ProgramModule(str(self.module), self.blob.finish(), size, names)
+        return ProgramModule(str(self.module), self.blob.finish(), size, names, is_shared)
+
+    def _emit_entry(self, calls: list[Call]) -> None:
+        """The entry for one thread, which does all parts."""
+        numbers = {id(instruction): number for number, instruction in enumerate(self.program.code)}
+        with self._entry(ENTRY, []) as (e, roots, _):
+            whole = e.index(0), e.index(1)
+            for call in calls:
+                self._timed_call(e, roots, numbers[id(call.group[0])], call, whole)
+
+    def _emit_team_entry(self, steps: list[Step]) -> None:
+        """The entry for a thread of a team."""
+        with self._entry(TEAM_ENTRY, [PTR, I64]) as (e, roots, (memory, me)):
+            team = Team(e, memory, me)
+            for number, step in enumerate(steps):
+                self._emit_step(e, roots, team, number, step)
+
+    def _emit_step(self, e: Emitter, roots: _Roots, team: Team, number: int, step: Step) -> None:
+        parts = team.parts(step.parts)
+        take, work, done = (e.b.append_basic_block(f"step{number}.{n}") for n in ("take", "work", "done"))
+        e.b.branch(take)
+        e.b.position_at_end(take)
+        part = team.take(number, parts)
+        e.b.cbranch(e.b.icmp_signed("==", part, e.index(NONE)), done, work)
+        e.b.position_at_end(work)
+        if step.alone:
+            with e.when(e.b.icmp_signed("==", part, e.index(0))):
+                for call in step.alone:
+                    self._call(e, roots, call, (e.index(0), e.index(1)))
+        if step.shared is not None:
+            self._call(e, roots, step.shared, (part, parts))
+        team.finish(number, parts)
+        e.b.branch(take)
+        e.b.position_at_end(done)
+
+    @contextmanager
+    def _entry(self, name: str, more: list[Any]) -> Iterator[tuple[Emitter, _Roots, list[Value]]]:
+        """A function of the module's interface: its body goes between the change of environment."""
+        entry = ir.Function(self.module, ir.FunctionType(VOID, [PTR, PTR, PTR, *more]), name)
+        entry.attributes.add("nounwind")
+        e = Emitter(entry, self.isa)
+        arena, weights, table, *others = entry.args
+        tables = [e.load(e.offset(table, 8 * i), PTR) for i in range(len(self.places) + self.timed)]
+        saved = self._enter_float_environment(e)
+        yield e, _Roots(arena, weights, tables), others
+        e.call("llvm.x86.sse.ldmxcsr", VOID, [saved])
+        e.b.ret_void()
 
     def _enter_float_environment(self, e: Emitter) -> Any:
         saved, wanted = e.b.alloca(I32), e.b.alloca(I32)
@@ -106,32 +169,41 @@ class _ModuleBuilder:
         e.call("llvm.x86.sse.ldmxcsr", VOID, [wanted])
         return saved
 
-    def _timed_call(self, e: Emitter, number: int, call: Call) -> None:
+    def _timed_call(
+        self, e: Emitter, roots: _Roots, number: int, call: Call, share: tuple[Value, Value]
+    ) -> None:
         if not self.timed:
-            self._call(e, call)
+            self._call(e, roots, call, share)
             return
         before = e.call("llvm.readcyclecounter", I64, [])
-        self._call(e, call)
+        self._call(e, roots, call, share)
         taken = e.b.sub(e.call("llvm.readcyclecounter", I64, []), before)
-        slot = e.offset(self.tables[-1], 8 * number)
+        slot = e.offset(roots.tables[-1], 8 * number)
         e.store(e.b.add(e.load(slot, I64), taken), slot)
 
-    def _call(self, e: Emitter, call: Call) -> None:
-        arguments = [self._address(e, buffer) for buffer in call.buffers]
-        arguments += [e.offset(self.weights, self.blob.add(array)) for array in call.arrays]
-        e.b.call(self._function(call), arguments)
+    def _call(self, e: Emitter, roots: _Roots, call: Call, share: tuple[Value, Value]) -> None:
+        """`share`: which part, and of how many."""
+        arguments = [self._address(e, roots, buffer) for buffer in call.buffers]
+        arguments += [e.offset(roots.weights, offset) for offset in self._stored(call)]
+        e.b.call(self._function(call)[0], [*arguments, *share])
 
-    def _address(self, e: Emitter, buffer: Buffer) -> Any:
+    def _stored(self, call: Call) -> list[int]:
+        """Where the packed constants of a call are."""
+        if call not in self.stored:
+            self.stored[call] = [self.blob.add(array) for array in call.arrays]
+        return self.stored[call]
+
+    def _address(self, e: Emitter, roots: _Roots, buffer: Buffer) -> Value:
         """The address of element (0, ..., 0)."""
         root = buffer.root
         start = buffer.layout.offset * buffer.type.element.size
         if root.kind is BufferKind.PLACEHOLDER:
-            return e.offset(self.tables[self.places[root]], start)
+            return e.offset(roots.tables[self.places[root]], start)
         if root.kind is BufferKind.CONSTANT:
-            return e.offset(self.weights, self._constant(root) + start)
+            return e.offset(roots.weights, self._constant(root) + start)
         if root.arena_offset is None:
             raise InternalError(f"%{root.name} has no place in the arena; memory is not planned")
-        return e.offset(self.arena, root.arena_offset + start)
+        return e.offset(roots.arena, root.arena_offset + start)
 
     def _constant(self, buffer: Buffer) -> int:
         if buffer not in self.constants:
@@ -141,25 +213,27 @@ class _ModuleBuilder:
             self.constants[buffer] = self.blob.add(stored)
         return self.constants[buffer]
 
-    def _function(self, call: Call) -> Any:
+    def _function(self, call: Call) -> tuple[Any, int]:
+        """The function of a call, and into how many shares its work can go."""
         unaliased = call.unaliased
         key = (*call.key, unaliased)
         if key not in self.functions:
             self.functions[key] = self._emit(call, unaliased)
         return self.functions[key]
 
-    def _emit(self, call: Call, unaliased: tuple[bool, ...]) -> Any:
+    def _emit(self, call: Call, unaliased: tuple[bool, ...]) -> tuple[Any, int]:
         count = len(call.buffers)
         kinds = [PTR] * (count + len(call.arrays))
         name = f"kernel{len(self.functions)}_{call.name}"
-        function = ir.Function(self.module, ir.FunctionType(VOID, kinds), name)
+        function = ir.Function(self.module, ir.FunctionType(VOID, [*kinds, I64, I64]), name)
         function.linkage = "internal"
         function.attributes.add("noinline")
         function.attributes.add("nounwind")
-        for argument, alone in zip(function.args, [*unaliased, *(True for _ in call.arrays)], strict=True):
+        *pointers, part, parts = function.args
+        for argument, alone in zip(pointers, [*unaliased, *(True for _ in call.arrays)], strict=True):
             if alone:
                 argument.add_attribute("noalias")
-        e = Emitter(function, self.isa)
-        call.emit(e, function.args[:count], function.args[count:])
+        e = Emitter(function, self.isa, part, parts)
+        call.emit(e, pointers[:count], pointers[count:])
         e.b.ret_void()
-        return function
+        return function, e.units

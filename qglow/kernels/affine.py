@@ -7,6 +7,7 @@ over many pixels needs no regard for where a pixel begins.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,14 +51,15 @@ class PeriodicAffine(Kernel):
         return instruction.operand("dest").type.size / isa.float_lanes * (CYCLES_A_VECTOR - 1)
 
     def emit(self, site: Site) -> None:
-        """Outer loops around runs, and in a run whole periods and the rest."""
+        """Outer loops around runs, and in a run whole periods and the rest; threads share one loop."""
         e, dest, src = site.e, site["dest"], site["src"]
         if not dest.type.size:
             return
         sizes = [dest.element_bytes, src.element_bytes]
         runs = contiguous_runs(dest.shape, [dest.strides, src.strides], sizes)
         period = math.lcm(dest.shape[-1], LANES)
-        with outer_loops(e, [dest.pointer, src.pointer], runs.outer) as (to, start):
+        alone = not runs.outer and runs.length >= period
+        with outer_loops(e, [dest.pointer, src.pointer], runs.outer, shared=True) as (to, start):
 
             def vector(base: Index, at: Index, count: int | None) -> None:
                 """`at` is the position in the period that begins at `base`."""
@@ -82,11 +84,13 @@ class PeriodicAffine(Kernel):
                 if length > whole:
                     vector(base, whole, length - whole)
 
-            periods = runs.length // period * period
+            periods = runs.length // period
             if periods:
-                with e.loop(0, periods, period, "period") as base:
+                first, last = e.share(periods, alone)
+                with e.loop(e.scaled(first, period), e.scaled(last, period), period, "period") as base:
                     part(base, period)
-            part(periods, runs.length - periods)
+            with e.last_share() if alone else nullcontext():
+                part(periods * period, runs.length - periods * period)
 
     def _value(self, site: Site, values: dict[str, Value]) -> Value:
         point = Point(site.e, site.operation, site.operands, values, {}, LANES, self.proven)

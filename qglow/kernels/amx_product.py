@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from qglow.kernels.amx import REGISTERS, ROW_BYTES, TILE_BYTES, TILE_ROWS, Registers
 from qglow.kernels.builder import F32, I32, Index, Value, vec
 from qglow.kernels.conv_geometry import Axis, Geometry, collapse
-from qglow.kernels.tile_loops import Block, Pointers, ProductLoops
+from qglow.kernels.tile_loops import Block, Pointers, ProductLoops, Shared
 
 PAIR = 2
 UNSIGNED, SIGNED = 4, 6
@@ -46,6 +46,11 @@ class Walk:
         """Whether the last unit starts before its turn."""
         return (self.units - 1) * self.step != self.last
 
+    @property
+    def shares_rows(self) -> bool:
+        """Whether threads that share pixels share rows of an outer axis, not units."""
+        return any(axis.count > self.units for axis in self.outer)
+
 
 def plan_walk(geometry: Geometry) -> Walk:
     """Pairs along a long innermost axis, or of short rows."""
@@ -76,18 +81,29 @@ class AmxProduct(ProductLoops):
         self.emit(pointers)
         registers.release()
 
+    @property
+    def pixel_units(self) -> int:
+        """Rows along the longest of the outer axes, or units where there are more of them."""
+        walk = plan_walk(self.geometry)
+        return max([walk.units, *(axis.count for axis in walk.outer)])
+
     def emit_group(self, pointers: Pointers) -> None:
         """Blocks of channels, rows of the outer axes, units of pixels."""
         walk = plan_walk(self.geometry)
         for block in self.blocks():
             blocks = self.block_loop(block, pointers)
-            with blocks as moved, self.row_loops(walk.outer, moved) as row, self._units(walk, row) as unit:
+            with (
+                blocks as moved,
+                self.row_loops(walk.outer, moved, shared=walk.shares_rows) as row,
+                self._units(walk, row) as unit,
+            ):
                 self._emit_unit(walk, block, unit)
 
     @contextmanager
     def _units(self, walk: Walk, pointers: Pointers) -> Iterator[Pointers]:
         e = self.e
-        with e.loop(0, walk.units, name="unit") as number:
+        share = e.share(walk.units, self.shared is Shared.PIXELS and not walk.shares_rows)
+        with e.loop(*share, name="unit") as number:
             start: Index = e.scaled(number, walk.step)
             if walk.overlaps:
                 start = e.minimum(start, walk.last)

@@ -106,13 +106,62 @@ class Carry:
 
 
 class Emitter:
-    """Emits one function body. `b` is the llvmlite IRBuilder at its end."""
+    """Emits one function body. `b` is the llvmlite IRBuilder at its end.
 
-    def __init__(self, function: Any, isa: Isa) -> None:
+    A function whose work several threads may share is called with the number `part` (i64) of a
+    share and with how many `parts` there are. `units` says of how many pieces that work is.
+    """
+
+    def __init__(
+        self, function: Any, isa: Isa, part: Value | None = None, parts: Value | None = None
+    ) -> None:
         self.function = function
         self.module = function.module
         self.isa = isa
+        self.units = 1
+        self._part, self._parts = part, parts
+        self._share: tuple[Index, Index] | None = None
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
+
+    # Shares of the work
+
+    def share(self, units: int, shared: bool = True) -> tuple[Index, Index]:
+        """First and end of those of `units` equal pieces of work that this call is to do.
+
+        All of them unless `shared`, and in a function of one share. A function has one loop, or
+        several side by side, over one number of pieces; all that stores has to be in them or in
+        `last_share`. Raises ValueError for another number.
+        """
+        if self._part is None or not shared or units <= 1:
+            return 0, units
+        if self._share is None:
+            self.units = units
+            with self.b.goto_entry_block():
+                following = self.b.add(self._part, self.index(1))
+                self._share = self._bound(self._part), self._bound(following)
+        if units != self.units:
+            raise ValueError(f"{units} pieces of work, {self.units} before")
+        return self._share
+
+    def _bound(self, part: Value) -> Value:
+        return self.b.udiv(self.b.mul(part, self.index(self.units)), self._parts)
+
+    @contextmanager
+    def last_share(self) -> Iterator[None]:
+        """Code for the last share only: what is left beside the pieces of `share`."""
+        if self._part is None:
+            yield
+            return
+        following = self.b.add(self._part, self.index(1))
+        with self.when(self.b.icmp_unsigned("==", following, self._parts)):
+            yield
+
+    @contextmanager
+    def undivided(self) -> Iterator[None]:
+        """Code in which `share` gives everything, for what one thread has to do."""
+        part, self._part = self._part, None
+        yield
+        self._part = part
 
     # Constants and addresses
 
@@ -241,6 +290,16 @@ class Emitter:
         """Code for every index from `start` below `stop`; known single iterations get no loop."""
         with self.carrying_loop(start, stop, (), step, name) as carry:
             yield carry.index
+
+    @contextmanager
+    def shared_loop(
+        self, share: tuple[Index, Index], first: int, count: int, name: str = "i"
+    ) -> Iterator[Index]:
+        """Code for those of the pieces `first` ... `first + count - 1` that are in a share, from 0 on."""
+        start = self.maximum(self.plus(share[0], -first), 0)
+        stop = self.minimum(self.plus(share[1], -first), count)
+        with self.loop(start, stop, name=name) as index:
+            yield index
 
     @contextmanager
     def carrying_loop(

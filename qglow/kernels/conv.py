@@ -109,7 +109,8 @@ def emit_over_images(
         emit(start.moved(e, src=src.offset_bytes(0, -top, -left, 0)))
         return
     assert site.scratch is not None
-    with e.loop(0, src.shape[0], name="image") as image:
+    # There is one copy, so one thread works on it.
+    with e.undivided(), e.loop(0, src.shape[0], name="image") as image:
         emit_bordered_copy(e, image, src, geometry.reach, site.scratch, site.isa.byte_lanes)
         dest = e.offset(start.dest, e.scaled(image, geometry.axes[0].dest_stride))
         emit(Pointers(site.scratch, dest, start.weights, start.bias, start.multiplier))

@@ -43,7 +43,7 @@ class Move(Kernel):
             dest = slice_of(site.e, dest, operation.offsets, src.shape)
         if isinstance(operation, Extract):
             src = slice_of(site.e, src, operation.offsets, dest.shape, operation.steps)
-        emit_copy(site.e, dest, src)
+        emit_copy(site.e, dest, src, shared=True)
 
 
 @kernel
@@ -91,13 +91,16 @@ def slice_of(e: Emitter, memory: Memory, offsets: Shape, shape: Shape, steps: Sh
     )
 
 
-def emit_copy(e: Emitter, dest: Memory, src: Memory) -> None:
-    """dest = src, one shape and element type, any strides."""
+def emit_copy(e: Emitter, dest: Memory, src: Memory, shared: bool = False) -> None:
+    """dest = src, one shape and element type, any strides.
+
+    `shared`: threads share the longest loop around runs, where there is one.
+    """
     if 0 in dest.shape:
         return
     size = dest.element_bytes
     runs = contiguous_runs(dest.shape, [dest.strides, src.strides], [size, size])
-    with outer_loops(e, [dest.pointer, src.pointer], runs.outer) as (to, start):
+    with outer_loops(e, [dest.pointer, src.pointer], runs.outer, shared) as (to, start):
         copy_bytes(e, to, start, runs.length * size)
 
 

@@ -103,11 +103,15 @@ def emit_tiles(
     most_pixels: int,
     emit: TileEmitter,
 ) -> None:
-    """Loops over rows, chunks and tiles. `sizes` are the bytes of an element of src and dest."""
-    inner = geometry.axes[-1]
+    """Loops over rows, chunks and tiles. `sizes` are the bytes of an element of src and dest.
+
+    Threads share the longest of the outer axes, or the chunks where there are more of them.
+    """
+    *outer, inner = geometry.axes
     last = max(0, geometry.channels - geometry.width)
-    chunks = e.loop(0, geometry.chunks, name="chunk")
-    with rows(e, geometry.axes[:-1], src, dest) as (src_row, dest_row), chunks as chunk:
+    shares_rows = any(axis.count >= geometry.chunks for axis in outer)
+    chunks = e.loop(*e.share(geometry.chunks, not shares_rows), name="chunk")
+    with rows(e, outer, src, dest, shares_rows) as (src_row, dest_row), chunks as chunk:
         start = e.scaled(chunk, geometry.width)
         if geometry.channels % geometry.width:
             start = e.minimum(start, last)
@@ -122,11 +126,15 @@ def emit_tiles(
 
 
 @contextmanager
-def rows(e: Emitter, axes: Sequence[Axis], src: Value, dest: Value) -> Iterator[tuple[Value, Value]]:
-    """A loop nest over the outer axes that moves both addresses."""
+def rows(
+    e: Emitter, axes: Sequence[Axis], src: Value, dest: Value, shared: bool
+) -> Iterator[tuple[Value, Value]]:
+    """A loop nest over the outer axes that moves both addresses; threads may share the longest."""
+    longest = max(axes, key=lambda axis: axis.count) if shared else None
     with ExitStack() as stack:
         for axis in axes:
-            index = stack.enter_context(e.loop(0, axis.count, name="row"))
+            share = e.share(axis.count, axis is longest)
+            index = stack.enter_context(e.loop(*share, name="row"))
             src = e.offset(src, e.scaled(index, axis.src_stride))
             dest = e.offset(dest, e.scaled(index, axis.dest_stride))
         yield src, dest

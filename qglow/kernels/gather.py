@@ -38,7 +38,8 @@ class GatherRuns(Kernel):
         e, dest, src, axis = site.e, site["dest"], site["src"], site.operation.axis
         if 0 in dest.shape:
             return
-        with before_axis(e, dest, src, axis) as (to, start), e.loop(0, dest.shape[axis], name="index") as i:
+        share = e.share(dest.shape[axis])
+        with before_axis(e, dest, src, axis) as (to, start), e.loop(*share, name="index") as i:
             chosen = e.scaled(_index(site, i), src.strides[axis] * src.element_bytes)
             place = e.offset(to, e.scaled(i, dest.strides[axis] * dest.element_bytes))
             emit_copy(e, behind_axis(dest, axis, place), behind_axis(src, axis, e.offset(start, chosen)))

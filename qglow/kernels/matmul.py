@@ -7,7 +7,7 @@ multiply-adds over ascending k, whatever the block.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from qglow.core.types import Shape
@@ -23,7 +23,10 @@ from qglow.kernels.sweep import outer_loops
 
 @dataclass(frozen=True)
 class Product:
-    """One product of dense matrices M x K and K x N, in blocks of rows and vectors of columns."""
+    """One product of dense matrices M x K and K x N, in blocks of rows and vectors of columns.
+
+    `shared`: threads share the rows.
+    """
 
     e: Emitter
     rows: int
@@ -34,6 +37,7 @@ class Product:
     bias: Value | None = None
     lo: float = float("-inf")
     hi: float = float("inf")
+    shared: bool = True
 
     @property
     def lanes(self) -> int:
@@ -43,8 +47,12 @@ class Product:
     def emit(self, dest: Value, lhs: Value, rhs: Value) -> None:
         """Blocks of rows around blocks of columns."""
         e = self.e
+        blocks = -(-self.rows // self.block_rows)
+        share = e.share(blocks, self.shared)
         for start, stop, height in pieces(self.rows, self.block_rows):
-            with e.loop(start, stop, height, "rows") as row:
+            first = start // self.block_rows
+            with e.shared_loop(share, first, -(-(stop - start) // height), "rows") as number:
+                row = e.plus(e.scaled(number, height), start)
                 to = e.offset(dest, e.scaled(row, 4 * self.columns))
                 self._rows(to, e.offset(lhs, e.scaled(row, 4 * self.depth)), rhs, height)
 
@@ -149,13 +157,19 @@ class DirectMatMul(_Direct):
     def emit(self, site: Site) -> None:
         """Loops over leading axes, along which operands of one matrix stand still."""
         e, dest, lhs, rhs = site.e, site["dest"], site["lhs"], site["rhs"]
-        product, leading = self.product(site, lhs, rhs), dest.shape[:-2]
+        leading = dest.shape[:-2]
+        product = replace(self.product(site, lhs, rhs), shared=not _is_stack(leading))
         steps = [_steps(memory.shape, leading) for memory in (dest, lhs, rhs)]
         outer = tuple(zip(leading, zip(*steps, strict=True), strict=True))
         if 0 in dest.shape:
             return
-        with outer_loops(e, [dest.pointer, lhs.pointer, rhs.pointer], outer) as pointers:
+        with outer_loops(e, [dest.pointer, lhs.pointer, rhs.pointer], outer, _is_stack(leading)) as pointers:
             product.emit(*pointers)
+
+
+def _is_stack(leading: Shape) -> bool:
+    """Whether there are so many products that threads share those, not their rows."""
+    return max(leading, default=1) > 1
 
 
 def _steps(shape: Shape, leading: Shape) -> tuple[int, ...]:

@@ -143,15 +143,21 @@ class _PoolKernel(Kernel):
         raise NotImplementedError
 
     def emit(self, site: Site) -> None:
-        """Images, then the segments of rows and columns, then channels."""
+        """Images, then the segments of rows and columns, then channels.
+
+        Threads share images or rows, of whichever there are more.
+        """
         e, dest = site.e, site["dest"]
-        with e.loop(0, dest.shape[0], name="image") as image:
+        images, height = dest.shape[:2]
+        by_image = images > height
+        share = e.share(height, not by_image)
+        with e.loop(*e.share(images, by_image), name="image") as image:
             for rows, columns in _segment_pairs(site):
                 with (
-                    e.loop(rows.start, rows.stop, name="y") as y,
+                    e.shared_loop(share, rows.start, rows.stop - rows.start, name="y") as row,
                     e.loop(columns.start, columns.stop, name="x") as x,
                 ):
-                    self._channels(site, image, y, x, rows, columns)
+                    self._channels(site, image, e.plus(row, rows.start), x, rows, columns)
 
     def _channels(
         self, site: Site, image: Index, y: Index, x: Index, rows: Segment, columns: Segment

@@ -73,7 +73,7 @@ class ReduceAlong(Kernel):
         if not rows:
             return
         how = combination(e, site.operation.kind, src.is_float)
-        with e.loop(0, rows, name="row") as row:
+        with e.loop(*e.share(rows), name="row") as row:
             start = e.offset(src.pointer, e.scaled(row, extent * src.element_bytes))
             lanes = self._lanes(site, start, extent, how)
             result = finished(site, reduce_lanes(e, lanes, how.combine))
@@ -116,7 +116,7 @@ class ReduceAcross(Kernel):
         size, whole = src.element_bytes, inner // LANES * LANES
         if not outer:
             return
-        with e.loop(0, outer, name="outer") as index:
+        with e.loop(*e.share(outer), name="outer") as index:
             start = e.offset(src.pointer, e.scaled(index, extent * inner * size))
             to = e.offset(dest.pointer, e.scaled(index, inner * size))
             for first, last, count in ((0, whole, None), (whole, inner, inner - whole)):

@@ -36,7 +36,8 @@ class InterpolateRuns(Kernel):
         e, dest, src, axis = site.e, site["dest"], site["src"], site.operation.axis
         if 0 in dest.shape:
             return
-        with before_axis(e, dest, src, axis) as (to, start), e.loop(0, dest.shape[axis], name="index") as i:
+        share = e.share(dest.shape[axis])
+        with before_axis(e, dest, src, axis) as (to, start), e.loop(*share, name="index") as i:
             place = e.offset(to, e.scaled(i, dest.strides[axis] * dest.element_bytes))
             _Row(site, i, start).emit(place)
 

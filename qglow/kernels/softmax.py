@@ -42,7 +42,7 @@ class SoftmaxAlong(Kernel):
             return
         length = dest.shape[site.operation.axis]
         rows = dest.type.size // length
-        with e.loop(0, rows, name="row") as row:
+        with e.loop(*e.share(rows), name="row") as row:
             step = e.scaled(row, length * 4)
             to, start = e.offset(dest.pointer, step), e.offset(src.pointer, step)
             _row(e, to, start, length, site.operation.logarithm)

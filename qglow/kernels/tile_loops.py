@@ -1,4 +1,8 @@
-"""The loops of an implicit matrix product: groups, blocks of channels, rows of pixels."""
+"""The loops of an implicit matrix product: groups, blocks of channels, rows of pixels.
+
+Threads share one of these loops. Those that share pixels all read the weights, those that share
+blocks of channels all read the pixels: the smaller of the two should be what is read twice.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
 
 from qglow.kernels.builder import Emitter, Index, Value
 from qglow.kernels.conv_blocking import Piece, divide
@@ -58,6 +64,20 @@ class Block:
     channels: int
 
 
+SHARED_BYTES_A_CYCLE = 16.0
+"""How fast a thread reads what another one reads too."""
+FEW_THREADS = (2, 4)
+"""Numbers of threads for which loops are compared."""
+
+
+class Shared(Enum):
+    """The loop that threads share."""
+
+    GROUPS = "groups"
+    BLOCKS = "blocks"
+    PIXELS = "pixels"
+
+
 @dataclass(frozen=True)
 class ProductLoops(ABC):
     """Loops of one implicit matrix product in blocks of at most `most_vectors` vectors."""
@@ -72,7 +92,7 @@ class ProductLoops(ABC):
         """A loop over groups."""
         geometry, e = self.geometry, self.e
         vectors = -(-geometry.filters // self.tile.lanes)
-        with e.loop(0, geometry.groups, name="group") as group:
+        with e.loop(*self.share(Shared.GROUPS, geometry.groups), name="group") as group:
             depth = geometry.channels // geometry.groups
             moved = pointers.moved(
                 e,
@@ -96,6 +116,36 @@ class ProductLoops(ABC):
     def emit_group(self, pointers: Pointers) -> None:
         """The product of one group."""
 
+    @property
+    @abstractmethod
+    def pixel_units(self) -> int:
+        """Pieces of work in the loop over pixels that threads may share."""
+
+    def share(self, loop: Shared, units: int) -> tuple[Index, Index]:
+        """What a thread does of a loop: its share where this is the shared loop, else everything."""
+        return self.e.share(units, loop is self.shared)
+
+    @cached_property
+    def shared(self) -> Shared:
+        """The loop whose sharing costs least time for few threads."""
+        groups, runs = self.geometry.groups, self.geometry.runs
+        vectors = -(-self.geometry.filters // self.tile.lanes)
+        pixels = math.prod(axis.count for axis in self.geometry.walked_axes)
+        work = groups * pixels * vectors * runs.total_steps / 2
+        blocks = sum(block.piece.count for block in self.blocks())
+        choices = {
+            Shared.GROUPS: (groups, 0),
+            Shared.PIXELS: (self.pixel_units, groups * vectors * self._vector_weights),
+            Shared.BLOCKS: (blocks, pixels * self.geometry.channels * self._src_bytes),
+        }
+
+        def cost(loop: Shared) -> float:
+            units, twice = choices[loop]
+            uneven = sum(-(-units // n) * n / units for n in FEW_THREADS) / len(FEW_THREADS)
+            return work * uneven + twice / SHARED_BYTES_A_CYCLE
+
+        return min(choices, key=cost)
+
     def blocks(self) -> list[Block]:
         """Blocks of channels; the last one stands alone where its last vector is partial."""
         lanes = self.tile.lanes
@@ -117,7 +167,10 @@ class ProductLoops(ABC):
     def block_loop(self, block: Block, pointers: Pointers) -> Iterator[Pointers]:
         """A loop over the blocks of one kind."""
         e, piece = self.e, block.piece
-        with e.loop(0, piece.count, name="block") as index:
+        every = self.blocks()
+        share = self.share(Shared.BLOCKS, sum(b.piece.count for b in every))
+        first = sum(b.piece.count for b in every[: every.index(block)])
+        with e.shared_loop(share, first, piece.count, name="block") as index:
             vector = e.plus(e.scaled(index, piece.size), piece.start)
             yield pointers.moved(
                 e,
@@ -127,14 +180,21 @@ class ProductLoops(ABC):
             )
 
     @contextmanager
-    def row_loops(self, axes: Sequence[Axis], pointers: Pointers, ahead: int = 0) -> Iterator[Pointers]:
-        """A loop nest over all axes but the innermost; `ahead` moves by this much a row."""
+    def row_loops(
+        self, axes: Sequence[Axis], pointers: Pointers, ahead: int = 0, shared: bool = True
+    ) -> Iterator[Pointers]:
+        """A loop nest over all axes but the innermost; `ahead` moves by this much a row.
+
+        `shared`: where threads share pixels, they share the longest of these axes.
+        """
         e = self.e
         ahead *= math.prod(axis.count for axis in axes)
+        longest = max(axes, key=lambda axis: axis.count, default=None) if shared else None
         with ExitStack() as stack:
             for axis in axes:
                 ahead //= axis.count
-                index = stack.enter_context(e.loop(0, axis.count, name="row"))
+                share = e.share(axis.count, axis is longest and self.shared is Shared.PIXELS)
+                index = stack.enter_context(e.loop(*share, name="row"))
                 src, dest = (e.scaled(index, s) for s in (axis.src_stride, axis.dest_stride))
                 pointers = pointers.moved(e, src=src, dest=dest, ahead=e.scaled(index, ahead))
             yield pointers

@@ -11,7 +11,7 @@ from qglow.kernels.builder import F32, I32, VOID, Emitter, Index, Value, vec
 from qglow.kernels.conv_blocking import divide, pixel_axes
 from qglow.kernels.conv_geometry import STEP, Axis, Runs
 from qglow.kernels.tile import MicroTile
-from qglow.kernels.tile_loops import Block, Pointers, ProductLoops
+from qglow.kernels.tile_loops import Block, Pointers, ProductLoops, Shared
 
 UNROLLED_STEPS = 4
 """A window of up to this many steps is unrolled whole. More makes code, not speed [measured]."""
@@ -31,6 +31,14 @@ class VectorProduct(ProductLoops):
     tile: MicroTile
     most_pixels: int
     by_rows: bool
+
+    @property
+    def pixel_units(self) -> int:
+        """Rows along the longest of the outer axes, else tiles of the one row."""
+        *outer, inner = pixel_axes(self.geometry, self.by_rows)
+        if outer:
+            return max(axis.count for axis in outer)
+        return sum(piece.count for piece in divide(inner.count, self.most_pixels))
 
     def emit_group(self, pointers: Pointers) -> None:
         """Blocks of channels and rows of pixels in the chosen order."""
@@ -71,8 +79,12 @@ class VectorProduct(ProductLoops):
     def _emit_row(self, axis: Axis, block: Block, pointers: Pointers, lines: int = 0) -> None:
         """Tiles along the innermost axis."""
         e, first = self.e, 0
-        for piece in divide(axis.count, self.most_pixels):
-            with e.loop(0, piece.count, name="tile") as index:
+        pieces = divide(axis.count, self.most_pixels)
+        alone = len(pixel_axes(self.geometry, self.by_rows)) == 1
+        tiles = sum(piece.count for piece in pieces)
+        share = e.share(tiles, alone and self.shared is Shared.PIXELS)
+        for piece in pieces:
+            with e.shared_loop(share, first, piece.count, name="tile") as index:
                 pixel = e.plus(e.scaled(index, piece.size), piece.start)
                 src, dest = (e.scaled(pixel, s) for s in (axis.src_stride, axis.dest_stride))
                 ahead = e.scaled(e.plus(index, first), lines * LINE_BYTES)

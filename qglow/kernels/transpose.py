@@ -6,7 +6,8 @@ over the other axes, that of matrices: `rows` lie along the axis that is contigu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -84,7 +85,7 @@ class StridedTranspose(Kernel):
 
     def emit(self, site: Site) -> None:
         """A copy from src with its axes in dest's order."""
-        emit_copy(site.e, site["dest"], permuted(site))
+        emit_copy(site.e, site["dest"], permuted(site), shared=True)
 
 
 @kernel
@@ -116,12 +117,7 @@ class InterleavingTranspose(Kernel):
                 place = e.offset(to, e.scaled(column, shape.dest_column))
                 store_first(e, interleave(e, rows), place, count * shape.rows, size)
 
-            whole = shape.columns // SQUARE * SQUARE
-            if whole:
-                with e.loop(0, whole, SQUARE, "columns") as column:
-                    chunk(column, SQUARE)
-            if shape.columns > whole:
-                chunk(whole, shape.columns - whole)
+            _share_pieces(e, shape.columns, chunk)
 
 
 @kernel
@@ -153,12 +149,7 @@ class DeinterleavingTranspose(Kernel):
                     place = e.offset(to, e.plus(e.scaled(row, size), column * shape.dest_column))
                     e.store_lanes(vector, place, count)
 
-            whole_rows = shape.rows // SQUARE * SQUARE
-            if whole_rows:
-                with e.loop(0, whole_rows, SQUARE, "rows") as row:
-                    chunk(row, SQUARE)
-            if shape.rows > whole_rows:
-                chunk(whole_rows, shape.rows - whole_rows)
+            _share_pieces(e, shape.rows, chunk)
 
 
 @kernel
@@ -175,7 +166,7 @@ class SquareTranspose(Kernel):
         return instruction.operand("dest").type.size / SQUARE * parts * 8.0
 
     def emit(self, site: Site) -> None:
-        """Loops over squares, the last ones of a row and column cut."""
+        """Loops over squares, the last ones of a row and column cut; threads share rows of them."""
         e, dest, src = site.e, site["dest"], permuted(site)
         shape = matrices(dest, src)
         assert shape is not None
@@ -184,7 +175,7 @@ class SquareTranspose(Kernel):
             for row_start, row_stop, height in _pieces(shape.rows):
                 for column_start, column_stop, width in _pieces(shape.columns):
                     with (
-                        e.loop(row_start, row_stop, SQUARE, "rows") as row,
+                        _shared_squares(e, shape.rows, row_start, row_stop) as row,
                         e.loop(column_start, column_stop, SQUARE, "columns") as column,
                     ):
                         source = e.offset(start, e.scaled(row, shape.src_row))
@@ -198,6 +189,18 @@ class SquareTranspose(Kernel):
                         )
 
 
+def _share_pieces(e: Emitter, extent: int, chunk: Callable[[Any, int], None]) -> None:
+    """`chunk(start, count)` for all squares that an axis has, and for the rest; threads share them."""
+    whole = extent // SQUARE
+    if whole:
+        first, last = e.share(whole)
+        with e.loop(e.scaled(first, SQUARE), e.scaled(last, SQUARE), SQUARE, "pieces") as start:
+            chunk(start, SQUARE)
+    if extent > whole * SQUARE:
+        with e.last_share():
+            chunk(whole * SQUARE, extent - whole * SQUARE)
+
+
 def _pieces(extent: int) -> Iterator[tuple[int, int, int]]:
     """Ranges of whole squares and of the rest, with the extent of one square in each."""
     whole = extent // SQUARE * SQUARE
@@ -205,6 +208,14 @@ def _pieces(extent: int) -> Iterator[tuple[int, int, int]]:
         yield 0, whole, SQUARE
     if whole < extent:
         yield whole, extent, extent - whole
+
+
+@contextmanager
+def _shared_squares(e: Emitter, extent: int, start: int, stop: int) -> Iterator[Any]:
+    """A loop over those squares of an axis that lie between start and stop; threads share all."""
+    share, count = e.share(-(-extent // SQUARE)), -(-(stop - start) // SQUARE)
+    with e.shared_loop(share, start // SQUARE, count, "rows") as number:
+        yield e.scaled(e.plus(number, start // SQUARE), SQUARE)
 
 
 def _square(e: Emitter, to: Value, start: Value, shape: Matrices, element: Any) -> None:

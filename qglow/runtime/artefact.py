@@ -35,7 +35,7 @@ from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
 from qglow.kernels.isa import isa_by_name
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MAX_MEMBER = 1 << 32
@@ -83,6 +83,7 @@ def save_artefact(path: Path, program: Program, code: Iterable[CodeVariant] = ()
         members[f"{isa}/program.txt"] = print_program(variant.program).encode()
         isas[isa] = {
             "entry": compiled.entry,
+            "team_entry": compiled.team_entry,
             "compiler": variant.compiler,
             "arena_size": compiled.arena_size,
             "placeholders": list(compiled.placeholders),
@@ -152,6 +153,7 @@ def _variant(
         int(entry["arena_size"]),
         tuple(str(name) for name in entry["placeholders"]),
         str(entry["entry"]),
+        None if entry["team_entry"] is None else str(entry["team_entry"]),
     )
     return CodeVariant(program, compiled, str(entry["compiler"]))
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from qglow.codegen.compiler import CompiledProgram
 from qglow.codegen.jit import NativeFunction
+from qglow.codegen.pool import JOB_WORDS
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, TensorType
 from qglow.instructions.program import Buffer, BufferKind, Program
 from qglow.kernels.operand import is_biased, to_logical, to_physical
 from qglow.runtime.memory import aligned_bytes, aligned_copy, aligned_tensor
+from qglow.runtime.pool import pool
 
 
 class Executable:
@@ -24,13 +26,20 @@ class Executable:
     element types; arrays are copied where they are not contiguous, and int8 ones are brought to
     the form that native code holds them in. Calls from several
     Python threads are safe: each thread has its own arena, and the interpreter lock is
-    released while native code runs.
+    released while native code runs. Up to `threads` threads of the process's pool share the work
+    of a call, the caller's among them; where the pool is busy with another call, or the program
+    is too small to be shared, the caller's does it alone. Results do not depend on it.
     """
 
-    def __init__(self, program: Program, compiled: CompiledProgram, native: NativeFunction) -> None:
+    def __init__(
+        self, program: Program, compiled: CompiledProgram, native: NativeFunction, threads: int = 1
+    ) -> None:
         self._program = program
         self._compiled = compiled
         self._native = native
+        # Emulated tiles are kept in one place for all threads.
+        shared = native.team_address and not compiled.isa.emulates_amx
+        self._threads = threads if shared else 1
         self._weights = aligned_copy(compiled.weights)
         self._inputs = program.inputs()
         self._outputs = program.outputs()
@@ -42,6 +51,11 @@ class Executable:
     def isa(self) -> str:
         """Name of the instruction set that the code is for."""
         return self._compiled.isa.name
+
+    @property
+    def threads(self) -> int:
+        """How many threads a call may run on; 1 for a program that is too small to be shared."""
+        return self._threads
 
     @property
     def program(self) -> Program:
@@ -93,12 +107,7 @@ class Executable:
         arrays = {b.name: _bound_array(b, inputs.get(b.name)) for b in self._inputs}
         arrays |= {b.name: _bound_array(b, outputs.get(b.name)) for b in self._outputs}
         arena, table = aligned_bytes(self.arena_bytes), self._table(arrays)
-        call, weights = self._native, self._weights.ctypes.data
-        arena_address, table_address = arena.ctypes.data, ctypes.addressof(table)
-
-        def run() -> None:
-            call(arena_address, weights, table_address)
-
+        run = self._prepared(arena, table)
         run.__dict__["keep"] = (self, arena, table, arrays)
         return run
 
@@ -116,12 +125,30 @@ class Executable:
         return found
 
     def _run(self, arena: Array, table: ctypes.Array[ctypes.c_void_p]) -> None:
-        arguments = (arena.ctypes.data, self._weights.ctypes.data, ctypes.addressof(table))
+        run = self._prepared(arena, table)
         if not self._state:
-            self._native(*arguments)
+            run()
             return
         with self._state_lock:
-            self._native(*arguments)
+            run()
+
+    def _prepared(self, arena: Array, table: ctypes.Array[ctypes.c_void_p]) -> Callable[[], None]:
+        """A call of the native code on this memory, on one thread or on several."""
+        at, weights, pointers = arena.ctypes.data, self._weights.ctypes.data, ctypes.addressof(table)
+        native, threads = self._native, self._threads
+        if threads == 1:
+            return lambda: native(at, weights, pointers)
+        team = pool()
+        job = (ctypes.c_uint64 * JOB_WORDS)(
+            native.address, native.team_address, at, weights, pointers, threads
+        )
+        address = ctypes.addressof(job)
+
+        def run() -> None:
+            team.run(address, threads)
+
+        run.__dict__["job"] = job
+        return run
 
     def _arena(self) -> Array:
         arena: Array | None = getattr(self._arenas, "arena", None)

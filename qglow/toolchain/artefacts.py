@@ -28,6 +28,7 @@ from qglow.runtime.artefact import (
     program_identity,
     save_artefact,
 )
+from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
 from qglow.toolchain.compilation import CompileOptions
 
@@ -53,7 +54,8 @@ def load_executable(path: Path, options: CompileOptions | None = None, trust: bo
         variant = stored
     else:
         variant = _obtain(artefact.program, artefact.identity, isa, options.cache)
-    return Executable(variant.program, variant.compiled, load(variant.compiled))
+    threads = choose_threads(options.threads)
+    return Executable(variant.program, variant.compiled, load(variant.compiled), threads)
 
 
 def _obtain(program: Program, identity: str, isa: Isa, cached: bool) -> CodeVariant:

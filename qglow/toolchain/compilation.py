@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from qglow.codegen.compiler import compile_program, default_cache
 from qglow.codegen.jit import load
-from qglow.core.errors import UsageError
 from qglow.core.passes import Pipeline
 from qglow.graph.graph import Graph
 from qglow.instructions.passes import default_pipeline
@@ -18,6 +17,7 @@ from qglow.instructions.verifier import verify_program
 from qglow.kernels.isa import select_isa
 from qglow.kernels.select import select_kernels
 from qglow.lowering import CPU, lower
+from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
 
 
@@ -26,19 +26,19 @@ class CompileOptions:
     """How to compile.
 
     isa: name of an instruction set; None for QGLOW_ISA or the best that the host has.
-    threads: worker threads; only 1 is supported so far.
+    threads: how many threads may share a call; None for QGLOW_THREADS or the physical cores that
+        the process may use. The code is the same for every number.
     observe: keep every activation in memory of its own, so that it can be read after a call.
     cache: use the object cache of the user.
     """
 
     isa: str | None = None
-    threads: int = 1
+    threads: int | None = None
     observe: bool = False
     cache: bool = True
 
     def __post_init__(self) -> None:
-        if self.threads != 1:
-            raise UsageError(f"{self.threads} threads: programs run on one thread; leave it at 1")
+        choose_threads(self.threads)
 
 
 def lower_graph(graph: Graph, options: CompileOptions | None = None) -> Program:
@@ -60,11 +60,11 @@ def compile_lowered(program: Program, options: CompileOptions | None = None) -> 
     Raises UsageError for an ISA that the host lacks.
     """
     options = options or CompileOptions()
-    isa = select_isa(options.isa)
+    isa, threads = select_isa(options.isa), choose_threads(options.threads)
     select_kernels(program, isa)
     plan_memory(program, reuse=not options.observe)
     compiled = compile_program(program, isa, default_cache() if options.cache else None)
-    return Executable(program, compiled, load(compiled))
+    return Executable(program, compiled, load(compiled), threads)
 
 
 def compile_graph(graph: Graph, options: CompileOptions | None = None) -> Executable:

@@ -162,7 +162,7 @@ def test_unknown_names_are_refused() -> None:
         lambda: model.text("asm", isa="avx1024"),
         lambda: model.profile(CALIBRATION, engine="fast"),
         lambda: model.compile(isa="avx1024"),
-        lambda: model.compile(threads=7),
+        lambda: model.compile(threads=0),
         lambda: qglow.load_model(DIGITS, passes="no-such-pass"),
     ):
         with pytest.raises(qglow.UsageError):
