@@ -22,7 +22,8 @@ from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import is_int8
 from qglow.report.metrics import ErrorAccumulator, ErrorSummary, StepAccumulator, StepSummary
-from qglow.report.tensors import FloatTensors, Observed, QdqTensors, counterpart, is_exact_when_fused
+from qglow.report.tensors import FloatTensors, QdqTensors, counterpart, is_exact_when_fused
+from qglow.toolchain.observation import Observed
 
 
 class Observable(Protocol):

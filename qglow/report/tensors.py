@@ -13,11 +13,8 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
-from qglow.graph.ops.shape import Concat, Reshape, Transpose
+from qglow.graph.ops.shape import Concat
 from qglow.report.oracle import OnnxruntimeModel
-
-_NHWC = (0, 2, 3, 1)
-_NCHW = (0, 3, 1, 2)
 
 
 class FloatTensors:
@@ -65,30 +62,6 @@ class QdqTensors:
         return found
 
 
-class Observed:
-    """What a program left in its buffers, read in the axis order of the graph."""
-
-    def __init__(self, buffers: Mapping[str, Array]) -> None:
-        self._buffers = buffers
-
-    def logical(self, value: Value) -> Array | None:
-        """The tensor of a graph value; None where the program holds it in no buffer of its name.
-
-        Programs hold images as NHWC. Where the shape does not tell the two orders apart, a value
-        that a Reshape or a Transpose gives lies as in the graph.
-        """
-        array = self._buffers.get(value.name)
-        if array is None:
-            return None
-        shape = value.type.shape
-        if len(shape) != 4:
-            return array.reshape(shape) if array.size == value.type.size else None
-        image = tuple(shape[axis] for axis in _NHWC)
-        if array.shape == image and not (image == shape and _lies_as_in_graph(value)):
-            return array.transpose(_NCHW)
-        return array if array.shape == shape else None
-
-
 def counterpart(float_graph: Graph, int8_graph: Graph) -> dict[str, str]:
     """For every value of the int8 graph the float value that it stands for, by names.
 
@@ -118,11 +91,6 @@ def is_exact_when_fused(node: Node) -> bool:
     """Whether onnxruntime's int8 kernel follows the same arithmetic; other operators it runs in float."""
     exact = isinstance(node.operator, MaxPool | AveragePool | GlobalAveragePool | Concat)
     return exact or isinstance(node.operator.policy, Accumulate)
-
-
-def _lies_as_in_graph(value: Value) -> bool:
-    producer = value.producer
-    return producer is None or isinstance(producer.operator, Reshape | Transpose)
 
 
 def _signed(array: Array) -> Array:

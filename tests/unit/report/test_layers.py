@@ -12,7 +12,8 @@ from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.shape import Transpose
 from qglow.report.layers import LayerReport, compare_layers
-from qglow.report.tensors import Observed, counterpart
+from qglow.report.tensors import counterpart
+from qglow.toolchain.observation import Observed
 from tests.unit.report.digits import data, example
 from tests.unit.report.models import Tapped
 
