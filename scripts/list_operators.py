@@ -1,6 +1,6 @@
 """Lists the ONNX operators that can be imported.
 
-    python scripts/list_operators.py [--update-readme]
+python scripts/list_operators.py [--update-readme]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from readme_tables import update_readme
 
-from qglow.importer.rules import OLDEST_OPSET, supported_operators
+from qglow.importer.rules import OLDEST_OPSET, contributed_operators, supported_operators
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     names = supported_operators()
     text = f"{len(names)} operators of opset {OLDEST_OPSET} and later: {', '.join(names)}."
+    others = contributed_operators()
+    text += f" {len(others)} of com.microsoft, onnxruntime's own: {', '.join(others)}."
     print(text)
     if options.update_readme:
         update_readme("operators", text)

@@ -18,7 +18,7 @@ import yaml
 from qglow.cli.failure import BROKEN_PIPE, INTERRUPTED, TERMINATED
 from qglow.cli.main import app
 from qglow.core.errors import QglowError
-from qglow.importer.rules import supported_operators
+from qglow.importer.rules import contributed_operators, supported_operators
 from qglow.numerics.schema import Schema
 from qglow.recipe import DataMapping, Preprocessing, Recipe, parse_recipe
 from qglow.recipe.schema import INTERPOLATIONS
@@ -149,8 +149,9 @@ def test_operators_are_those_that_can_be_imported() -> None:
     text = section("Supported operators")
     described = {name for cell in first_cells(text) for name in cell.split(", ")}
     assert described <= set(supported_operators())
-    listed = re.search(r"operators of opset \d+ and later: (.*)\.", text)
+    listed = re.search(r"operators of opset \d+ and later: (.*?)\. .* onnxruntime's own: (.*)\.", text)
     assert listed and listed[1].split(", ") == supported_operators(), "scripts/list_operators.py writes it"
+    assert listed[2].split(", ") == contributed_operators()
 
 
 def test_recipe_table_names_every_key_and_every_choice() -> None:

@@ -71,6 +71,8 @@ def compare(
 
     Raises ModelError where the float model's file is missing or has changed, DataError for data
     that does not fit.
+    Where the model was quantized already, that very file takes the place of the float model.
+
     """
     shapes = {name: kind.shape for name, kind in model.inputs.items()}
     reference = OnnxruntimeModel(source_file(model), shapes=shapes)
@@ -140,13 +142,14 @@ def bench(
     fed = {"float32": inputs}
     contenders = {}
     if isinstance(model, QuantizedModel):
-        files["int8"] = model.qdq_bytes()
         integers = {name: stored(inputs[name], kind, unsigned=True) for name, kind in model.inputs.items()}
-        fed["int8"] = integers
-        contenders["qglow int8"] = of_executable(model.compile(isa), integers)
-    contenders["qglow float32"] = of_executable(original.compile(isa), inputs)
+        files["int8"] = original.path if original.is_quantized else model.qdq_bytes()
+        fed["int8"] = inputs if original.is_quantized else integers
+        contenders["qglow int8"] = of_executable(model.compile(isa, count), integers)
+    if not original.is_quantized:
+        contenders["qglow float32"] = of_executable(original.compile(isa, count), inputs)
     for kind, file in files.items():
-        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind])
+        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind], count)
     for kind, file in files.items() if openvino else ():
         contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind])
     return run_bench(contenders, alternations, advance=start(progress, alternations))

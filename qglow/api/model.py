@@ -21,6 +21,8 @@ from qglow.passes import ALL_PASSES, canonical_pipeline
 from qglow.profiling.engine import Engine, InterpreterEngine
 from qglow.profiling.profile import ModelReference, Profile
 from qglow.profiling.profiler import profile as run_profile
+from qglow.quantization.given import carries_parameters
+from qglow.quantization.imported import quantize_imported
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
 from qglow.recipe.schema import Recipe
@@ -91,6 +93,11 @@ class Model:
     def shapes(self) -> dict[str, Shape]:
         """Shapes of the inputs by name, the batch first."""
         return {name: kind.shape for name, kind in self.inputs.items()}
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the model quantizes its activations itself, so that `quantize` needs no profile."""
+        return carries_parameters(self._graph)
 
     @property
     def info(self) -> ModelInfo:
@@ -200,7 +207,7 @@ class Model:
 
     def quantize(
         self,
-        profile: Profile,
+        profile: Profile | None = None,
         recipe: Recipe | None = None,
         *,
         schema: str | None = None,
@@ -212,10 +219,13 @@ class Model:
         correct_bias: bool | None = None,
         io: str | None = None,
     ) -> QuantizedModel:
-        """An int8 model with ranges from a profile.
+        """An int8 model with ranges from a profile, or with the parameters that the model itself has.
 
         `recipe` holds the choices (default: the recipe's defaults); the other arguments override
         single ones, `keep_float` adds to the recipe's. schema: "asymmetric", "symmetric",
+        A model with QuantizeLinear and DequantizeLinear, or operators on integers (`is_quantized`), takes
+        no profile: its parameters are kept, and of the choices only keep_float, assert_all_quantized
+        and io apply.
         "symmetric_with_uint8" or "symmetric_with_power2_scale". calibration: "minmax", "kl",
         "percentile:99.99" or "mse". per_tensor: one scale a weight tensor. keep_float: names of nodes
         or values, "re:REGEX", "op:OPERATOR". assert_all_quantized: refuse to leave a node in float.
@@ -223,7 +233,8 @@ class Model:
         io: "float", or "int8" for int8 inputs and outputs.
 
         Raises ProfileError where the profile was taken of another model, UsageError for a wrong
-        choice, UnsupportedError with every float node where `assert_all_quantized` does not hold.
+        choice, and where a profile is missing or has no place, UnsupportedError with every float node
+        where `assert_all_quantized` does not hold.
         """
         chosen = (recipe or Recipe()).with_overrides(
             schema=schema,
@@ -235,12 +246,19 @@ class Model:
             correct_bias=correct_bias,
             io=io,
         )
-        if chosen.preprocessing is None:
-            # What the ranges were seen with is what later data needs too.
-            chosen = replace(chosen, preprocessing=profile.preprocessing)
-        statistics = profile.check_matches(self._canonical_batch()._graph)
         options = QuantizationOptions.of(chosen)
-        result = quantize_with(self._graph, statistics, profile.samples, options)
+        if self.is_quantized:
+            if profile is not None:
+                raise UsageError(f"{self.path} is quantized already: it takes no profile")
+            result = quantize_imported(self._graph, options)
+        elif profile is None:
+            raise UsageError(f"{self.path} has no quantization of its own: profile it, and give the profile")
+        else:
+            if chosen.preprocessing is None:
+                # What the ranges were seen with is what later data needs too.
+                chosen = replace(chosen, preprocessing=profile.preprocessing)
+            statistics = profile.check_matches(self._canonical_batch()._graph)
+            result = quantize_with(self._graph, statistics, profile.samples, options)
         report = replace(result.report, log=(*self.log, *result.report.log))
         source = ModelReference(self.path, self.sha256)
         parts = QuantizedParts(source, self.info, chosen, report, result.graph, result.source)

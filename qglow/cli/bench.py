@@ -44,7 +44,7 @@ def bench(
     On one thread, qglow and onnxruntime in turns, float32 and int8.
 
     A quantized directory, or MODEL with --profile, is timed in float32 and int8, a bare model in
-    float32 alone.
+    float32 alone; one that is quantized already in int8 alone, against onnxruntime on its own file.
     """
     model = open_graph_target(target, shape, profile, recipe, float_model)
     with showing_progress("measuring", "turns") as progress:

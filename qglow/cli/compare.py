@@ -22,10 +22,11 @@ from qglow.cli.options import (
     TargetArgument,
     read_recipe,
 )
-from qglow.cli.output import say, show, showing_progress
+from qglow.cli.output import note, say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
 from qglow.report.sections import comparison_section, layer_section
+from qglow.report.comparison import FLOAT
 
 
 def compare(
@@ -74,6 +75,8 @@ def compare(
             recipe=chosen,
             select=select,
             samples=samples,
+    Where TARGET is an ONNX model that is quantized already, the first reference is onnxruntime on
+    that very file.
             labels=labels,
             isa=isa,
             progress=progress,
@@ -82,6 +85,8 @@ def compare(
     if layers:
         with showing_progress("comparing layers") as progress:
             errors = compare_layers(
+    if model.report is not None and model.report.given:
+        note(f"'{FLOAT}' below is onnxruntime on the model itself, which is quantized")
                 model, data, recipe=chosen, select=select, samples=samples, isa=isa, progress=progress
             )
     if output is not None:

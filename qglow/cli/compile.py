@@ -27,7 +27,8 @@ def compile(
 ) -> None:
     """Compile a model to one .qglow file.
 
-    An ONNX model is compiled in float, a quantized directory in int8.
+    An ONNX model is compiled in float, a quantized directory in int8, and so is an ONNX model that is
+    quantized already.
     """
     model = open_graph_target(target, shape)
     if dump_ir:

@@ -39,7 +39,8 @@ def inspect(
 ) -> None:
     """Print a model at a stage of compilation.
 
-    An ONNX model is shown in float, a quantized directory in int8.
+    An ONNX model is shown in float, a quantized directory in int8; so is an ONNX model that is
+    quantized already.
 
     With --profile a model is quantized first. --stage instructions shows the program before
     kernels are selected or, with --isa, that ISA's kernels and the memory plan; --stage kernels

@@ -27,6 +27,7 @@ from qglow.cli.options import (
 )
 from qglow.cli.output import note, say, show, showing_progress, warn
 from qglow.core.errors import ModelError, ProfileError, UsageError
+from qglow.cli.targets import open_model
 from qglow.report.quantization_sections import quantization_sections
 from qglow.report.sections import comparison_section
 
@@ -36,7 +37,12 @@ _SHOWN = ("Quantization", "Nodes in float")
 ModelOption = Annotated[
     Path | None, typer.Argument(metavar="[MODEL]", help="The ONNX model [default: the profile's].")
 ]
-ProfileOption = Annotated[Path, typer.Option("--profile", metavar="FILE", help="What qglow profile wrote.")]
+ProfileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile", metavar="FILE", help="What qglow profile wrote; not for a model that is quantized."
+    ),
+]
 OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="DIR", help="The directory to write [default: MODEL.quantized]."),
@@ -44,9 +50,9 @@ OutputOption = Annotated[
 
 
 def quantize(
-    profile: ProfileOption,
     model: ModelOption = None,
     recipe: RecipeOption = None,
+    profile: ProfileOption = None,
     schema: Annotated[
         str | None,
         typer.Option(
@@ -90,11 +96,12 @@ def quantize(
     isa: IsaOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Make an int8 model from a profile.
+    """Make an int8 model from a profile, or with the parameters that the model has.
 
     Writes a directory: model.qglow to run, model.qdq.onnx for other runtimes, reports. --profile
-    is enough: the profile knows its model. With --data the int8 model is compared with
-    onnxruntime, and the accuracy goes into the reports.
+    is enough: the profile knows its model. A model that is quantized already (QuantizeLinear,
+    DequantizeLinear, QLinearConv ...) takes no profile: its parameters are kept. With --data
+    the int8 model is compared with onnxruntime, and the accuracy goes into the reports.
     """
     chosen = read_recipe(
         recipe,
@@ -108,8 +115,7 @@ def quantize(
         io=io,
         strict=strict or None,
     )
-    taken = load_profile(profile)
-    loaded = _open(model, taken, profile, shape)
+    loaded, taken = _open(model, profile, shape)
     quantized = loaded.quantize(taken, chosen)
     comparison = None
     if data is not None:
@@ -129,7 +135,17 @@ def quantize(
     say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
 
 
-def _open(model: Path | None, profile: Profile, where: Path, shape: list[str] | None) -> Model:
+def _open(model: Path | None, profile: Path | None, shape: list[str] | None) -> tuple[Model, Profile | None]:
+    """The model with the shapes that it was profiled with, and its profile where one is named."""
+    if profile is None:
+        if model is None:
+            raise UsageError("name a MODEL that is quantized already, or --profile")
+        return open_model(model, shape), None
+    taken = load_profile(profile)
+    return _open_profiled(model, taken, profile, shape), taken
+
+
+def _open_profiled(model: Path | None, profile: Profile, where: Path, shape: list[str] | None) -> Model:
     path = profile.model.path if model is None else model
     if model is None and not path.exists():
         raise ModelError(f"{where} was taken of {path}, which is missing; name MODEL before --profile")

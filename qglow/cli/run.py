@@ -46,9 +46,9 @@ def run(
 ) -> None:
     """Run a model over data.
 
-    TARGET is a .qglow file, a quantized directory or an ONNX model, which runs in float. Prints a
-    line a sample: its best classes with their scores, or the first elements of outputs that are no
-    class scores.
+    TARGET is a .qglow file, a quantized directory or an ONNX model, which runs in float unless it is
+    quantized already. Prints a line a sample: its best classes with their scores, or the first
+    elements of outputs that are no class scores.
     """
     program, own = open_program(target, shape, isa, trust)
     collected: dict[str, list[Array]] = {name: [] for name in program.outputs}

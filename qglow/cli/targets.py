@@ -34,7 +34,10 @@ def open_graph_target(
     recipe: Path | None = None,
     float_model: Path | None = None,
 ) -> Model | QuantizedModel:
-    """A float model, quantized where `profile` is given, or the int8 model of a directory."""
+    """A float model, quantized where `profile` is given, or the int8 model of a directory.
+
+    A model that brings its own parameters is int8 too.
+    """
     if target.is_dir():
         if shape or profile or recipe:
             raise UsageError(f"{target} is quantized already: --shape, --profile and --recipe do not apply")
@@ -43,6 +46,8 @@ def open_graph_target(
         raise UsageError(f"{target} is no quantized directory: --model does not apply")
     _refuse_program(target)
     model = open_model(target, shape)
+    if model.is_quantized and profile is None:
+        return model.quantize(recipe=read_recipe(recipe))
     if profile is None:
         return model
     return model.quantize(load_profile(profile), read_recipe(recipe))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qglow.core.types import Array
 from qglow.graph.graph import Node
+from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Shape
 
 LARGEST_RESULT = 1 << 28
@@ -14,8 +15,11 @@ def evaluate_constant_node(node: Node) -> tuple[Array, ...] | None:
     """The node's results when they are known before anything runs, else None.
 
     Known are the results of a node whose operands are all constant and, as shapes are static, of
-    every Shape. None also when there is no operand, no result, or more than LARGEST_RESULT bytes.
+    every Shape. None also when there is no operand, no result, or more than LARGEST_RESULT bytes, and
+    of a Dequantize: the integers that a model brings are what quantization wants.
     """
+    if isinstance(node.operator, Dequantize):
+        return None
     if not node.outputs or sum(kind.byte_size for kind in node.output_types()) > LARGEST_RESULT:
         return None
     operands = [value for value in node.inputs if value is not None]

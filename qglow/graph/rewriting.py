@@ -13,6 +13,7 @@ from qglow.core.passes import Pass, PassLog, Refused
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator
+from qglow.graph.ops.quantize import Dequantize
 
 Outcome = str | Refused | None
 """What a rule did, in words; or why it did not although its pattern was there; or None."""
@@ -81,6 +82,14 @@ def private(graph: Graph, value: Value) -> Refused | None:
     if len(users) > 1:
         return Refused(f"%{value.name} has {len(users)} users")
     return None
+
+
+def dequantized_constant(value: Value | None) -> Value | None:
+    """The integers that a value is dequantized from, where these are constant."""
+    if value is None or value.producer is None or not isinstance(value.producer.operator, Dequantize):
+        return None
+    source = value.producer.inputs[0]
+    return source if source is not None and source.is_constant else None
 
 
 def constant_data(value: Value | None) -> Array | None:

@@ -8,13 +8,15 @@ from pathlib import Path
 from onnx import NodeProto, TensorProto
 
 from qglow.core.errors import ModelError, UnsupportedError
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Quantization, TensorType
 from qglow.graph.folding import evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
+from qglow.graph.ops.quantize import Dequantize
 from qglow.importer.inference import inferred_types
+from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import LoadedModel, first_line
-from qglow.importer.node import Context, ImportNode, Refused
+from qglow.importer.node import Broken, Context, ImportNode, Refused, Rule
 from qglow.importer.rules import find_rule
 from qglow.importer.tensors import to_array
 
@@ -75,7 +77,9 @@ class GraphImport:
             return
         try:
             node = self._view(index, proto)
-            find_rule(proto.domain, proto.op_type, self._model.opset).function(node)
+            rule = find_rule(proto.domain, proto.op_type, self._model.opset)
+            self._require_signed(node, rule)
+            rule.function(node)
             node.finish()
             self._values.update(node.results)
         except _Unknown:
@@ -83,6 +87,9 @@ class GraphImport:
         except (Refused, UnsupportedError) as refusal:
             self._note(index, proto, str(refusal))
             self._substitute(proto)
+        except Broken as error:
+            what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type})"
+            raise ModelError(f"{what}: {error}") from error
         except OperatorTypeError as error:
             if self._reads_integers(proto):
                 self._note(index, proto, str(error))
@@ -101,6 +108,12 @@ class GraphImport:
         inputs = [self._input(name) for name in proto.input]
         return ImportNode(proto, self._node_name(index, proto), inputs, self._context)
 
+    def _require_signed(self, node: ImportNode, rule: Rule) -> None:
+        """Refuse uint8 constants where they are plain numbers: here they are shifted by 128."""
+        for value in node.inputs if not rule.reads_unsigned else ():
+            if value is not None and value.is_constant and value.name in self._context.unsigned:
+                node.refuse(f"'{value.name}' is uint8, which is only supported where it is quantized")
+
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
         self.problems[index] = _problem(index, proto, self._model.opset, reason)
 
@@ -118,7 +131,7 @@ class GraphImport:
         if not name:
             return None
         if name not in self._values and name in self._initializers:
-            self._values[name] = constant(name, self._read(self._initializers[name]))
+            self._values[name] = self._context.constant(name, self._read(self._initializers[name]))
         if name in self._sparse:
             raise Refused(f"'{name}' is a sparse initializer; store it dense")
         if name not in self._values:
@@ -127,14 +140,29 @@ class GraphImport:
 
     def _read(self, tensor: TensorProto) -> Array:
         try:
-            return to_array(tensor, self._path.parent)
+            return to_array(tensor, self._path.parent, unsigned=True)
         except ModelError as error:
             raise ModelError(f"{self._path}: {error}") from error
 
-    def _emit(self, name: str, operator: Operator, inputs: Sequence[Value | None], output: str) -> Value:
+    def _emit(
+        self,
+        name: str,
+        operator: Operator,
+        inputs: Sequence[Value | None],
+        output: str,
+        quantization: Quantization | None = None,
+    ) -> Value:
         """Add a node, or fold it where all inputs are constant. Raises OperatorTypeError."""
         types = [None if v is None else v.type for v in inputs]
         (kind,) = operator.infer(types)
+        quantization = quantization or passed_on(operator, inputs)
+        if quantization is not None:
+            kind = kind.quantized(quantization)
+            if any(v is not None and v.name in self._context.unsigned for v in inputs):
+                self._context.unsigned.add(output)
+        integers = moved_integers(operator, inputs, f"{output}__integers")
+        if integers is not None:
+            operator, inputs = Dequantize(), [integers]
         node = Node(name, operator, inputs, [Value(output, kind)])
         known = _evaluate(node)
         if known is not None:

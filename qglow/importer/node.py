@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Quantization, TensorType
 from qglow.graph.graph import Value, constant
 from qglow.graph.operator import Operator
+from qglow.graph.rewriting import dequantized_constant
+from qglow.numerics.quantize import dequantize_by
 
-Emit = Callable[[str, Operator, Sequence[Value | None], str], Value]
+
+class Emit(Protocol):
+    """Adds an operator, or folds it where all its inputs are constant; `quantization` is the result's."""
+
+    def __call__(
+        self,
+        name: str,
+        operator: Operator,
+        inputs: Sequence[Value | None],
+        output: str,
+        quantization: Quantization | None = None,
+    ) -> Value:
+        """The result."""
 
 
 class Refused(Exception):
     """This node cannot be imported; the message says what it uses and what is supported."""
+
+
+class Broken(Exception):
+    """This node contradicts itself or the standard; the message says how."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +45,9 @@ class Context:
     `emit(node_name, operator, inputs, output_name)` adds an operator, or folds it where all its
     inputs are constant; `read_tensor` gives the data of a tensor attribute; `is_used` tells
     whether anything reads a value; `part_names(node, output, part)` gives names for an operator
-    that is only a part of an ONNX node.
+    that is only a part of an ONNX node. `unsigned` names the int8 values that are uint8 in the model:
+    their integers and zero points are 128 less here. `integers` are constants that have been given
+    parameters, by name and parameters.
     """
 
     opset: int
@@ -35,6 +55,15 @@ class Context:
     read_tensor: Callable[[TensorProto], Array]
     is_used: Callable[[str], bool]
     part_names: Callable[[str, str, str], tuple[str, str]]
+    unsigned: set[str] = field(default_factory=set)
+    integers: dict[tuple[str, Quantization], Value] = field(default_factory=dict)
+
+    def constant(self, name: str, data: Array) -> Value:
+        """A constant; uint8 becomes int8."""
+        if data.dtype == np.uint8:
+            self.unsigned.add(name)
+            data = (data.astype(np.int16) - 128).astype(np.int8)
+        return constant(name, np.asarray(data, order="C"))
 
 
 class ImportNode:
@@ -50,7 +79,7 @@ class ImportNode:
         self.opset = context.opset
         self.inputs = tuple(inputs)
         self.results: dict[str, Value] = {}
-        self._context = context
+        self.context = context
         self._attributes: Mapping[str, object] = {
             a.name: helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name
         }
@@ -109,7 +138,7 @@ class ImportNode:
         value = self._get(name, None)
         if not isinstance(value, TensorProto):
             raise Refused(f"attribute {name} is not a tensor")
-        return self._context.read_tensor(value)
+        return self.context.read_tensor(value)
 
     def ignore(self, *names: str) -> None:
         """Say that these attributes do not matter for inference."""
@@ -128,6 +157,13 @@ class ImportNode:
             raise Refused(f"input {index} is missing")
         return value
 
+    def plain(self, index: int) -> Value:
+        """A required input; a dequantized constant as the reals that it stands for."""
+        value = self.value(index)
+        if dequantized_constant(value) is None:
+            return value
+        return self.part_constant(f"input{index}", self.array(index, "it"))
+
     def optional(self, index: int) -> Value | None:
         """An optional input."""
         return self.inputs[index] if index < len(self.inputs) else None
@@ -143,6 +179,9 @@ class ImportNode:
     def array(self, index: int, what: str) -> Array:
         """The data of an input that must be constant; `what` names it in the refusal."""
         value = self.value(index)
+        integers = dequantized_constant(value)
+        if integers is not None and integers.data is not None and integers.type.quantization is not None:
+            return dequantize_by(integers.data, integers.type.quantization)
         if value.data is None:
             raise Refused(f"{what} ('{value.name}') is computed while the model runs; it must be a constant")
         return value.data
@@ -166,36 +205,59 @@ class ImportNode:
 
     # Outputs
 
-    def emit(self, operator: Operator, *inputs: Value | None, part: str = "", output: int = 0) -> Value:
+    def inner(
+        self,
+        operator: str,
+        inputs: Sequence[Value | None],
+        name: str,
+        output: str,
+        dropped: Sequence[str] = (),
+    ) -> ImportNode:
+        """A view of another operator with this node's attributes, but for those `dropped`.
+
+        Its import function checks the attributes.
+        """
+        proto = NodeProto(op_type=operator, name=name, output=[output])
+        proto.attribute.extend(a for a in self.proto.attribute if a.name not in dropped)
+        self._asked.update(self._attributes)
+        return ImportNode(proto, name, inputs, self.context)
+
+    def emit(
+        self,
+        operator: Operator,
+        *inputs: Value | None,
+        part: str = "",
+        output: int = 0,
+    ) -> Value:
         """Add an operator. Without `part` it gives the node's output of this number, else an intermediate."""
         result, name = self.proto.output[output], self.name
         if part:
-            name, result = self._context.part_names(name, result, part)
-            return self._context.emit(name, operator, inputs, result)
+            name, result = self.context.part_names(name, result, part)
+            return self.context.emit(name, operator, inputs, result)
         if output:
-            name, _ = self._context.part_names(name, result, f"output{output}")
-        self.results[result] = self._context.emit(name, operator, inputs, result)
+            name, _ = self.context.part_names(name, result, f"output{output}")
+        self.results[result] = self.context.emit(name, operator, inputs, result)
         return self.results[result]
 
     def constant(self, data: Array) -> None:
         """Let the node's first output be a constant."""
         output = self.proto.output[0]
-        self.results[output] = constant(output, np.asarray(data, order="C"))
+        self.results[output] = self.context.constant(output, data)
 
     def part_constant(self, part: str, data: Array) -> Value:
         """A constant operand that import makes itself."""
-        _, name = self._context.part_names(self.name, self.proto.output[0], part)
+        _, name = self.context.part_names(self.name, self.proto.output[0], part)
         return constant(name, np.asarray(data, order="C"))
 
     def is_used(self, output: int) -> bool:
         """Whether anything reads the node's output of this number."""
         names = self.proto.output
-        return output < len(names) and bool(names[output]) and self._context.is_used(names[output])
+        return output < len(names) and bool(names[output]) and self.context.is_used(names[output])
 
     def require_single_output(self) -> None:
         """Refuse where something reads an output other than the first."""
         for name in self.proto.output[1:]:
-            if name and self._context.is_used(name):
+            if name and self.context.is_used(name):
                 raise Refused(f"its output '{name}' is used; only the first output is supported")
 
     def finish(self) -> None:
@@ -210,7 +272,11 @@ class ImportNode:
 
 @dataclass(frozen=True)
 class Rule:
-    """How to import an operator, and the newest definition (since_version) the function was written for."""
+    """How to import an operator, and the newest definition (since_version) the function was written for.
+
+    reads_unsigned: whether the function knows that uint8 constants are stored as int8.
+    """
 
     function: Callable[[ImportNode], None]
     newest: int
+    reads_unsigned: bool = False

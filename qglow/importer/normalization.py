@@ -26,7 +26,7 @@ def import_batch_normalization(node: ImportNode) -> None:
     node.require(node.integer("spatial", 1) == 1, "spatial 0; only statistics per channel are supported")
     node.require_single_output()
     operator = BatchNormalization(epsilon=node.number("epsilon", 1e-5))
-    node.emit(operator, *(node.value(index) for index in range(5)))
+    node.emit(operator, node.value(0), *(node.plain(index) for index in range(1, 5)))
 
 
 def import_layer_normalization(node: ImportNode) -> None:

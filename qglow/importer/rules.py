@@ -13,6 +13,8 @@ from qglow.importer import (
     movement,
     normalization,
     pool,
+    qlinear,
+    quantize,
     reduce,
     resize,
     shape,
@@ -34,6 +36,8 @@ RULES: dict[str, Rule] = {
         movement,
         normalization,
         pool,
+        qlinear,
+        quantize,
         reduce,
         resize,
         shape,
@@ -44,9 +48,25 @@ RULES: dict[str, Rule] = {
 }
 
 
+CONTRIBUTED: dict[str, Rule] = dict(qlinear.CONTRIBUTED)
+"""Operators of the domain com.microsoft, which onnxruntime's own tools write."""
+
+REFUSED: dict[str, str] = {
+    "ConvInteger": "sums without scales; QLinearConv, or DequantizeLinear around Conv, is supported",
+    "DynamicQuantizeLinear": "ranges measured while the model runs; quantize it statically, from data",
+    "MatMulInteger": "sums without scales; QLinearMatMul, or DequantizeLinear around MatMul, is supported",
+}
+"""Why operators of quantized models are not supported."""
+
+
 def supported_operators() -> list[str]:
     """Names of the ONNX operators that can be imported."""
     return sorted(RULES)
+
+
+def contributed_operators() -> list[str]:
+    """Names of the operators of onnxruntime's domain, com.microsoft, that can be imported."""
+    return sorted(CONTRIBUTED)
 
 
 def newest_opset() -> int:
@@ -56,8 +76,10 @@ def newest_opset() -> int:
 
 def find_rule(domain: str, op_type: str, opset: int) -> Rule:
     """The rule for an operator. Raises Refused where there is none for this definition of it."""
+    if domain == "com.microsoft" and op_type in CONTRIBUTED:
+        return CONTRIBUTED[op_type]
     if domain not in ("", "ai.onnx") or op_type not in RULES:
-        raise Refused("the operator is not supported")
+        raise Refused(REFUSED.get(op_type, "the operator is not supported"))
     rule = RULES[op_type]
     since = int(onnx.defs.get_schema(op_type, opset, "").since_version)
     if since > rule.newest:

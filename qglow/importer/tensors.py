@@ -30,21 +30,28 @@ def element_name(data_type: int) -> str:
         return f"number {data_type}"
 
 
-def to_array(tensor: TensorProto, folder: Path | None = None) -> Array:
-    """The data of a tensor; external data is read below `folder`.
+def to_array(tensor: TensorProto, folder: Path | None = None, unsigned: bool = False) -> Array:
+    """The data of a tensor; external data is read below `folder`. `unsigned` admits uint8.
 
     Raises ModelError where the data is missing, escapes the folder or has the wrong size, and
     UnsupportedError for element types that qglow does not have.
     """
     where = f"tensor '{tensor.name}'" if tensor.name else "a tensor without a name"
-    if tensor.data_type not in ELEMENTS:
+    is_unsigned = unsigned and tensor.data_type == TensorProto.UINT8
+    if tensor.data_type not in ELEMENTS and not is_unsigned:
         kinds = ", ".join(sorted(e.name.lower() for e in ELEMENTS.values()))
         raise UnsupportedError(
             f"{where} has elements of type {element_name(tensor.data_type)}; supported are {kinds}"
         )
     if any(d < 0 for d in tensor.dims):
         raise ModelError(f"{where} has a negative dimension in {list(tensor.dims)}; export the model again")
-    element = ELEMENTS[tensor.data_type]
+    if is_unsigned:
+        return _data(tensor, folder, ElementType.INT8, where).view(np.uint8)
+    return _data(tensor, folder, ELEMENTS[tensor.data_type], where)
+
+
+def _data(tensor: TensorProto, folder: Path | None, element: ElementType, where: str) -> Array:
+    """The data as elements of this type, or of the unsigned one of its size, bit for bit."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, folder, element, where)
     if tensor.HasField("raw_data"):

@@ -19,6 +19,7 @@ from qglow.graph.rewriting import (
     Outcome,
     RewritePass,
     change,
+    dequantized_constant,
     fuse,
     new_constant,
     operand,
@@ -46,7 +47,7 @@ def _matmul(node: Node, graph: Graph) -> Outcome:
     a, b = operand(node, 0), operand(node, 1)
     if len(b.type.shape) != 2:
         return Refused(f"%{b.name} has {len(b.type.shape)} axes, a matrix has 2")
-    if not b.is_constant:
+    if not b.is_constant and dequantized_constant(b) is None:
         return Refused(f"weights %{b.name} are not constant")
     if not a.type.size:
         return Refused(f"%{a.name} has no elements")

@@ -7,6 +7,7 @@ from qglow.graph.graph import Graph
 from qglow.graph.verifier import verify_graph
 from qglow.passes.arithmetic_to_affine import ArithmeticToAffine
 from qglow.passes.batchnorm_to_affine import BatchnormToAffine
+from qglow.passes.dequantize_constants import DequantizeConstants
 from qglow.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
 from qglow.passes.fold_batchnorm import FoldBatchnorm
@@ -43,6 +44,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     BatchnormToAffine,
     RaiseSwish,
     FuseActivation,
+    DequantizeConstants,
 )
 
 

@@ -108,14 +108,14 @@ class _Quantizer:
 
     def run(self) -> QuantizedGraph:
         graph, options, log = self._graph, self._options, self._log
-        _check_patterns(graph, options)
-        choices = _choices(graph, options)
+        check_patterns(graph, options)
+        choices = choices_of(graph, options)
         reasons = float_reasons(graph, options, choices)
         plan_islands(graph, reasons)
         int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
         by_name = {node.name: reason for node, reason in reasons.items()}
         if options.assert_all_quantized and reasons:
-            raise UnsupportedError(_not_quantized(reasons))
+            raise UnsupportedError(not_quantized(reasons))
         if options.equalize:
             equalize(graph, self._statistics, reasons, log)
         source = graph.copy()
@@ -149,8 +149,8 @@ class _Quantizer:
         return set_integers(self._graph, node, source, per_tensor)
 
 
-def _check_patterns(graph: Graph, options: QuantizationOptions) -> None:
-    """A pattern that fits nothing is a typing error, not a wish."""
+def check_patterns(graph: Graph, options: QuantizationOptions) -> None:
+    """Raise UsageError for a pattern of keep_float that fits nothing: a typing error, not a wish."""
     for pattern in options.keep_float:
         if not any(options.fits(pattern, node) for node in graph.nodes):
             raise UsageError(
@@ -158,13 +158,15 @@ def _check_patterns(graph: Graph, options: QuantizationOptions) -> None:
             )
 
 
-def _choices(graph: Graph, options: QuantizationOptions) -> Choices:
+def choices_of(graph: Graph, options: QuantizationOptions) -> Choices:
+    """What the rules say; under `strict`, UsageError for one that fits nothing."""
     choices = Choices.of(graph, options)
     if options.strict and choices.unmatched:
         raise UsageError("; ".join(choices.unmatched) + " (--strict)")
     return choices
 
 
-def _not_quantized(reasons: FloatReasons) -> str:
+def not_quantized(reasons: FloatReasons) -> str:
+    """The message of assert_all_quantized."""
     listed = "".join(f"\n  {node.operator.name} '{node.name}': {reason}" for node, reason in reasons.items())
     return f"{len(reasons)} nodes stay float (--assert-all-quantized):{listed}"

@@ -74,7 +74,7 @@ class QuantizationReport:
     """Everything that a summary or a report file tells about the quantization of one model.
 
     warnings: sentences on rules of the recipe that fit nothing. tensors: what was seen of every int8
-    value and the range of it that int8 covers.
+    value and the range of it that int8 covers. given: parameters are the model's own, not a profile's.
     """
 
     options: QuantizationOptions
@@ -89,6 +89,7 @@ class QuantizationReport:
     log: tuple[LogEntry, ...]
     warnings: tuple[str, ...] = ()
     tensors: tuple[TensorRange, ...] = ()
+    given: bool = False
 
     def summary(self) -> str:
         """A few lines for people."""

@@ -20,8 +20,8 @@ def rewrite(
     """Give these nodes of `graph` their int8 form, in place.
 
     Each reads its operands through Quantize nodes, one for every value and parameters, and its result
-    goes on through a Dequantize. An int8 result keeps the value's name, unless the value is an output
-    of the graph; then the float result does.
+    goes on through a Dequantize; sums without parameters for their result give float. An int8 result
+    keeps the value's name, unless the value is an output of the graph; then the float result does.
     """
     rewriter = _Rewriter(graph, parameters, sources, per_tensor)
     for node in list(int8):
@@ -37,8 +37,8 @@ class _Rewriter:
         self._quantized: dict[tuple[Value, Quantization], Value] = {}
 
     def node(self, node: Node) -> None:
-        result = self._parameters[node.output]
         policy = node.operator.policy
+        result = self._parameters.get(node.output)
         same = result if isinstance(policy, Unify) and not policy.rescales else None
         operands = list(node.inputs)
         for index in data_operands(node):
@@ -46,7 +46,8 @@ class _Rewriter:
             if value is not None:
                 operands[index] = self._quantize(value, same or self._parameters[value])
         node.inputs = operands
-        self._dequantize(node, result)
+        if result is not None:
+            self._dequantize(node, result)
         if isinstance(node.operator.policy, Accumulate):
             set_integers(self._graph, node, self._sources[node.name], self._per_tensor)
 

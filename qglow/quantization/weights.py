@@ -16,12 +16,28 @@ from qglow.numerics.weights import dequantize_weights, quantize_bias, quantize_w
 
 
 @dataclass(frozen=True)
+class GivenIntegers:
+    """int8 weights with zero point 0 that the model itself brings, and their float32 scales, one a channel.
+
+    per_tensor: all scales are one.
+    """
+
+    weights: Array
+    scales: Array
+    per_tensor: bool
+
+
+@dataclass(frozen=True)
 class FloatWeights:
-    """Weights and bias [O] of a node before quantization. Output channels lie along `axis`."""
+    """Weights and bias [O] of a node before quantization. Output channels lie along `axis`.
+
+    given: the integers of the weights where the model brings them; they are kept.
+    """
 
     weights: Array
     bias: Array
     axis: int
+    given: GivenIntegers | None = None
 
     @staticmethod
     def of(node: Node) -> FloatWeights:
@@ -52,7 +68,10 @@ def output_axis(weights: Array) -> int:
 
 
 def integers(source: FloatWeights, scale_x: float, per_tensor: bool) -> IntegerWeights:
-    """Rule 4 of the numeric contract."""
+    """Rule 4 of the numeric contract. Raises ValueError where a bias does not fit the scales given."""
+    if source.given is not None:
+        weights, scales = source.given.weights, source.given.scales
+        return IntegerWeights(weights, scales, quantize_bias(source.bias, scale_x, scales))
     scales = weight_scales(source.weights, source.bias, scale_x, source.axis, per_tensor)
     return IntegerWeights(
         quantize_weights(source.weights, scales, source.axis),
@@ -80,6 +99,7 @@ def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: boo
     if x is None or x.type.quantization is None or old is None:
         raise InternalError(f"{node} has no int8 input")
     made = integers(source, x.type.quantization.scale, per_tensor)
+    per_tensor = per_tensor if source.given is None else source.given.per_tensor
     worst = worst_accumulator(made.weights, made.bias, x.type.quantization.zero_point, axis=source.axis)
     margin = accumulator_margin(worst)
     if margin < 1.0:

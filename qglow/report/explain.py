@@ -97,7 +97,8 @@ def _parameters(node: Node, report: QuantizationReport) -> list[Section]:
     rows = []
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.type.is_quantized and not value.is_constant:
-            rows.append(_range_row(value, _profiled(value, ranges)))
+            origin = "the model's own" if report.given else "not profiled: its parameters are a neighbour's"
+            rows.append(_range_row(value, _profiled(value, ranges), origin))
     blocks: list[Block] = []
     if rows:
         titles = ("value", "seen", "covers", "clipped>", "schema", "calibration", "scale>", "zero point>")
@@ -113,13 +114,13 @@ def _profiled(value: Value, ranges: dict[str, TensorRange]) -> TensorRange | Non
     return next((ranges[name] for name in names if name in ranges), None)
 
 
-def _range_row(value: Value, tensor: TensorRange | None) -> tuple[str, ...]:
+def _range_row(value: Value, tensor: TensorRange | None, origin: str) -> tuple[str, ...]:
     quantization, covered = value.type.quantization, value.type.real_range()
     assert quantization is not None
     final = (significant(quantization.scale, 6), str(quantization.zero_point))
     covers = "" if covered is None else f"{covered[0]:.4g} to {covered[1]:.4g}"
     if tensor is None:
-        return (value.name, "not profiled: its parameters are a neighbour's", covers, "", "", "", *final)
+        return (value.name, origin, covers, "", "", "", *final)
     seen = f"{tensor.seen_low:.4g} to {tensor.seen_high:.4g}"
     return (value.name, seen, covers, percent(tensor.clipped), tensor.schema, tensor.calibration, *final)
 

@@ -1,0 +1,184 @@
+"""Import of QuantizeLinear and DequantizeLinear, and what operators on integers need of both.
+
+https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html, onnx__DequantizeLinear.html
+
+Integers are int8 in the graph. uint8 ones of a model are stored 128 less, and so are their zero points.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from qglow.core.types import Array, ElementType, Quantization
+from qglow.graph.graph import Value, constant
+from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.importer.node import Broken, ImportNode, Rule
+from qglow.importer.tensors import element_name
+from qglow.numerics.quantize import dequantize, quantize_by
+
+UNSIGNED_ZERO = -128
+"""What uint8 0 is as int8."""
+
+
+def import_quantize(node: ImportNode) -> None:
+    """Float to int8: a node with one scale, or constant integers, which may have one a channel."""
+    _check_plain(node)
+    x, axis, unsigned = node.value(0), _axis(node), _gives_unsigned(node)
+    if not x.type.is_float:
+        raise Broken(f"its input '{x.name}' is {x.type}, it must be float")
+    quantization = read_parameters(node, x, 1, 2, axis, unsigned)
+    result = node.proto.output[0]
+    if unsigned:
+        node.context.unsigned.add(result)
+    if x.data is not None:
+        node.results[result] = constant(result, quantize_by(x.data, quantization), quantization)
+        return
+    emit_quantize(node, x, quantization)
+
+
+def import_dequantize(node: ImportNode) -> None:
+    """int8 to float. Constants keep their integers, except int32 ones, which are biases."""
+    _check_plain(node)
+    kind = node.integer("output_dtype", 0)
+    node.require(
+        kind in (0, TensorProto.FLOAT), f"its result is {element_name(kind)}; float (32 bit) is supported"
+    )
+    x, axis = node.value(0), _axis(node)
+    if x.type.element is ElementType.INT32:
+        node.constant(bias(node, 0, *_int32_parameters(node, axis)))
+        return
+    quantization = read_parameters(node, x, 1, 2, axis, x.name in node.context.unsigned)
+    node.emit(Dequantize(), with_parameters(node, x, quantization))
+
+
+def emit_quantize(node: ImportNode, x: Value, quantization: Quantization, name: str | None = None) -> None:
+    """Quantize a computed float value as the node's output. One scale is supported.
+
+    name: of the graph's node (default: the node's own).
+    """
+    node.require(
+        quantization.axis is None,
+        f"it quantizes '{x.name}', which is computed, with one scale a channel; constants may be so",
+    )
+    result = node.proto.output[0]
+    node.results[result] = node.context.emit(name or node.name, Quantize(), [x], result, quantization)
+
+
+def with_parameters(node: ImportNode, x: Value, quantization: Quantization) -> Value:
+    """Integers that are known to have these parameters; Refused where they have others."""
+    if x.type.is_quantized:
+        same = x.type.quantization == quantization
+        node.require(same, f"it reads '{x.name}' with other parameters than it was quantized with")
+        return x
+    node.require(x.type.element is ElementType.INT8, f"'{x.name}' is {x.type}; int8 and uint8 are supported")
+    if x.data is None:
+        node.refuse(f"'{x.name}' is computed from integers without parameters")
+    known, key = node.context.integers, (x.name, quantization)
+    if key not in known:
+        fresh = all(name != x.name for name, _ in known)
+        name = x.name if fresh else node.part_constant("integers", x.data).name
+        known[key] = constant(name, x.data, quantization)
+    return known[key]
+
+
+def read_parameters(
+    node: ImportNode, x: Value, scale: int, zero_point: int, axis: int, unsigned: bool
+) -> Quantization:
+    """Parameters of `x` from the inputs of these numbers. `unsigned`: its integers are uint8 in the model.
+
+    Raises Broken for a scale that is not positive and finite, for one of another length than the axis
+    has, and for a zero point that is no integer of the type.
+    """
+    scales = read_scales(node, scale)
+    zeros = _zero_points(node, zero_point, unsigned)
+    if scales.size == 1:
+        if zeros.size != 1:
+            raise Broken(f"one scale, but {zeros.size} zero points")
+        return Quantization.per_tensor(float(scales.reshape(())), int(zeros.reshape(())))
+    node.require(scales.ndim == 1, f"scales of shape {list(scales.shape)}: blocks are not supported")
+    rank = len(x.type.shape)
+    if not -rank <= axis < rank or x.type.shape[axis] != scales.size:
+        raise Broken(f"{scales.size} scales do not fit axis {axis} of '{x.name}' {list(x.type.shape)}")
+    if zeros.size not in (1, scales.size):
+        raise Broken(f"{scales.size} scales, but {zeros.size} zero points")
+    return Quantization.per_channel(scales, axis % rank, np.broadcast_to(zeros.reshape(-1), scales.shape))
+
+
+def read_scales(node: ImportNode, index: int) -> Array:
+    """The scales in this input, float32. Raises Broken where one is not positive and finite."""
+    name, scales = node.value(index).name, node.array(index, "the scale")
+    node.require(scales.dtype == np.float32, f"the scale '{name}' is {scales.dtype}; float32 is supported")
+    if not scales.size:
+        raise Broken(f"the scale '{name}' is empty")
+    for scale in scales.reshape(-1):
+        if not (scale > 0.0 and np.isfinite(scale)):
+            raise Broken(f"the scale '{name}' holds {scale}; a scale is positive and finite")
+    return scales
+
+
+def bias(node: ImportNode, index: int, scales: Array, axis: int) -> Array:
+    """float32 of constant int32 sums at these scales; several lie along `axis`."""
+    data = node.array(index, "an int32 tensor")
+    if scales.size == 1:
+        return dequantize(data, scales.reshape(()), 0)
+    if not -data.ndim <= axis < data.ndim or data.shape[axis] != scales.size:
+        raise Broken(f"{scales.size} scales do not fit axis {axis} of {list(data.shape)}")
+    return dequantize(data, scales.reshape(-1), np.zeros(scales.size, np.int64), axis)
+
+
+def is_unsigned(node: ImportNode, index: int) -> bool:
+    """Whether an input is uint8 in the model."""
+    return node.has_input(index) and node.value(index).name in node.context.unsigned
+
+
+def _zero_points(node: ImportNode, index: int, unsigned: bool) -> Array:
+    if not node.has_input(index):
+        return np.array(UNSIGNED_ZERO if unsigned else 0, np.int64)
+    name, zeros = node.value(index).name, node.array(index, "the zero point")
+    if zeros.dtype != np.int8 or is_unsigned(node, index) != unsigned:
+        found = "uint8" if is_unsigned(node, index) else str(zeros.dtype)
+        wanted = "uint8" if unsigned else "int8"
+        raise Broken(f"the zero point '{name}' is {found}, but the integers are {wanted}")
+    if not zeros.size:
+        raise Broken(f"the zero point '{name}' is empty")
+    return zeros
+
+
+def _int32_parameters(node: ImportNode, axis: int) -> tuple[Array, int]:
+    if node.has_input(2):
+        zeros = node.array(2, "the zero point")
+        if zeros.dtype != np.int32 or np.any(zeros):
+            raise Broken(f"the zero point '{node.value(2).name}' of int32 must be int32 and 0")
+    return read_scales(node, 1), axis
+
+
+def _axis(node: ImportNode) -> int:
+    return node.integer("axis", 1)
+
+
+def _gives_unsigned(node: ImportNode) -> bool:
+    """Whether a QuantizeLinear gives uint8: as its zero point, else as output_dtype says, else it does."""
+    kind = node.integer("output_dtype", 0)
+    supported = (0, TensorProto.UINT8, TensorProto.INT8)
+    node.require(kind in supported, f"it gives {element_name(kind)}; int8 and uint8 are supported")
+    if not node.has_input(2):
+        return kind != TensorProto.INT8
+    unsigned = is_unsigned(node, 2)
+    if kind and unsigned != (kind == TensorProto.UINT8):
+        raise Broken(f"output_dtype is {element_name(kind)}, its zero point '{node.value(2).name}' is not")
+    return unsigned
+
+
+def _check_plain(node: ImportNode) -> None:
+    """Refuse what only newer element types have: blocks, and divisions in another precision."""
+    node.require(node.integer("block_size", 0) == 0, "block_size: quantization in blocks is not supported")
+    kind = node.integer("precision", 0)
+    node.require(kind in (0, TensorProto.FLOAT), f"precision {element_name(kind)}; float is supported")
+    node.ignore("saturate")
+
+
+RULES: dict[str, Rule] = {
+    "DequantizeLinear": Rule(import_dequantize, newest=28, reads_unsigned=True),
+    "QuantizeLinear": Rule(import_quantize, newest=28, reads_unsigned=True),
+}

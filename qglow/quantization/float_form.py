@@ -1,0 +1,37 @@
+"""The float graph behind a graph that brings its own quantization: without rounding, with saturation."""
+
+from __future__ import annotations
+
+from qglow.core.types import float_type
+from qglow.graph.graph import Graph, Node
+from qglow.graph.ops.elementwise import Clip
+from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.graph.ops.shape import Identity
+from qglow.quantization.folding.editing import covered, has_bounds, only_user, operand, with_bounds
+
+
+def float_form(graph: Graph) -> Graph:
+    """A copy without integers: every Quantize is a Clip to the reals that its parameters cover.
+
+    Saturation stays because models rely on it: a Relu is often left to a zero point. Values and nodes
+    keep their names. Constants must be dequantized already.
+    """
+    result = graph.copy()
+    for node in list(result.nodes):
+        if isinstance(node.operator, Quantize):
+            _saturate(result, node)
+        elif isinstance(node.operator, Dequantize):
+            node.operator = Identity()
+    for value in result.values():
+        if value.type.is_quantized and not value.is_constant:
+            value.type = float_type(*value.type.shape)
+    return result
+
+
+def _saturate(graph: Graph, node: Node) -> None:
+    """Let a Quantize saturate alone; where only it reads the result of a node with bounds, that node too."""
+    x, (low, high) = operand(node), covered(node.output)
+    node.operator = Clip(low, high)
+    producer = x.producer
+    if producer is not None and has_bounds(producer.operator) and only_user(graph, x) is node:
+        producer.operator = with_bounds(producer.operator, low, high)

@@ -1,0 +1,141 @@
+"""Parameters that a model brings itself: of its activations, and integers of its weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.core.passes import PassLog
+from qglow.core.types import Array, Quantization
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import Accumulate, SameAs, Unify
+from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.graph.rewriting import dequantized_constant
+from qglow.numerics.quantize import INT8_MAX, INT8_MIN, along, parameters
+from qglow.numerics.requantize import accumulator_margin, multiplier, worst_accumulator
+from qglow.numerics.weights import bias_scales
+from qglow.quantization.assign import Assignment
+from qglow.quantization.placement import data_operands
+from qglow.quantization.weights import FloatWeights, GivenIntegers, integers, output_axis
+
+Given = dict[str, GivenIntegers | None]
+"""Integers of weights by node name; None for weights that have to be rounded again."""
+
+
+def carries_parameters(graph: Graph) -> bool:
+    """Whether the model quantizes an activation itself."""
+    return any(
+        isinstance(node.operator, Quantize | Dequantize) and dequantized_constant(node.output) is None
+        for node in graph.nodes
+        if node.outputs
+    )
+
+
+def given_parameters(graph: Graph) -> Assignment:
+    """Parameters of the float values that the model dequantizes, or that it does nothing with but quantize.
+
+    Data movement passes them on in both directions: quantizing before it is the same as after it. A
+    constant has those that it was dequantized with.
+    """
+    found: Assignment = {}
+    for node in reversed(graph.nodes):
+        for value in node.outputs:
+            _from_users(graph, value, found)
+    for value in graph.inputs:
+        _from_users(graph, value, found)
+    for node in graph.nodes:
+        policy = node.operator.policy
+        if isinstance(node.operator, Dequantize):
+            source = node.inputs[0]
+            if source is not None and source.type.quantization is not None:
+                found[node.output] = source.type.quantization
+        elif isinstance(policy, SameAs) and len(node.outputs) == 1:
+            x = node.inputs[policy.operand]
+            if x is not None and x in found:
+                found[node.output] = found[x]
+    return found
+
+
+def _from_users(graph: Graph, value: Value, found: Assignment) -> None:
+    """What the value is quantized with, where all its users agree and none wants it in float."""
+    if not value.type.is_float or value.is_constant or graph.is_output(value):
+        return
+    wanted = {_wanted(value, user, found) for user in value.users()}
+    if len(wanted) == 1 and None not in wanted:
+        found[value] = next(q for q in wanted if q is not None)
+
+
+def _wanted(value: Value, user: Node, found: Assignment) -> Quantization | None:
+    policy = user.operator.policy
+    if isinstance(user.operator, Quantize):
+        return user.output.type.quantization
+    if isinstance(policy, SameAs) and user.inputs[policy.operand] is value:
+        return found.get(user.output)
+    return None
+
+
+def lacking(node: Node, given: Assignment, weights: Given) -> str | None:
+    """Why the model's parameters do not make this node int8; None where they do."""
+    policy = node.operator.policy
+    shared = isinstance(policy, Unify) and not policy.rescales
+    for index in data_operands(node):
+        value = node.inputs[index] if index < len(node.inputs) else None
+        known = value is None or value in given or (shared and value.is_constant)
+        if value is not None and not known:
+            return f"the model has no parameters for its operand '{value.name}'"
+    if isinstance(policy, Accumulate):
+        return None if node.name in weights else "the model has no integers for its weights"
+    if node.output not in given:
+        return f"the model does not quantize its result '{node.output.name}', or not in one way"
+    return None
+
+
+def take_weights(graph: Graph, log: PassLog) -> Given:
+    """The integers of all weights that the model dequantizes, for nodes that take int8.
+
+    int8 kernels have no zero point of weights: it is subtracted where all results are int8. Else the
+    weights have to be rounded again, which None stands for and the log calls approximate. Weights with
+    scales along another axis than the output channels are left out.
+    """
+    taken: Given = {}
+    for node in graph.nodes:
+        policy = node.operator.policy
+        if not isinstance(policy, Accumulate):
+            continue
+        source = dequantized_constant(node.operand(policy.w))
+        if source is None or source.data is None or source.type.quantization is None:
+            continue
+        axis = output_axis(source.data)
+        if source.type.quantization.axis not in (None, axis):
+            log.refused(node.name, f"%{source.name} has scales along another axis than output channels")
+            continue
+        taken[node.name] = _symmetric(source.data, source.type.quantization, axis)
+        if taken[node.name] is None:
+            why = "int8 without its zero points does not hold all of it: rounded to symmetric int8"
+            log.applied(node.name, f"weights %{source.name}: {why}", exact=False)
+    return taken
+
+
+def _symmetric(data: Array, quantization: Quantization, axis: int) -> GivenIntegers | None:
+    scales, zeros = parameters(quantization)
+    along_axis = None if quantization.axis is None else axis
+    centred = data.astype(np.int32) - along(zeros, data.ndim, along_axis, np.int32)
+    if centred.size and (centred.min() < INT8_MIN or centred.max() > INT8_MAX):
+        return None
+    vector = np.broadcast_to(scales.reshape(-1), (data.shape[axis],)).astype(np.float32)
+    return GivenIntegers(centred.astype(np.int8), vector, quantization.axis is None)
+
+
+def unfit_sums(source: FloatWeights, x: Quantization, y: Quantization | None, per_tensor: bool) -> str | None:
+    """Why a node cannot sum up integers with parameters that it is given; None where it can."""
+    try:
+        made = integers(source, x.scale, per_tensor)
+        if y is not None:
+            multiplier(x.scale, made.scales, y.scale)
+    except ValueError as error:
+        return f"the model's parameters do not fit: {error}"
+    if np.any(bias_scales(x.scale, made.scales) < np.finfo(np.float32).tiny):
+        return "the model's parameters do not fit: a scale of its sums is subnormal"
+    worst = worst_accumulator(made.weights, made.bias, x.zero_point, axis=source.axis)
+    if accumulator_margin(worst) < 1.0:
+        return f"its sums can reach {int(worst.max())}, beyond int32"
+    return None

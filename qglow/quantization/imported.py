@@ -1,0 +1,178 @@
+"""From a graph that brings its own parameters to an int8 graph: no profile is needed.
+
+Quantize and Dequantize of the model give the assignment that a profile gives otherwise; rewriting and
+the exact part of folding are the same. The model's parameters are honoured: nothing is equalized or
+corrected, no rescale is folded away, and a node whose operands or result have no parameters stays
+float, as the standard's meaning of the model is. So regions are the model's own, whatever they cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qglow.core.errors import UnsupportedError, UsageError
+from qglow.core.passes import PassLog, Pipeline
+from qglow.core.types import Quantization
+from qglow.graph.graph import Graph, Node
+from qglow.graph.operator import Accumulate
+from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.graph.rewriting import dequantized_constant
+from qglow.graph.verifier import verify_graph
+from qglow.numerics.quantize import dequantize
+from qglow.numerics.weights import bias_scales
+from qglow.passes.dequantize_constants import DequantizeConstants
+from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
+from qglow.quantization.assign import Assignment
+from qglow.quantization.float_form import float_form
+from qglow.quantization.folding.cancel_conversions import CancelConversions
+from qglow.quantization.folding.editing import operand
+from qglow.quantization.folding.fuse_clamp import FuseClamp
+from qglow.quantization.folding.sink_rescale import SinkRescale
+from qglow.quantization.given import (
+    Given,
+    carries_parameters,
+    given_parameters,
+    lacking,
+    take_weights,
+    unfit_sums,
+)
+from qglow.quantization.interface import Interface, make_interface_int8
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.pipeline import QuantizedGraph, check_patterns, choices_of, not_quantized
+from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
+from qglow.quantization.report import constant_bytes, make_report
+from qglow.quantization.rewrite import rewrite
+from qglow.quantization.weights import FloatWeights, integers, set_integers
+
+EXACT_FOLDING: Pipeline[Graph] = Pipeline((CancelConversions(), SinkRescale()))
+"""What runs over the int8 graph: conversions that only undo each other go."""
+
+
+def quantize_imported(
+    graph: Graph, options: QuantizationOptions | None = None, log: PassLog | None = None
+) -> QuantizedGraph:
+    """The int8 form of a canonical graph with its own Quantize and Dequantize; the graph stays as it is.
+
+    Of the options, what is kept float, io and assert_all_quantized apply. Raises UsageError for a model
+    that quantizes no activation and for a pattern that fits nothing, UnsupportedError under
+    assert_all_quantized.
+    """
+    if not carries_parameters(graph):
+        raise UsageError("the model does not bring parameters of its own; profile it, and name the profile")
+    options = replace(options or QuantizationOptions(), equalize=False, correct_bias=False)
+    return _Import(graph, options, log or PassLog()).run()
+
+
+@dataclass
+class _Import:
+    given_graph: Graph
+    options: QuantizationOptions
+    log: PassLog
+
+    def run(self) -> QuantizedGraph:
+        graph, options, log = self.given_graph.copy(), self.options, self.log
+        check_patterns(graph, options)
+        choices = choices_of(graph, options)
+        log.pass_name = "assign"
+        weights = take_weights(graph, log)
+        constants = _constant_parameters(graph)
+        Pipeline((DequantizeConstants(), FuseClamp())).run(graph, verify_graph, log)
+        log.pass_name = "assign"
+        assignment = given_parameters(graph)
+        assignment |= {value: constants[value.name] for value in graph.constants() if value.name in constants}
+        sources = _sources(graph, weights)
+        reasons = float_reasons(graph, options, choices)
+        _add_lacking(graph, reasons, assignment, weights, sources, options)
+        int8 = [n for n in graph.nodes if n not in reasons and handles_reals(n)]
+        kept = {node: why for node, why in reasons.items() if not _converts(node)}
+        if options.assert_all_quantized and kept:
+            raise UnsupportedError(not_quantized(kept))
+        sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
+        for node in sums:
+            _check_bias(node, sources[node.name], assignment, log)
+        source = float_form(graph)
+        interface = _interface(graph, assignment) if options.int8_io else {}
+        rewrite(graph, int8, assignment, sources, options.per_tensor)
+        make_interface_int8(graph, interface)
+        verify_graph(graph, "after rewriting to int8")
+        EXACT_FOLDING.run(graph, verify_graph, log)
+        EliminateDeadNodes().run(graph, log)
+        margins = {n.name: set_integers(graph, n, sources[n.name], options.per_tensor) for n in sums}
+        verify_graph(graph, "after the final weights")
+        by_name = {node.name: reason for node, reason in reasons.items()}
+        bytes_before = constant_bytes(source)
+        report = make_report(graph, options, by_name, margins, bytes_before, str(EXACT_FOLDING), log)
+        report = replace(report, warnings=choices.unmatched, given=True)
+        return QuantizedGraph(graph, source, report)
+
+
+def _converts(node: Node) -> bool:
+    return isinstance(node.operator, Quantize | Dequantize)
+
+
+def _constant_parameters(graph: Graph) -> dict[str, Quantization]:
+    """Parameters of the constants that the model dequantizes, by the name of their reals."""
+    found = {}
+    for node in graph.nodes:
+        source = dequantized_constant(node.output) if node.outputs else None
+        if source is not None and source.type.quantization is not None:
+            found[node.output.name] = source.type.quantization
+    return found
+
+
+def _sources(graph: Graph, weights: Given) -> Mapping[str, FloatWeights]:
+    """Weights and biases of the nodes whose weights the model has as integers."""
+    return {
+        node.name: replace(FloatWeights.of(node), given=weights[node.name])
+        for node in graph.nodes
+        if node.name in weights and _constant_operands(node)
+    }
+
+
+def _constant_operands(node: Node) -> bool:
+    policy = node.operator.policy
+    assert isinstance(policy, Accumulate)
+    return all(v is None or v.is_constant for v in (node.operand(policy.w), node.operand(policy.bias)))
+
+
+def _add_lacking(
+    graph: Graph,
+    reasons: FloatReasons,
+    assignment: Assignment,
+    weights: Given,
+    sources: Mapping[str, FloatWeights],
+    options: QuantizationOptions,
+) -> None:
+    """Add the nodes for which the model has no parameters, or none that work."""
+    for node in graph.nodes:
+        if node in reasons or not handles_reals(node):
+            continue
+        reason = lacking(node, assignment, weights)
+        if reason is None and isinstance(node.operator.policy, Accumulate):
+            x, y = assignment[operand(node)], assignment.get(node.output)
+            reason = unfit_sums(sources[node.name], x, y, options.per_tensor)
+        if reason is not None:
+            reasons[node] = reason
+
+
+def _check_bias(node: Node, source: FloatWeights, assignment: Assignment, log: PassLog) -> None:
+    """Say where a bias is rounded: the model has it at another scale than its sums, or in float."""
+    made = integers(source, assignment[operand(node)].scale, False)
+    scales = bias_scales(assignment[operand(node)].scale, made.scales)
+    if not np.array_equal(dequantize(made.bias, scales, np.zeros(scales.size), 0), source.bias):
+        log.applied(node.name, "bias rounded to the scale of the sums, s_x * s_w", exact=False)
+
+
+def _interface(graph: Graph, assignment: Assignment) -> Interface:
+    """Parameters of the float inputs and outputs. Raises UsageError where the model has none."""
+    found = {}
+    for value in (*graph.inputs, *graph.outputs):
+        if not value.type.is_float:
+            continue
+        if value not in assignment:
+            raise UsageError(f"--io int8: the model has no parameters for '{value.name}'")
+        found[value.name] = assignment[value]
+    return found

@@ -1,0 +1,300 @@
+"""Models that bring their quantization: operators on integers, and what is wrong with their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from qglow.core.errors import ModelError, QglowError, UnsupportedError
+from qglow.core.types import Array, Quantization
+from qglow.graph.interpreter import Interpreter
+from qglow.graph.ops.quantize import Dequantize
+from qglow.importer import import_model
+from qglow.importer.rules import contributed_operators
+from qglow.passes import canonicalize
+from qglow.quantization.imported import quantize_imported
+from tests.unit.importer.tiny import save, session, tiny_model
+
+RNG = np.random.default_rng(11)
+SHAPE = [1, 4, 6, 6]
+
+
+def parameters(
+    name: str, scale: float | Array, zero: int | Array, dtype: type = np.uint8
+) -> dict[str, Array]:
+    return {f"{name}_s": np.asarray(scale, np.float32), f"{name}_z": np.asarray(zero, dtype)}
+
+
+PARAMETERS = {
+    **parameters("x", 0.02, 120),
+    **parameters("a", 0.03, 100),
+    **parameters("y", 0.0473, 110),
+    **parameters("w", 0.01, 0, np.int8),
+    **parameters("v", np.array([0.01, 0.02, 0.005]), np.zeros(3), np.int8),
+}
+
+
+def weights(*shape: int) -> Array:
+    return RNG.integers(-127, 128, shape).astype(np.int8)
+
+
+def integers(*nodes: NodeProto, **constants: Array) -> ModelProto:
+    """x float -> integers xq -> these nodes, up to yq -> y float."""
+    ends = (
+        helper.make_node("QuantizeLinear", ["x", "x_s", "x_z"], ["xq"], name="first"),
+        *nodes,
+        helper.make_node("DequantizeLinear", ["yq", "y_s", "y_z"], ["y"], name="last"),
+    )
+    return contributed(tiny_model(ends, {"x": SHAPE}, ["y"], {**PARAMETERS, **constants}))
+
+
+def contributed(model: ModelProto) -> ModelProto:
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+def operator(kind: str, *inputs: str, domain: str = "com.microsoft", **attributes: Any) -> NodeProto:
+    return helper.make_node(kind, list(inputs), ["yq"], name="op", domain=domain, **attributes)
+
+
+X = ("xq", "x_s", "x_z")
+Y = ("y_s", "y_z")
+FLAT = helper.make_node("Flatten", ["xq"], ["rows"])
+ROWS = ("rows", "x_s", "x_z")
+OTHER = helper.make_node("QuantizeLinear", ["x", "a_s", "a_z"], ["aq"])
+A = ("aq", "a_s", "a_z")
+BIAS = {"b": RNG.integers(-3000, 3000, 3).astype(np.int32)}
+POOL: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+MODELS: dict[str, ModelProto] = {
+    "QLinearConv": integers(
+        operator("QLinearConv", *X, "w", "v_s", "v_z", *Y, "b", domain="", pads=[1, 1, 1, 1]),
+        w=weights(3, 4, 3, 3),
+        **BIAS,
+    ),
+    "QLinearConv of one scale": integers(
+        operator("QLinearConv", *X, "w", "w_s", "w_z", *Y, domain="", group=2), w=weights(2, 2, 1, 1)
+    ),
+    "QLinearMatMul": integers(
+        FLAT, operator("QLinearMatMul", *ROWS, "w", "v_s", "v_z", *Y, domain=""), w=weights(144, 3)
+    ),
+    "QGemm": integers(
+        FLAT, operator("QGemm", *ROWS, "w", "v_s", "v_z", "b", *Y, transB=1), w=weights(3, 144), **BIAS
+    ),
+    "QLinearAdd": integers(OTHER, operator("QLinearAdd", *X, *A, *Y)),
+    "QLinearMul": integers(OTHER, operator("QLinearMul", *X, *A, *Y)),
+    "QLinearConcat": integers(OTHER, operator("QLinearConcat", *Y, *X, *A, axis=1)),
+    "QLinearGlobalAveragePool": integers(operator("QLinearGlobalAveragePool", *X, *Y)),
+    "QLinearAveragePool": integers(operator("QLinearAveragePool", *X, *Y, **POOL)),
+    "QLinearSigmoid": integers(operator("QLinearSigmoid", *X, *Y)),
+    "QLinearLeakyRelu": integers(operator("QLinearLeakyRelu", *X, *Y, alpha=0.1)),
+    "QLinearSoftmax": integers(operator("QLinearSoftmax", *X, *Y, axis=-1, opset=13)),
+}
+
+
+def int8_result(model: ModelProto, folder: Path) -> tuple[set[str], Array, Array]:
+    """Operators of the int8 graph, its result and onnxruntime's on one random input."""
+    path = save(model, folder)
+    result = quantize_imported(canonicalize(import_model(path).graph))
+    feeds = {"x": np.random.default_rng(5).normal(0, 1.5, SHAPE).astype(np.float32)}
+    (expected,) = session(path).run(["y"], feeds)
+    names = {node.name for node in result.report.quantized}
+    return names, Interpreter(result.graph).run(feeds)["y"], expected
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operators_on_integers_give_what_onnxruntime_gives(name: str, tmp_path: Path) -> None:
+    names, found, expected = int8_result(MODELS[name], tmp_path)
+    step = float(PARAMETERS["y_s"])
+    assert found.shape == expected.shape
+    assert np.max(np.abs(found - expected)) <= step * 1.001, "more than one step apart"
+    exact = {"QLinearConv", "QLinearMatMul", "QGemm", "QLinearConcat"}
+    assert np.mean(found == expected) >= (1.0 if name.split()[0] in exact else 0.97)
+    assert "op" in names or name == "QLinearSoftmax"
+
+
+def test_every_operator_of_the_other_domain_is_tried() -> None:
+    assert set(contributed_operators()) <= set(MODELS)
+
+
+def test_qgemm_without_parameters_of_its_result_gives_float(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "x_s", "x_z"], ["xq"]),
+        FLAT,
+        helper.make_node("QGemm", [*ROWS, "w", "w_s", "w_z", "b"], ["y"], domain="com.microsoft"),
+    ]
+    constants = {**PARAMETERS, "w": weights(144, 3), **BIAS}
+    model = contributed(tiny_model(nodes, {"x": SHAPE}, ["y"], constants))
+    names, found, expected = int8_result(model, tmp_path)
+    assert len(names) == 2
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_data_movement_passes_integers_on(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MaxPool", ["xq"], ["pooled"], **POOL),
+        helper.make_node("Transpose", ["pooled"], ["turned"], perm=[0, 2, 3, 1]),
+        helper.make_node("Concat", ["turned", "turned"], ["yq"], axis=1),
+    ]
+    model = integers(*nodes)
+    model.graph.node[-1].input[1:] = ["x_s", "x_z"]
+    names, found, expected = int8_result(model, tmp_path)
+    assert len(names) == 3
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_zero_point_that_is_left_out_is_that_of_uint8(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "x_s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "x_s"], ["y"]),
+    ]
+    graph = import_model(save(tiny_model(nodes, {"x": [4]}, ["y"], PARAMETERS), tmp_path)).graph
+    assert graph.nodes[0].output.type.quantization == Quantization.per_tensor(0.02, -128)
+    found = Interpreter(graph).run({"x": np.array([-1.0, 0.0, 1.0, 9.0], np.float32)})["y"]
+    np.testing.assert_allclose(found, [0.0, 0.0, 1.0, 5.1], rtol=1e-6)
+
+
+def test_weights_keep_their_integers_through_movement_and_quantization(tmp_path: Path) -> None:
+    """Gemm's transB, and float weights that the model itself quantizes, one scale a column."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["w", "v_s", "v_z"], ["wq"], axis=0),
+        helper.make_node("DequantizeLinear", ["wq", "v_s", "v_z"], ["wr"], axis=0),
+        helper.make_node("Gemm", ["x", "wr"], ["y"], transB=1),
+    ]
+    w = RNG.normal(0, 1, (3, 5)).astype(np.float32)
+    constants = {**PARAMETERS, "w": w}
+    model = tiny_model(nodes, {"x": [2, 5]}, ["y"], constants)
+    graph = canonicalize(import_model(save(model, tmp_path)).graph)
+    kept = [node for node in graph.nodes if isinstance(node.operator, Dequantize)]
+    assert len(kept) == 1 and kept[0].inputs[0] is not None
+    integer = kept[0].inputs[0]
+    scales = PARAMETERS["v_s"]
+    expected = np.clip(np.rint(w / scales[:, None]), -128, 127).astype(np.int8)
+    assert integer.data is not None and integer.type.quantization is not None
+    np.testing.assert_array_equal(integer.data, expected.T)
+    assert integer.type.quantization.axis == 1
+
+
+def test_unsigned_constants_of_other_operators_are_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Cast", ["c"], ["f"], to=1), helper.make_node("Add", ["x", "f"], ["y"])]
+    model = tiny_model(nodes, {"x": [2]}, ["y"], {"c": np.array([1, 200], np.uint8)})
+    with pytest.raises(UnsupportedError, match="'c' is uint8, which is only supported where it is quantized"):
+        import_model(save(model, tmp_path))
+
+
+# What is wrong with parameters
+
+
+def plain() -> ModelProto:
+    """x -> quantize -> dequantize -> Conv with weights of its own -> y"""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "x_s", "x_z"], ["xq"], name="q"),
+        helper.make_node("DequantizeLinear", ["xq", "x_s", "x_z"], ["xr"], name="d"),
+        helper.make_node("DequantizeLinear", ["w", "v_s", "v_z"], ["wr"], name="dw", axis=0),
+        helper.make_node("Conv", ["xr", "wr"], ["y"], name="c"),
+    ]
+    return tiny_model(nodes, {"x": SHAPE}, ["y"], {**PARAMETERS, "w": weights(3, 4, 1, 1)}, opset=21)
+
+
+def constant(name: str, value: object, dtype: type) -> Callable[[ModelProto], None]:
+    def change(model: ModelProto) -> None:
+        (found,) = (t for t in model.graph.initializer if t.name == name)
+        found.CopyFrom(onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
+
+    return change
+
+
+def attribute(node: int, name: str, value: int) -> Callable[[ModelProto], None]:
+    def change(model: ModelProto) -> None:
+        for old in [a for a in model.graph.node[node].attribute if a.name == name]:
+            model.graph.node[node].attribute.remove(old)
+        model.graph.node[node].attribute.append(helper.make_attribute(name, value))
+
+    return change
+
+
+def reads(node: int, index: int, name: str) -> Callable[[ModelProto], None]:
+    def change(model: ModelProto) -> None:
+        model.graph.node[node].input[index] = name
+
+    return change
+
+
+BROKEN = {
+    "scale 0": (constant("x_s", 0.0, np.float32), "the scale 'x_s' holds 0.0"),
+    "scale NaN": (constant("x_s", np.nan, np.float32), "the scale 'x_s' holds nan"),
+    "scale negative": (constant("v_s", [1, -1, 1], np.float32), "the scale 'v_s' holds -1.0"),
+    "scale empty": (constant("x_s", [], np.float32), "the scale 'x_s' is empty"),
+    "scales of another number": (constant("v_s", [1, 1], np.float32), "2 scales do not fit axis 0"),
+    "wrong axis": (attribute(2, "axis", 1), "3 scales do not fit axis 1 of 'w'"),
+    "axis out of range": (attribute(2, "axis", 7), "3 scales do not fit axis 7"),
+    "zero points of another number": (constant("v_z", [0, 0], np.int8), "3 scales, but 2 zero points"),
+    "zero point of another sign": (constant("v_z", [0, 0, 0], np.uint8), "'v_z' is uint8, but the integers"),
+    "zero point float": (constant("v_z", [0, 0, 0], np.float32), "zero point"),
+}
+UNSUPPORTED = {
+    "float16": (constant("x_s", 0.5, np.float16), "float16"),
+    "16 bits": (constant("x_z", 0, np.uint16), "uint16"),
+    "blocks": (attribute(2, "block_size", 2), "quantization in blocks is not supported"),
+    "one scale a channel of a computed value": (reads(0, 1, "v_s"), "do not fit axis"),
+    "other parameters than quantized with": (reads(1, 1, "a_s"), "with other parameters"),
+    "output type": (attribute(0, "output_dtype", TensorProto.INT16), "it gives int16"),
+    "computed scale": (reads(1, 1, "x"), "must be a constant"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_parameters_are_errors_of_one_line(name: str, tmp_path: Path) -> None:
+    change, expected = BROKEN[name]
+    model = plain()
+    change(model)
+    with pytest.raises(ModelError) as caught:
+        import_model(save(model, tmp_path))
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_is_not_supported_is_named(name: str, tmp_path: Path) -> None:
+    change, expected = UNSUPPORTED[name]
+    model = plain()
+    change(model)
+    with pytest.raises(QglowError, match=expected):
+        import_model(save(model, tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"])
+def test_dynamic_quantization_is_refused_with_a_way_out(kind: str, tmp_path: Path) -> None:
+    outputs = ["y", "s", "z"] if kind == "DynamicQuantizeLinear" else ["y"]
+    model = tiny_model([helper.make_node(kind, ["x"] * (4 - len(outputs)), outputs)], {"x": [2, 2]}, ["y"])
+    with pytest.raises(UnsupportedError, match="is supported|quantize it statically"):
+        import_model(save(model, tmp_path))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_quantized_models_give_errors_of_the_project(data: st.DataObject, tmp_path: Path) -> None:
+    model = [plain(), MODELS["QLinearConv"], MODELS["QLinearConcat"], MODELS["QGemm"]][
+        data.draw(st.integers(0, 3))
+    ]
+    damaged = ModelProto()
+    damaged.CopyFrom(model)
+    node = damaged.graph.node[data.draw(st.integers(0, len(damaged.graph.node) - 1))]
+    index = data.draw(st.integers(0, len(node.input) - 1))
+    known = [t.name for t in damaged.graph.initializer] + ["x", ""]
+    node.input[index] = data.draw(st.sampled_from(known))
+    tensor = damaged.graph.initializer[data.draw(st.integers(0, len(damaged.graph.initializer) - 1))]
+    if data.draw(st.booleans()):
+        tensor.data_type = data.draw(st.sampled_from([1, 2, 3, 6, 7, 10, 16]))
+    try:
+        graph = canonicalize(import_model(save(damaged, tmp_path)).graph)
+        quantize_imported(graph)
+    except QglowError as error:
+        assert str(error)
