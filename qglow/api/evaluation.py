@@ -66,13 +66,13 @@ def compare(
 ) -> Comparison:
     """Run the compiled int8 model, the float model in onnxruntime and the QDQ model in onnxruntime.
 
+    Where the model was quantized already, that very file takes the place of the float model.
+
     recipe: preprocessing and names of arrays (default: the model's own). labels: overrides labels
     found beside the data. Other options as for `Model.profile`.
 
     Raises ModelError where the float model's file is missing or has changed, DataError for data
     that does not fit.
-    Where the model was quantized already, that very file takes the place of the float model.
-
     """
     shapes = {name: kind.shape for name, kind in model.inputs.items()}
     reference = OnnxruntimeModel(source_file(model), shapes=shapes)

@@ -221,11 +221,11 @@ class Model:
     ) -> QuantizedModel:
         """An int8 model with ranges from a profile, or with the parameters that the model itself has.
 
-        `recipe` holds the choices (default: the recipe's defaults); the other arguments override
-        single ones, `keep_float` adds to the recipe's. schema: "asymmetric", "symmetric",
         A model with QuantizeLinear and DequantizeLinear, or operators on integers (`is_quantized`), takes
         no profile: its parameters are kept, and of the choices only keep_float, assert_all_quantized
         and io apply.
+        `recipe` holds the choices (default: the recipe's defaults); the other arguments override
+        single ones, `keep_float` adds to the recipe's. schema: "asymmetric", "symmetric",
         "symmetric_with_uint8" or "symmetric_with_power2_scale". calibration: "minmax", "kl",
         "percentile:99.99" or "mse". per_tensor: one scale a weight tensor. keep_float: names of nodes
         or values, "re:REGEX", "op:OPERATOR". assert_all_quantized: refuse to leave a node in float.

@@ -25,8 +25,8 @@ from qglow.cli.options import (
 from qglow.cli.output import note, say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
-from qglow.report.sections import comparison_section, layer_section
 from qglow.report.comparison import FLOAT
+from qglow.report.sections import comparison_section, layer_section
 
 
 def compare(
@@ -62,11 +62,15 @@ def compare(
 
     TARGET is a quantized directory, or an ONNX model with --profile. References are onnxruntime on
     the float model and on the exported QDQ model: errors, agreement and, with labels, accuracy.
+    Where TARGET is an ONNX model that is quantized already, the first reference is onnxruntime on
+    that very file.
     Exits with 1 when a limit is broken.
     """
     model = open_graph_target(target, shape, profile, None if target.is_dir() else recipe, float_model)
     if not isinstance(model, QuantizedModel):
         raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
+    if model.report is not None and model.report.given:
+        note(f"'{FLOAT}' below is onnxruntime on the model itself, which is quantized")
     chosen = None if recipe is None else read_recipe(recipe)
     with showing_progress("comparing") as progress:
         comparison = compare_with_onnxruntime(
@@ -75,8 +79,6 @@ def compare(
             recipe=chosen,
             select=select,
             samples=samples,
-    Where TARGET is an ONNX model that is quantized already, the first reference is onnxruntime on
-    that very file.
             labels=labels,
             isa=isa,
             progress=progress,
@@ -85,8 +87,6 @@ def compare(
     if layers:
         with showing_progress("comparing layers") as progress:
             errors = compare_layers(
-    if model.report is not None and model.report.given:
-        note(f"'{FLOAT}' below is onnxruntime on the model itself, which is quantized")
                 model, data, recipe=chosen, select=select, samples=samples, isa=isa, progress=progress
             )
     if output is not None:

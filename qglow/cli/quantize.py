@@ -26,8 +26,8 @@ from qglow.cli.options import (
     read_recipe,
 )
 from qglow.cli.output import note, say, show, showing_progress, warn
-from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.cli.targets import open_model
+from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.report.quantization_sections import quantization_sections
 from qglow.report.sections import comparison_section
 
@@ -51,8 +51,8 @@ OutputOption = Annotated[
 
 def quantize(
     model: ModelOption = None,
-    recipe: RecipeOption = None,
     profile: ProfileOption = None,
+    recipe: RecipeOption = None,
     schema: Annotated[
         str | None,
         typer.Option(
