@@ -145,11 +145,11 @@ def bench(
         integers = {name: stored(inputs[name], kind, unsigned=True) for name, kind in model.inputs.items()}
         files["int8"] = original.path if original.is_quantized else model.qdq_bytes()
         fed["int8"] = inputs if original.is_quantized else integers
-        contenders["qglow int8"] = of_executable(model.compile(isa, count), integers)
+        contenders["qglow int8"] = of_executable(model.compile(isa), integers)
     if not original.is_quantized:
-        contenders["qglow float32"] = of_executable(original.compile(isa, count), inputs)
+        contenders["qglow float32"] = of_executable(original.compile(isa), inputs)
     for kind, file in files.items():
-        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind], count)
+        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind])
     for kind, file in files.items() if openvino else ():
         contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind])
     return run_bench(contenders, alternations, advance=start(progress, alternations))
