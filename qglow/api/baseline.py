@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from qglow.recipe.loading import load_recipe
 from qglow.recipe.schema import Recipe
 from qglow.report.baseline import BaselineReport, Entry, Outcome, Samples, failure, judge, measure
 from qglow.report.baseline_file import load_baseline, update_baseline
+from qglow.runtime.cores import choose_threads
 
 
 def check_baseline(
@@ -26,21 +28,32 @@ def check_baseline(
     entries: Sequence[str] = (),
     update: bool = False,
     isa: str | None = None,
+    threads: int | None = None,
     progress: Callable[[str], Progress] | None = None,
 ) -> BaselineReport:
     """Quantize and measure every model of a baseline file, and hold it to the figures there.
 
     entries: only these. update: write the new figures into the file. progress: given what is done, gives
-    what `Model.profile` takes. The report's `require()` raises RegressionError where there is one.
+    what `Model.profile` takes. isa, threads: as there. The report's `require()` raises RegressionError
+    where there is one.
 
     Raises InputFileError or UsageError for a file or an entry that is wrong, which is no verdict on a model.
     """
     path = Path(path)
     chosen = _chosen(load_baseline(path), entries)
-    outcomes = tuple(_outcome(entry, path.parent, isa, progress) for entry in chosen)
+    target = _Target(isa, choose_threads(threads))
+    outcomes = tuple(_outcome(entry, path.parent, target, progress) for entry in chosen)
     if update:
         update_baseline(path, outcomes)
     return BaselineReport(path, outcomes)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What programs are compiled for, and on how many threads they run."""
+
+    isa: str | None
+    threads: int
 
 
 def _chosen(found: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
@@ -54,13 +67,13 @@ def _chosen(found: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
 
 
 def _outcome(
-    entry: Entry, folder: Path, isa: str | None, progress: Callable[[str], Progress] | None
+    entry: Entry, folder: Path, target: _Target, progress: Callable[[str], Progress] | None
 ) -> Outcome:
     def told(what: str) -> Progress | None:
         return None if progress is None else progress(f"{entry.name}: {what}")
 
     try:
-        model, report = _quantized(entry, folder, isa, told("profiling"))
+        model, report = _quantized(entry, folder, target, told("profiling"))
         comparison = compare(
             model,
             _located(entry.evaluation, folder),
@@ -68,7 +81,8 @@ def _outcome(
             select=entry.evaluation.select,
             samples=entry.evaluation.samples,
             labels=None if entry.labels is None else folder / entry.labels,
-            isa=isa,
+            isa=target.isa,
+            threads=target.threads,
             progress=told("comparing"),
         )
         return judge(entry, measure(entry, comparison, report))
@@ -81,7 +95,7 @@ def _outcome(
 
 
 def _quantized(
-    entry: Entry, folder: Path, isa: str | None, progress: Progress | None
+    entry: Entry, folder: Path, target: _Target, progress: Progress | None
 ) -> tuple[QuantizedModel, QuantizationReport]:
     if entry.quantized is not None:
         model = load_quantized(folder / entry.quantized)
@@ -102,7 +116,8 @@ def _quantized(
             select=calibration.select,
             samples=calibration.samples,
             recipe=recipe,
-            isa=isa,
+            isa=target.isa,
+            threads=target.threads,
             progress=progress,
         )
         made = loaded.quantize(profile, recipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from qglow.api.data import Data, Progress, open_samples, start
@@ -24,6 +25,7 @@ from qglow.report.layers import compare_layers as run_layers
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.report import timings_json
 from qglow.report.runner import RealInterface, batch_size, real_types, run_samples, stored
+from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions, compile_graph
 
@@ -62,6 +64,7 @@ def compare(
     samples: int | None = None,
     labels: str | Path | None = None,
     isa: str | None = None,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run the compiled int8 model, the float model in onnxruntime and the QDQ model in onnxruntime.
@@ -69,18 +72,21 @@ def compare(
     Where the model was quantized already, that very file takes the place of the float model.
 
     recipe: preprocessing and names of arrays (default: the model's own). labels: overrides labels
-    found beside the data. Other options as for `Model.profile`.
+    found beside the data. threads: of the int8 model and of onnxruntime. Other options as for
+    `Model.profile`.
 
     Raises ModelError where the float model's file is missing or has changed, DataError for data
     that does not fit.
     """
     shapes = {name: kind.shape for name, kind in model.inputs.items()}
-    reference = OnnxruntimeModel(source_file(model), shapes=shapes)
+    count = choose_threads(threads)
+    reference = OnnxruntimeModel(source_file(model), shapes=shapes, threads=count)
     interface = model.inputs, model.outputs
-    qdq = RealInterface(OnnxruntimeModel(model.qdq_bytes()), *interface, unsigned=True)
-    subject = RealInterface(model.compile(isa), *interface)
+    qdq = RealInterface(OnnxruntimeModel(model.qdq_bytes(), threads=count), *interface, unsigned=True)
+    subject = RealInterface(model.compile(isa, count), *interface)
     opened = _open(model, data, recipe, select, samples, labels)
-    return run_comparison(subject, reference, opened, rivals={QDQ: qdq}, advance=start(progress, opened.size))
+    advance = start(progress, opened.size)
+    return run_comparison(subject, reference, opened, rivals={QDQ: qdq}, advance=advance)
 
 
 def compare_layers(
@@ -91,6 +97,7 @@ def compare_layers(
     select: str | None = None,
     samples: int | None = None,
     isa: str | None = None,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> LayerReport:
     """Errors of every int8 node: alone, accumulated, and against onnxruntime on the same integers.
@@ -98,7 +105,7 @@ def compare_layers(
     Options as for `compare`. Slow: the nodes run in numpy.
     """
     opened = _open(model, data, recipe, select, samples, None)
-    observed = compile_graph(model.graph, CompileOptions(isa=isa, observe=True))
+    observed = compile_graph(model.graph, CompileOptions(isa=isa, threads=threads, observe=True))
     advance = start(progress, opened.size)
     return run_layers(model.float_graph, model.graph, opened, observed=observed, advance=advance)
 
@@ -127,32 +134,36 @@ def bench(
     model: Model | QuantizedModel,
     *,
     isa: str | None = None,
+    threads: int | None = None,
     alternations: int = 50,
     openvino: bool = False,
     progress: Progress | None = None,
 ) -> BenchResult:
-    """Median latencies on one thread, measured in turns: qglow and onnxruntime, float32 and int8.
+    """Median latencies, measured in turns: qglow and onnxruntime, float32 and int8.
 
-    The int8 programs are left out for a float model. `openvino` adds OpenVINO on the same files.
-    Inputs are random. Raises UsageError where OpenVINO is asked for and not installed.
+    The int8 programs are left out for a float model, the float32 ones for a model that was quantized
+    already: there onnxruntime runs that very file. `openvino` adds OpenVINO on the same files.
+    Inputs are random. threads: of every program (default: QGLOW_THREADS, else the physical cores
+    that the process may use). Raises UsageError where OpenVINO is asked for and not installed.
     """
     original = float_model(model) if isinstance(model, QuantizedModel) else model
-    inputs = random_inputs(original.inputs)
-    files: dict[str, Path | bytes] = {"float32": original.path}
+    count, inputs = choose_threads(threads), random_inputs(original.inputs)
+    files: dict[str, Path | bytes] = {} if original.is_quantized else {"float32": original.path}
     fed = {"float32": inputs}
     contenders = {}
     if isinstance(model, QuantizedModel):
         integers = {name: stored(inputs[name], kind, unsigned=True) for name, kind in model.inputs.items()}
         files["int8"] = original.path if original.is_quantized else model.qdq_bytes()
         fed["int8"] = inputs if original.is_quantized else integers
-        contenders["qglow int8"] = of_executable(model.compile(isa), integers)
+        contenders["qglow int8"] = of_executable(model.compile(isa, count), integers)
     if not original.is_quantized:
-        contenders["qglow float32"] = of_executable(original.compile(isa), inputs)
+        contenders["qglow float32"] = of_executable(original.compile(isa, count), inputs)
     for kind, file in files.items():
-        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind])
+        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind], count)
     for kind, file in files.items() if openvino else ():
-        contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind])
-    return run_bench(contenders, alternations, advance=start(progress, alternations))
+        contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind], count)
+    result = run_bench(contenders, alternations, advance=start(progress, alternations))
+    return replace(result, threads=count)
 
 
 def check_limits(comparison: Comparison, limits: Limits) -> None:

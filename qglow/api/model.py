@@ -130,10 +130,11 @@ class Model:
         """
         return Interpreter(self._graph).run(inputs)
 
-    def compile(self, isa: str | None = None, threads: int = 1) -> Executable:
+    def compile(self, isa: str | None = None, threads: int | None = None) -> Executable:
         """Compile the float model for an instruction set (default: QGLOW_ISA, else the host's best).
 
-        Raises UsageError for an ISA that the host lacks.
+        threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
+        process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
         """
         return compile_graph(self._graph, CompileOptions(isa=isa, threads=threads))
 
@@ -177,6 +178,7 @@ class Model:
         samples: int | None = None,
         recipe: Recipe | None = None,
         isa: str | None = None,
+        threads: int | None = None,
         progress: Progress | None = None,
     ) -> Profile:
         """Run the model over calibration data and count what every value looks like.
@@ -185,8 +187,9 @@ class Model:
         by input name with samples along their first axis.
         batch_size: samples a run, which changes nothing but speed and memory. engine: "compiled"
         or "interpreter". select, samples: which samples, as `--select` and `--samples`.
-        recipe: preprocessing and names of arrays. progress: is given the number of samples (None
-        where it is not known) and returns what is called with the number done since the last call.
+        recipe: preprocessing and names of arrays. isa, threads: as for `compile`.
+        progress: is given the number of samples (None where it is not known) and returns what is
+        called with the number done since the last call.
 
         Raises DataError for data that does not fit the model, UsageError for wrong options.
         """
@@ -194,7 +197,7 @@ class Model:
             raise UsageError(f"--batch-size {batch_size}: at least 1")
         base = self._canonical_batch()
         opened = open_samples(data, base.inputs, recipe=recipe, select=select, samples=samples)
-        runner = base._engine(engine, isa)
+        runner = base._engine(engine, CompileOptions(isa=isa, threads=threads))
         return run_profile(
             base._graph,
             opened,
@@ -273,7 +276,7 @@ class Model:
         except UsageError:
             return self
 
-    def _engine(self, name: str, isa: str | None) -> Engine:
+    def _engine(self, name: str, options: CompileOptions) -> Engine:
         def graph_for_batch(batch: int) -> Graph:
             return self.with_batch(batch)._graph
 
@@ -281,4 +284,4 @@ class Model:
             raise UsageError(f"engine {name!r} is not one of {', '.join(ENGINES)}")
         if name == "interpreter":
             return InterpreterEngine(graph_for_batch)
-        return CompiledEngine(graph_for_batch, CompileOptions(isa=isa))
+        return CompiledEngine(graph_for_batch, options)

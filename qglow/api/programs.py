@@ -9,13 +9,16 @@ from qglow.toolchain import CompileOptions
 from qglow.toolchain.artefacts import load_executable
 
 
-def load(path: str | Path, isa: str | None = None, trust: bool = False) -> Executable:
+def load(
+    path: str | Path, isa: str | None = None, trust: bool = False, threads: int | None = None
+) -> Executable:
     """Load a .qglow file for this processor.
 
     isa: an instruction set that the host has (default: QGLOW_ISA, else the best). trust: run the
     machine code that lies in the file; without it the file's checked text is compiled, once, and
-    kept in the user's own cache.
+    kept in the user's own cache. threads: how many may share a call (default: QGLOW_THREADS, else
+    the physical cores that the process may use); results do not depend on it.
 
-    Raises ArtefactError for a file that is damaged or of another version, UsageError for an ISA.
+    Raises ArtefactError for a file that is damaged or of another version, UsageError for an ISA or a number.
     """
-    return load_executable(Path(path), CompileOptions(isa=isa), trust)
+    return load_executable(Path(path), CompileOptions(isa=isa, threads=threads), trust)

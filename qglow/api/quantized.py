@@ -108,10 +108,11 @@ class QuantizedModel:
         """
         return Interpreter(self._parts.int8).run(inputs)
 
-    def compile(self, isa: str | None = None, threads: int = 1) -> Executable:
+    def compile(self, isa: str | None = None, threads: int | None = None) -> Executable:
         """Compile for an instruction set (default: QGLOW_ISA, else the host's best).
 
-        Raises UsageError for an ISA that the host lacks.
+        threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
+        process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
         """
         return compile_graph(self._parts.int8, CompileOptions(isa=isa, threads=threads))
 

@@ -16,6 +16,7 @@ from qglow.cli.options import (
     RecipeOption,
     ShapeOption,
     TargetArgument,
+    ThreadsOption,
 )
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -29,6 +30,7 @@ def bench(
     shape: ShapeOption = None,
     float_model: FloatModelOption = None,
     isa: IsaOption = None,
+    threads: ThreadsOption = None,
     alternations: Annotated[
         int, typer.Option("--alternations", metavar="N", help="Turns that every program takes.")
     ] = 50,
@@ -41,14 +43,21 @@ def bench(
 ) -> None:
     """Measure a model's latency.
 
-    On one thread, qglow and onnxruntime in turns, float32 and int8.
+    qglow and onnxruntime in turns, float32 and int8, on the same number of threads.
 
     A quantized directory, or MODEL with --profile, is timed in float32 and int8, a bare model in
     float32 alone; one that is quantized already in int8 alone, against onnxruntime on its own file.
     """
     model = open_graph_target(target, shape, profile, recipe, float_model)
     with showing_progress("measuring", "turns") as progress:
-        result = measure(model, isa=isa, alternations=alternations, openvino=openvino, progress=progress)
+        result = measure(
+            model,
+            isa=isa,
+            alternations=alternations,
+            openvino=openvino,
+            threads=threads,
+            progress=progress,
+        )
     show(bench_section(result))
     if output is not None:
         save_timings(result, output)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from qglow.api import BaselineReport, Progress, check_baseline
-from qglow.cli.options import IsaOption
+from qglow.cli.options import IsaOption, ThreadsOption
 from qglow.cli.output import say, show, showing_progress
 from qglow.core.errors import InputFileError
 from qglow.core.files import write_atomically
@@ -40,6 +40,7 @@ def check(
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as Markdown.")
     ] = None,
     isa: IsaOption = None,
+    threads: ThreadsOption = None,
 ) -> None:
     """Hold models to a baseline of accuracy, coverage and size.
 
@@ -52,7 +53,9 @@ def check(
             stack.close()
             return stack.enter_context(showing_progress(what))
 
-        report = check_baseline(baseline, entries=entry or (), update=update, isa=isa, progress=progress)
+        report = check_baseline(
+            baseline, entries=entry or (), update=update, isa=isa, threads=threads, progress=progress
+        )
     _write(report, junit, markdown)
     show(baseline_section(report))
     if update:

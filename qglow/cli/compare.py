@@ -20,6 +20,7 @@ from qglow.cli.options import (
     SelectOption,
     ShapeOption,
     TargetArgument,
+    ThreadsOption,
     read_recipe,
 )
 from qglow.cli.output import note, say, show, showing_progress
@@ -54,6 +55,7 @@ def compare(
         float | None, typer.Option("--min-sqnr", metavar="DB", help="Fail when the outputs have less SQNR.")
     ] = None,
     isa: IsaOption = None,
+    threads: ThreadsOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the reports there too.")
     ] = None,
@@ -81,13 +83,21 @@ def compare(
             samples=samples,
             labels=labels,
             isa=isa,
+            threads=threads,
             progress=progress,
         )
     errors = None
     if layers:
         with showing_progress("comparing layers") as progress:
             errors = compare_layers(
-                model, data, recipe=chosen, select=select, samples=samples, isa=isa, progress=progress
+                model,
+                data,
+                recipe=chosen,
+                select=select,
+                samples=samples,
+                isa=isa,
+                threads=threads,
+                progress=progress,
             )
     if output is not None:
         model.save_report(output, comparison=comparison, layers=errors, data=data)

@@ -61,6 +61,14 @@ IsaOption = Annotated[
         "--isa", metavar="NAME", help="generic, avx2, avx512vnni or amx [QGLOW_ISA, or the host's best]."
     ),
 ]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        help="Threads that may share a call [QGLOW_THREADS, or the physical cores available].",
+    ),
+]
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:

@@ -16,6 +16,7 @@ from qglow.cli.options import (
     SamplesOption,
     SelectOption,
     ShapeOption,
+    ThreadsOption,
     parse_shapes,
     read_recipe,
 )
@@ -38,6 +39,7 @@ def profile(
     ] = "compiled",
     shape: ShapeOption = None,
     isa: IsaOption = None,
+    threads: ThreadsOption = None,
     output: OutputOption = Path("profile.yaml"),
 ) -> None:
     """Run a model over calibration data.
@@ -56,6 +58,7 @@ def profile(
             samples=samples,
             recipe=chosen,
             isa=isa,
+            threads=threads,
             progress=progress,
         )
     _finish(result, output)

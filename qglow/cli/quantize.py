@@ -22,6 +22,7 @@ from qglow.cli.options import (
     SamplesOption,
     SelectOption,
     ShapeOption,
+    ThreadsOption,
     parse_shapes,
     read_recipe,
 )
@@ -94,6 +95,7 @@ def quantize(
     samples: SamplesOption = None,
     shape: ShapeOption = None,
     isa: IsaOption = None,
+    threads: ThreadsOption = None,
     output: OutputOption = None,
 ) -> None:
     """Make an int8 model from a profile, or with the parameters that the model has.
@@ -121,7 +123,14 @@ def quantize(
     if data is not None:
         with showing_progress("comparing") as progress:
             comparison = compare(
-                quantized, data, select=select, samples=samples, labels=labels, isa=isa, progress=progress
+                quantized,
+                data,
+                select=select,
+                samples=samples,
+                labels=labels,
+                isa=isa,
+                threads=threads,
+                progress=progress,
             )
     target = output or Path(f"{loaded.path.stem}.quantized")
     # Written before anything is printed: a reader such as `head` may go away early.

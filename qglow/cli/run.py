@@ -18,6 +18,7 @@ from qglow.cli.options import (
     SelectOption,
     ShapeOption,
     TargetArgument,
+    ThreadsOption,
     read_recipe,
 )
 from qglow.cli.output import say, showing_progress
@@ -37,6 +38,7 @@ def run(
     top: Annotated[int, typer.Option("--top", metavar="K", help="Classes to print a sample.")] = 1,
     shape: ShapeOption = None,
     isa: IsaOption = None,
+    threads: ThreadsOption = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Run the machine code in TARGET instead of compiling its text.")
     ] = False,
@@ -50,7 +52,7 @@ def run(
     quantized already. Prints a line a sample: its best classes with their scores, or the first
     elements of outputs that are no class scores.
     """
-    program, own = open_program(target, shape, isa, trust)
+    program, own = open_program(target, shape, isa, trust, threads)
     collected: dict[str, list[Array]] = {name: [] for name in program.outputs}
     with showing_progress("running") as progress:
         opened = run_data(

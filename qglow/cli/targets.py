@@ -54,7 +54,7 @@ def open_graph_target(
 
 
 def open_program(
-    target: Path, shape: Sequence[str] | None, isa: str | None, trust: bool
+    target: Path, shape: Sequence[str] | None, isa: str | None, trust: bool, threads: int | None
 ) -> tuple[Executable, Recipe]:
     """Something to run: a .qglow file, a directory's int8 program, or a model in float.
 
@@ -63,9 +63,9 @@ def open_program(
     if target.suffix == ".qglow":
         if shape:
             raise UsageError(f"{target} is compiled already: --shape does not apply")
-        return load(target, isa=isa, trust=trust), Recipe()
+        return load(target, isa=isa, trust=trust, threads=threads), Recipe()
     model = open_graph_target(target, shape)
-    return model.compile(isa), model.recipe if isinstance(model, QuantizedModel) else Recipe()
+    return model.compile(isa, threads), model.recipe if isinstance(model, QuantizedModel) else Recipe()
 
 
 def _refuse_program(target: Path) -> None:

@@ -50,11 +50,15 @@ class Ratio:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Times of every contender; `turns_ms` has one row a contender and one column an alternation."""
+    """Times of every contender; `turns_ms` has one row a contender and one column an alternation.
+
+    `threads`: how many each of them may use.
+    """
 
     latencies: dict[str, Latency]
     turns_ms: Array
     alternations: int
+    threads: int = 1
 
     def ratio(self, name: str, base: str) -> Ratio:
         """Time of `name` relative to `base`: below 1 is faster.

@@ -100,7 +100,8 @@ def bench_section(result: BenchResult, base: str | None = None) -> Section:
         note = f"No ratios: {result.alternations} alternations are fewer than {MIN_ALTERNATIONS}."
         return Section("Latency", (table(titles, rows), Paragraph(note)))
     ratios = [_ratio_cells(result, name, base) for name in result.latencies]
-    caption = f"One call, {result.alternations} alternations"
+    threads = "one thread" if result.threads == 1 else f"up to {result.threads} threads"
+    caption = f"One call on {threads}, {result.alternations} alternations"
     titled = (*titles, f"relative to {base}>", "p10 to p90>")
     body = [(*row, *cells) for row, cells in zip(rows, ratios, strict=True)]
     return Section("Latency", (table(titled, body, caption),))

@@ -67,6 +67,9 @@ def other_model(target: Path) -> Path:
         (("profile", MODEL, "--data", CALIBRATION, "--shape", "inptu=1,1,8,8"), "did you mean 'input'"),
         (("profile", MODEL, "--data", CALIBRATION, "--shape", "input=1,3,8,8"), "[N, 1, 8, 8]"),
         (("compile", MODEL, "--isa", "avx1024"), "avx512vnni"),
+        (("bench", MODEL, "--threads", 0), "from 1 to"),
+        (("run", MODEL, "--data", TEST_DATA, "--threads", "all"), "'--threads'"),
+        (("profile", MODEL, "--data", CALIBRATION, "--threads", -2), "from 1 to"),
         (("inspect", MODEL, "--stage", "object"), "asm"),
         (("inspect", MODEL, "--passes", "fold-constant"), "did you mean 'fold-constants'"),
         (("inspect", MODEL, "--stage", "quantized"), "--profile"),
@@ -76,6 +79,13 @@ def other_model(target: Path) -> Path:
 )
 def test_wrong_usage_exits_with_2(run: Run, capsys: Capture, words: tuple[object, ...], said: str) -> None:
     assert_fails(run, capsys, words, 2, said)
+
+
+def test_a_wrong_number_of_threads_in_the_environment_exits_with_2(
+    run: Run, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QGLOW_THREADS", "both")
+    assert_fails(run, capsys, ("run", MODEL, "--data", TEST_DATA), 2, "QGLOW_THREADS", "both")
 
 
 @pytest.mark.parametrize(
