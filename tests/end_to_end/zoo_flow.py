@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -57,14 +57,45 @@ MODELS = {
         ZooModel("squeezenet1.1", "data/imagenet_sample", "::100", "1::100"),
         ZooModel("mobilenetv2_tin202", "data/tin202/calib", "::60", "1::60"),
         ZooModel("resnet50v2s3_tin202", "data/tin202/calib", "::60", "1::60"),
+        ZooModel("squeezenet1.1_caffe", "data/imagenet_sample", "::100", "1::100", batches=(1,)),
+        ZooModel("mobilenet_v1_0.25_224", "data/imagenet_sample", "::100", "1::100", batches=(1,)),
+        ZooModel("cifar10_resnet32", "data/cifar10.npz[input=x_calib,label=y_calib]", ":32", "40:", (1,)),
+        ZooModel("mlperftiny_resnet8", "data/cifar10.npz[input=x_calib,label=y_calib]", ":32", "40:"),
+        ZooModel("mlperftiny_vww96", "data/coco256/calib", "::10", "1::10"),
+        ZooModel("mlperftiny_kws_dscnn", "data/kws01_mfcc.npz", "::20", "1::20"),
+        ZooModel("mlperftiny_ad01", None),
+        ZooModel("mlkws_dnn_l", "data/speech_commands_350.npz", "::10", "1::10"),
+        ZooModel("mnist_8", "data/mnist_t10k.npz", "::200", "1::200", batches=(1,)),
+        ZooModel("yolox_nano", "data/coco256/calib", "::20", "1::20", batches=(1,)),
+        ZooModel("fastestdet", "data/coco256/calib", "::20", "1::20", batches=(1,)),
+        ZooModel("deeplabv3_mnv2_voc", "data/coco256/calib", "::50", "1::50", batches=(1,)),
+        ZooModel("super_resolution_10", "data/imagenet_sample", "::200", "1::200", batches=(1,)),
+        ZooModel("unlabelled/ultraface_rfb320", "data/coco256/calib", "::20", "1::20", batches=(1,)),
+        ZooModel("unlabelled/yunet_n_320", "data/coco256/calib", "::20", "1::20", batches=(1,)),
     )
 }
-CASES = [
-    pytest.param(name, batch, id=f"{name}-{batch}", marks=[] if name == "digits" else pytest.mark.slow)
-    for name, model in MODELS.items()
-    for batch in model.batches
-]
-NAMES = [pytest.param(n, marks=[] if n == "digits" else pytest.mark.slow) for n in MODELS]
+THOROUGH = tuple(MODELS)[:7]
+"""Those that every test runs on; the others add topologies, and take part where these matter."""
+
+
+def _cases(names: Iterable[str]) -> list[object]:
+    return [
+        pytest.param(name, batch, id=f"{name}-{batch}", marks=_marks(name))
+        for name in names
+        for batch in MODELS[name].batches
+    ]
+
+
+def _names(names: Iterable[str]) -> list[object]:
+    return [pytest.param(name, marks=_marks(name)) for name in names]
+
+
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    return [] if name == "digits" else [pytest.mark.slow]
+
+
+CASES, ALL_CASES = _cases(THOROUGH), _cases(MODELS)
+NAMES, ALL_NAMES = _names(THOROUGH), _names(MODELS)
 
 
 @cache
@@ -76,7 +107,7 @@ def float_graph(name: str, batch: int) -> Graph:
 @cache
 def recipe(name: str) -> Recipe:
     """The shipped recipe of the model; the default one where there is none."""
-    path = REPOSITORY / "recipes" / f"{name}.yaml"
+    path = REPOSITORY / "recipes" / f"{Path(name).name}.yaml"
     return load_recipe(path) if path.exists() else Recipe()
 
 
