@@ -1,0 +1,178 @@
+"""Quantized models of others, and our own export read again: the same integers, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+from qglow.api import compare_layers, load_model, load_quantized
+from qglow.core.types import Array
+from qglow.exporter import export_qdq
+from qglow.exporter.qdq import Activations
+from qglow.graph.graph import Graph
+from qglow.graph.interpreter import Interpreter
+from qglow.importer import import_model
+from qglow.passes import canonicalize
+from qglow.quantization.imported import quantize_imported
+from qglow.toolchain import compile_graph
+from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
+from tests.end_to_end.zoo_flow import ALL_NAMES, MODELS, inputs, quantized
+
+U8, S8 = QuantType.QUInt8, QuantType.QInt8
+FORMS = {
+    "QDQ uint8 per channel": (QuantFormat.QDQ, U8, S8, True),
+    "QDQ uint8 per tensor": (QuantFormat.QDQ, U8, U8, False),
+    "QDQ int8 per channel": (QuantFormat.QDQ, S8, S8, True),
+    "QOperator uint8 per channel": (QuantFormat.QOperator, U8, S8, True),
+    "QOperator uint8 per tensor": (QuantFormat.QOperator, U8, U8, False),
+    "QOperator int8 per channel": (QuantFormat.QOperator, S8, S8, True),
+}
+
+
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    """The example's calibration data, an image a time."""
+
+    def __init__(self) -> None:
+        images = np.load(CALIBRATION)["input"][:64]
+        self._left: Iterator[Array] = iter(images)
+
+    def get_next(self) -> dict[str, Array] | None:
+        image = next(self._left, None)
+        return None if image is None else {"input": image[None]}
+
+
+def quantize_with_onnxruntime(form: str, folder: Path, symmetric: bool = True) -> Path:
+    """What onnxruntime's own tool makes of the example."""
+    layout, activations, weights, per_channel = FORMS[form]
+    path = folder / "theirs.onnx"
+    quantize_static(
+        MODEL,
+        path,
+        Samples(),
+        quant_format=layout,
+        activation_type=activations,
+        weight_type=weights,
+        per_channel=per_channel,
+        extra_options={"WeightSymmetric": symmetric},
+    )
+    return path
+
+
+def onnxruntime_logits(path: Path, images: Array) -> Array:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return np.concatenate([session.run(["logits"], {"input": image[None]})[0] for image in images])
+
+
+@pytest.fixture(scope="module")
+def images() -> Array:
+    found: Array = np.load(TEST_DATA)["input"][:64]
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_onnxruntime_quantized_gives_its_results(form: str, tmp_path: Path, images: Array) -> None:
+    path = quantize_with_onnxruntime(form, tmp_path)
+    model = load_model(path)
+    assert model.is_quantized
+    made = model.quantize()
+    report = made.report
+    assert report is not None and report.given
+    assert len(report.float_nodes) <= 2, [node.reason for node in report.float_nodes]
+    program = made.compile()
+    found = np.concatenate([program({"input": image[None]})["logits"] for image in images])
+    expected = onnxruntime_logits(path, images)
+    assert np.mean(found.argmax(1) == expected.argmax(1)) == 1.0
+    # A tie in an average that is rounded the other way may reach a few of the last results.
+    assert np.mean(found == expected) > 0.95
+
+
+def test_every_node_gives_the_integers_that_onnxruntime_gives(tmp_path: Path, images: Array) -> None:
+    made = load_model(quantize_with_onnxruntime("QDQ uint8 per channel", tmp_path)).quantize()
+    layers = compare_layers(made, {"input": images[:16]})
+    assert layers.matches(optimized=True).different == 0
+    assert layers.matches(optimized=False).max_step <= 1
+
+
+def test_asymmetric_weights_are_rounded_again_and_the_report_says_so(tmp_path: Path, images: Array) -> None:
+    path = quantize_with_onnxruntime("QDQ uint8 per tensor", tmp_path, symmetric=False)
+    made = load_model(path).quantize()
+    assert made.report is not None
+    rounded = [e for e in made.report.log if e.applied and not e.exact and "zero points" in e.what]
+    assert rounded
+    found = np.concatenate([made.compile()({"input": image[None]})["logits"] for image in images])
+    expected = onnxruntime_logits(path, images)
+    assert np.mean(found.argmax(1) == expected.argmax(1)) > 0.95
+
+
+@pytest.mark.parametrize("activations", ["uint8", "int8"])
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_an_export_read_again_is_the_same_program(
+    name: str, activations: Activations, tmp_path: Path
+) -> None:
+    batch = MODELS[name].batches[0]
+    ours = quantized(name, batch).graph
+    path = tmp_path / "ours.onnx"
+    export_qdq(ours, path, activations)
+    again = quantize_imported(canonicalize(import_model(path).graph))
+    assert _operators(again.graph) == _operators(ours)
+    assert [e.what for e in again.report.log if e.applied and not e.exact] == []
+    feeds = inputs(name, batch)
+    expected, found = (compile_graph(graph)(feeds) for graph in (ours, again.graph))
+    for output, array in expected.items():
+        np.testing.assert_array_equal(found[output], array)
+
+
+def _operators(graph: Graph) -> list[str]:
+    return sorted(node.operator.name for node in graph.nodes)
+
+
+def test_commands_take_a_quantized_model_as_it_is(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, data = quantize_with_onnxruntime("QDQ uint8 per channel", tmp_path), ("--data", TEST_DATA)
+    assert run("quantize", model, "-o", "made") == 0
+    assert "the model's own, kept" in capsys.readouterr().out
+    made = load_quantized("made")
+    assert made.report is not None and made.report.given
+    assert run("compile", model, "-o", "theirs.qglow") == 0
+    assert run("run", "theirs.qglow", *data, "--samples", 4) == 0
+    first = capsys.readouterr().out
+    assert run("run", model, *data, "--samples", 4) == 0
+    assert first.endswith(capsys.readouterr().out)
+    assert run("compare", model, *data, "--samples", 64, "--min-agreement", 100) == 0
+    assert "onnxruntime on the model itself" in capsys.readouterr().err
+    assert run("bench", model, "--alternations", 2) == 0
+    assert "float32" not in capsys.readouterr().out
+    assert run("inspect", model, "--stage", "quantized") == 0
+    assert "i8[S:" in capsys.readouterr().out
+    assert run("explain", model, "logits/Gemm") == 0
+    assert "the model's own" in capsys.readouterr().out
+
+
+def test_a_profile_has_no_place_beside_parameters_and_one_of_both_is_needed(
+    run: Run, profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = quantize_with_onnxruntime("QDQ uint8 per channel", tmp_path)
+    assert run("quantize", model, "--profile", profile) == 2
+    assert "it takes no profile" in capsys.readouterr().err
+    assert run("quantize", MODEL) == 2
+    assert "profile it, and give the profile" in capsys.readouterr().err
+    assert run("quantize") == 2
+    assert "--profile" in capsys.readouterr().err
+
+
+def test_the_exported_form_of_an_imported_model_is_standard_onnx(tmp_path: Path, images: Array) -> None:
+    made = load_model(quantize_with_onnxruntime("QOperator uint8 per channel", tmp_path)).quantize()
+    made.export_qdq(tmp_path / "ours.onnx")
+    onnx.checker.check_model(str(tmp_path / "ours.onnx"), full_check=True)
+    expected = Interpreter(made.graph).run({"input": images[:1]})["logits"]
+    assert np.mean(onnxruntime_logits(tmp_path / "ours.onnx", images[:1]) == expected) > 0.8
