@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qglow.core.passes import Refused
-from qglow.graph.folding import LARGEST_RESULT, evaluate_constant_node
+from qglow.graph.folding import LARGEST_RESULT, evaluate_constant_node, is_too_large
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import Outcome, RewritePass
 
@@ -19,7 +19,7 @@ class FoldConstants(RewritePass):
 
     def rewrite(self, node: Node, graph: Graph) -> Outcome:
         """Replace the results of one node by constants of the same names."""
-        if sum(kind.byte_size for kind in node.output_types()) > LARGEST_RESULT:
+        if is_too_large(node):
             return Refused(f"the result has more than {LARGEST_RESULT} bytes")
         try:
             results = evaluate_constant_node(node)

@@ -17,7 +17,7 @@ from qglow.graph.folding import evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, names
 from qglow.graph.operator import OperatorTypeError, register
 from qglow.graph.ops.elementwise import Add, Clip, Relu, Tanh
-from qglow.graph.ops.shape import Pad, Shape
+from qglow.graph.ops.shape import Pad, Shape, Transpose
 from qglow.graph.rewriting import Outcome, RewritePass
 from qglow.graph.text import parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
@@ -120,6 +120,16 @@ def test_only_known_results_are_evaluated() -> None:
     one = Value("one", float_type(1), np.ones(1, np.float32))
     huge = Node("pad", Pad(pads=(2**28, 0)), [one], [Value("p", float_type(2**28 + 1))])
     assert evaluate_constant_node(huge) is None
+
+
+def test_large_weights_are_evaluated_where_they_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qglow.graph.folding.LARGEST_RESULT", 20)
+    weights = Value("w", float_type(2, 3), np.arange(6, dtype=np.float32).reshape(2, 3))
+    turned = Node("turn", Transpose(perm=(1, 0)), [weights], [Value("t", float_type(3, 2))])
+    padded = Node("pad", Pad(pads=(0, 0, 0, 1)), [weights], [Value("p", float_type(2, 4))])
+    results = evaluate_constant_node(turned)
+    assert results is not None and results[0].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert evaluate_constant_node(padded) is None
 
 
 def test_a_picture_has_every_node_and_computed_edge() -> None:
