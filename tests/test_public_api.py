@@ -20,7 +20,7 @@ PUBLIC = {
     # stages
     "Model", "Profile", "QuantizedModel", "Executable",
     # choices and results
-    "Calibration", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
+    "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "BaselineReport", "BenchResult", "Comparison", "LayerReport", "QuantizationReport",
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",

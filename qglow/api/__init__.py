@@ -18,6 +18,7 @@ from qglow.api.model import Model, load_model
 from qglow.api.profiles import load_profile, merge_profiles, save_profile
 from qglow.api.programs import load
 from qglow.api.quantized import QuantizedModel, load_quantized
+from qglow.api.reconstruction import CalibrationSamples
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.profiling.profile import Profile
 from qglow.quantization.report import QuantizationReport
@@ -36,6 +37,7 @@ __all__ = [
     "BaselineReport",
     "BenchResult",
     "Calibration",
+    "CalibrationSamples",
     "Comparison",
     "Data",
     "DataMapping",

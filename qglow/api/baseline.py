@@ -13,6 +13,7 @@ from qglow.api.evaluation import compare
 from qglow.api.model import load_model
 from qglow.api.profiles import load_profile
 from qglow.api.quantized import QuantizedModel, load_quantized
+from qglow.api.reconstruction import CalibrationSamples
 from qglow.core.errors import InputFileError, UnsupportedError, UsageError
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.loading import load_recipe
@@ -120,7 +121,15 @@ def _quantized(
             threads=target.threads,
             progress=progress,
         )
-        made = loaded.quantize(profile, recipe)
+        made = loaded.quantize(
+            profile,
+            recipe,
+            calibration_data=CalibrationSamples(
+                _located(calibration, folder), calibration.select, calibration.samples
+            ),
+            isa=target.isa,
+            threads=target.threads,
+        )
     assert made.report is not None
     return made, made.report
 

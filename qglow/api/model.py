@@ -9,6 +9,7 @@ from pathlib import Path
 from qglow.api.data import Data, Progress, open_samples, start
 from qglow.api.directory import QuantizedParts
 from qglow.api.quantized import QuantizedModel
+from qglow.api.reconstruction import CalibrationSamples, reconstruct
 from qglow.api.stages import selected_program, stage_text
 from qglow.core.errors import ModelError, UsageError
 from qglow.core.passes import LogEntry, parse_pipeline
@@ -221,6 +222,11 @@ class Model:
         equalize: bool | None = None,
         correct_bias: bool | None = None,
         io: str | None = None,
+        rounding: str | None = None,
+        calibration_data: Data | CalibrationSamples | None = None,
+        isa: str | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
     ) -> QuantizedModel:
         """An int8 model with ranges from a profile, or with the parameters that the model itself has.
 
@@ -233,7 +239,9 @@ class Model:
         "percentile:99.99" or "mse". per_tensor: one scale a weight tensor. keep_float: names of nodes
         or values, "re:REGEX", "op:OPERATOR". assert_all_quantized: refuse to leave a node in float.
         equalize, correct_bias: whether channels are brought to one range, and biases corrected.
-        io: "float", or "int8" for int8 inputs and outputs.
+        io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
+        by "gptq", which looks at calibration_data, the samples of the profile, for which it compiles the
+        model (isa, threads) and tells `progress` of each node that is done.
 
         Raises ProfileError where the profile was taken of another model, UsageError for a wrong
         choice, and where a profile is missing or has no place, UnsupportedError with every float node
@@ -248,6 +256,7 @@ class Model:
             equalize=equalize,
             correct_bias=correct_bias,
             io=io,
+            rounding=rounding,
         )
         options = QuantizationOptions.of(chosen)
         if self.is_quantized:
@@ -262,6 +271,8 @@ class Model:
                 chosen = replace(chosen, preprocessing=profile.preprocessing)
             statistics = profile.check_matches(self._canonical_batch()._graph)
             result = quantize_with(self._graph, statistics, profile.samples, options)
+            options_of_code = CompileOptions(isa=isa, threads=threads)
+            result = reconstruct(result, chosen, calibration_data, options_of_code, progress)
         report = replace(result.report, log=(*self.log, *result.report.log))
         source = ModelReference(self.path, self.sha256)
         parts = QuantizedParts(source, self.info, chosen, report, result.graph, result.source)

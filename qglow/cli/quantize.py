@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from qglow.api import (
+    CalibrationSamples,
     Model,
     Profile,
     compare,
@@ -86,6 +87,26 @@ def quantize(
     io: Annotated[
         str | None, typer.Option("--io", metavar="NAME", help="Inputs and outputs: float or int8.")
     ] = None,
+    rounding: Annotated[
+        str | None, typer.Option("--rounding", metavar="NAME", help="Of weights: nearest or gptq.")
+    ] = None,
+    calibration_data: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration-data", metavar="PATH", help="The samples of the profile, for --rounding gptq."
+        ),
+    ] = None,
+    calibration_select: Annotated[
+        str | None,
+        typer.Option("--calibration-select", metavar="START:STOP:STEP", help="Which of them."),
+    ] = None,
+    calibration_samples: Annotated[
+        int | None, typer.Option("--calibration-samples", metavar="N", help="Only the first N of these.")
+    ] = None,
+    activation_type: Annotated[
+        str | None,
+        typer.Option("--activation-type", metavar="NAME", help="In model.qdq.onnx: uint8 or int8."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail when a rule of the recipe fits nothing.")
     ] = False,
@@ -115,10 +136,16 @@ def quantize(
         equalize=equalize,
         correct_bias=correct_bias,
         io=io,
+        activation_type=activation_type,
+        rounding=rounding,
         strict=strict or None,
     )
     loaded, taken = _open(model, profile, shape)
-    quantized = loaded.quantize(taken, chosen)
+    again = _calibration(calibration_data, calibration_select, calibration_samples)
+    with showing_progress("rounding", unit="nodes") as progress:
+        quantized = loaded.quantize(
+            taken, chosen, calibration_data=again, isa=isa, threads=threads, progress=progress
+        )
     comparison = None
     if data is not None:
         with showing_progress("comparing") as progress:
@@ -142,6 +169,14 @@ def quantize(
     if comparison is not None:
         show(comparison_section(comparison))
     say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
+
+
+def _calibration(data: str | None, select: str | None, samples: int | None) -> CalibrationSamples | None:
+    if data is not None:
+        return CalibrationSamples(data, select, samples)
+    if select is not None or samples is not None:
+        raise UsageError("--calibration-select and --calibration-samples choose from --calibration-data")
+    return None
 
 
 def _open(model: Path | None, profile: Path | None, shape: list[str] | None) -> tuple[Model, Profile | None]:

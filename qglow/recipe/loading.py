@@ -136,6 +136,8 @@ _RECIPE = Section(
         "equalize": as_flag,
         "correct_bias": as_flag,
         "io": as_text,
+        "activation_type": as_text,
+        "rounding": as_text,
         "rules": _rules,
         "strict": as_flag,
     },

@@ -19,6 +19,8 @@ LAYOUTS = ("NCHW", "NHWC")
 CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 INTERPOLATIONS = ("bilinear", "bicubic")
 IO_TYPES = ("float", "int8")
+ACTIVATION_TYPES = ("uint8", "int8")
+ROUNDINGS = ("nearest", "gptq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,9 @@ class Recipe:
     `keep_float` names what stays float32: a value's or node's name, `re:REGEX` for names,
     or `op:OPERATOR` for every node of an operator. A regular expression has to fit the whole name.
     `equalize` brings channels before a depthwise convolution to one range, `correct_bias` takes the mean
-    error of rounded weights out of biases, `io` is the element type of inputs and outputs.
+    error of rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
+    weights is to the "nearest" integer, or by "gptq", which needs the calibration samples once more.
+    `activation_type` is that of integers in the exported QDQ model.
     `rules` hold for parts of the model, each over the ones before it; one that fits nothing is a
     warning, or an error where the recipe is `strict`.
     """
@@ -95,12 +99,16 @@ class Recipe:
     equalize: bool = True
     correct_bias: bool = True
     io: str = "float"
+    activation_type: str = "uint8"
+    rounding: str = "nearest"
     rules: tuple[Rule, ...] = ()
     strict: bool = False
 
     def __post_init__(self) -> None:
         one_of(self.schema, SCHEMAS, "schema")
         one_of(self.io, IO_TYPES, "io")
+        one_of(self.activation_type, ACTIVATION_TYPES, "activation_type")
+        one_of(self.rounding, ROUNDINGS, "rounding")
         for pattern in self.keep_float:
             _check_pattern(pattern)
 
@@ -141,6 +149,8 @@ class Recipe:
             "equalize": self.equalize,
             "correct_bias": self.correct_bias,
             "io": self.io,
+            "activation_type": self.activation_type,
+            "rounding": self.rounding,
             "rules": [rule.to_document() for rule in self.rules],
             "strict": self.strict,
         }

@@ -1,0 +1,84 @@
+"""Steps of quantization that look at the calibration samples once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from qglow.api.data import Data, Progress, open_samples, start
+from qglow.core.errors import DataError, UsageError
+from qglow.core.types import Array
+from qglow.graph.graph import Graph, Value
+from qglow.numerics.quantize import quantize_by
+from qglow.profiling.datasets import DataSet
+from qglow.profiling.samples import batches
+from qglow.quantization.pipeline import QuantizedGraph
+from qglow.quantization.reconstruction import round_weights
+from qglow.quantization.reconstruction.rounding import rounded_nodes
+from qglow.recipe.schema import Recipe
+from qglow.toolchain import CompileOptions
+from qglow.toolchain.observation import observe
+
+
+@dataclass(frozen=True)
+class CalibrationSamples:
+    """Samples to look at while quantizing: `data` as for `Model.profile`, `select` and `samples` too."""
+
+    data: Data
+    select: str | None = None
+    samples: int | None = None
+
+
+def reconstruct(
+    result: QuantizedGraph,
+    recipe: Recipe,
+    calibration: Data | CalibrationSamples | None,
+    options: CompileOptions,
+    progress: Progress | None = None,
+) -> QuantizedGraph:
+    """The int8 graph with what the recipe wants done from samples; the same graph where that is nothing.
+
+    Raises UsageError where samples are needed and there are none, DataError where they do not fit or are
+    fewer than a batch.
+    """
+    if recipe.rounding == "nearest":
+        return result
+    if calibration is None:
+        raise UsageError(
+            f"rounding {recipe.rounding} looks at the calibration samples: give them with "
+            "--calibration-data, or choose --rounding nearest"
+        )
+    if not isinstance(calibration, CalibrationSamples):
+        calibration = CalibrationSamples(calibration)
+    inputs = {value.name: value.type for value in result.source.inputs}
+    dataset = open_samples(
+        calibration.data, inputs, recipe=recipe, select=calibration.select, samples=calibration.samples
+    )
+    batch = result.graph.inputs[0].type.shape[0]
+    size = sum(1 for _ in dataset) if dataset.size is None else dataset.size
+    count = size // batch * batch
+    if not count:
+        raise DataError(f"there are fewer calibration samples than one batch of {batch}")
+
+    def tensors(graph: Graph, values: Sequence[Value]) -> Iterator[Mapping[Value, Array]]:
+        runs = (_typed(graph, inputs) for inputs in _whole_batches(dataset, batch))
+        return observe(graph, values, runs, options)
+
+    advance = start(progress, len(rounded_nodes(result.graph)))
+    return round_weights(result, tensors, count, advance=advance)
+
+
+def _whole_batches(dataset: DataSet, batch: int) -> Iterator[dict[str, Array]]:
+    for samples in batches(dataset, batch):
+        if len(samples) == batch:
+            yield samples.inputs
+
+
+def _typed(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Real inputs in the types that the graph has for them."""
+    found = {}
+    for value in graph.inputs:
+        array = inputs[value.name]
+        quantization = value.type.quantization
+        found[value.name] = array if quantization is None else quantize_by(array, quantization)
+    return found
