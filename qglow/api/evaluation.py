@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from qglow.report.layers import compare_layers as run_layers
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.report import timings_json
 from qglow.report.runner import RealInterface, batch_size, real_types, run_samples, stored
+from qglow.report.task_metric import open_metric
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions, compile_graph
@@ -63,6 +64,7 @@ def compare(
     select: str | None = None,
     samples: int | None = None,
     labels: str | Path | None = None,
+    metric: str | Callable[..., float] | None = None,
     isa: str | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -72,12 +74,15 @@ def compare(
     Where the model was quantized already, that very file takes the place of the float model.
 
     recipe: preprocessing and names of arrays (default: the model's own). labels: overrides labels
-    found beside the data. threads: of the int8 model and of onnxruntime. Other options as for
+    found beside the data. metric: "psnr", "miou", "package.module:function" or a function, which takes
+    some of `outputs`, `labels`, `keys` and `expected` by name and gives a number, higher is better (see
+    `TaskMetric`). threads: of the int8 model and of onnxruntime. Other options as for
     `Model.profile`.
 
     Raises ModelError where the float model's file is missing or has changed, DataError for data
-    that does not fit.
+    that does not fit, UsageError for a metric that does not exist or fails.
     """
+    measured = None if metric is None else open_metric(metric)
     shapes = {name: kind.shape for name, kind in model.inputs.items()}
     count = choose_threads(threads)
     reference = OnnxruntimeModel(source_file(model), shapes=shapes, threads=count)
@@ -86,7 +91,7 @@ def compare(
     subject = RealInterface(model.compile(isa, count), *interface)
     opened = _open(model, data, recipe, select, samples, labels)
     advance = start(progress, opened.size)
-    return run_comparison(subject, reference, opened, rivals={QDQ: qdq}, advance=advance)
+    return run_comparison(subject, reference, opened, rivals={QDQ: qdq}, metric=measured, advance=advance)
 
 
 def compare_layers(

@@ -43,6 +43,10 @@ def compare(
     recipe: RecipeOption = None,
     shape: ShapeOption = None,
     float_model: FloatModelOption = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", metavar="NAME", help="Measure this too: psnr, miou or module:function."),
+    ] = None,
     max_drop: Annotated[
         float | None,
         typer.Option("--max-drop", metavar="POINTS", help="Fail when top-1 accuracy drops by more."),
@@ -53,6 +57,13 @@ def compare(
     ] = None,
     min_sqnr: Annotated[
         float | None, typer.Option("--min-sqnr", metavar="DB", help="Fail when the outputs have less SQNR.")
+    ] = None,
+    min_metric: Annotated[
+        float | None, typer.Option("--min-metric", metavar="VALUE", help="Fail when the metric is less.")
+    ] = None,
+    max_metric_drop: Annotated[
+        float | None,
+        typer.Option("--max-metric-drop", metavar="VALUE", help="Fail when the metric drops by more."),
     ] = None,
     isa: IsaOption = None,
     threads: ThreadsOption = None,
@@ -68,6 +79,9 @@ def compare(
     that very file.
     Exits with 1 when a limit is broken.
     """
+    limits = Limits(max_drop, min_agreement, min_sqnr, min_metric, max_metric_drop)
+    if metric is None and (min_metric is not None or max_metric_drop is not None):
+        raise UsageError("--min-metric and --max-metric-drop need --metric")
     model = open_graph_target(target, shape, profile, None if target.is_dir() else recipe, float_model)
     if not isinstance(model, QuantizedModel):
         raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
@@ -82,6 +96,7 @@ def compare(
             select=select,
             samples=samples,
             labels=labels,
+            metric=metric,
             isa=isa,
             threads=threads,
             progress=progress,
@@ -106,4 +121,4 @@ def compare(
         show(layer_section(errors))
     if output is not None:
         say(f"{output}: report.html, report.md, report.json")
-    check_limits(comparison, Limits(max_drop, min_agreement, min_sqnr))
+    check_limits(comparison, limits)

@@ -220,10 +220,10 @@ class FunctionSource(Source):
         return int(label.item())
 
 
-def find_function(spec: str) -> Callable[[], Iterable[Any]]:
+def find_function(spec: str, option: str = "--data") -> Callable[..., Any]:
     """The function that "package.module:function" names; modules of the working directory are found.
 
-    Raises UsageError where there is none.
+    Raises UsageError, naming the option, where there is none.
     """
     module_name, _, name = spec.partition(":")
     here = str(Path.cwd())
@@ -231,11 +231,11 @@ def find_function(spec: str) -> Callable[[], Iterable[Any]]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UsageError(f"--data {spec}: cannot import {module_name}: {error}") from error
+        raise UsageError(f"{option} {spec}: cannot import {module_name}: {error}") from error
     finally:
         sys.path.remove(here)
     function = getattr(module, name, None)
     if not callable(function):
-        raise UsageError(f"--data {spec}: {module_name} has no function {name!r}")
-    result: Callable[[], Iterable[Any]] = function
+        raise UsageError(f"{option} {spec}: {module_name} has no function {name!r}")
+    result: Callable[..., Any] = function
     return result

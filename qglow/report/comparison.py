@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +12,8 @@ from qglow.core.types import Array
 from qglow.profiling.samples import Batch, Sample, batches
 from qglow.report.metrics import ErrorAccumulator, ErrorSummary, HitCounter, best_class
 from qglow.report.runner import Runner, batch_size, run_samples
+from qglow.report.significance import Flips, wilson_interval
+from qglow.report.task_metric import Answers, MetricFigures, TaskMetric
 
 FLOAT = "onnxruntime float32"
 INT8 = "qglow int8"
@@ -38,25 +40,37 @@ class Accuracy:
     top1: float
     top5: float
 
+    def interval(self) -> tuple[float, float]:
+        """In which top-1 accuracy lies with 95 % confidence."""
+        return wilson_interval(round(self.top1 * self.samples), self.samples)
+
 
 @dataclass(frozen=True)
 class Pairing:
-    """One program against one reference, per output of the model and over all of them."""
+    """One program against one reference, per output of the model and over all of them.
+
+    flips: of the labelled samples; None without labels.
+    """
 
     subject: str
     reference: str
     outputs: dict[str, ErrorSummary]
     overall: ErrorSummary
     agreement: Agreement | None
+    flips: Flips | None = None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of a comparison. `accuracy` is empty where the data has no labels or nothing is classified."""
+    """Result of a comparison. `accuracy` is empty where the data has no labels or nothing is classified.
+
+    metric: figures of the metric that was asked for.
+    """
 
     samples: int
     pairings: tuple[Pairing, ...]
     accuracy: dict[str, Accuracy]
+    metric: MetricFigures | None = None
 
     def pairing(self, subject: str, reference: str) -> Pairing:
         """The pairing of these two programs. Raises KeyError."""
@@ -76,12 +90,15 @@ class Comparison:
 class Limits:
     """What a comparison may cost at most; None leaves a figure free.
 
-    top1_drop in points (per cent) of accuracy, agreement in per cent, sqnr_db in dB.
+    top1_drop in points (per cent) of accuracy, agreement in per cent, sqnr_db in dB; metric, at least,
+    and metric_drop, at most, in units of the metric that was asked for.
     """
 
     top1_drop: float | None = None
     agreement: float | None = None
     sqnr_db: float | None = None
+    metric: float | None = None
+    metric_drop: float | None = None
 
 
 def check(comparison: Comparison, limits: Limits, subject: str = INT8, reference: str = FLOAT) -> None:
@@ -107,8 +124,27 @@ def check(comparison: Comparison, limits: Limits, subject: str = INT8, reference
             broken.append(f"{agreement:.2f} % agree in top-1, at least {limits.agreement:g} % must")
     if limits.sqnr_db is not None and pairing.overall.sqnr_db < limits.sqnr_db:
         broken.append(f"SQNR is {pairing.overall.sqnr_db:.2f} dB, at least {limits.sqnr_db:g} dB must be")
+    broken += _broken_by_metric(comparison.metric, limits, subject, reference)
     if broken:
         raise ComparisonFailed(f"{subject} against {reference}: " + "; ".join(broken))
+
+
+def _broken_by_metric(
+    figures: MetricFigures | None, limits: Limits, subject: str, reference: str
+) -> Iterator[str]:
+    if limits.metric is None and limits.metric_drop is None:
+        return
+    if figures is None:
+        raise UsageError("a limit on a metric needs the metric (--metric)")
+    value, drop = figures.values[subject], figures.drop(subject, reference)
+    if limits.metric is not None and value < limits.metric:
+        yield f"{figures.name} is {value:.6g}, at least {limits.metric:g} must be"
+    if limits.metric_drop is None:
+        return
+    if drop is None:
+        raise UsageError(f"{figures.name} compares with the float model, so it cannot drop; limit its value")
+    if drop > limits.metric_drop:
+        yield f"{figures.name} drops by {drop:.6g}, at most {limits.metric_drop:g} is allowed"
 
 
 def compare(
@@ -118,13 +154,15 @@ def compare(
     *,
     rivals: Mapping[str, Runner] | None = None,
     pairs: Iterable[tuple[str, str]] = (),
+    metric: TaskMetric | None = None,
     advance: Callable[[int], None] = lambda samples: None,
 ) -> Comparison:
     """Run the int8 program and the float reference over the data, once, and measure.
 
     The subject is called INT8 and the reference FLOAT in the result. `rivals` are further programs:
     each is compared with the reference, and the subject with the rival called QDQ where there is one.
-    `pairs` asks for more (subject, reference) pairings. Every program may have a batch of its own.
+    `pairs` asks for more (subject, reference) pairings. `metric` is measured of every program; that takes
+    memory for all outputs of all samples. Every program may have a batch of its own.
     `advance` is told the number of samples done. Raises DataError for labels outside the classes.
     """
     runners: dict[str, Runner] = {FLOAT: reference, INT8: subject, **(rivals or {})}
@@ -136,7 +174,7 @@ def compare(
     unknown = sorted({name for pair in wanted for name in pair} - set(runners))
     if unknown:
         raise UsageError(f"no program is called {', '.join(unknown)}; there are {', '.join(runners)}")
-    counting = _Counting(wanted)
+    counting = _Counting(wanted, metric)
     size = max(batch_size(runner) for runner in runners.values())
     for batch in batches(data, size):
         counting.add(batch, {name: run_samples(runner, batch.inputs) for name, runner in runners.items()})
@@ -148,6 +186,8 @@ def compare(
 class _PairCounts:
     errors: dict[str, ErrorAccumulator] = field(default_factory=dict)
     agreement: HitCounter = field(default_factory=HitCounter)
+    lost: int = 0
+    won: int = 0
 
     def add(self, subject: Mapping[str, Array], reference: Mapping[str, Array], scores: str | None) -> None:
         for name, expected in reference.items():
@@ -158,7 +198,12 @@ class _PairCounts:
         if scores is not None:
             self.agreement.add(class_scores(subject[scores]), best_class(class_scores(reference[scores])))
 
-    def result(self, subject: str, reference: str) -> Pairing:
+    def count_flips(self, right: Array, reference_right: Array) -> None:
+        """Of bool [N]: whether the subject, and whether the reference, chose the label."""
+        self.lost += int(np.count_nonzero(reference_right & ~right))
+        self.won += int(np.count_nonzero(right & ~reference_right))
+
+    def result(self, subject: str, reference: str, labelled: int) -> Pairing:
         overall = ErrorAccumulator()
         for errors in self.errors.values():
             overall.merge(errors)
@@ -166,14 +211,17 @@ class _PairCounts:
         if self.agreement.samples:
             agreement = Agreement(self.agreement.samples, *self.agreement.shares())
         outputs = {name: errors.summary() for name, errors in self.errors.items()}
-        return Pairing(subject, reference, outputs, overall.summary(), agreement)
+        flips = Flips(labelled, self.lost, self.won) if labelled else None
+        return Pairing(subject, reference, outputs, overall.summary(), agreement, flips)
 
 
 class _Counting:
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str]], metric: TaskMetric | None) -> None:
         self._samples = 0
         self._pairs = {pair: _PairCounts() for pair in pairs}
         self._hits: dict[str, HitCounter] = {}
+        self._metric = metric
+        self._answers: dict[str, Answers] = {}
 
     def add(self, batch: Batch, results: Mapping[str, Mapping[str, Array]]) -> None:
         self._samples += len(batch)
@@ -181,28 +229,49 @@ class _Counting:
         for (subject, reference), counts in self._pairs.items():
             counts.add(results[subject], results[reference], scores)
         if scores is not None:
+            self._count_labels(batch, {name: class_scores(out[scores]) for name, out in results.items()})
+        if self._metric is not None:
             for name, outputs in results.items():
-                self._count_labels(batch, name, class_scores(outputs[scores]))
+                self._answers.setdefault(name, Answers()).add(batch, outputs)
 
     def result(self) -> Comparison:
         if not self._samples:
             raise DataError("no samples to compare with")
         accuracy = {name: Accuracy(hits.samples, *hits.shares()) for name, hits in self._hits.items()}
-        pairings = tuple(counts.result(*pair) for pair, counts in self._pairs.items())
-        return Comparison(self._samples, pairings, accuracy)
+        labelled = self._hits[FLOAT].samples if self._hits else 0
+        pairings = tuple(counts.result(*pair, labelled) for pair, counts in self._pairs.items())
+        return Comparison(self._samples, pairings, accuracy, self._figures())
 
-    def _count_labels(self, batch: Batch, name: str, scores: Array) -> None:
+    def _figures(self) -> MetricFigures | None:
+        metric = self._metric
+        if metric is None:
+            return None
+        expected = self._answers[FLOAT]
+        values = {
+            name: metric.of(answers, expected)
+            for name, answers in self._answers.items()
+            if not (name == FLOAT and metric.is_relative)
+        }
+        return MetricFigures(metric.name, values)
+
+    def _count_labels(self, batch: Batch, scores: Mapping[str, Array]) -> None:
         rows = [row for row, label in enumerate(batch.labels) if label is not None]
         if not rows:
             return
         labels = np.array([batch.labels[row] for row in rows], np.int64)
-        outside = (labels < 0) | (labels >= scores.shape[1])
+        classes = scores[FLOAT].shape[1]
+        outside = (labels < 0) | (labels >= classes)
         if outside.any():
             row = rows[int(np.argmax(outside))]
             raise DataError(
-                f"{batch.keys[row]}: label {batch.labels[row]}, but the model has {scores.shape[1]} classes"
+                f"{batch.keys[row]}: label {batch.labels[row]}, but the model has {classes} classes"
             )
-        self._hits.setdefault(name, HitCounter()).add(scores[rows], labels)
+        right = {}
+        for name, array in scores.items():
+            self._hits.setdefault(name, HitCounter()).add(array[rows], labels)
+            right[name] = best_class(array[rows]) == labels
+        for (subject, reference), counts in self._pairs.items():
+            counts.count_flips(right[subject], right[reference])
 
 
 def classification_output(outputs: Mapping[str, Array], samples: int) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qglow.report.bench import MIN_ALTERNATIONS, BenchResult
-from qglow.report.comparison import Comparison, Pairing
+from qglow.report.comparison import Accuracy, Comparison, Pairing
 from qglow.report.document import (
     Block,
     Listing,
@@ -19,6 +19,8 @@ from qglow.report.document import (
 )
 from qglow.report.layers import LayerError, LayerReport
 from qglow.report.metrics import ErrorSummary, StepSummary
+from qglow.report.significance import NOISE, Flips
+from qglow.report.task_metric import MetricFigures
 
 
 def comparison_section(comparison: Comparison) -> Section:
@@ -26,6 +28,9 @@ def comparison_section(comparison: Comparison) -> Section:
     blocks: list[Block] = []
     if comparison.accuracy:
         blocks.append(accuracy_table(comparison))
+        blocks += flip_table(comparison)
+    if comparison.metric is not None:
+        blocks.append(metric_table(comparison.metric))
     if any(pairing.agreement for pairing in comparison.pairings):
         blocks.append(agreement_table(comparison))
     blocks += [error_table(pairing) for pairing in comparison.pairings]
@@ -41,14 +46,55 @@ def comparison_section(comparison: Comparison) -> Section:
 
 
 def accuracy_table(comparison: Comparison) -> Table:
-    """Top-1 and top-5 of every program on the labelled samples."""
+    """Top-1, with its 95 % interval, and top-5 of every program on the labelled samples."""
     counts = {accuracy.samples for accuracy in comparison.accuracy.values()}
     rows = [
-        (name, percent(accuracy.top1), percent(accuracy.top5))
+        (name, percent(accuracy.top1), _interval(accuracy), percent(accuracy.top5))
         for name, accuracy in comparison.accuracy.items()
     ]
     caption = f"Accuracy on {max(counts)} labelled samples"
-    return table(("program", "top-1>", "top-5>"), rows, caption)
+    return table(("program", "top-1>", "95 % interval>", "top-5>"), rows, caption)
+
+
+def _interval(accuracy: Accuracy) -> str:
+    low, high = accuracy.interval()
+    return f"{percent(low)} to {percent(high)}"
+
+
+def flip_table(comparison: Comparison) -> list[Block]:
+    """On how many samples programs are right and wrong in turn, and whether that is more than noise."""
+    rows = [
+        (
+            p.subject,
+            p.reference,
+            str(p.flips.lost),
+            str(p.flips.won),
+            f"{p.flips.p_value:.3g}",
+            verdict(p.flips),
+        )
+        for p in comparison.pairings
+        if p.flips is not None
+    ]
+    caption = "Flips: labelled samples that only the reference gets right (lost), and only the program (won)"
+    note = Paragraph(
+        f"p: McNemar's exact test on the flips; a difference with p above {NOISE:g} is within the noise of "
+        "these samples."
+    )
+    titles = ("program", "reference", "lost>", "won>", "p>", "accuracy")
+    return [table(titles, rows, caption), note] if rows else []
+
+
+def verdict(flips: Flips) -> str:
+    """What the flips say of a program's accuracy."""
+    if flips.p_value > NOISE:
+        return "no difference beyond noise"
+    return "worse" if flips.lost > flips.won else "better"
+
+
+def metric_table(figures: MetricFigures) -> Table:
+    """The metric that was asked for, of every program."""
+    rows = [(name, f"{value:.6g}") for name, value in figures.values.items()]
+    return table(("program", f"{figures.name}>"), rows, "Metric, higher is better")
 
 
 def agreement_table(comparison: Comparison) -> Table:

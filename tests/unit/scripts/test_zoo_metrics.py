@@ -1,0 +1,75 @@
+"""Metrics of zoo models on small answers with known figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import task_metrics
+import zoo_metrics
+from task_metrics import RIVAL, TASKS, to_row
+
+from qglow.core.errors import UsageError
+from qglow.core.types import Array
+from qglow.report.comparison import FLOAT, INT8, Comparison, Pairing
+from qglow.report.metrics import ErrorSummary
+from qglow.report.task_metric import MetricFigures, open_metric
+
+PHOTOS: dict[str, dict[str, list[list[float]]]] = {
+    "near.jpg": {"size": [100, 100], "boxes": [[0, 10, 10, 60, 60], [3, 0, 0, 5, 5]]},  # type: ignore[list-item]
+    "small.jpg": {"size": [100, 100], "boxes": [[0, 0, 0, 5, 5]]},  # type: ignore[list-item]
+    "none.jpg": {"size": [100, 100], "boxes": []},  # type: ignore[list-item]
+}
+
+
+@pytest.fixture(autouse=True)
+def photos(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo_metrics, "_photos", lambda: PHOTOS)
+
+
+def test_a_person_is_large_or_absent() -> None:
+    assert zoo_metrics.largest_person("val/near.jpg") == 0.25
+    assert zoo_metrics.largest_person("small.jpg") == 0.0025
+    assert zoo_metrics.largest_person("none.jpg") == 0.0
+    answers = {"y": np.array([[0.1, 0.9], [0.2, 0.8], [0.7, 0.3]])}
+    accuracy = zoo_metrics.person_accuracy(answers, ["near.jpg", "small.jpg", "none.jpg"])
+    assert accuracy == pytest.approx(200 / 3)
+
+
+def test_map50_finds_the_boxes_of_each_photo() -> None:
+    output = np.zeros((2, 85, 10, 10), np.float32)
+    output[:, 3:5] = -50.0
+    # The first photo's person, 50 pixels wide about (35, 35), in the cell of row 3, column 3.
+    output[0, :5, 3, 3] = 1.0, np.arctanh(0.5), np.arctanh(0.5), 0.0, 0.0
+    output[0, 5, 3, 3] = 1.0
+    found = zoo_metrics.fastestdet_map50({"out": output}, ["near.jpg", "none.jpg"])
+    assert found == pytest.approx(50.0)  # class 0 in full, class 3 missed
+    swapped = zoo_metrics.fastestdet_map50({"out": output}, ["none.jpg", "near.jpg"])
+    assert swapped == 0.0
+
+
+def test_psnr_is_of_the_patch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = zoo_metrics.PATCH * zoo_metrics.FACTOR
+    true = np.full((side, side), 0.5)
+    monkeypatch.setattr(zoo_metrics, "luminance", lambda key: true)
+    answer: Array = np.full((1, 1, 672, 672), 7.0, np.float32)
+    answer[0, 0, :side, :side] = 0.6
+    answer[0, 0, :3, :side] = 0.0  # within the border, which does not count
+    assert zoo_metrics.upscaled_psnr({"y": answer}, ["a"]) == pytest.approx(20.0, abs=1e-4)
+    answer[0, 0, :side, :side] = 9.0  # clamped to 1
+    assert zoo_metrics.upscaled_psnr({"y": answer}, ["a"]) == pytest.approx(20 * np.log10(2), abs=1e-4)
+
+
+def test_every_task_has_a_metric_and_its_row() -> None:
+    errors = ErrorSummary(1, 0.0, 0.0, 0.0, 0.0, 0.0, 31.25, 1.0, 0)
+    pairing = Pairing(INT8, FLOAT, {}, errors, None)
+    for task in TASKS:
+        metric = open_metric(task.metric)
+        figures = MetricFigures(metric.name, {FLOAT: 50.0, INT8: 49.0})
+        row = to_row(task, Comparison(4, (pairing,), {}, figures))
+        assert row == (task.model.name, task.title, "4", "50.00", "49.00", "31.2", "tool fails", "")
+    assert RIVAL not in figures.values
+
+
+def test_unknown_tasks_are_named() -> None:
+    with pytest.raises(UsageError, match="yolo; there are mlperftiny_vww96"):
+        task_metrics._chosen(["yolo"])
