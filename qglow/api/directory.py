@@ -29,7 +29,7 @@ from qglow.core.errors import ArtefactError, RecipeError, TextError, Verificatio
 from qglow.core.files import write_atomically
 from qglow.core.types import Array
 from qglow.core.version import __version__
-from qglow.exporter import export_qdq
+from qglow.exporter import activation_type, export_qdq
 from qglow.graph.graph import Graph
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
@@ -85,7 +85,7 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
     options = CompileOptions(isa=isa)
     with staging_folder(target) as folder:
         write_artefact(folder / PROGRAM, lower_graph(parts.int8, options), options)
-        export_qdq(parts.int8, folder / QDQ_MODEL)
+        export_qdq(parts.int8, folder / QDQ_MODEL, activation_type(parts.recipe.activation_type))
         write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
         write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
         constants = constant_data(parts.int8) | constant_data(parts.real)

@@ -87,7 +87,8 @@ def compare(
     count = choose_threads(threads)
     reference = OnnxruntimeModel(source_file(model), shapes=shapes, threads=count)
     interface = model.inputs, model.outputs
-    qdq = RealInterface(OnnxruntimeModel(model.qdq_bytes(), threads=count), *interface, unsigned=True)
+    unsigned = model.recipe.activation_type == "uint8"
+    qdq = RealInterface(OnnxruntimeModel(model.qdq_bytes(), threads=count), *interface, unsigned=unsigned)
     subject = RealInterface(model.compile(isa, count), *interface)
     opened = _open(model, data, recipe, select, samples, labels)
     advance = start(progress, opened.size)
@@ -157,7 +158,8 @@ def bench(
     fed = {"float32": inputs}
     contenders = {}
     if isinstance(model, QuantizedModel):
-        integers = {name: stored(inputs[name], kind, unsigned=True) for name, kind in model.inputs.items()}
+        unsigned = model.recipe.activation_type == "uint8"
+        integers = {name: stored(inputs[name], kind, unsigned) for name, kind in model.inputs.items()}
         files["int8"] = original.path if original.is_quantized else model.qdq_bytes()
         fed["int8"] = inputs if original.is_quantized else integers
         contenders["qglow int8"] = of_executable(model.compile(isa, count), integers)

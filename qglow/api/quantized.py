@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from qglow.api.directory import Measurements, QuantizedParts, load_parts, save_parts, save_reports
 from qglow.api.stages import selected_program, stage_text
 from qglow.api.staging import refreshed
-from qglow.core.errors import UsageError
 from qglow.core.types import Array, TensorType
-from qglow.exporter import export_qdq
+from qglow.exporter import Activations, activation_type, export_qdq
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.profiling.profile import ModelReference
@@ -157,23 +155,18 @@ class QuantizedModel:
         options = CompileOptions(isa=isa)
         write_artefact(Path(path), lower_graph(self._parts.int8, options), options)
 
-    def export_qdq(self, path: str | Path, activations: str = "uint8") -> None:
+    def export_qdq(self, path: str | Path, activations: str | None = None) -> None:
         """Write the model as standard ONNX with QuantizeLinear and DequantizeLinear, whole or not at all.
 
-        activations: "uint8" (what onnxruntime runs fastest on x86) or "int8". Raises InputFileError,
-        UsageError for another name.
+        activations: "uint8" (what onnxruntime runs fastest on x86) or "int8" (default: the recipe's
+        activation_type). Raises InputFileError, UsageError for another name.
         """
-        export_qdq(self._parts.int8, Path(path), _activations(activations))
+        export_qdq(self._parts.int8, Path(path), self._activations(activations))
 
-    def qdq_bytes(self, activations: str = "uint8") -> bytes:
+    def qdq_bytes(self, activations: str | None = None) -> bytes:
         """What `export_qdq` would write."""
-        model: bytes = export_qdq(self._parts.int8, None, _activations(activations)).SerializeToString()
+        model: bytes = export_qdq(self._parts.int8, None, self._activations(activations)).SerializeToString()
         return model
 
-
-def _activations(name: str) -> Literal["uint8", "int8"]:
-    if name == "uint8":
-        return "uint8"
-    if name == "int8":
-        return "int8"
-    raise UsageError(f"activations {name!r} are not uint8 or int8")
+    def _activations(self, name: str | None) -> Activations:
+        return activation_type(self.recipe.activation_type if name is None else name)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from qglow.exporter.plain import export_float
-from qglow.exporter.qdq import export_qdq, quantized_value_names
+from qglow.exporter.qdq import Activations, activation_type, export_qdq, quantized_value_names
 
-__all__ = ["export_float", "export_qdq", "quantized_value_names"]
+__all__ = ["Activations", "activation_type", "export_float", "export_qdq", "quantized_value_names"]

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from qglow.core.errors import InternalError
+from qglow.core.errors import InternalError, UsageError
 from qglow.core.types import Array, ElementType, Quantization
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ProtoBuilder, unique, write_model
@@ -35,6 +35,15 @@ from qglow.numerics.quantize import INT8_MAX, INT8_MIN, parameters
 from qglow.numerics.requantize import quantized_bounds
 
 Activations = Literal["uint8", "int8"]
+
+
+def activation_type(name: str) -> Activations:
+    """The type of this name. Raises UsageError for another than uint8 and int8."""
+    if name == "uint8":
+        return "uint8"
+    if name == "int8":
+        return "int8"
+    raise UsageError(f"activations {name!r} are not uint8 or int8")
 
 
 def export_qdq(

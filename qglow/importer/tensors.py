@@ -39,7 +39,9 @@ def to_array(tensor: TensorProto, folder: Path | None = None, unsigned: bool = F
     where = f"tensor '{tensor.name}'" if tensor.name else "a tensor without a name"
     is_unsigned = unsigned and tensor.data_type == TensorProto.UINT8
     if tensor.data_type not in ELEMENTS and not is_unsigned:
-        kinds = ", ".join(sorted(e.name.lower() for e in ELEMENTS.values()))
+        kinds = ", ".join(
+            sorted({e.name.lower() for e in ELEMENTS.values()} | ({"uint8"} if unsigned else set()))
+        )
         raise UnsupportedError(
             f"{where} has elements of type {element_name(tensor.data_type)}; supported are {kinds}"
         )

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from qglow.api import compare_layers, load_model, load_quantized
+from qglow.api import compare, compare_layers, load_model, load_quantized
 from qglow.core.types import Array
 from qglow.exporter import export_qdq
 from qglow.exporter.qdq import Activations
@@ -20,6 +20,7 @@ from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
 from qglow.passes import canonicalize
 from qglow.quantization.imported import quantize_imported
+from qglow.report.comparison import INT8, QDQ
 from qglow.toolchain import compile_graph
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
 from tests.end_to_end.zoo_flow import ALL_NAMES, MODELS, inputs, quantized
@@ -176,3 +177,34 @@ def test_the_exported_form_of_an_imported_model_is_standard_onnx(tmp_path: Path,
     onnx.checker.check_model(str(tmp_path / "ours.onnx"), full_check=True)
     expected = Interpreter(made.graph).run({"input": images[:1]})["logits"]
     assert np.mean(onnxruntime_logits(tmp_path / "ours.onnx", images[:1]) == expected) > 0.8
+
+
+def test_the_type_of_exported_activations_is_chosen_and_kept(
+    run: Run, profile: Path, tmp_path: Path, images: Array
+) -> None:
+    results = []
+    for name in ("uint8", "int8"):
+        target = tmp_path / name
+        assert run("quantize", "--profile", profile, "--activation-type", name, "-o", target) == 0
+        model = onnx.load(target / "model.qdq.onnx")
+        read = {node.input[2] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+        zeros = {tensor.data_type for tensor in model.graph.initializer if tensor.name in read}
+        assert zeros == {onnx.TensorProto.UINT8 if name == "uint8" else onnx.TensorProto.INT8}
+        saved = load_quantized(target)
+        assert saved.recipe.activation_type == name
+        assert saved.qdq_bytes() == (target / "model.qdq.onnx").read_bytes()
+        results.append(onnxruntime_logits(target / "model.qdq.onnx", images).argmax(1))
+    assert run("quantize", "--profile", profile, "--activation-type", "int16") == 2
+    assert np.mean(results[0] == results[1]) == 1.0
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8"])
+def test_int8_inputs_and_outputs_are_compared_in_the_type_that_is_exported(
+    name: str, run: Run, profile: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "made"
+    chosen = ("--io", "int8", "--activation-type", name)
+    assert run("quantize", "--profile", profile, *chosen, "-o", target) == 0
+    found = compare(load_quantized(target), TEST_DATA, samples=32)
+    pairing = found.pairing(INT8, QDQ)
+    assert pairing.agreement is not None and pairing.agreement.top1 == 1.0
