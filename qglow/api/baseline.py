@@ -82,6 +82,7 @@ def _outcome(
             select=entry.evaluation.select,
             samples=entry.evaluation.samples,
             labels=None if entry.labels is None else folder / entry.labels,
+            metric=entry.task_metric,
             isa=target.isa,
             threads=target.threads,
             progress=told("comparing"),

@@ -10,11 +10,25 @@ from pathlib import Path
 from qglow.core.errors import RegressionError, UsageError
 from qglow.quantization.report import QuantizationReport
 from qglow.report.comparison import FLOAT, INT8, Comparison
+from qglow.report.significance import NOISE, Flips, change_p_value
+from qglow.report.task_metric import BUILT_IN
 
-METRICS = ("top1", "top5", "agreement", "sqnr", "cosine")
-"""Accuracy and agreement in per cent, SQNR in dB, cosine similarity: higher is better."""
+METRICS = ("top1", "top5", "agreement", "sqnr", "cosine", *BUILT_IN)
+"""Accuracy and agreement in per cent, SQNR in dB, cosine similarity, and metrics of tasks: higher is better.
 
-DEFAULT_TOLERANCE = {"top1": 0.5, "top5": 0.5, "agreement": 0.5, "sqnr": 0.5, "cosine": 0.001}
+"package.module:function" is one too."""
+
+DEFAULT_TOLERANCE = {
+    "top1": 0.5,
+    "top5": 0.5,
+    "agreement": 0.5,
+    "sqnr": 0.5,
+    "cosine": 0.001,
+    "psnr": 0.5,
+    "miou": 0.5,
+}
+_MOST_DB = 999.0
+"""In place of infinity, where nothing differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +45,8 @@ class Measured:
     """Figures of one model: `value` of the metric, and `reference`, that of the float model, if it has one.
 
     int8_nodes, float_nodes, islands: counts. bytes: of all constants of the int8 model. Every figure
-    but the metric is exact.
+    but the metric is exact. labelled, lost, won: of top-1 accuracy, how many samples there are, and how
+    many only the float model gets right, and only the int8 model; they decide what is noise, no more.
     """
 
     value: float
@@ -40,6 +55,16 @@ class Measured:
     float_nodes: int
     islands: int
     bytes: int
+    labelled: int | None = None
+    lost: int | None = None
+    won: int | None = None
+
+    @property
+    def flips(self) -> Flips | None:
+        """Samples that float and int8 differ on; None for other metrics than top-1, and in old files."""
+        if self.labelled is None or self.lost is None or self.won is None:
+            return None
+        return Flips(self.labelled, self.lost, self.won)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +93,11 @@ class Entry:
     def allowed(self) -> float:
         """By how much the metric may fall: the tolerance, or the metric's default."""
         return DEFAULT_TOLERANCE[self.metric] if self.tolerance is None else self.tolerance
+
+    @property
+    def task_metric(self) -> str | None:
+        """The metric, where a comparison has to be asked for it."""
+        return None if self.metric in _FIGURES else self.metric
 
 
 class Verdict(enum.Enum):
@@ -114,12 +144,13 @@ class BaselineReport:
 
 def measure(entry: Entry, comparison: Comparison, report: QuantizationReport) -> Measured:
     """The figures of an entry. Raises UsageError for a metric that the data cannot give."""
-    value, reference = _FIGURES[entry.metric](comparison)
+    value, reference = _FIGURES.get(entry.metric, _task_figures)(comparison)
     if value is None:
         labels = "labels and " if entry.metric.startswith("top") else ""
         raise UsageError(
             f"metric {entry.metric} needs {labels}an output [N, classes]; there are {', '.join(METRICS)}"
         )
+    flips = comparison.pairing(INT8, FLOAT).flips if entry.metric == "top1" else None
     return Measured(
         round(value, 4),
         None if reference is None else round(reference, 4),
@@ -127,6 +158,7 @@ def measure(entry: Entry, comparison: Comparison, report: QuantizationReport) ->
         len(report.float_nodes),
         len(report.islands),
         report.weight_bytes_after,
+        *((flips.samples, flips.lost, flips.won) if flips is not None else ()),
     )
 
 
@@ -163,7 +195,10 @@ def _changes(entry: Entry, before: Measured, now: Measured) -> tuple[list[str], 
     better: list[str] = []
     rise = now.value - before.value
     if abs(rise) > entry.allowed + 1e-9:
-        change = f"{entry.metric} {before.value:g} -> {now.value:g} (tolerance {entry.allowed:g})"
+        change = (
+            f"{entry.metric} {before.value:g} -> {now.value:g} (tolerance {entry.allowed:g}"
+            f"{_significance(before, now)})"
+        )
         (better if rise > 0 else worse).append(change)
     for what, old, new, more_is_better in (
         ("int8 nodes", before.int8_nodes, now.int8_nodes, True),
@@ -174,6 +209,16 @@ def _changes(entry: Entry, before: Measured, now: Measured) -> tuple[list[str], 
         if old != new:
             (better if (new > old) == more_is_better else worse).append(f"{what} {old} -> {new}")
     return worse, better
+
+
+def _significance(before: Measured, now: Measured) -> str:
+    """Whether so many samples can tell: a fall beyond the tolerance stays a regression all the same."""
+    old, new = before.flips, now.flips
+    p_value = None if old is None or new is None else change_p_value(old, new)
+    if p_value is None or new is None:
+        return ""
+    said = f"within noise, p up to {p_value:.2g}" if p_value > NOISE else f"p at most {p_value:.2g}"
+    return f"; {said} on {new.samples} samples"
 
 
 _Figures = tuple[float | None, float | None]
@@ -191,10 +236,17 @@ def _agreement(comparison: Comparison) -> _Figures:
     return (None, None) if agreement is None else (100.0 * agreement.top1, None)
 
 
+def _task_figures(comparison: Comparison) -> _Figures:
+    figures = comparison.metric
+    if figures is None:
+        return None, None
+    return min(figures.values[INT8], _MOST_DB), figures.values.get(FLOAT)
+
+
 _FIGURES: Mapping[str, Callable[[Comparison], _Figures]] = {
     "top1": lambda comparison: _accuracy(comparison, five=False),
     "top5": lambda comparison: _accuracy(comparison, five=True),
     "agreement": _agreement,
-    "sqnr": lambda comparison: (min(comparison.pairing(INT8, FLOAT).overall.sqnr_db, 999.0), None),
+    "sqnr": lambda comparison: (min(comparison.pairing(INT8, FLOAT).overall.sqnr_db, _MOST_DB), None),
     "cosine": lambda comparison: (comparison.pairing(INT8, FLOAT).overall.cosine, None),
 }

@@ -22,6 +22,7 @@ from qglow.recipe.documents import (
     read_text,
 )
 from qglow.report.baseline import METRICS, Entry, Measured, Outcome, Samples
+from qglow.report.task_metric import is_function_name
 
 MEASURED = "measured"
 _INDENT = 2
@@ -79,6 +80,9 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"give one of calibration, profile and quantized, not {given}")
     if sources == ["calibration"] and values.get("model") is None:
         raise ValueError("calibration needs the model")
+    metric = values.get("metric", "top1")
+    if metric not in METRICS and values.get("tolerance") is None:
+        raise ValueError(f"say by how much metric {metric} may fall: tolerance")
     if sources == ["quantized"] and (values.get("model") or values.get("recipe")):
         raise ValueError("a quantized directory knows its model and recipe; leave them out")
     fields: dict[str, Any] = {
@@ -90,6 +94,10 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
         fields["calibration"] = _samples(values, "calibration")
     kept = ("metric", "tolerance", "expected_failure", MEASURED)
     return fields | {key: values[key] for key in kept if values.get(key) is not None}
+
+
+def _metric(name: str) -> str:
+    return name if is_function_name(name) else one_of(name, METRICS, "metric")
 
 
 def _samples(values: Mapping[str, Any], prefix: str) -> Samples:
@@ -143,12 +151,13 @@ def _measured_lines(measured: Measured, column: int) -> list[str]:
 
 
 def _measured(**values: Any) -> Measured:
-    missing = [key for key in _MEASURED.keys if key not in values and key != "reference"]
+    missing = [key for key in _MEASURED.keys if key not in values and key not in _OPTIONAL]
     if missing:
         raise ValueError(f"{missing[0]} is missing; write all figures with --update")
     return Measured(**{"reference": None, **values})
 
 
+_OPTIONAL = ("reference", "labelled", "lost", "won")
 _MEASURED = Section(
     _measured,
     {
@@ -158,6 +167,9 @@ _MEASURED = Section(
         "float_nodes": as_count,
         "islands": as_count,
         "bytes": as_count,
+        "labelled": as_count,
+        "lost": as_count,
+        "won": as_count,
     },
 )
 _ENTRY = Section(
@@ -174,7 +186,7 @@ _ENTRY = Section(
         "labels": as_text,
         "select": optional(as_text),
         "samples": optional(as_count),
-        "metric": lambda value: one_of(as_text(value), METRICS, "metric"),
+        "metric": lambda value: _metric(as_text(value)),
         "tolerance": as_number,
         "expected_failure": as_text,
         MEASURED: _MEASURED,

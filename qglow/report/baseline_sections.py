@@ -7,7 +7,17 @@ from collections import Counter
 from qglow.report.baseline import BaselineReport, Measured, Outcome, Verdict
 from qglow.report.document import Paragraph, Section, byte_count, table
 
-_FIGURES = ("baseline>", "now>", "float>", "int8 nodes>", "float nodes>", "islands>", "bytes>")
+_FIGURES = (
+    "baseline>",
+    "now>",
+    "float>",
+    "lost>",
+    "won>",
+    "int8 nodes>",
+    "float nodes>",
+    "islands>",
+    "bytes>",
+)
 _TITLES = ("model", "verdict", "metric", *_FIGURES, "because")
 
 
@@ -27,6 +37,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
 
 def _figures(now: Measured | None) -> tuple[str, ...]:
     if now is None:
-        return ("",) * 6
+        return ("",) * 8
+    flips = ("", "") if now.flips is None else (str(now.flips.lost), str(now.flips.won))
     counts = (str(now.int8_nodes), str(now.float_nodes), str(now.islands), byte_count(now.bytes))
-    return (f"{now.value:g}", "" if now.reference is None else f"{now.reference:g}", *counts)
+    return (f"{now.value:g}", "" if now.reference is None else f"{now.reference:g}", *flips, *counts)

@@ -127,6 +127,26 @@ def test_compare_exits_with_1_when_a_limit_is_broken(
     assert "qglow: error: qglow int8 against onnxruntime float32" in capsys.readouterr().err
 
 
+def test_compare_measures_a_metric_of_the_users(
+    run: Run,
+    quantized: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = "def right(outputs, labels):\n    return (outputs['logits'].argmax(1) == labels).sum()\n"
+    (tmp_path / "digits_metric.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    words = ("compare", quantized, "--data", TEST_DATA, "--samples", 40, "--metric", "digits_metric:right")
+    assert run(*words, "--max-metric-drop", 2, "--min-metric", 36) == 0
+    out = capsys.readouterr().out
+    assert "digits_metric:right" in out and "95 % interval" in out
+    assert run(*words, "--min-metric", 41) == 1
+    assert "at least 41 must be" in capsys.readouterr().err
+    assert run("compare", quantized, "--data", TEST_DATA, "--samples", 5, "--min-metric", 1) == 2
+    assert run("compare", quantized, "--data", TEST_DATA, "--samples", 5, "--metric", "nothing") == 2
+
+
 @pytest.mark.parametrize("target", ["model.qglow", "."])
 def test_run_answers_as_the_api_does(
     run: Run, quantized: Path, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -27,6 +27,8 @@ from qglow.report.document import Document
 from qglow.report.junit import to_junit
 from qglow.report.markdown import to_markdown
 from qglow.report.metrics import ErrorSummary
+from qglow.report.significance import Flips
+from qglow.report.task_metric import MetricFigures
 
 BEFORE = Measured(90.0, 91.0, 20, 2, 1, 1000)
 ENTRY = Entry("m", Samples("t.npz"), model=Path("m.onnx"), tolerance=0.5, measured=BEFORE)
@@ -61,6 +63,22 @@ def test_reasons_name_every_figure_that_got_worse() -> None:
     assert outcome(value=88.0, bytes=1200).reason == "top1 90 -> 88 (tolerance 0.5); bytes 1000 -> 1200"
 
 
+def test_a_fall_within_noise_says_so_and_fails_all_the_same() -> None:
+    before = replace(BEFORE, labelled=500, lost=4, won=3)
+    entry = replace(ENTRY, measured=before)
+    slight = judge(entry, replace(before, value=89.2, lost=8))
+    assert slight.verdict is Verdict.REGRESSION
+    # 8 + 3 flips against 3 + 4: twice the chance of at most 7 heads in 18 throws, 0.2403 each side.
+    assert slight.reason == "top1 90 -> 89.2 (tolerance 0.5; within noise, p up to 0.48 on 500 samples)"
+    # 24 + 3 against 3 + 4: at most 7 heads in 34 throws, 2 * 7055732 / 2^34.
+    clear = judge(entry, replace(before, value=86.0, lost=24))
+    assert clear.reason == "top1 90 -> 86 (tolerance 0.5; p at most 0.00082 on 500 samples)"
+    assert judge(entry, replace(before, value=86.0, labelled=400)).reason == "top1 90 -> 86 (tolerance 0.5)"
+    assert judge(replace(entry, measured=BEFORE), replace(before, value=86.0)).reason.endswith(
+        "(tolerance 0.5)"
+    )
+
+
 def test_without_figures_an_entry_is_new() -> None:
     assert judge(replace(ENTRY, measured=None), BEFORE).verdict is Verdict.NEW
 
@@ -86,9 +104,10 @@ def test_a_model_that_cannot_be_made_is_a_regression() -> None:
 
 
 def comparison(labelled: bool) -> Comparison:
-    pairing = Pairing(INT8, FLOAT, {"y": ERRORS}, ERRORS, Agreement(10, 0.9, 1.0) if labelled else None)
+    agreement = Agreement(10, 0.9, 1.0) if labelled else None
+    pairing = Pairing(INT8, FLOAT, {"y": ERRORS}, ERRORS, agreement, Flips(10, 2, 1) if labelled else None)
     accuracy = {INT8: Accuracy(10, 0.8, 0.9), FLOAT: Accuracy(10, 0.81, 0.91)} if labelled else {}
-    return Comparison(10, (pairing,), accuracy)
+    return Comparison(10, (pairing,), accuracy, MetricFigures("f", {INT8: 7.25, FLOAT: 7.5}))
 
 
 class Counts:
@@ -108,11 +127,15 @@ class Counts:
         ("agreement", 90.0, None),
         ("sqnr", 31.5, None),
         ("cosine", 0.999, None),
+        ("miou", 7.25, 7.5),
+        ("my.metrics:f", 7.25, 7.5),
     ],
 )
 def test_figures_of_every_metric(metric: str, value: float, reference: float | None) -> None:
     found = measure(replace(ENTRY, metric=metric), comparison(True), Counts())  # type: ignore[arg-type]
-    assert found == Measured(value, reference, 2, 1, 1, 77)
+    flips = (10, 2, 1) if metric == "top1" else (None, None, None)
+    assert found == Measured(value, reference, 2, 1, 1, 77, *flips)
+    assert found.flips == (Flips(10, 2, 1) if metric == "top1" else None)
 
 
 def test_a_metric_that_needs_labels_says_so() -> None:
@@ -173,6 +196,9 @@ def test_update_writes_figures_and_leaves_everything_else(baseline: Path) -> Non
     assert [entry.measured for entry in load_baseline(baseline)] == [replace(BEFORE, value=91.5)] * 2
     update_baseline(baseline, [judge(entry, replace(BEFORE, value=91.5)) for entry in entries])
     assert baseline.read_text() == text
+    counted = replace(BEFORE, labelled=500, lost=4, won=0)
+    update_baseline(baseline, [judge(entry, counted) for entry in entries])
+    assert [entry.measured for entry in load_baseline(baseline)] == [counted] * 2
 
 
 def test_update_refuses_what_it_cannot_edit(tmp_path: Path) -> None:
@@ -196,6 +222,7 @@ def test_update_refuses_what_it_cannot_edit(tmp_path: Path) -> None:
         ("models: {m: {data: t, calibration: c}}", "calibration needs the model"),
         ("models: {m: {data: t, quantized: q, model: a}}", "knows its model"),
         ("models: {m: {data: t, profile: p, metric: top2}}", "did you mean 'top"),
+        ("models: {m: {data: t, profile: p, metric: a.b:f}}", "say by how much metric a.b:f may fall"),
         ("models: {m: {data: t, profile: p, measured: {value: 1}}}", "int8_nodes is missing"),
     ],
 )
@@ -227,5 +254,5 @@ def test_markdown_is_a_table_with_verdicts() -> None:
     text = to_markdown(Document("qglow check", (baseline_section(report()),)))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == 5 and len({row.replace("\\|", "").count("|") for row in rows}) == 1
-    assert "| m | Regression | top1 | 90 | 80 |" in text and "known \\<b\\>" in text
+    assert "| m | Regression | top1 | 90 | 80 | 91 |  |  | 20 |" in text and "known \\<b\\>" in text
     assert "1 Pass, 1 Regression, 1 Expected-failure." in text
