@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +88,24 @@ def _parse(path: Path, data: bytes) -> ModelProto:
         raise ModelError(f"{path} is not an ONNX model (no graph, or no version); {advice}")
     if not proto.graph.output:
         raise ModelError(f"{path} has no outputs; {advice}")
+    for name in _texts(proto):
+        if isinstance(name, bytes):  # what protobuf gives where the standard has text
+            raise ModelError(f"{path} has a name that is no text, {name!r:.60}; {advice}")
     return proto
+
+
+def _texts(proto: ModelProto) -> Iterator[object]:
+    """Every name in a model that its graph can come to depend on."""
+    graph = proto.graph
+    yield graph.name
+    yield from (entry.domain for entry in proto.opset_import)
+    yield from (tensor.name for tensor in graph.initializer)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+        yield from (dimension.dim_param for dimension in value.type.tensor_type.shape.dim)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
 
 
 def _opset(path: Path, proto: ModelProto) -> int:

@@ -177,6 +177,19 @@ def test_changed_bytes_give_a_graph_or_a_deliberate_error(
         assert str(error)
 
 
+@pytest.mark.parametrize("name", [b"graph", b"add", b"relu", b"Relu", b"x", b"c", b"y"])
+def test_name_that_is_no_text(name: bytes, tmp_path: Path) -> None:
+    model = add_model()
+    model.graph.name = "graph"
+    path = tmp_path / "latin.onnx"
+    tag = bytes([len(name)])
+    assert tag + name in model.SerializeToString()
+    path.write_bytes(model.SerializeToString().replace(tag + name, tag + b"\xe4" + name[1:]))
+    message = message_of(path)
+    assert "no text" in message
+    assert_one_line(message, path)
+
+
 def external_model(location: str, **entries: str) -> ModelProto:
     model = add_model()
     tensor = model.graph.initializer[0]
