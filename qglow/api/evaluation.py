@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from qglow.report.layers import LayerReport
 from qglow.report.layers import compare_layers as run_layers
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.report import timings_json
-from qglow.report.runner import RealInterface, batch_size, real_types, run_samples, stored
+from qglow.report.runner import RealInterface, Runner, batch_size, real_types, run_samples, stored
 from qglow.report.task_metric import open_metric
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
@@ -85,11 +85,9 @@ def compare(
     measured = None if metric is None else open_metric(metric)
     shapes = {name: kind.shape for name, kind in model.inputs.items()}
     count = choose_threads(threads)
-    reference = OnnxruntimeModel(source_file(model), shapes=shapes, threads=count)
-    interface = model.inputs, model.outputs
-    unsigned = model.recipe.activation_type == "uint8"
-    qdq = RealInterface(OnnxruntimeModel(model.qdq_bytes(), threads=count), *interface, unsigned=unsigned)
-    subject = RealInterface(model.compile(isa, count), *interface)
+    reference = _of_reals(OnnxruntimeModel(source_file(model), shapes=shapes, threads=count), model)
+    qdq = _of_reals(OnnxruntimeModel(model.qdq_bytes(), threads=count), model)
+    subject = RealInterface(model.compile(isa, count), model.inputs, model.outputs)
     opened = _open(model, data, recipe, select, samples, labels)
     advance = start(progress, opened.size)
     return run_comparison(subject, reference, opened, rivals={QDQ: qdq}, metric=measured, advance=advance)
@@ -153,15 +151,14 @@ def bench(
     that the process may use). Raises UsageError where OpenVINO is asked for and not installed.
     """
     original = float_model(model) if isinstance(model, QuantizedModel) else model
-    count, inputs = choose_threads(threads), random_inputs(original.inputs)
+    count, inputs = choose_threads(threads), random_inputs(real_types(original.inputs))
     files: dict[str, Path | bytes] = {} if original.is_quantized else {"float32": original.path}
     fed = {"float32": inputs}
     contenders = {}
     if isinstance(model, QuantizedModel):
-        unsigned = model.recipe.activation_type == "uint8"
-        integers = {name: stored(inputs[name], kind, unsigned) for name, kind in model.inputs.items()}
+        integers = {name: stored(inputs[name], kind, unsigned=True) for name, kind in model.inputs.items()}
         files["int8"] = original.path if original.is_quantized else model.qdq_bytes()
-        fed["int8"] = inputs if original.is_quantized else integers
+        fed["int8"] = _stored_for(files["int8"], inputs, model)
         contenders["qglow int8"] = of_executable(model.compile(isa, count), integers)
     if not original.is_quantized:
         contenders["qglow float32"] = of_executable(original.compile(isa, count), inputs)
@@ -171,6 +168,27 @@ def bench(
         contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind], count)
     result = run_bench(contenders, alternations, advance=start(progress, alternations))
     return replace(result, threads=count)
+
+
+def _of_reals(program: OnnxruntimeModel, model: QuantizedModel) -> Runner:
+    """The program seen as one of reals; integers at its ends have the parameters of the model."""
+    integers = program.integers
+    if not integers:
+        return program
+    sides = (model.inputs, model.outputs)
+    inputs, outputs = (
+        {name: kind if name in integers else real_types({name: kind})[name] for name, kind in side.items()}
+        for side in sides
+    )
+    return RealInterface(program, inputs, outputs, unsigned=any(integers.values()))
+
+
+def _stored_for(file: Path | bytes, reals: Mapping[str, Array], model: QuantizedModel) -> dict[str, Array]:
+    """Inputs as onnxruntime wants them for this file."""
+    shapes = {name: array.shape for name, array in reals.items()}
+    integers = OnnxruntimeModel(file, shapes=shapes).integers
+    kinds = model.inputs
+    return {n: stored(a, kinds[n], integers[n]) if n in integers else a for n, a in reals.items()}
 
 
 def check_limits(comparison: Comparison, limits: Limits) -> None:

@@ -45,7 +45,12 @@ class GraphImport:
     """One import under way. `problems` maps positions of nodes to what they use that is not supported."""
 
     def __init__(
-        self, path: Path, model: LoadedModel, inputs: Mapping[str, TensorType], problems: Mapping[int, str]
+        self,
+        path: Path,
+        model: LoadedModel,
+        inputs: Mapping[str, TensorType],
+        problems: Mapping[int, str],
+        unsigned: Sequence[str] = (),
     ) -> None:
         graph = model.proto.graph
         self.problems = dict(problems)
@@ -60,6 +65,7 @@ class GraphImport:
         self._substitutes: Mapping[str, TensorType] | None = None
         used = {name for node in model.nodes for name in node.input} | {v.name for v in graph.output}
         self._context = Context(model.opset, self._emit, self._read, used.__contains__, self._part_names)
+        self._context.unsigned.update(unsigned)
         self._node_names = {node.name for node in model.nodes if node.name}
         self._named: set[str] = set()
         self._value_names = used | {name for node in model.nodes for name in node.output}

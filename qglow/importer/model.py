@@ -9,11 +9,13 @@ from pathlib import Path
 import onnx
 
 from qglow.core.errors import ModelError, UnsupportedError, UsageError
-from qglow.core.types import ElementType, TensorType
+from qglow.core.types import ElementType, Quantization, TensorType
 from qglow.graph.graph import Graph
 from qglow.importer.binding import bind_inputs, real_inputs
 from qglow.importer.building import GraphImport, unsupported_operators
-from qglow.importer.loading import check, load
+from qglow.importer.integer_inputs import INTEGERS, input_parameters
+from qglow.importer.loading import LoadedModel, check, load
+from qglow.importer.node import Refused
 from qglow.importer.rules import OLDEST_OPSET, newest_opset, supported_operators
 from qglow.importer.tensors import ELEMENTS, element_name
 
@@ -49,7 +51,7 @@ def import_model(
     model = load(path)
     _check_opset(path, model.opset)
     declared = real_inputs(model.proto.graph)
-    elements, refused = _input_elements(path, declared)
+    elements, parameters, refused = _input_elements(path, model, declared)
     problems = unsupported_operators(model)
     try:
         bound = bind_inputs(declared, shapes or {}, default_batch)
@@ -57,10 +59,11 @@ def import_model(
         # Shapes are no help to a model that is not supported in any of them.
         _refuse(path, refused + list(problems.values()))
         raise
-    types = {name: TensorType(elements[name], shape) for name, shape in bound.shapes.items()}
+    types = {n: TensorType(elements[n], shape, parameters.get(n)) for n, shape in bound.shapes.items()}
     if not problems:
         check(path, model)
-    work = GraphImport(path, model, types, problems)
+    unsigned = [v.name for v in declared if v.type.tensor_type.elem_type == onnx.TensorProto.UINT8]
+    work = GraphImport(path, model, types, problems, unsigned)
     graph = work.build()
     _refuse(path, refused + [work.problems[index] for index in sorted(work.problems)])
     return ImportedModel(
@@ -96,16 +99,24 @@ def _check_opset(path: Path, opset: int) -> None:
 
 
 def _input_elements(
-    path: Path, inputs: Sequence[onnx.ValueInfoProto]
-) -> tuple[dict[str, ElementType], list[str]]:
-    """Element types of the inputs, and a sentence on each that is not supported."""
-    elements, refused = {}, []
+    path: Path, model: LoadedModel, inputs: Sequence[onnx.ValueInfoProto]
+) -> tuple[dict[str, ElementType], dict[str, Quantization], list[str]]:
+    """Element types of the inputs, parameters of integers, and a sentence on each that is not supported."""
+    elements: dict[str, ElementType] = {}
+    parameters: dict[str, Quantization] = {}
+    refused = []
     for value in inputs:
         if not value.type.HasField("tensor_type"):
             raise ModelError(f"{path}: input '{value.name}' is no tensor; only tensors are supported")
         number = value.type.tensor_type.elem_type
         elements[value.name] = ELEMENTS.get(number, ElementType.FLOAT)
-        if ELEMENTS.get(number) is not ElementType.FLOAT:
-            kind = element_name(number)
-            refused.append(f"input '{value.name}' of {kind}: inputs of float (32 bit) are supported")
-    return elements, refused
+        try:
+            if number in INTEGERS:
+                unsigned = number == onnx.TensorProto.UINT8
+                given = input_parameters(model.proto.graph, model.nodes, value.name, unsigned, path.parent)
+                elements[value.name], parameters[value.name] = ElementType.INT8, given
+            elif ELEMENTS.get(number) is not ElementType.FLOAT:
+                raise Refused("inputs of float (32 bit) are supported")
+        except Refused as refusal:
+            refused.append(f"input '{value.name}' of {element_name(number)}: {refusal}")
+    return elements, parameters, refused

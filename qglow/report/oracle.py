@@ -25,6 +25,7 @@ _ELEMENTS = {
 
 SIGMOID_ERROR = 1.2e-7
 """How far onnxruntime's float Sigmoid is off (measured): of probabilities near 0, that is per cents."""
+_BYTES = ("tensor(int8)", "tensor(uint8)")
 
 
 class OnnxruntimeModel:
@@ -60,6 +61,12 @@ class OnnxruntimeModel:
     def outputs(self) -> list[str]:
         """Names of the outputs, in the model's order."""
         return list(self._outputs)
+
+    @property
+    def integers(self) -> dict[str, bool]:
+        """Inputs and outputs of 8-bit integers by name; whether they are uint8."""
+        values = [*self._session.get_inputs(), *self._session.get_outputs()]
+        return {v.name: v.type == "tensor(uint8)" for v in values if v.type in _BYTES}
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once and give every output."""

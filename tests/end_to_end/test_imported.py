@@ -20,7 +20,7 @@ from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
 from qglow.passes import canonicalize
 from qglow.quantization.imported import quantize_imported
-from qglow.report.comparison import INT8, QDQ
+from qglow.report.comparison import FLOAT, INT8, QDQ
 from qglow.toolchain import compile_graph
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
 from tests.end_to_end.zoo_flow import ALL_NAMES, MODELS, inputs, quantized
@@ -199,12 +199,24 @@ def test_the_type_of_exported_activations_is_chosen_and_kept(
 
 
 @pytest.mark.parametrize("name", ["uint8", "int8"])
-def test_int8_inputs_and_outputs_are_compared_in_the_type_that_is_exported(
+def test_models_with_integers_at_both_ends_are_exported_read_and_compared(
     name: str, run: Run, profile: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "made"
     chosen = ("--io", "int8", "--activation-type", name)
     assert run("quantize", "--profile", profile, *chosen, "-o", target) == 0
-    found = compare(load_quantized(target), TEST_DATA, samples=32)
-    pairing = found.pairing(INT8, QDQ)
+    ours = load_quantized(target)
+    pairing = compare(ours, TEST_DATA, samples=32).pairing(INT8, QDQ)
     assert pairing.agreement is not None and pairing.agreement.top1 == 1.0
+    again = load_model(target / "model.qdq.onnx").quantize()
+    assert (again.inputs, again.outputs) == (ours.inputs, ours.outputs)
+    image = np.random.default_rng(0).integers(-128, 128, (1, 1, 8, 8)).astype(np.int8)
+    found, expected = (made.compile()({"input": image})["logits"] for made in (again, ours))
+    np.testing.assert_array_equal(found, expected)
+    read = compare(again, TEST_DATA, samples=32)
+    for other in (FLOAT, QDQ):
+        agreement = read.pairing(INT8, other).agreement
+        assert agreement is not None and agreement.top1 == 1.0
+    assert run("bench", target / "model.qdq.onnx", "--alternations", 2) == 0
+    assert run("bench", target, "--alternations", 2) == 0
+    assert run("run", target / "model.qdq.onnx", "--data", TEST_DATA, "--samples", 2) == 0

@@ -190,6 +190,31 @@ def test_unsigned_constants_of_other_operators_are_refused(tmp_path: Path) -> No
         import_model(save(model, tmp_path))
 
 
+def integer_input(kind: int, zero: Array) -> ModelProto:
+    nodes = [helper.make_node("DequantizeLinear", ["x", "x_s", "z"], ["y"], name="d")]
+    return tiny_model(nodes, {"x": [2, 3]}, ["y"], {**PARAMETERS, "z": zero}, input_type=kind)
+
+
+def test_an_input_of_integers_has_the_parameters_that_it_is_dequantized_with(tmp_path: Path) -> None:
+    model = integer_input(TensorProto.UINT8, np.array(100, np.uint8))
+    graph = import_model(save(model, tmp_path)).graph
+    assert graph.inputs[0].type.quantization == Quantization.per_tensor(0.02, -28)
+    model = integer_input(TensorProto.INT8, np.array(-3, np.int8))
+    graph = import_model(save(model, tmp_path)).graph
+    assert graph.inputs[0].type.quantization == Quantization.per_tensor(0.02, -3)
+
+
+def test_an_input_of_integers_without_parameters_is_refused(tmp_path: Path) -> None:
+    model = tiny_model(
+        [helper.make_node("Cast", ["x"], ["y"], to=1)], {"x": [2]}, ["y"], input_type=TensorProto.UINT8
+    )
+    with pytest.raises(UnsupportedError, match="input 'x' of uint8: supported where DequantizeLinear"):
+        import_model(save(model, tmp_path))
+    model = integer_input(TensorProto.UINT8, np.array(1, np.int8))
+    with pytest.raises(QglowError, match="'z' is int8, but the integers are uint8"):
+        import_model(save(model, tmp_path))
+
+
 # What is wrong with parameters
 
 

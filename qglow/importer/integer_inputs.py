@@ -1,0 +1,66 @@
+"""Inputs of int8 and uint8: what their integers mean stands at the operators that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto
+
+from qglow.core.errors import ModelError, UnsupportedError
+from qglow.core.types import Array, Quantization
+from qglow.importer.node import Refused
+from qglow.importer.quantize import UNSIGNED_ZERO
+from qglow.importer.tensors import to_array
+
+INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
+
+
+def input_parameters(
+    graph: GraphProto, nodes: Sequence[NodeProto], name: str, unsigned: bool, folder: Path
+) -> Quantization:
+    """Parameters with which the model dequantizes an input of integers; zero points of uint8 are 128 less.
+
+    They are those of the first reader; other readers are held to them when they are imported. Raises
+    Refused where nothing dequantizes it with one constant scale.
+    """
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    for node in nodes:
+        given = _names(node, name)
+        if given is None:
+            continue
+        scale = _read(known, given[0], folder)
+        zero = _read(known, given[1], folder) if given[1] else None
+        if scale is None or scale.size != 1 or scale.dtype != np.float32 or (given[1] and zero is None):
+            break
+        return _parameters(float(scale.reshape(())), zero, unsigned)
+    raise Refused("supported where DequantizeLinear or a QLinear operator reads it, with one constant scale")
+
+
+def _names(node: NodeProto, name: str) -> tuple[str, str] | None:
+    """Names of scale and zero point beside an operand; None for operators that have none."""
+    if node.op_type not in ("DequantizeLinear", "QGemm") and not node.op_type.startswith("QLinear"):
+        return None
+    for index, operand in enumerate(node.input[:-1]):
+        if operand == name:
+            return node.input[index + 1], node.input[index + 2] if index + 2 < len(node.input) else ""
+    return None
+
+
+def _read(known: dict[str, TensorProto], name: str, folder: Path) -> Array | None:
+    try:
+        return to_array(known[name], folder, unsigned=True) if name in known else None
+    except (ModelError, UnsupportedError) as error:
+        raise Refused(str(error)) from error
+
+
+def _parameters(scale: float, zero: Array | None, unsigned: bool) -> Quantization:
+    dtype = np.uint8 if unsigned else np.int8
+    if zero is not None and (zero.dtype != dtype or zero.size != 1):
+        raise Refused(f"its zero point is {zero.dtype}, the input is {np.dtype(dtype)}")
+    offset = UNSIGNED_ZERO if unsigned else 0
+    try:
+        return Quantization.per_tensor(scale, (0 if zero is None else int(zero.reshape(()))) + offset)
+    except ValueError as error:
+        raise Refused(str(error)) from error
