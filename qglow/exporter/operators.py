@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from qglow.core.errors import InternalError, UnsupportedError
-from qglow.exporter import elementwise, normalization, reduce
+from qglow.exporter import elementwise, normalization, ranking, reduce
 from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
 from qglow.graph.graph import Node
@@ -152,6 +152,7 @@ def _plain(op_type: str) -> Callable[[Any, Export], None]:
 EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     **elementwise.EXPORTS,
     **normalization.EXPORTS,
+    **ranking.EXPORTS,
     **reduce.EXPORTS,
     Affine: _affine,
     AveragePool: _average_pool,

@@ -44,12 +44,18 @@ class ProtoBuilder:
 
     def node(self, op_type: str, name: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         """Add a node with one output, whose name is returned. Trailing absent inputs are dropped."""
+        self.node_of_several(op_type, name, inputs, [output], **attributes)
+        return output
+
+    def node_of_several(
+        self, op_type: str, name: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
+    ) -> None:
+        """Add a node with any number of outputs. Trailing absent inputs are dropped."""
         given = list(inputs)
         while given and not given[-1]:
             given.pop()
         label = unique(name, self._node_names)
-        self._nodes.append(helper.make_node(op_type, given, [output], label, **attributes))
-        return output
+        self._nodes.append(helper.make_node(op_type, given, list(outputs), label, **attributes))
 
     def initializer(self, name: str, data: Array) -> str:
         """Add a constant under exactly this name, once."""

@@ -67,13 +67,18 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadsIntegers:
+    """Gives no reals and takes int8 operands as they are: nothing is converted for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeepFloat:
     """Stays float; the reason reaches the report."""
 
     reason: str
 
 
-Policy = Accumulate | SameAs | Unify | Rescaled | Table | Fixed | KeepFloat
+Policy = Accumulate | SameAs | Unify | Rescaled | Table | Fixed | ReadsIntegers | KeepFloat
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from qglow.graph.operator import (
     Accumulate,
     KeepFloat,
     OperatorTypeError,
+    ReadsIntegers,
     SameAs,
     Unify,
 )
@@ -153,7 +154,7 @@ def quantized_form_problem(node: Node) -> str | None:
 
     The forms: all float; Accumulate int8 x and w, an int32 bias, int8 or float result; SameAs and
     Unify the same int8 parameters throughout; Rescaled, Table and a Unify that rescales int8 in and
-    out, each its own.
+    out, each its own; ReadsIntegers any.
     """
     operator, policy = node.operator, node.operator.policy
     if isinstance(operator, Quantize | Dequantize | Rescale):
@@ -163,6 +164,8 @@ def quantized_form_problem(node: Node) -> str | None:
         return None
     if isinstance(policy, KeepFloat):
         return f"it stays float ({policy.reason}), but has a quantized operand or result"
+    if isinstance(policy, ReadsIntegers):
+        return None
     if isinstance(policy, Accumulate):
         return _accumulate_problem(node, policy)
     if isinstance(policy, SameAs):

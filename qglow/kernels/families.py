@@ -14,6 +14,7 @@ from qglow.kernels import linear as linear
 from qglow.kernels import matmul as matmul
 from qglow.kernels import pool as pool
 from qglow.kernels import profile as profile
+from qglow.kernels import ranking as ranking
 from qglow.kernels import reduce as reduce
 from qglow.kernels import resize as resize
 from qglow.kernels import softmax as softmax

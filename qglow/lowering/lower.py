@@ -19,6 +19,7 @@ from qglow.lowering import (  # noqa: F401
     normalization,
     pool,
     quantize,
+    ranking,
     reduce,
     resize,
     selection,

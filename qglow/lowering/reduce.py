@@ -31,9 +31,9 @@ def lower_reduction(lowering: Lowering, node: Node) -> None:
 
 
 def reduction_operands(
-    lowering: Lowering, node: Node, axes: tuple[int, ...], keepdims: bool, output: int = 0
+    lowering: Lowering, node: Node, axes: tuple[int, ...], keepdims: bool, count: int = 1
 ) -> tuple[Buffer, Buffer]:
-    """Views of a node's input as [outer, extent, inner] and of one of its outputs as [outer, 1, inner].
+    """Views of a node's input as [outer, extent, inner] and of its output as [outer, count, inner].
 
     The elements along `extent` are in the model's order. Raises UnsupportedError for integers.
     """
@@ -48,16 +48,15 @@ def reduction_operands(
     order, start, stop = _order(lowering.order(x), shape, reduced)
     source = lowering.read(x, order)
     if keepdims:
-        dest = lowering.write(node.outputs[output], order)
+        dest = lowering.write(node.output, order)
     else:
         kept = [axis for axis in range(len(shape)) if axis not in reduced]
-        dest = lowering.write(node.outputs[output], tuple(kept.index(a) for a in order if a in kept))
+        dest = lowering.write(node.output, tuple(kept.index(a) for a in order if a in kept))
     outer = math.prod(shape[axis] for axis in order[:start])
     extent = math.prod(shape[axis] for axis in order[start:stop])
     inner = math.prod(shape[axis] for axis in order[stop:])
     rows = lowering.view(f"{node.name}.rows", source, x.type.with_shape((outer, extent, inner)))
-    kind = node.outputs[output].type
-    return rows, lowering.view(f"{dest.name}.rows", dest, kind.with_shape((outer, 1, inner)))
+    return rows, lowering.view(f"{dest.name}.rows", dest, node.output.type.with_shape((outer, count, inner)))
 
 
 def _order(order: Order, shape: Shape, reduced: list[int]) -> tuple[Order, int, int]:

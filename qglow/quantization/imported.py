@@ -30,6 +30,7 @@ from qglow.quantization.float_form import float_form
 from qglow.quantization.folding.cancel_conversions import CancelConversions
 from qglow.quantization.folding.editing import operand
 from qglow.quantization.folding.fuse_clamp import FuseClamp
+from qglow.quantization.folding.read_integers import ReadIntegers
 from qglow.quantization.folding.sink_rescale import SinkRescale
 from qglow.quantization.given import (
     Given,
@@ -47,7 +48,7 @@ from qglow.quantization.report import constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
 from qglow.quantization.weights import FloatWeights, integers, set_integers
 
-EXACT_FOLDING: Pipeline[Graph] = Pipeline((CancelConversions(), SinkRescale()))
+EXACT_FOLDING: Pipeline[Graph] = Pipeline((CancelConversions(), SinkRescale(), ReadIntegers()))
 """What runs over the int8 graph: conversions that only undo each other go."""
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, SameAs, Table
+from qglow.graph.operator import Accumulate, ReadsIntegers, SameAs, Table
 from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
 
 CONVERSION = 4
@@ -121,4 +121,6 @@ def _sums(node: Node) -> int:
 
 
 def _leaves(graph: Graph, value: Value, members: set[Node]) -> bool:
-    return graph.is_output(value) or any(user not in members for user in value.users())
+    """Whether anything outside reads the value in float."""
+    others = [user for user in value.users() if user not in members]
+    return graph.is_output(value) or any(not isinstance(u.operator.policy, ReadsIntegers) for u in others)

@@ -21,6 +21,7 @@ from qglow.quantization.folding.float_results import FloatResults
 from qglow.quantization.folding.fold_rescale_down import FoldRescaleDown
 from qglow.quantization.folding.fold_rescale_up import FoldRescaleUp
 from qglow.quantization.folding.merge_rescales import MergeRescales
+from qglow.quantization.folding.read_integers import ReadIntegers
 from qglow.quantization.folding.sink_rescale import SinkRescale
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands
@@ -42,6 +43,7 @@ FOLDING: Pipeline[Graph] = Pipeline(
         FoldRescaleDown(),
         MergeRescales(),
         FloatResults(),
+        ReadIntegers(),
     )
 )
 """What runs over the int8 graph between rewriting and the final weights."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, KeepFloat
+from qglow.graph.operator import Accumulate, KeepFloat, ReadsIntegers
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.graph.ops.shape import Gather, Pad
@@ -29,7 +29,9 @@ def data_operands(node: Node) -> tuple[int, ...]:
 
 
 def handles_reals(node: Node) -> bool:
-    """Whether a node computes with float values at all: shape arithmetic does not count."""
+    """Whether a node computes with float values at all: integers and indices do not count."""
+    if isinstance(node.operator.policy, ReadsIntegers):
+        return False
     values = [v for v in [*node.inputs, *node.outputs] if v is not None]
     return any(v.type.is_float for v in values) and bool(node.outputs)
 

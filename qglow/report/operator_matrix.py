@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qglow.exporter.operators import EXPORTS
-from qglow.graph.operator import OPERATORS, Accumulate, KeepFloat, Operator, Rescaled, SameAs, Table, Unify
+from qglow.graph.operator import (
+    OPERATORS,
+    Accumulate,
+    KeepFloat,
+    Operator,
+    ReadsIntegers,
+    Rescaled,
+    SameAs,
+    Table,
+    Unify,
+)
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
 from qglow.graph.ops.shape import Shape
 from qglow.importer.rules import supported_operators
@@ -23,6 +33,7 @@ CONVERSIONS: tuple[type[Operator], ...] = (Quantize, Dequantize, Rescale)
 _WORDS: dict[type, str] = {
     Unify: "shared parameters where it costs little",
     Rescaled: "own parameters",
+    ReadsIntegers: "reads int8 as it is",
     Table: "table",
 }
 

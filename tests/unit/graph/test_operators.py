@@ -10,7 +10,15 @@ import pytest
 
 from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
 from qglow.graph import OPERATORS, Operator
-from qglow.graph.operator import Accumulate, KeepFloat, OperatorTypeError, SameAs, Table, Unify
+from qglow.graph.operator import (
+    Accumulate,
+    KeepFloat,
+    OperatorTypeError,
+    ReadsIntegers,
+    SameAs,
+    Table,
+    Unify,
+)
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sigmoid, Sub, Tanh
 from qglow.graph.ops.functions import (
@@ -41,6 +49,7 @@ from qglow.graph.ops.normalization import (
 )
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
+from qglow.graph.ops.ranking import ArgMax, ArgMin, TopK, TopKIndices
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.selection import Max, Min, Where
@@ -132,6 +141,10 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (ReduceMax(axes=(1,)), [float_type(2, 3)]),
     (ReduceMin(axes=(0, 1), keepdims=False), [float_type(2, 3)]),
     (ReduceProd(axes=()), [float_type(2, 3)]),
+    (ArgMax(axis=1), [float_type(2, 3, 4)]),
+    (ArgMin(axis=-1, keepdims=False, last=True), [float_type(2, 3)]),
+    (TopK(axis=0, k=2), [float_type(5, 3)]),
+    (TopKIndices(axis=-1, k=4, largest=False), [float_type(5, 7)]),
     (Gather(axis=1), [float_type(2, 4), INDICES]),
     (Identity(), [float_type(3)]),
     (Shape(), [float_type(3, 4)]),
@@ -202,7 +215,8 @@ def _is_vector(operator: Operator, index: int) -> bool:
 ELEMENTWISE = [
     (operator, types)
     for operator, types in CASES
-    if not isinstance(operator.policy, KeepFloat | Accumulate) and not isinstance(operator, Rescale)
+    if not isinstance(operator.policy, KeepFloat | Accumulate | ReadsIntegers)
+    and not isinstance(operator, Rescale)
 ]
 
 

@@ -13,6 +13,7 @@ from tests.unit.importer import (
     elementwise_cases,
     movement_cases,
     normalization_cases,
+    ranking_cases,
     reduce_cases,
     transposed_cases,
     window_cases,
@@ -285,6 +286,7 @@ def test_integer_arithmetic_and_casts_are_folded(tmp_path: Path) -> None:
 def test_every_import_function_is_tried() -> None:
     from qglow.importer.rules import supported_operators
 
-    tried = {case.node.op_type for case in CASES} | {"Shape", "Constant", "ConstantOfShape", "Cast"}
+    cases = [*CASES, *ranking_cases.CASES]
+    tried = {case.node.op_type for case in cases} | {"Shape", "Constant", "ConstantOfShape", "Cast"}
     quantized = {node.op_type for model in QUANTIZED.values() for node in model.graph.node if not node.domain}
     assert tried | {*RELATIONS, "Not", *POSITIVE} | quantized == set(supported_operators())

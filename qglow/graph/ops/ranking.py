@@ -1,0 +1,133 @@
+"""The first elements along an axis, and where they are. https://onnx.ai/onnx/operators/ ArgMax, ArgMin, TopK
+
+ONNX's TopK has two results; here they are two operators, TopK and TopKIndices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType, TensorType
+from qglow.graph.operator import Operator, Policy, ReadsIntegers, SameAs, register, require
+from qglow.graph.ops.rules import Arrays, Movement, Types, given, normal_axis, operand
+from qglow.numerics.ranking import first_indices, first_values
+
+
+class Places(Operator):
+    """Base of operators whose int64 result says where elements are; integers rank as their reals do."""
+
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = ReadsIntegers()
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """Of the integers."""
+        return self.evaluate(inputs)
+
+
+class FirstPlace(Places):
+    """Base of ArgMax and ArgMin: the place of the first along `axis`, which goes unless `keepdims`.
+
+    Of equal elements the one with the lowest index, with `last` the highest; NaN before all numbers.
+    """
+
+    largest: ClassVar[bool]
+    axis: int
+    keepdims: bool
+    last: bool
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """i64, the shape of x without the axis, or with an extent of 1 there."""
+        x = operand(inputs, 0, "x")
+        axis = normal_axis(self.axis, len(x.shape))
+        require(x.shape[axis] > 0, f"axis {axis} of {x} has no elements to choose from")
+        kept = (1,) if self.keepdims else ()
+        return (TensorType(ElementType.INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.ranking."""
+        places = first_indices(given(inputs, 0), self.axis, 1, self.largest, self.last)
+        return (places if self.keepdims else np.squeeze(places, self.axis),)
+
+
+@register
+@dataclass(frozen=True)
+class ArgMax(FirstPlace):
+    """Places of the largest."""
+
+    name: ClassVar[str] = "ArgMax"
+    largest: ClassVar[bool] = True
+
+    axis: int = 0
+    keepdims: bool = True
+    last: bool = False
+
+
+@register
+@dataclass(frozen=True)
+class ArgMin(FirstPlace):
+    """Places of the smallest."""
+
+    name: ClassVar[str] = "ArgMin"
+    largest: ClassVar[bool] = False
+
+    axis: int = 0
+    keepdims: bool = True
+    last: bool = False
+
+
+@register
+@dataclass(frozen=True)
+class TopK(Movement):
+    """The `k` largest (else smallest) elements along `axis`, the first of the order first.
+
+    Of equal ones the one with the lower index is first; NaN is before all numbers.
+    """
+
+    name: ClassVar[str] = "TopK"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = SameAs(0)
+
+    axis: int
+    k: int
+    largest: bool = True
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """x with `k` elements along the axis."""
+        return (_shortened(operand(inputs, 0, "x"), self.axis, self.k),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.ranking."""
+        return (first_values(given(inputs, 0), self.axis, self.k, self.largest),)
+
+
+@register
+@dataclass(frozen=True)
+class TopKIndices(Places):
+    """Where along `axis` the elements of TopK are."""
+
+    name: ClassVar[str] = "TopKIndices"
+
+    axis: int
+    k: int
+    largest: bool = True
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """i64, the shape of x with `k` elements along the axis."""
+        x = _shortened(operand(inputs, 0, "x"), self.axis, self.k)
+        return (TensorType(ElementType.INT64, x.shape),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """numerics.ranking."""
+        return (first_indices(given(inputs, 0), self.axis, self.k, self.largest),)
+
+
+def _shortened(x: TensorType, axis: int, k: int) -> TensorType:
+    axis = normal_axis(axis, len(x.shape))
+    require(0 <= k <= x.shape[axis], f"the first {k} of {x.shape[axis]} elements along axis {axis} of {x}")
+    return x.with_shape((*x.shape[:axis], k, *x.shape[axis + 1 :]))

@@ -1,0 +1,37 @@
+"""Places and first elements: the value seen as [outer, extent, inner], ranked along the middle."""
+
+from __future__ import annotations
+
+from qglow.graph.graph import Node
+from qglow.graph.ops import ranking as graph
+from qglow.instructions.ops.ranking import FirstIndices, FirstValues
+from qglow.lowering.context import Lowering
+from qglow.lowering.reduce import reduction_operands
+from qglow.lowering.rules import lowers
+
+
+@lowers(graph.ArgMax, graph.ArgMin)
+def lower_place(lowering: Lowering, node: Node) -> None:
+    """One firstindices. Raises UnsupportedError for integers."""
+    operator = node.operator
+    assert isinstance(operator, graph.FirstPlace)
+    rows, result = reduction_operands(lowering, node, (operator.axis,), operator.keepdims)
+    lowering.emit(FirstIndices(largest=operator.largest, last=operator.last), result, rows)
+
+
+@lowers(graph.TopK)
+def lower_top_k(lowering: Lowering, node: Node) -> None:
+    """One firstvalues. Raises UnsupportedError for integers."""
+    operator = node.operator
+    assert isinstance(operator, graph.TopK)
+    rows, result = reduction_operands(lowering, node, (operator.axis,), True, operator.k)
+    lowering.emit(FirstValues(largest=operator.largest), result, rows)
+
+
+@lowers(graph.TopKIndices)
+def lower_top_k_indices(lowering: Lowering, node: Node) -> None:
+    """One firstindices. Raises UnsupportedError for integers."""
+    operator = node.operator
+    assert isinstance(operator, graph.TopKIndices)
+    rows, result = reduction_operands(lowering, node, (operator.axis,), True, operator.k)
+    lowering.emit(FirstIndices(largest=operator.largest), result, rows)

@@ -1,0 +1,48 @@
+"""Operators that only ask for the order of values read int8 ones as they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from qglow.core.passes import Pass, PassLog
+from qglow.graph.graph import Graph, Value
+from qglow.graph.operator import ReadsIntegers
+from qglow.graph.ops.quantize import Dequantize
+from qglow.quantization.folding.editing import covered, operand, remove_unused
+
+
+@dataclass(frozen=True)
+class ReadIntegers(Pass[Graph]):
+    """ArgMax of a Dequantize is that of the integers: larger integers stand for larger reals.
+
+    It comes after FloatResults: sums that nobody needs in int8 are ranked as floats, without ties.
+    """
+
+    name: ClassVar[str] = "read-integers"
+
+    def run(self, ir: Graph, log: PassLog) -> None:
+        """See the class."""
+        for node in ir.nodes:
+            if log.exhausted:
+                return
+            if not isinstance(node.operator.policy, ReadsIntegers):
+                continue
+            producer = operand(node).producer
+            if producer is None or not isinstance(producer.operator, Dequantize):
+                continue
+            source = operand(producer)
+            if not _is_finite(source):
+                log.refused(node.name, f"reals of '{source.name}' overflow, and then are equal")
+                continue
+            node.inputs = (source,)
+            log.applied(node.name, f"ranks the integers of '{source.name}'")
+        remove_unused(ir)
+
+
+def _is_finite(value: Value) -> bool:
+    with np.errstate(over="ignore"):
+        return all(math.isfinite(np.float32(bound)) for bound in covered(value))
