@@ -192,8 +192,11 @@ class Model:
         progress: is given the number of samples (None where it is not known) and returns what is
         called with the number done since the last call.
 
-        Raises DataError for data that does not fit the model, UsageError for wrong options.
+        Raises DataError for data that does not fit the model, UsageError for wrong options and for a
+        model that is quantized already.
         """
+        if self.is_quantized:
+            raise UsageError(f"{self.path} is quantized already: quantize takes it without a profile")
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"--batch-size {batch_size}: at least 1")
         base = self._canonical_batch()

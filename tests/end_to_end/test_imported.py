@@ -165,6 +165,8 @@ def test_a_profile_has_no_place_beside_parameters_and_one_of_both_is_needed(
     model = quantize_with_onnxruntime("QDQ uint8 per channel", tmp_path)
     assert run("quantize", model, "--profile", profile) == 2
     assert "it takes no profile" in capsys.readouterr().err
+    assert run("profile", model, "--data", CALIBRATION) == 2
+    assert "quantize takes it without a profile" in capsys.readouterr().err
     assert run("quantize", MODEL) == 2
     assert "profile it, and give the profile" in capsys.readouterr().err
     assert run("quantize") == 2
