@@ -65,8 +65,9 @@ class EvaluatedModel:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe in recipes/, which has the preprocessing and the names of arrays."""
-        return load_recipe(REPOSITORY / "recipes" / f"{self.name}.yaml")
+        """The recipe in recipes/, which has the preprocessing and the names of arrays; else the default."""
+        path = REPOSITORY / "recipes" / f"{self.name}.yaml"
+        return load_recipe(path) if path.exists() else Recipe()
 
     def load(self) -> Model:
         """The float model with batch 1. Raises InputFileError where its file is missing."""

@@ -1,0 +1,181 @@
+"""How long quantizing and loading take, and how much memory a loaded program needs.
+
+    python scripts/measure_compile.py [--models NAME ...] [--repeat N] [--json FILE] [--update-readme]
+
+For every model, each command and each load in a process of its own, medians of N:
+  cold     seconds of `qglow quantize --profile` with an empty code cache, from the shell's side;
+  warm     the same, once the cache has the code;
+  load     milliseconds of `qglow.load(model.qglow, trust=True)`, whose object code is valid;
+  memory   growth of the peak resident set from where qglow is imported until the program has been
+           loaded and called, in MiB and relative to its weights and planned activations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agreement_models import opened_models
+from evaluated_models import EvaluatedModel
+from readme_tables import conditions, markdown_table, update_readme
+
+from qglow import save_profile
+from qglow.core.errors import QglowError
+from qglow.core.files import write_atomically
+
+MODELS = ("squeezenet1.1", "resnet50v2s3_tin202", "mobilenetv2_tin202", "yolox_nano", "light_resnet50")
+CALIBRATION_SAMPLES = 8
+MOST_SECONDS = {"squeezenet1.1": (20.0, 3.0)}
+"""What is promised of quantizing: cold and warm."""
+MIB = 2**20
+TITLES = (
+    "model",
+    "quantize, cold, s",
+    "quantize, warm, s",
+    "load, ms",
+    "weights, MiB",
+    "activations, MiB",
+    "peak of loading and a call, MiB",
+    "relative",
+)
+LOADING = """
+import json, sys, time
+from pathlib import Path
+import numpy as np
+import qglow
+
+def peak():
+    [line] = [x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM")]
+    return 1024 * int(line.split()[1])
+
+Path("/proc/self/clear_refs").write_text("5")  # the peak becomes what is resident now
+before = peak()
+start = time.perf_counter()
+program = qglow.load(sys.argv[1], trust=True, threads=1)
+seconds = time.perf_counter() - start
+program({name: np.zeros(kind.shape, kind.element.dtype) for name, kind in program.inputs.items()})
+json.dump([seconds, peak() - before, program.weight_bytes, program.arena_bytes], sys.stdout)
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model: seconds, and bytes."""
+
+    model: str
+    cold: float
+    warm: float
+    load: float
+    peak_bytes: int
+    weight_bytes: int
+    activation_bytes: int
+
+    @property
+    def relative_peak(self) -> float:
+        """Of what the program cannot do without."""
+        return self.peak_bytes / (self.weight_bytes + self.activation_bytes)
+
+    def failures(self) -> list[str]:
+        """What takes longer than promised."""
+        limits = MOST_SECONDS.get(self.model, (float("inf"), float("inf")))
+        pairs = zip(("cold", "warm"), (self.cold, self.warm), limits, strict=True)
+        return [f"{which}: {took:.1f} s, more than {most:g} s" for which, took, most in pairs if took > most]
+
+
+def measure(model: EvaluatedModel, repeat: int, folder: Path) -> Row:
+    """All figures of one model; `folder` is empty, and left full."""
+    profile, output, cache = folder / "profile.yaml", folder / "out", folder / "cache"
+    split = model.calibration
+    taken = model.load().profile(
+        model.root / split.data, select=split.select, samples=CALIBRATION_SAMPLES, recipe=model.recipe
+    )
+    save_profile(taken, profile)
+    cold = [_quantize(profile, output, Path(f"{cache}{turn}")) for turn in range(repeat)]
+    warm = [_quantize(profile, output, Path(f"{cache}0")) for _ in range(repeat)]
+    loads = [_load(output / "model.qglow") for _ in range(repeat)]
+    seconds, peak, weights, activations = (statistics.median(column) for column in zip(*loads, strict=True))
+    medians = statistics.median(cold), statistics.median(warm), seconds
+    return Row(model.name, *medians, int(peak), int(weights), int(activations))
+
+
+def _quantize(profile: Path, output: Path, cache: Path) -> float:
+    """Seconds of the command. Raises CalledProcessError where it fails."""
+    command = [sys.executable, "-m", "qglow.cli.main", "quantize", "--profile", str(profile)]
+    environment = {**os.environ, "QGLOW_CACHE": str(cache)}
+    start = time.perf_counter()
+    subprocess.run([*command, "-o", str(output)], env=environment, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def _load(path: Path) -> tuple[float, int, int, int]:
+    """Seconds of loading, growth of the peak, and the program's bytes of weights and activations."""
+    command = [sys.executable, "-c", LOADING, str(path)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    seconds, peak, weights, activations = json.loads(said)
+    return seconds, peak, weights, activations
+
+
+def to_markdown(rows: Iterable[Row], repeat: int) -> str:
+    """The table of the README."""
+    body = [
+        (
+            row.model,
+            f"{row.cold:.1f}",
+            f"{row.warm:.1f}",
+            f"{1000 * row.load:.0f}",
+            f"{row.weight_bytes / MIB:.1f}",
+            f"{row.activation_bytes / MIB:.1f}",
+            f"{row.peak_bytes / MIB:.1f}",
+            f"{row.relative_peak:.2f}",
+        )
+        for row in rows
+    ]
+    return f"{markdown_table(TITLES, body)}\n\nMedians of {repeat}. {conditions()}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and return 1 where quantizing takes longer than promised."""
+    options = _parse(arguments)
+    try:
+        rows = []
+        with tempfile.TemporaryDirectory() as made:
+            for model in opened_models(options.models, Path(made)):
+                print(f"{model.name} ...", file=sys.stderr, flush=True)
+                with tempfile.TemporaryDirectory() as folder:
+                    rows.append(measure(model, options.repeat, Path(folder)))
+        table = to_markdown(rows, options.repeat)
+        print(table)
+        if options.json is not None:
+            models = [asdict(row) for row in rows]
+            write_atomically(options.json, json.dumps({"conditions": conditions(), "models": models}) + "\n")
+        if options.update_readme:
+            update_readme("compile", table)
+    except QglowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    broken = [f"{row.model}, {what}" for row in rows for what in row.failures()]
+    print("\n".join(broken), end="\n" if broken else "", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME", help="only these")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each command (3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
+    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
