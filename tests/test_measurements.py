@@ -44,6 +44,13 @@ def test_speed_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_scaling_is_measured() -> None:
+    table = run("measure_scaling.py", "--alternations", "20", "--threads", "2")
+    assert table.startswith("| model | batch 1, 1 thread, ms | 1 thread / 2 threads |")
+    assert "| digits | 0.0" in table
+
+
+@pytest.mark.slow
 def test_agreement_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "agreement.json"
     run("measure_agreement.py", "--samples", "2", "--json", str(path))

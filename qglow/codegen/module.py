@@ -14,7 +14,7 @@ denormals kept) and restore the caller's on the way out.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from llvmlite import ir
 
 from qglow.codegen.calls import Call, make_call
-from qglow.codegen.steps import PART_CYCLES, Step, is_worth_a_team, make_steps, most_parts
+from qglow.codegen.steps import PART_CYCLES, Step, Work, is_worth_a_team, make_steps
 from qglow.codegen.team import NONE, Team
 from qglow.codegen.weights import WeightBlob
 from qglow.core.errors import InternalError
@@ -107,8 +107,8 @@ class _ModuleBuilder:
         usage = Usage(self.program)
         calls = [make_call(group, usage, self.isa) for group in stacks(self.program)]
         self._emit_entry(calls)
-        parts = [most_parts(call, self._function(call)[1], self.part_cycles) for call in calls]
-        steps = make_steps(calls, parts)
+        work = [Work.of(call, self._function(call)[1], self.part_cycles) for call in calls]
+        steps = make_steps(work, self.part_cycles)
         is_shared = not self.timed and is_worth_a_team(steps, self.part_cycles)
         if is_shared:
             self._emit_team_entry(steps)
@@ -132,22 +132,30 @@ class _ModuleBuilder:
                 self._emit_step(e, roots, team, number, step)
 
     def _emit_step(self, e: Emitter, roots: _Roots, team: Team, number: int, step: Step) -> None:
-        parts = team.parts(step.parts)
+        shares = team.parts(step.parts)
+        parts = e.plus(shares, int(step.apart))
         take, work, done = (e.b.append_basic_block(f"step{number}.{n}") for n in ("take", "work", "done"))
         e.b.branch(take)
         e.b.position_at_end(take)
         part = team.take(number, parts)
         e.b.cbranch(e.b.icmp_signed("==", part, e.index(NONE)), done, work)
         e.b.position_at_end(work)
-        if step.alone:
-            with e.when(e.b.icmp_signed("==", part, e.index(0))):
+        first = e.b.icmp_signed("==", part, e.index(0))
+        with e.b.if_else(first) as (then, otherwise):
+            with then:
                 for call in step.alone:
                     self._call(e, roots, call, (e.index(0), e.index(1)))
-        if step.shared is not None:
-            self._call(e, roots, step.shared, (part, parts))
+                if not step.apart:
+                    self._call_all(e, roots, step.shared, (e.index(0), shares))
+            with otherwise:
+                self._call_all(e, roots, step.shared, (e.plus(part, -int(step.apart)), shares))
         team.finish(number, parts)
         e.b.branch(take)
         e.b.position_at_end(done)
+
+    def _call_all(self, e: Emitter, roots: _Roots, calls: Sequence[Call], share: tuple[Value, Value]) -> None:
+        for call in calls:
+            self._call(e, roots, call, share)
 
     @contextmanager
     def _entry(self, name: str, more: list[Any]) -> Iterator[tuple[Emitter, _Roots, list[Value]]]:

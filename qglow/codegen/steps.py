@@ -6,60 +6,93 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qglow.codegen.calls import Call, share_memory
+from qglow.instructions.operation import Access
 from qglow.instructions.ops.memory import FillPadding
+from qglow.instructions.program import Buffer
 
-PART_CYCLES = 6_000.0
+PART_CYCLES = 3_000.0
 """The least estimated work of a part. A step costs a thread about 1000 cycles of waiting [measured]."""
-TEAM_PARTS = 20
+TEAM_PARTS = 40
 """Parts of that size that a team has to save for a program to be worth waking it."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """`alone` is called by whoever takes the first part, in order; then every part of `shared`.
+    """`alone` is called by one thread, in order; `shared` for every part.
 
-    `parts` is into how many parts `shared` may go.
+    `parts` is into how many parts the step may go. Who takes the first one also calls `alone`, which
+    is a part of its own, beside the others, where it is `apart`.
     """
 
     alone: tuple[Call, ...]
-    shared: Call | None = None
+    shared: tuple[Call, ...] = ()
     parts: int = 1
+    apart: bool = False
 
 
-def most_parts(call: Call, units: int, part_cycles: float) -> int:
-    """Into how many parts a call of `units` pieces of work may go so that each is worth the wait."""
-    return max(1, min(units, int(call.cost // part_cycles) if part_cycles else units))
+@dataclass(frozen=True)
+class Work:
+    """A call, into how many pieces its work splits, and into how many parts it should go at most."""
+
+    call: Call
+    pieces: int
+    parts: int
+
+    @staticmethod
+    def of(call: Call, pieces: int, part_cycles: float) -> Work:
+        """As many parts as are worth the wait."""
+        worth = int(call.cost // part_cycles) if part_cycles else pieces
+        return Work(call, pieces, max(1, min(pieces, worth)))
 
 
-def make_steps(calls: Sequence[Call], parts: Sequence[int]) -> list[Step]:
-    """Neighbours that are not shared go into one step; so do borders with the call that fills the inside."""
+def make_steps(work: Sequence[Work], part_cycles: float) -> list[Step]:
+    """Neighbours that are not shared go into one step; so does what a shared call does not depend on.
+
+    That is a border that it fills the inside of, or statistics of values before it.
+    """
     steps: list[Step] = []
-    alone: list[Call] = []
-    for call, most in zip(calls, parts, strict=True):
-        if most == 1:
-            alone.append(call)
+    alone: list[Work] = []
+    for item in work:
+        if item.parts == 1:
+            alone.append(item)
             continue
-        beside = len(alone)
-        while beside and _independent(alone[beside - 1], call):
-            beside -= 1
-        if beside:
-            steps.append(Step(tuple(alone[:beside])))
-        steps.append(Step(tuple(alone[beside:]), call, most))
+        beside: list[Work] = []
+        while alone and all(_independent(alone[-1].call, w.call) for w in [item, *beside]):
+            beside.insert(0, alone.pop())
+        if alone:
+            steps.append(Step(tuple(w.call for w in alone)))
+        steps.append(_shared_step(beside, item, part_cycles))
         alone = []
-    return [*steps, Step(tuple(alone))] if alone else steps
+    return [*steps, Step(tuple(w.call for w in alone))] if alone else steps
+
+
+def _shared_step(beside: Sequence[Work], item: Work, part_cycles: float) -> Step:
+    whole = tuple(w.call for w in beside if w.pieces == 1)
+    split = tuple(w.call for w in beside if w.pieces > 1)
+    apart = bool(whole) and sum(call.cost for call in whole) >= part_cycles
+    return Step(whole, (*split, item.call), item.parts, apart)
 
 
 def is_worth_a_team(steps: Sequence[Step], part_cycles: float) -> bool:
     """Whether two threads save more than it costs to bring them together."""
-    saved = sum(step.shared.cost / 2 for step in steps if step.shared is not None)
+    saved = sum(call.cost / 2 for step in steps for call in step.shared)
     return any(step.shared for step in steps) and saved >= TEAM_PARTS * part_cycles
 
 
-def _independent(border: Call, call: Call) -> bool:
-    """Whether one call only fills borders that the other does not read."""
-    if not all(isinstance(i.operation, FillPadding) for i in border.group):
-        return False
-    filled = border.buffers[0]
-    read = [buffer for i in call.group for buffer in i.reads()]
-    written = [buffer for i in call.group for buffer in i.writes() if buffer.root is not filled.root]
-    return not any(share_memory(filled, other) for other in [*read, *written])
+def _independent(left: Call, right: Call) -> bool:
+    """Whether two calls may run at the same time: neither writes what the other touches.
+
+    A border may be filled while the inside is written.
+    """
+    borders = any(isinstance(i.operation, FillPadding) for call in (left, right) for i in call.group)
+    for one, writes in _accesses(left):
+        for other, writes_too in _accesses(right):
+            apart = borders and writes and writes_too and one.root is other.root
+            if (writes or writes_too) and not apart and share_memory(one, other):
+                return False
+    return True
+
+
+def _accesses(call: Call) -> list[tuple[Buffer, bool]]:
+    """Buffers, and whether they are written."""
+    return [(b, access is not Access.IN) for i in call.group for b, access in i.accesses()]

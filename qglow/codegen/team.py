@@ -15,8 +15,8 @@ from llvmlite import ir
 from qglow.codegen.atomics import Words
 from qglow.kernels.builder import I32, I64, PTR, VOID, Emitter, Value
 
-MOST_PARTS = 32
-"""Parts of a step: bits of a word."""
+MOST_PARTS = 31
+"""Parts of a step that one call goes into: bits of a word, one of which is left for other calls."""
 LINE = 64
 POSITION = 0
 """u64: the step in the upper half, a bit for every part that is taken in the lower."""

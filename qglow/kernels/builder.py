@@ -129,8 +129,8 @@ class Emitter:
         """First and end of those of `units` equal pieces of work that this call is to do.
 
         All of them unless `shared`, and in a function of one share. A function has one loop, or
-        several side by side, over one number of pieces; all that stores has to be in them or in
-        `last_share`. Raises ValueError for another number.
+        several side by side, over one number of pieces; all that stores has to be in them, in
+        `first_share` or in `last_share`. Raises ValueError for another number.
         """
         if self._part is None or not shared or units <= 1:
             return 0, units
@@ -145,6 +145,15 @@ class Emitter:
 
     def _bound(self, part: Value) -> Value:
         return self.b.udiv(self.b.mul(part, self.index(self.units)), self._parts)
+
+    @contextmanager
+    def first_share(self) -> Iterator[None]:
+        """Code for the first share only: what comes before the pieces of `share`."""
+        if self._part is None:
+            yield
+            return
+        with self.when(self.b.icmp_unsigned("==", self._part, self.index(0))):
+            yield
 
     @contextmanager
     def last_share(self) -> Iterator[None]:

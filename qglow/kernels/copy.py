@@ -60,7 +60,10 @@ class Border(Kernel):
         return math.prod(shape[:2]) * CYCLES_A_RUN
 
     def emit(self, site: Site) -> None:
-        """Top and left, the seams between rows, right and bottom: each one run of equal bytes."""
+        """Top and left, the seams between rows, right and bottom: each one run of equal bytes.
+
+        Threads share seams as they share the rows between them.
+        """
         e, dest = site.e, site["dest"]
         top, left, bottom, right = site.operation.padding
         batch, height, width, channels = dest.shape
@@ -71,14 +74,17 @@ class Border(Kernel):
         before = top * pitch + left * channels * size
         seam = (left + right) * channels * size
         after = bottom * pitch + right * channels * size
+        seams = height - 1 if seam else 0
         with e.loop(0, batch, name="image") as n:
             start = e.offset(dest.pointer, e.scaled(n, image))
-            fill(e, e.offset(start, -before), value, before)
             end = width * channels * size
-            if height > 1 and seam:
-                with e.loop(0, height - 1, name="row") as row:
+            with e.first_share():
+                fill(e, e.offset(start, -before), value, before)
+            if seams:
+                with e.loop(*e.share(seams), name="row") as row:
                     fill(e, e.offset(e.offset(start, e.scaled(row, pitch)), end), value, seam)
-            fill(e, e.offset(start, (height - 1) * pitch + end), value, after)
+            with e.last_share():
+                fill(e, e.offset(start, (height - 1) * pitch + end), value, after)
 
 
 def slice_of(e: Emitter, memory: Memory, offsets: Shape, shape: Shape, steps: Shape = ()) -> Memory:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 
 from qglow.kernels.builder import Emitter, Index, Value
-from qglow.kernels.operand import Memory, contiguous_runs
+from qglow.kernels.operand import Memory, Runs, contiguous_runs
 
 UNROLL = 4
+FEW_PLANES = 4
+LARGE_PLANE = 4096
 FLAT_CHUNKS = 8
 """Runs of at most this many vectors get no inner loop."""
 
@@ -20,15 +22,34 @@ def sweep(e: Emitter, memories: Sequence[Memory], lanes: int, body: Body) -> Non
     """Call `body` for every vector of `lanes` elements; all memories have one shape.
 
     The pointer of a memory that repeats is that of the one element. Threads share the longest of
-    the outer loops, or the run where there is none.
+    the outer loops, or the run where these are short.
     """
     sizes = [memory.element_bytes for memory in memories]
-    runs = contiguous_runs(memories[0].shape, [m.strides for m in memories], sizes)
     if 0 in memories[0].shape:
         return
+    runs = _runs(memories, sizes)
     steps = [0 if m.repeats else size for m, size in zip(memories, sizes, strict=True)]
-    with outer_loops(e, [m.pointer for m in memories], runs.outer, shared=True) as pointers:
-        sweep_run(e, pointers, steps, runs.length, lanes, body, shared=not runs.outer)
+    by_run = max((extent for extent, _ in runs.outer), default=1) <= FEW_PLANES
+    with outer_loops(e, [m.pointer for m in memories], runs.outer, shared=not by_run) as pointers:
+        sweep_run(e, pointers, steps, runs.length, lanes, body, shared=by_run)
+
+
+def _runs(memories: Sequence[Memory], sizes: Sequence[int]) -> Runs:
+    """The runs of all memories. A few large planes stay apart.
+
+    So threads share the pixels of every plane, and find them in their caches when planes are
+    interleaved afterwards.
+    """
+    shape, strides = memories[0].shape, [memory.strides for memory in memories]
+    runs = contiguous_runs(shape, strides, sizes)
+    axis = next((axis for axis, extent in enumerate(shape) if extent > 1), len(shape))
+    if runs.outer or axis == len(shape):
+        return runs
+    planes, length = shape[axis], runs.length // shape[axis]
+    if planes > FEW_PLANES or length < LARGE_PLANE:
+        return runs
+    step = tuple(s[axis] * size for s, size in zip(strides, sizes, strict=True))
+    return Runs(((planes, step),), length)
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """The loops of an implicit matrix product: groups, blocks of channels, rows of pixels.
 
-Threads share one of these loops. Those that share pixels all read the weights, those that share
-blocks of channels all read the pixels: the smaller of the two should be what is read twice.
+Threads share one of these loops. Those that share pixels all read the weights. Those that share
+blocks of channels all read the pixels, half of which another thread wrote, and leave results to
+readers who mostly share pixels: bytes on their way from one core's cache to another's, which takes
+longer than to read constants.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ class Block:
     channels: int
 
 
-SHARED_BYTES_A_CYCLE = 16.0
-"""How fast a thread reads what another one reads too."""
+CONSTANT_BYTES_A_CYCLE, MOVED_BYTES_A_CYCLE = 16.0, 4.0
+"""How fast a thread reads constants, and what another thread has written [measured]."""
 FEW_THREADS = (2, 4)
 """Numbers of threads for which loops are compared."""
 
@@ -133,16 +135,21 @@ class ProductLoops(ABC):
         pixels = math.prod(axis.count for axis in self.geometry.walked_axes)
         work = groups * pixels * vectors * runs.total_steps / 2
         blocks = sum(block.piece.count for block in self.blocks())
+        results = groups * self.geometry.filters * self.output.element_bytes
+        moved = pixels * (self.geometry.channels * self._src_bytes + results)
         choices = {
-            Shared.GROUPS: (groups, 0),
-            Shared.PIXELS: (self.pixel_units, groups * vectors * self._vector_weights),
-            Shared.BLOCKS: (blocks, pixels * self.geometry.channels * self._src_bytes),
+            Shared.PIXELS: (
+                self.pixel_units,
+                groups * vectors * self._vector_weights / CONSTANT_BYTES_A_CYCLE,
+            ),
+            Shared.GROUPS: (groups, moved / MOVED_BYTES_A_CYCLE),
+            Shared.BLOCKS: (blocks, moved / MOVED_BYTES_A_CYCLE),
         }
 
         def cost(loop: Shared) -> float:
-            units, twice = choices[loop]
+            units, reading = choices[loop]
             uneven = sum(-(-units // n) * n / units for n in FEW_THREADS) / len(FEW_THREADS)
-            return work * uneven + twice / SHARED_BYTES_A_CYCLE
+            return work * uneven + reading
 
         return min(choices, key=cost)
 

@@ -7,7 +7,7 @@ import pytest
 
 from qglow.codegen.calls import Call, make_call
 from qglow.codegen.module import TEAM_ENTRY, build_module
-from qglow.codegen.steps import PART_CYCLES, is_worth_a_team, make_steps, most_parts
+from qglow.codegen.steps import PART_CYCLES, Work, is_worth_a_team, make_steps
 from qglow.core.types import float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.liveness import Usage
@@ -48,31 +48,42 @@ def names(made: tuple[Call, ...]) -> list[str]:
 
 def test_a_border_is_filled_beside_the_inside() -> None:
     fill, first, second = calls(padded())
-    steps = make_steps([fill, first, second], [1, 8, 8])
+    steps = make_steps([Work(fill, 1, 1), Work(first, 8, 8), Work(second, 8, 8)], 1e9)
     assert [names(step.alone) for step in steps] == [["fillpadding"], []]
-    assert [step.shared for step in steps] == [first, second]
+    assert [step.shared for step in steps] == [(first,), (second,)]
+
+
+def test_a_border_that_splits_is_shared_with_the_inside() -> None:
+    fill, first, second = calls(padded())
+    steps = make_steps([Work(fill, 23, 1), Work(first, 8, 8), Work(second, 8, 8)], 1e9)
+    assert [(step.alone, step.shared) for step in steps] == [((), (fill, first)), ((), (second,))]
 
 
 def test_a_border_is_not_filled_beside_who_reads_it() -> None:
     fill, first, second = calls(padded())
-    steps = make_steps([first, fill, second], [8, 1, 8])
+    steps = make_steps([Work(first, 8, 8), Work(fill, 23, 1), Work(second, 8, 8)], 1e9)
     assert [names(step.alone) for step in steps] == [[], ["fillpadding"], []]
-    assert [step.shared for step in steps] == [first, None, second]
+    assert [step.shared for step in steps] == [(first,), (), (second,)]
+
+
+def test_large_work_beside_is_a_part_of_its_own() -> None:
+    fill, first, _ = calls(padded())
+    (step,) = make_steps([Work(fill, 1, 1), Work(first, 8, 8)], fill.cost)
+    assert step.apart and names(step.alone) == ["fillpadding"] and step.shared == (first,)
 
 
 def test_neighbours_that_are_not_shared_are_one_step() -> None:
-    fill, first, second = calls(padded())
-    steps = make_steps([fill, first, second], [1, 1, 1])
-    assert [(len(step.alone), step.shared) for step in steps] == [(3, None)]
+    steps = make_steps([Work(call, 5, 1) for call in calls(padded())], 1e9)
+    assert [(len(step.alone), step.shared) for step in steps] == [(3, ())]
     assert not is_worth_a_team(steps, 0)
 
 
 def test_parts_are_worth_their_time() -> None:
     call = calls(padded())[1]
-    assert most_parts(call, 1000, call.cost / 3.5) == 3
-    assert most_parts(call, 2, call.cost / 3.5) == 2
-    assert most_parts(call, 1000, call.cost * 2) == 1
-    assert most_parts(call, 1000, 0) == 1000
+    assert Work.of(call, 1000, call.cost / 3.5).parts == 3
+    assert Work.of(call, 2, call.cost / 3.5).parts == 2
+    assert Work.of(call, 1000, call.cost * 2).parts == 1
+    assert Work.of(call, 1000, 0).parts == 1000
 
 
 def test_small_programs_have_no_entry_for_teams() -> None:
