@@ -38,14 +38,21 @@ def update_readme(name: str, text: str, path: Path = README) -> None:
 def with_other_rows(name: str, text: str, order: Sequence[str], path: Path = README) -> str:
     """`text`, which begins with a table, with the rows of models in `order` that only the README has.
 
-    Rows are told apart by their first cell, and stand in the order given.
+    Rows are told apart by their first cell, and stand in the order given. Raises InputFileError where
+    those of the README have other columns.
     """
     lines = text.split("\n")
     count = next((index for index, line in enumerate(lines) if not line.startswith("|")), len(lines))
     _, present, _ = _parts(name, path)
     rows = {_first_cell(line): line for line in present.split("\n") if line.startswith("|")}
     rows |= {_first_cell(line): line for line in lines[2:count]}
-    return "\n".join([*lines[:2], *(rows[model] for model in order if model in rows), *lines[count:]])
+    body = [rows[model] for model in order if model in rows]
+    other = [_first_cell(line) for line in body if line.count("|") != lines[0].count("|")]
+    if other:
+        raise InputFileError(
+            f"{path}: table {name} has other columns for {', '.join(other)}; measure them too"
+        )
+    return "\n".join([*lines[:2], *body, *lines[count:]])
 
 
 def _first_cell(line: str) -> str:

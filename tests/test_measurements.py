@@ -15,28 +15,33 @@ from tests.zoo import REPOSITORY
 SCRIPTS = REPOSITORY / "scripts"
 
 
-def run(script: str, *options: str) -> str:
+def run(script: str, *options: str, may_fail: str | None = None) -> str:
+    """Its output. With `may_fail` it may say so and exit with 1: figures of a few samples are no verdict."""
     command = [sys.executable, str(SCRIPTS / script), "--models", "digits", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    failed_as_it_may = done.returncode == 1 and may_fail is not None and may_fail in done.stderr
+    assert done.returncode == 0 or failed_as_it_may, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.mark.slow
 def test_accuracy_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "accuracy.json"
-    table = run("measure_accuracy.py", "--limit", "60", "--json", str(path), "--cache", str(tmp_path))
+    options = ("--limit", "60", "--json", str(path), "--cache", str(tmp_path))
+    table = run("measure_accuracy.py", *options, may_fail=" behind ")
     [row] = json.loads(path.read_text())["models"]
     assert row["samples"] == 60
     assert row["qglow"]["top1"] > 95.0 and row["qglow"]["sqnr_db"] > 25.0
-    assert set(row["onnxruntime"]) == {"minmax", "entropy", "percentile"}
+    assert {"minmax", "entropy", "percentile"} <= set(row["others"])
+    assert row["qglow"]["lost"] - row["qglow"]["won"] == round(0.6 * row["drop"])
     assert f"| digits | 60 | {row['float_top1']:.2f} |" in table
+    assert "against ORT minmax over 1 models: lost minus won" in table
 
 
 @pytest.mark.slow
 def test_speed_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "speed.json"
-    table = run("measure_speed.py", "--alternations", "20", "--json", str(path))
+    table = run("measure_speed.py", "--alternations", "20", "--json", str(path), may_fail="slower than")
     [row] = json.loads(path.read_text())["models"]
     assert {"qglow int8", "qglow float32", "ORT float32", "ORT int8, own tool"} <= set(row["median_ms"])
     assert row["ratio"]["qglow int8"] == 1.0

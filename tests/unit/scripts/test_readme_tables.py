@@ -43,6 +43,13 @@ def test_other_rows_stay_in_the_order_given(page: Path) -> None:
     ]
 
 
+def test_rows_with_other_columns_are_not_kept(page: Path) -> None:
+    table = markdown_table(("model", "title", "more"), [("c", "3", "4")])
+    with pytest.raises(InputFileError, match="other columns for a, b; measure them too"):
+        with_other_rows("t", table, ["a", "b", "c"], page)
+    assert with_other_rows("t", table, ["c"], page).endswith("| c | 3 | 4 |")
+
+
 def test_a_page_without_the_table_is_an_error(page: Path) -> None:
     with pytest.raises(InputFileError, match="begin: u"):
         with_other_rows("u", "| x |\n| --- |", ["a"], page)

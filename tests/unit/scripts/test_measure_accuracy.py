@@ -1,0 +1,110 @@
+"""What the accuracy table says, and when its script fails; what other tools made is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from pathlib import Path
+
+import pytest
+import rival_models
+from evaluated_models import EvaluatedModel, chosen_models
+from measure_accuracy import Figures, Row, to_markdown, totals
+from rival_models import RivalCache, rival_model, tools
+
+from qglow import Model
+
+OURS = Figures(top1=90.0, agreement=98.0, sqnr_db=30.0, lost=5, won=2)
+ROW = Row("m", 300, 91.0, OURS, {"minmax": OURS})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, []),
+        ({"top1": 91.0, "agreement": 99.0, "sqnr_db": 30.5}, []),
+        ({"top1": 91.5}, ["top-1 is 1.50 points behind ORT minmax (limit 1)"]),
+        (
+            {"agreement": 99.25, "sqnr_db": 31.0},
+            [
+                "agreement is 1.25 points behind ORT minmax (limit 1)",
+                "SQNR is 1.00 dB behind ORT minmax (limit 0.5)",
+            ],
+        ),
+    ],
+)
+def test_a_row_says_in_what_it_is_behind(change: dict[str, float], said: list[str]) -> None:
+    better = dataclasses.replace(OURS, **change)  # type: ignore[arg-type]
+    worse = dataclasses.replace(OURS, top1=1.0, agreement=1.0, sqnr_db=1.0)
+    row = dataclasses.replace(ROW, others={"entropy": worse, "minmax": better})
+    assert row.behind() == said
+
+
+def test_nothing_to_compare_with_is_not_behind() -> None:
+    assert dataclasses.replace(ROW, others={}).behind() == []
+
+
+def test_totals_count_the_models_that_both_have() -> None:
+    other = dataclasses.replace(OURS, lost=9, won=1, agreement=96.0, sqnr_db=33.0)
+    rows = [dataclasses.replace(ROW, others={"minmax": other}), dataclasses.replace(ROW, others={})]
+    assert totals(rows) == [
+        "against ORT minmax over 1 models: lost minus won 3 against 8, "
+        "in the mean +2.00 points of agreement and -3.00 dB of SQNR"
+    ]
+
+
+def test_the_table_has_a_column_for_every_tool() -> None:
+    first, _, row = to_markdown([ROW]).split("\n")[:3]
+    assert first.count("|") == row.count("|") == 9 + len(tools())
+    assert "| 5 / 2 | 98.0 | 30.0 | 90.00 / 98.0 / 30.0 | none |" in row
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[EvaluatedModel, Model]:
+    (model,) = chosen_models(["digits"])
+    return dataclasses.replace(
+        model, calibration=dataclasses.replace(model.calibration, samples=2)
+    ), model.load()
+
+
+def test_what_a_tool_made_is_kept_by_data_and_tool(
+    digits: tuple[EvaluatedModel, Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def run(command: list[str], **_: object) -> None:
+        made.append(command[3])
+        Path(command[4]).write_bytes(command[3].encode())
+
+    monkeypatch.setattr(subprocess, "run", run)
+    cache, (model, loaded) = RivalCache(tmp_path / "new", 1.0), digits
+    for tool in ("minmax", "entropy", "minmax", "entropy"):
+        assert cache.get(model, loaded, tool) == tool.encode()
+    assert made == ["minmax", "entropy"]
+    fewer = dataclasses.replace(model, calibration=dataclasses.replace(model.calibration, samples=1))
+    assert cache.get(fewer, loaded, "minmax") == b"minmax" and made == ["minmax", "entropy", "minmax"]
+
+
+def test_a_tool_that_takes_too_long_is_stopped(
+    digits: tuple[EvaluatedModel, Model], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert RivalCache(tmp_path, 0.01).get(*digits, "minmax") is None
+    assert "digits: minmax takes more than 0.01 s" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not rival_models.has_nncf(), reason="needs NNCF: pip install nncf")
+def test_nncf_quantizes_the_example(digits: tuple[EvaluatedModel, Model]) -> None:
+    model, loaded = digits
+    content = rival_model(model.path, model.calibration.read(model, loaded), "nncf", loaded.shapes)
+    assert content is not None and b"QuantizeLinear" in content
+
+
+def test_a_model_that_no_tool_can_read_gives_none_and_a_line(
+    tmp_path: Path, digits: tuple[EvaluatedModel, Model], capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, loaded = digits
+    bad = dataclasses.replace(model, calibration=dataclasses.replace(model.calibration, samples=0))
+    assert rival_model(bad.path, [], "minmax", loaded.shapes) is None
+    assert "digits.onnx: onnxruntime's tool cannot quantize" in capfd.readouterr().err
