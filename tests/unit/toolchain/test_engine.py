@@ -16,7 +16,7 @@ from qglow.graph.ops.shape import Reshape
 from qglow.kernels.isa import host_isas
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.histogram import ValueProfile
-from qglow.toolchain import CompiledEngine, CompileOptions
+from qglow.toolchain import CompiledEngine, CompileOptions, compile_graph
 
 FMA_ISAS = [isa.name for isa in host_isas() if isa.has_fma]
 SAMPLES = np.random.default_rng(5).normal(size=(10, 3, 9, 9)).astype(np.float32)
@@ -85,3 +85,24 @@ def test_collecting_twice_counts_once() -> None:
     engine.run({"x": SAMPLES[:2]})
     once = {name: p.total for name, p in engine.collect().items()}
     assert {name: p.total for name, p in engine.collect().items()} == once
+
+
+def test_threads_leave_no_trace() -> None:
+    random = np.random.default_rng(3)
+    image = random.normal(size=(2, 16, 48, 48)).astype(np.float32)
+    filters = random.normal(size=(32, 16, 3, 3)).astype(np.float32)
+
+    def large(batch: int) -> Graph:
+        builder = GraphBuilder("large")
+        x = builder.input("x", float_type(batch, 16, 48, 48))
+        y = builder.node(Conv(pads=(1, 1, 1, 1)), x, builder.constant("w", filters), None)
+        return builder.finish(builder.node(Relu(), y, name="y"))
+
+    found = []
+    for threads in (1, 3):
+        assert compile_graph(large(2), CompileOptions(threads=threads)).threads == threads
+        engine = CompiledEngine(large, CompileOptions(threads=threads))
+        for _ in range(5):
+            engine.run({"x": image})
+        found.append(engine.collect())
+    assert same(*found)
