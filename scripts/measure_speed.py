@@ -6,6 +6,9 @@ One thread, batch 1. For every model the programs take turns in one process, eac
 medians are shown: qglow in int8 and in float32, onnxruntime in float32, onnxruntime on the QDQ model
 that qglow exports and on the one that its own tool makes, OpenVINO in float32 and on qglow's QDQ model.
 Compare ratios of one run only, on a machine that does nothing else.
+
+Exits with 1, and a line for each, where qglow int8 takes more than 50 microseconds and is slower than
+its own float32 program or onnxruntime.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ import argparse
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluated_models import EvaluatedModel, chosen_models
-from readme_tables import conditions, markdown_table, update_readme
+from agreement_models import NAMES, opened_models
+from evaluated_models import EvaluatedModel
+from readme_tables import conditions, markdown_table, update_readme, with_other_rows
 from rival_models import rival_model
 
 from qglow import BenchResult, Model, QuantizedModel
@@ -126,13 +131,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where qglow int8 is slower than what it should beat."""
     options = _parse(arguments)
     try:
-        rows = _measure_all(options.models, lambda model: measure(model, options.isa, options.alternations))
+        rows = _measure_all(options.models, options.isa, options.alternations)
         table = to_markdown(rows)
         print(table)
         if options.json is not None:
             write_atomically(options.json, to_json(rows))
         if options.update_readme:
-            update_readme("speed", table)
+            update_readme("speed", with_other_rows("speed", table, NAMES))
     except QglowError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -142,11 +147,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if slower else 0
 
 
-def _measure_all(names: Sequence[str], run: Callable[[EvaluatedModel], Row]) -> list[Row]:
+def _measure_all(names: Sequence[str], isa: str | None, alternations: int) -> list[Row]:
     rows = []
-    for model in chosen_models(names):
-        print(f"{model.name} ...", file=sys.stderr, flush=True)
-        rows.append(run(model))
+    with tempfile.TemporaryDirectory(prefix="qglow-speed-") as folder:
+        for model in opened_models(names, Path(folder)):
+            print(f"{model.name} ...", file=sys.stderr, flush=True)
+            rows.append(measure(model, isa, alternations))
     return rows
 
 
