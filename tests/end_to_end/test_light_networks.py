@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from light_networks import NETWORKS, write_light_network
 
 from qglow.core.types import Array
 from qglow.exporter import export_qdq
@@ -27,7 +28,6 @@ from qglow.report.layers import LayerReport, compare_layers
 from qglow.report.metrics import error_between
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.toolchain import CompiledEngine, compile_graph
-from scripts.light_networks import NETWORKS, write_light_network
 from tests.end_to_end.bits import Tensors, assert_compiled_tensors_equal, interpreted_tensors
 from tests.end_to_end.zoo_flow import RUNNABLE
 

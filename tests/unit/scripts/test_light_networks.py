@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from light_networks import light_network, light_samples
 
 from qglow.report.oracle import OnnxruntimeModel
-from scripts.light_networks import light_network, light_samples
 
 
 @pytest.mark.parametrize("name", ["squeezenet", pytest.param("shufflenet", marks=pytest.mark.slow)])
