@@ -24,7 +24,8 @@ class Interpreter:
     def run(self, inputs: Mapping[str, Array], taps: Taps | None = None) -> dict[str, Array]:
         """Outputs by name, for inputs by name of exactly the declared types.
 
-        Raises UsageError for an input that is missing, unknown or of another type.
+        Raises UsageError for an input that is missing, unknown or of another type, and for indices
+        in it that lie beyond what they choose from.
         """
         held = self._bind(inputs)
         if taps is not None:
@@ -60,7 +61,12 @@ class Interpreter:
 def _evaluate(node: Node, held: Mapping[Value, Array]) -> tuple[Array, ...]:
     arrays = [None if v is None else v.data if v.data is not None else held[v] for v in node.inputs]
     with np.errstate(all="ignore"):  # infinities and NaN are results like others
-        return node.operator.run(arrays, node.input_types(), node.output_types())
+        try:
+            return node.operator.run(arrays, node.input_types(), node.output_types())
+        except IndexError as error:
+            raise UsageError(
+                f"node '{node.name}' ({node.operator.name}): {error}; check the inputs"
+            ) from error
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Value]]:

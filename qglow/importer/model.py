@@ -19,6 +19,9 @@ from qglow.importer.node import Refused
 from qglow.importer.rules import OLDEST_OPSET, newest_opset, supported_operators
 from qglow.importer.tensors import ELEMENTS, element_name
 
+PLAIN = (ElementType.FLOAT, ElementType.INT32, ElementType.INT64)
+"""Elements of inputs that mean what they are: reals and indices."""
+
 
 @dataclass(frozen=True)
 class ImportedModel:
@@ -115,8 +118,8 @@ def _input_elements(
                 unsigned = number == onnx.TensorProto.UINT8
                 given = input_parameters(model.proto.graph, model.nodes, value.name, unsigned, path.parent)
                 elements[value.name], parameters[value.name] = ElementType.INT8, given
-            elif ELEMENTS.get(number) is not ElementType.FLOAT:
-                raise Refused("inputs of float (32 bit) are supported")
+            elif elements[value.name] not in PLAIN or number not in ELEMENTS:
+                raise Refused("inputs of float (32 bit), int32 and int64 are supported")
         except Refused as refusal:
             refused.append(f"input '{value.name}' of {element_name(number)}: {refusal}")
     return elements, parameters, refused

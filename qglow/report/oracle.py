@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
-from qglow.core.errors import ModelError, UsageError
+from qglow.core.errors import DataError, ModelError, UsageError
 from qglow.core.types import Array, ElementType, TensorType
 
 _ELEMENTS = {
@@ -69,8 +70,12 @@ class OnnxruntimeModel:
         return {v.name: v.type == "tensor(uint8)" for v in values if v.type in _BYTES}
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run once and give every output."""
-        results = self._session.run(self._outputs, dict(inputs))
+        """Run once and give every output. Raises DataError for inputs that onnxruntime refuses."""
+        try:
+            results = self._session.run(self._outputs, dict(inputs))
+        except InvalidArgument as error:
+            reason = " ".join(str(error).split())[:300]
+            raise DataError(f"onnxruntime cannot run {self._where} on these inputs: {reason}") from error
         return dict(zip(self._outputs, results, strict=True))
 
     def bind(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], Callable[[], None]]:

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from qglow.core.types import Array
+from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 
@@ -56,7 +56,13 @@ def session(model: onnx.ModelProto | Path | bytes, optimize: bool = False) -> on
 
 def random_feeds(graph: Graph, seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
-    return {v.name: rng.normal(0, 2, v.type.shape).astype(np.float32) for v in graph.inputs}
+    return {v.name: _random(rng, v.type) for v in graph.inputs}
+
+
+def _random(rng: np.random.Generator, kind: TensorType) -> Array:
+    """Normal values, or small indices."""
+    values = rng.normal(0, 2, kind.shape) if kind.is_float else rng.integers(0, 5, kind.shape)
+    return values.astype(kind.element.dtype)
 
 
 def assert_close(actual: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
