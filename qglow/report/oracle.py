@@ -116,6 +116,8 @@ def _options(threads: int, optimize: bool, symbols: Mapping[str, int] | None = N
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # Threads that spin on after a run would take the time of whoever has the next turn.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = 3
     if not optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
