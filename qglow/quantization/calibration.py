@@ -12,7 +12,7 @@ from qglow.numerics.schema import Schema
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.divergence import least_divergence
-from qglow.quantization.squared_error import least_squared_error
+from qglow.quantization.squared_error import Function, least_squared_error
 from qglow.recipe.choices import Calibration
 
 Range = tuple[float, float]
@@ -24,39 +24,46 @@ def choose_range(
     schema: Schema,
     lo: float = -math.inf,
     hi: float = math.inf,
+    *,
+    function: Function | None = None,
+    given: bool = False,
 ) -> Range:
     """The range [low, high], holding 0, that int8 shall cover.
 
     minmax: everything seen. percentile:P: all but (100 - P) / 2 per cent at either end. kl: least
-    Kullback-Leibler divergence. mse: least expected squared error. `lo` and `hi` are the bounds of a
-    fused Relu or Clip, outside of which nothing is ever needed. NaN and infinities are ignored. Where
-    there is no histogram (channels were rescaled) it is the range seen.
+    Kullback-Leibler divergence. mse: least expected squared error. auto: least expected squared error
+    of what `function`, the only reader of the value, makes of it; but kl for a value that is given to
+    the model and not computed by it: extremes of the data, such as the one silent recording, would cost
+    all other samples their levels, and say little. `lo` and `hi` are the bounds of a fused Relu or Clip,
+    outside of which nothing is ever needed. NaN and infinities are ignored. Where there is no histogram
+    (channels were rescaled) it is the range seen.
     """
+    low, high = profile.low, profile.high
     if profile.total:
-        low, high = _RULES[calibration.method](Distribution.of(profile), calibration, schema)
-    else:
-        low, high = profile.low, profile.high
+        low, high = _unbounded(Distribution.of(profile), calibration, schema, function, given)
     low, high = max(low, lo), min(high, hi)
     return min(low, 0.0), max(high, 0.0)
 
 
-def _minmax(distribution: Distribution, calibration: Calibration, schema: Schema) -> Range:
-    return distribution.range
+def _unbounded(
+    distribution: Distribution,
+    calibration: Calibration,
+    schema: Schema,
+    function: Function | None,
+    given: bool,
+) -> Range:
+    method = calibration.method
+    if method == "minmax":
+        return distribution.range
+    if method == "percentile":
+        return _percentile(distribution, calibration.percent)
+    if method == "kl" or (method == "auto" and given):
+        return least_divergence(distribution, schema)
+    return least_squared_error(distribution, schema, function if method == "auto" else None)
 
 
-def _percentile(distribution: Distribution, calibration: Calibration, schema: Schema) -> Range:
-    if calibration.percent is None:
+def _percentile(distribution: Distribution, percent: float | None) -> Range:
+    if percent is None:
         raise ValueError("percentile calibration without a percent")
-    tail = (1.0 - calibration.percent / 100.0) / 2.0
+    tail = (1.0 - percent / 100.0) / 2.0
     return distribution.quantile(tail), distribution.quantile(1.0 - tail)
-
-
-def _kl(distribution: Distribution, calibration: Calibration, schema: Schema) -> Range:
-    return least_divergence(distribution, schema)
-
-
-def _mse(distribution: Distribution, calibration: Calibration, schema: Schema) -> Range:
-    return least_squared_error(distribution, schema)
-
-
-_RULES = {"minmax": _minmax, "percentile": _percentile, "kl": _kl, "mse": _mse}

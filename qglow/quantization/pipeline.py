@@ -122,7 +122,7 @@ class _Quantizer:
             equalize(graph, self._statistics, reasons, log)
         source = graph.copy()
         log.pass_name = "assign"
-        ranges = Ranges(self._statistics, choices)
+        ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))
         assignment = assign_parameters(graph, int8, ranges, log)
         interface = interface_parameters(graph, assignment, ranges) if options.int8_io else {}
         sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]

@@ -11,12 +11,13 @@ import numpy as np
 from qglow.core.errors import ProfileError
 from qglow.core.types import Quantization
 from qglow.graph.graph import Value
+from qglow.graph.operator import Table
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.calibration import Range, choose_range
 from qglow.quantization.choices import Choices
-from qglow.quantization.squared_error import expected_squared_error
+from qglow.quantization.squared_error import Function, expected_squared_error
 
 
 def fused_bounds(value: Value) -> Range:
@@ -30,12 +31,26 @@ def fused_bounds(value: Value) -> Range:
     return float(getattr(operator, "lo", -math.inf)), float(getattr(operator, "hi", math.inf))
 
 
+def only_function(value: Value) -> Function | None:
+    """The function of one variable that is all that reads the value; None where something else does."""
+    users = value.users()
+    operators = {user.operator for user in users}
+    if len(operators) != 1 or any(len(user.inputs) != 1 for user in users):
+        return None
+    (operator,) = operators
+    return operator.reference64 if isinstance(operator.policy, Table) else None
+
+
 @dataclass(frozen=True)
 class Ranges:
-    """Ranges from a profile by value name, under the calibration and schema chosen for each value."""
+    """Ranges from a profile by value name, under the calibration and schema chosen for each value.
+
+    results: names of the graph's outputs, which are read by whoever calls it.
+    """
 
     statistics: Mapping[str, ValueProfile]
     choices: Choices
+    results: frozenset[str] = frozenset()
 
     def of(self, value: Value) -> Range:
         """The range int8 shall cover. Raises ProfileError where the profile knows nothing of the value."""
@@ -44,7 +59,12 @@ class Ranges:
             return min(float(data.min(initial=0.0)), 0.0), max(float(data.max(initial=0.0)), 0.0)
         profile = self._profile(value)
         choice = self.choices.of_value(value)
-        return choose_range(profile, choice.calibration, choice.schema, *fused_bounds(value))
+        function = None if value.name in self.results else only_function(value)
+        bounds = fused_bounds(value)
+        given = value.producer is None
+        return choose_range(
+            profile, choice.calibration, choice.schema, *bounds, function=function, given=given
+        )
 
     def schema(self, value: Value) -> Schema:
         """The schema chosen for a value."""

@@ -3,9 +3,15 @@
 Inside the range the error of a step s is s^2 / 12, except that elements below half a step
 become 0; outside it is the distance to the range's end. All three are sums over the
 histogram that cumulative moments give at once, so every pair of ends on a grid is tried.
+
+Where all that reads a value is one function, its result is what the error counts in: steps are
+weighted by the slope, and distances are those between results. So a Swish does not spend half of the
+levels of its input on negative values that it makes 0 anyway.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,10 +21,19 @@ from qglow.profiling.distribution import Distribution
 
 GRID = 96
 _SMALLEST_FRACTION = 0.02
+_SLOPE_STEP = 1e-4
+
+Function = Callable[[Array], Array]
+"""From float64 to float64 of the same shape, element by element."""
 
 
-def least_squared_error(distribution: Distribution, schema: Schema) -> tuple[float, float]:
-    """The range whose expected squared error is least, among fractions of the extremes at either end."""
+def least_squared_error(
+    distribution: Distribution, schema: Schema, function: Function | None = None
+) -> tuple[float, float]:
+    """The range whose expected squared error is least, among fractions of the extremes at either end.
+
+    function: what the error is seen through, where it is not that of the elements themselves.
+    """
     low, high = distribution.range
     low, high = min(low, 0.0), max(high, 0.0)
     if distribution.total == 0.0 or low == high:
@@ -27,21 +42,33 @@ def least_squared_error(distribution: Distribution, schema: Schema) -> tuple[flo
     lows = low * fractions if low < 0.0 else np.zeros(1)
     highs = high * fractions if high > 0.0 else np.zeros(1)
     grid_low, grid_high = np.meshgrid(lows, highs, indexing="ij")
-    errors = expected_squared_error(distribution, grid_low, grid_high, schema)
+    errors = expected_squared_error(distribution, grid_low, grid_high, schema, function)
     best = np.unravel_index(int(np.argmin(errors)), errors.shape)
     return float(grid_low[best]), float(grid_high[best])
 
 
-def expected_squared_error(distribution: Distribution, low: Array, high: Array, schema: Schema) -> Array:
-    """Expected sum of squared errors of ranges [low, high] (equal shapes, low <= 0 <= high)."""
+def expected_squared_error(
+    distribution: Distribution, low: Array, high: Array, schema: Schema, function: Function | None = None
+) -> Array:
+    """Expected sum of squared errors of ranges [low, high] (equal shapes, low <= 0 <= high).
+
+    A function that is not finite or not defined somewhere on the elements or the ends is left out of
+    account.
+    """
     step, low, high = _steps(np.asarray(low, np.float64), np.asarray(high, np.float64), schema)
-    moments = _Moments(distribution)
+    moments = _Moments(distribution, function)
+    if not moments.are_finite() or not np.all(np.isfinite(moments.result(np.stack([low, high])))):
+        moments = _Moments(distribution, None)
     above = moments.between(high, np.full_like(high, np.inf))
     below = moments.between(np.full_like(low, -np.inf), low)
     inside = moments.between(low, high)
     vanishing = moments.between(np.maximum(-step / 2, low), np.minimum(step / 2, high))
-    rounded = np.maximum(inside[0] - vanishing[0], 0.0) * step**2 / 12.0
-    return np.asarray(rounded + vanishing[2] + _distance(above, high) + _distance(below, low))
+    rounded = np.maximum(inside[3] - vanishing[3], 0.0) * step**2 / 12.0
+    ends = moments.result(low), moments.result(high)
+    zero = moments.result(np.zeros_like(low))
+    return np.asarray(
+        rounded + _distance(vanishing, zero) + _distance(above, ends[1]) + _distance(below, ends[0])
+    )
 
 
 def _steps(low: Array, high: Array, schema: Schema) -> tuple[Array, Array, Array]:
@@ -61,23 +88,45 @@ def _steps(low: Array, high: Array, schema: Schema) -> tuple[Array, Array, Array
     return step, covered_low, covered_high
 
 
-def _distance(moments: tuple[Array, Array, Array], end: Array) -> Array:
-    """Sum of (x - end)^2 from the zeroth, first and second moments."""
-    zeroth, first, second = moments
+def _distance(moments: tuple[Array, ...], end: Array) -> Array:
+    """Sum of (f(x) - end)^2 from the zeroth, first and second moments."""
+    zeroth, first, second = moments[:3]
     return np.asarray(np.maximum(second - 2.0 * end * first + end**2 * zeroth, 0.0))
 
 
 class _Moments:
-    """Cumulative sums of 1, x and x^2 over the histogram's points."""
+    """Cumulative sums of 1, f(x), f(x)^2 and the squared slope of f over the histogram's points."""
 
-    def __init__(self, distribution: Distribution) -> None:
+    def __init__(self, distribution: Distribution, function: Function | None) -> None:
+        self._function = function
         self._points, weights = distribution.points()
-        powers = (weights, weights * self._points, weights * self._points**2)
+        results, slopes = self.result(self._points), self._slopes()
+        with np.errstate(all="ignore"):
+            powers = (weights, weights * results, weights * results**2, weights * slopes**2)
         self._sums = [np.concatenate([[0.0], np.cumsum(power)]) for power in powers]
 
-    def between(self, low: Array, high: Array) -> tuple[Array, Array, Array]:
-        """Moments of the points in (low, high]."""
+    def result(self, x: Array) -> Array:
+        """f(x); x itself where there is no function."""
+        if self._function is None:
+            return x
+        with np.errstate(all="ignore"):
+            return np.asarray(self._function(x), np.float64)
+
+    def are_finite(self) -> bool:
+        """Whether the function is defined for every element."""
+        return all(bool(np.all(np.isfinite(total))) for total in self._sums)
+
+    def between(self, low: Array, high: Array) -> tuple[Array, ...]:
+        """Sums over the points in (low, high]."""
         start = np.searchsorted(self._points, low, side="right")
         stop = np.maximum(np.searchsorted(self._points, high, side="right"), start)
-        zeroth, first, second = (total[stop] - total[start] for total in self._sums)
-        return zeroth, first, second
+        return tuple(total[stop] - total[start] for total in self._sums)
+
+    def _slopes(self) -> Array:
+        """By differences, over a width that is small beside every step that int8 could have."""
+        if self._function is None:
+            return np.ones_like(self._points)
+        near = _SLOPE_STEP * np.maximum(np.max(np.abs(self._points), initial=0.0), 1e-30)
+        with np.errstate(all="ignore"):
+            rise = self.result(self._points + near) - self.result(self._points - near)
+            return np.asarray(rise / (2.0 * near))

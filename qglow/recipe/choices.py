@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 SCHEMAS = ("asymmetric", "symmetric", "symmetric_with_uint8", "symmetric_with_power2_scale")
-CALIBRATIONS = ("minmax", "kl", "percentile", "mse")
+CALIBRATIONS = ("auto", "minmax", "kl", "percentile", "mse")
 
 
 def one_of(value: str, valid: tuple[str, ...], what: str) -> str:
@@ -31,7 +31,7 @@ class Calibration:
 
     @staticmethod
     def parse(text: str) -> Calibration:
-        """ "minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for anything else."""
+        """ "auto", "minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for anything else."""
         method, colon, argument = text.partition(":")
         one_of(method, CALIBRATIONS, "calibration")
         if method != "percentile":

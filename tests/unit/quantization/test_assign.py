@@ -20,7 +20,7 @@ from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.assign import assign_parameters
 from qglow.quantization.choices import Choices
 from qglow.quantization.options import QuantizationOptions
-from qglow.quantization.ranges import Ranges
+from qglow.quantization.ranges import Ranges, only_function
 from qglow.recipe.choices import Calibration
 
 MINMAX = QuantizationOptions(calibration=Calibration("minmax"))
@@ -156,3 +156,24 @@ def test_loss_of_a_constant_range_is_that_of_its_step() -> None:
     value = Value("x", float_type(1))
     assert ranges.loss(value, (0, 1), (0, 1)) == 0.0
     assert ranges.loss(value, (0, 1), (0, 2)) == pytest.approx(20 * math.log10(2), abs=0.1)
+
+
+def test_one_function_that_reads_a_value_alone_decides_its_range() -> None:
+    b = GraphBuilder("g")
+    x, y, z = inputs(b, "x", "y", "z")
+    b.node(Sigmoid(), x)
+    b.node(Sigmoid(), y)
+    b.node(Relu(), y)
+    b.finish(b.node(Add(), z, x))
+    assert only_function(x) is None and only_function(y) is None and only_function(z) is None
+    wide = profiled(-40, 8)
+    b = GraphBuilder("h")
+    (x,) = inputs(b, "x")
+    hidden = b.node(Relu(), x, name="hidden")
+    result = b.node(Sigmoid(), hidden, name="y")
+    graph = b.finish(result)
+    choices = Choices.of(graph, QuantizationOptions(calibration=Calibration("auto")))
+    statistics = {"hidden": wide}
+    inside = Ranges(statistics, choices).of(hidden)
+    assert Ranges(statistics, choices, frozenset({"hidden"})).of(hidden) != inside
+    assert inside[1] < 8

@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qglow.graph.operator import Operator
+from qglow.graph.ops.elementwise import Sigmoid
+from qglow.graph.ops.functions import Log, Swish
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
@@ -18,7 +21,7 @@ from qglow.quantization.calibration import choose_range
 from qglow.quantization.squared_error import expected_squared_error
 from qglow.recipe.choices import Calibration
 
-METHODS = ["minmax", "kl", "mse", "percentile:99.9"]
+METHODS = ["auto", "minmax", "kl", "mse", "percentile:99.9"]
 values = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=40)
 
 
@@ -122,6 +125,60 @@ def test_mse_beats_the_other_methods_at_its_own_measure(schema: Schema) -> None:
     array = np.random.default_rng(3).standard_t(3, size=50_000).astype(np.float32)
     errors = {m: squared_error(array, chosen(array, m, schema), schema) for m in METHODS}
     assert errors["mse"] <= 1.05 * min(errors.values())
+
+
+def seen_through(operator: Operator, array: np.ndarray) -> dict[str, float]:
+    """Squared error of the operator's result by method, measured."""
+    errors = {}
+    for method in ("auto", "mse", "minmax"):
+        calibration = Calibration.parse(method)
+        bounds = choose_range(profiled(array), calibration, Schema.asymmetric, function=operator.reference64)
+        quantization = choose_parameters(*bounds, Schema.asymmetric)
+        restored = dequantize_by(quantize_by(array, quantization), quantization)
+        wanted, got = (operator.reference64(x.astype(np.float64)) for x in (array, restored))
+        errors[method] = float(np.sum((wanted - got) ** 2))
+    return errors
+
+
+@pytest.mark.parametrize("operator", [Swish(), Sigmoid()])
+def test_auto_spends_no_levels_on_what_the_reader_makes_constant(operator: Operator) -> None:
+    array = np.random.default_rng(0).uniform(-40, 8, size=50_000).astype(np.float32)
+    low, high = choose_range(
+        profiled(array), Calibration("auto"), Schema.asymmetric, function=operator.reference64
+    )
+    assert -12 < low < -3 and high > 4
+    assert chosen(array, "mse")[0] < -39
+    errors = seen_through(operator, array)
+    assert errors["auto"] < errors["mse"] / 3
+
+
+@pytest.mark.parametrize("operator", [Swish(), Sigmoid()])
+@pytest.mark.parametrize("spread", [0.5, 3.0, 20.0])
+def test_auto_is_best_in_what_the_reader_makes_of_it(operator: Operator, spread: float) -> None:
+    array = np.random.default_rng(1).laplace(0, spread, size=50_000).astype(np.float32)
+    errors = seen_through(operator, array)
+    assert errors["auto"] <= 1.05 * min(errors.values())
+
+
+def test_auto_without_a_reader_is_mse() -> None:
+    array = np.random.default_rng(2).laplace(size=20_000).astype(np.float32)
+    assert chosen(array, "auto") == chosen(array, "mse")
+
+
+def test_auto_leaves_a_function_out_of_account_that_is_not_defined_everywhere() -> None:
+    array = np.random.default_rng(2).normal(size=20_000).astype(np.float32)
+    bounds = choose_range(profiled(array), Calibration("auto"), Schema.asymmetric, function=Log().reference64)
+    assert bounds == chosen(array, "mse")
+
+
+def test_auto_cuts_extremes_of_given_data_but_not_of_computed_values() -> None:
+    random = np.random.default_rng(0)
+    array = np.append(random.normal(0, 10, size=100_000), np.full(30, -250.0)).astype(np.float32)
+    automatic = Calibration("auto")
+    given = choose_range(profiled(array), automatic, Schema.asymmetric, given=True)
+    assert given == chosen(array, "kl")
+    assert given[0] > -100
+    assert choose_range(profiled(array), automatic, Schema.asymmetric)[0] < -200
 
 
 def test_percentile_needs_its_percent() -> None:
