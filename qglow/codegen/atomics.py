@@ -45,12 +45,12 @@ class Words:
         pair = self.e.b.cmpxchg(pointer, old, new, ORDERING)
         return self.e.b.extract_value(pair, 1)
 
-    def wake(self, pointer: Value, sleepers: Value) -> None:
-        """Wake all that sleep on a word, which has been changed before."""
+    def wake(self, pointer: Value, sleepers: Value, most: Value | None = None) -> None:
+        """Wake those that sleep on a word, which has been changed before: all, or so many (i32)."""
         e = self.e
         asleep = e.b.icmp_signed(">", self.load(sleepers), ir.Constant(I32, 0))
         with e.when(asleep, likely=False):
-            self._futex(pointer, WAKE, ir.Constant(I32, EVERYONE))
+            self._futex(pointer, WAKE, ir.Constant(I32, EVERYONE) if most is None else most)
 
     def wait_while(self, pointer: Value, value: Value, sleepers: Value, cycles: int) -> None:
         """Come back once the word is not `value`: look for so many cycles, then sleep."""
