@@ -84,6 +84,18 @@ def private(graph: Graph, value: Value) -> Refused | None:
     return None
 
 
+def enclosed(graph: Graph, parts: Sequence[Node], last: Node) -> Refused | None:
+    """Why nodes may not disappear into `last`: others see their results. None when they may."""
+    inside = {*parts, last}
+    for value in (value for part in parts for value in part.outputs):
+        if graph.is_output(value):
+            return Refused(f"%{value.name} is an output of the graph")
+        reader = next((user for user in value.users() if user not in inside), None)
+        if reader is not None:
+            return Refused(f"%{value.name} is read by {reader.name} too")
+    return None
+
+
 def dequantized_constant(value: Value | None) -> Value | None:
     """The integers that a value is dequantized from, where these are constant."""
     if value is None or value.producer is None or not isinstance(value.producer.operator, Dequantize):

@@ -19,6 +19,8 @@ from qglow.passes.min_max_to_clip import MinMaxToClip
 from qglow.passes.pad_into_conv import PadIntoConv
 from qglow.passes.raise_gelu import RaiseGelu
 from qglow.passes.raise_hard_swish import RaiseHardSwish
+from qglow.passes.raise_layer_norm import RaiseLayerNorm
+from qglow.passes.raise_softmax import RaiseSoftmax
 from qglow.passes.raise_swish import RaiseSwish
 from qglow.passes.simplify_algebra import SimplifyAlgebra
 from qglow.passes.simplify_slices import SimplifySlices
@@ -32,6 +34,8 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     MinMaxToClip,
     RaiseGelu,
     RaiseHardSwish,
+    RaiseSoftmax,
+    RaiseLayerNorm,
     EliminateDeadNodes,
     EliminateCommonSubexpressions,
     SinkTransposes,
@@ -64,6 +68,8 @@ def canonical_pipeline() -> Pipeline[Graph]:
             SimplifyAlgebra(),
             RaiseGelu(),
             RaiseHardSwish(),
+            RaiseSoftmax(),
+            RaiseLayerNorm(),
             SimplifySlices(),
             SinkTransposes(),
             SinkReshapes(),

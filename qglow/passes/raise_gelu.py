@@ -1,4 +1,4 @@
-"""x (1 + erf(x / sqrt 2)) / 2, written out, as one Gelu, whose int8 form is one table."""
+"""x times the normal distribution function, written out by erf or tanh, as one Gelu: one int8 table."""
 
 from __future__ import annotations
 
@@ -6,20 +6,40 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.elementwise import Add, Div, Mul
-from qglow.graph.ops.functions import Erf, Gelu
-from qglow.graph.rewriting import Outcome, RewritePass, change, operand, private, producer_of, remove_unread
+from qglow.graph.ops.elementwise import Add, Div, Mul, Tanh
+from qglow.graph.ops.functions import Erf, Gelu, PowerOf
+from qglow.graph.rewriting import (
+    Outcome,
+    RewritePass,
+    change,
+    enclosed,
+    operand,
+    producer_of,
+    remove_unread,
+)
+from qglow.passes.matching import holds, is_square, orders
 
-_CLOSE = 1e-5
+_LINEAR = math.sqrt(2.0 / math.pi)
+_CUBIC = 0.044715
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """What stands in 1 + erf(...) or 1 + tanh(...): its x, its nodes from the last to the first."""
+
+    x: Value
+    nodes: list[Node]
+    approximate: str
 
 
 @dataclass(frozen=True)
 class RaiseGelu(RewritePass):
-    """Whatever the order in which x, the half and the bracket are multiplied."""
+    """x (1 + erf(x / sqrt 2)) / 2, or x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
+
+    Whatever the order in which x, the half and the bracket are multiplied.
+    """
 
     name: ClassVar[str] = "raise-gelu"
 
@@ -28,22 +48,23 @@ class RaiseGelu(RewritePass):
         if node.operator != Mul() or not node.output.type.is_float:
             return None
         factors, inner = _factors(node)
-        bracket = next((f for f in factors if _argument(f) is not None), None)
-        if bracket is None:
+        found = next(((f, b) for f in factors if (b := _bracket(f)) is not None), None)
+        if found is None:
             return None
-        x = _argument(bracket)
-        halves = [f for f in factors if _is(f, 0.5)]
-        others = [f for f in factors if f is not bracket and f not in halves]
-        if len(halves) != 1 or others != [x] or x is None:
-            return Refused(f"1 + Erf %{bracket.name} is not multiplied by its x and by a half")
-        dropped = [*inner, *_bracket_nodes(bracket)]
-        refusals = [private(graph, part.output) for part in dropped]
-        refusal = next((r for r in refusals if r is not None), None)
+        value, bracket = found
+        x = bracket.x
+        halves = [f for f in factors if holds(f, 0.5)]
+        others = [f for f in factors if f is not value and f not in halves]
+        if len(halves) != 1 or others != [x]:
+            function = "Erf" if bracket.approximate == "none" else "Tanh"
+            return Refused(f"1 + {function} %{value.name} is not multiplied by its x and by a half")
+        dropped = [*inner, *bracket.nodes]
+        refusal = enclosed(graph, dropped, node)
         if refusal is not None:
             return refusal
         if x.type != node.output.type:
             return Refused(f"%{x.name} is broadcast")
-        change(node, Gelu(), [x])
+        change(node, Gelu(approximate=bracket.approximate), [x])
         for part in dropped:
             remove_unread(graph, part)
         return f"{len(dropped) + 1} nodes become Gelu"
@@ -51,52 +72,76 @@ class RaiseGelu(RewritePass):
 
 def _factors(node: Node) -> tuple[list[Value], list[Node]]:
     """Operands of a product and, where one is a product itself, its operands and its node."""
-    lhs, rhs = operand(node, 0), operand(node, 1)
-    for value, other in ((lhs, rhs), (rhs, lhs)):
+    for value, other in orders(node):
         inner = producer_of(value, Mul)
         if inner is not None and inner.operator == Mul():
             return [operand(inner, 0), operand(inner, 1), other], [inner]
-    return [lhs, rhs], []
+    return [operand(node, 0), operand(node, 1)], []
 
 
-def _bracket_nodes(bracket: Value) -> list[Node]:
-    """The Add, the Erf and the Div or Mul behind 1 + erf(x / sqrt 2)."""
-    add = bracket.producer
-    assert add is not None
-    erf = next(v.producer for v in (operand(add, 0), operand(add, 1)) if producer_of(v, Erf) is not None)
-    assert erf is not None
-    scaled = operand(erf, 0).producer
-    assert scaled is not None
-    return [add, erf, scaled]
-
-
-def _argument(value: Value) -> Value | None:
-    """x of a value that is 1 + erf(x / sqrt 2)."""
+def _bracket(value: Value) -> Bracket | None:
+    """A value that is 1 + erf(...) or 1 + tanh(...)."""
     add = producer_of(value, Add)
     if add is None or add.operator != Add():
         return None
-    for one, other in ((operand(add, 0), operand(add, 1)), (operand(add, 1), operand(add, 0))):
-        erf = producer_of(other, Erf)
-        if _is(one, 1.0) and erf is not None:
-            return _unscaled(operand(erf, 0))
+    for one, other in orders(add):
+        function = producer_of(other, Erf, Tanh)
+        if not holds(one, 1.0) or function is None:
+            continue
+        inner = operand(function, 0)
+        argument = _unscaled(inner) if isinstance(function.operator, Erf) else _uncubed(inner)
+        if argument is None:
+            continue
+        x, nodes = argument
+        approximate = "none" if isinstance(function.operator, Erf) else "tanh"
+        return Bracket(x, [add, function, *nodes], approximate)
     return None
 
 
-def _unscaled(value: Value) -> Value | None:
+Argument = tuple[Value, list[Node]]
+
+
+def _unscaled(value: Value) -> Argument | None:
     """x of x / sqrt 2 or x * sqrt 1/2."""
     node = value.producer
+    if node is not None and node.operator == Div() and holds(operand(node, 1), math.sqrt(2.0)):
+        return operand(node, 0), [node]
+    return _multiple(value, math.sqrt(0.5))
+
+
+def _uncubed(value: Value) -> Argument | None:
+    """x of sqrt(2 / pi) (x + 0.044715 x^3)."""
+    scaled = _multiple(value, _LINEAR)
+    total = None if scaled is None else producer_of(scaled[0], Add)
+    if scaled is None or total is None or total.operator != Add():
+        return None
+    for x, other in orders(total):
+        term = _multiple(other, _CUBIC)
+        cube = None if term is None else _cube(term[0], x)
+        if term is not None and cube is not None:
+            return x, [*scaled[1], total, *term[1], *cube]
+    return None
+
+
+def _multiple(value: Value, number: float) -> Argument | None:
+    """v of a product of v and this number."""
+    node = producer_of(value, Mul)
+    if node is None or node.operator != Mul():
+        return None
+    return next(((v, [node]) for v, other in orders(node) if holds(other, number)), None)
+
+
+def _cube(value: Value, x: Value) -> list[Node] | None:
+    """The nodes of x^3, a power or two products."""
+    node = producer_of(value, PowerOf, Mul)
     if node is None:
         return None
-    if node.operator == Div() and _is(operand(node, 1), math.sqrt(2.0)):
-        return operand(node, 0)
+    if isinstance(node.operator, PowerOf):
+        return [node] if node.operator.exponent == 3.0 and operand(node, 0) is x else None
     if node.operator != Mul():
         return None
-    lhs, rhs = operand(node, 0), operand(node, 1)
-    if _is(rhs, math.sqrt(0.5)):
-        return lhs
-    return rhs if _is(lhs, math.sqrt(0.5)) else None
-
-
-def _is(value: Value, wanted: float) -> bool:
-    data = value.data
-    return data is not None and data.size == 1 and bool(np.all(np.abs(data - wanted) <= _CLOSE * wanted))
+    for lhs, rhs in orders(node):
+        square = producer_of(lhs, Mul, PowerOf)
+        if rhs is x and square is not None and is_square(square, x):
+            return [node, square]
+    return None

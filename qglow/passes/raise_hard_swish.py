@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul
 from qglow.graph.ops.functions import HardSwish
-from qglow.graph.rewriting import Outcome, RewritePass, change, operand, private, producer_of, remove_unread
+from qglow.graph.rewriting import (
+    Outcome,
+    RewritePass,
+    change,
+    operand,
+    private,
+    producer_of,
+    remove_unread,
+)
+from qglow.passes.matching import holds
 
 
 @dataclass(frozen=True)
@@ -69,14 +76,14 @@ def _division_inside(node: Node) -> Found | None:
 
 def _sixth(node: Node) -> Value | None:
     """v of v / 6 or v * 1/6."""
-    if node.operator == Div() and _is(operand(node, 1), 6.0):
+    if node.operator == Div() and holds(operand(node, 1), 6.0):
         return operand(node, 0)
     if node.operator != Mul():
         return None
     lhs, rhs = operand(node, 0), operand(node, 1)
-    if _is(rhs, 1 / 6):
+    if holds(rhs, 1 / 6):
         return lhs
-    return rhs if _is(lhs, 1 / 6) else None
+    return rhs if holds(lhs, 1 / 6) else None
 
 
 def _gate(value: Value, x: Value) -> list[Node] | None:
@@ -88,10 +95,5 @@ def _gate(value: Value, x: Value) -> list[Node] | None:
     if add is None or add.operator != Add():
         return None
     lhs, rhs = operand(add, 0), operand(add, 1)
-    fits = (lhs is x and _is(rhs, 3.0)) or (rhs is x and _is(lhs, 3.0))
+    fits = (lhs is x and holds(rhs, 3.0)) or (rhs is x and holds(lhs, 3.0))
     return [clip, add] if fits else None
-
-
-def _is(value: Value, wanted: float) -> bool:
-    data = value.data
-    return data is not None and data.size == 1 and bool(np.all(np.abs(data - wanted) <= 1e-5 * wanted))

@@ -76,7 +76,7 @@ def test_a_budget_stops_after_that_many_rewrites_with_a_valid_graph(rng: random.
 def test_the_canonical_pipeline_prints() -> None:
     assert str(canonical_pipeline()) == (
         "fold-constants,eliminate-dead-nodes,simplify-algebra,eliminate-common-subexpressions,"
-        "min-max-to-clip,simplify-algebra,raise-gelu,raise-hard-swish,"
+        "min-max-to-clip,simplify-algebra,raise-gelu,raise-hard-swish,raise-softmax,raise-layer-norm,"
         "simplify-slices,sink-transposes,sink-reshapes,pad-into-conv,matmul-add-to-gemm,"
         "arithmetic-to-affine,fold-batchnorm,batchnorm-to-affine,join-affine,raise-swish,"
         "fuse-activation,eliminate-dead-nodes"
