@@ -58,7 +58,9 @@ ShapeOption = Annotated[
 IsaOption = Annotated[
     str | None,
     typer.Option(
-        "--isa", metavar="NAME", help="generic, avx2, avx512vnni or amx [QGLOW_ISA, or the host's best]."
+        "--isa",
+        metavar="NAME",
+        help="generic, avx2, avxvnni, avx512vnni or amx [QGLOW_ISA, or the host's best].",
     ),
 ]
 ThreadsOption = Annotated[

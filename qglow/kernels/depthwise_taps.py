@@ -15,6 +15,7 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.kernels.builder import I8, I16, I32, Emitter, Value, scalar, vec
+from qglow.kernels.interleaved import unpack
 from qglow.kernels.isa import Isa
 
 VECTORS = 4
@@ -27,18 +28,6 @@ def lane_order(width: int) -> Array:
     """Channel of every lane of the accumulators, [vector, lane]."""
     vector, part, lane = np.ogrid[:VECTORS, : width // PART, : PART // VECTORS]
     return np.asarray(PART * part + VECTORS * vector + lane).reshape(VECTORS, -1)
-
-
-def unpack(e: Emitter, low: Value, high: Value, upper: bool) -> Value:
-    """Elements of the lower (or upper) halves of each 128 bits of two vectors, in turns."""
-    count = low.type.count
-    half = PART * 8 // low.type.element.width // 2
-    lanes = []
-    for part in range(0, count, 2 * half):
-        first = part + half if upper else part
-        for lane in range(first, first + half):
-            lanes += [lane, lane + count]
-    return e.shuffle(low, high, lanes)
 
 
 @dataclass(frozen=True)
@@ -84,7 +73,7 @@ class TapStep(ABC):
 
 @dataclass(frozen=True)
 class DotStep(TapStep):
-    """AVX-512 VNNI: four taps in each lane."""
+    """VNNI: four taps in each lane."""
 
     taps: ClassVar[int] = 4
 
@@ -155,4 +144,4 @@ def select_step(isa: Isa, channels: int) -> TapStep:
     width = PART
     while width < isa.byte_lanes and width < channels:
         width *= 2
-    return DotStep(width) if isa.is_avx512 else PairStep(width)
+    return PairStep(width) if isa.tile("vpdpbusd") is None else DotStep(width)

@@ -9,20 +9,22 @@ from typing import Any, ClassVar
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.instructions.ops.elementwise import Affine
-from qglow.instructions.ops.quantize import Lookup
+from qglow.instructions.ops.elementwise import Affine, ElementAdd, ElementMul, ElementSub
+from qglow.instructions.ops.quantize import Lookup, Rescale
 from qglow.instructions.program import Instruction
 from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.expressions import EXPRESSIONS, Point
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.operand import Memory
+from qglow.kernels.operand import Memory, contiguous_runs, memory_of
 from qglow.kernels.requantize import fits_rounding
 from qglow.kernels.sweep import sweep
 
 LANES = 16
 TABLE_LANES = 64
 CYCLES_A_VECTOR = 6.0
+FEW_RESTS = 16
+"""In runs of this many registers a rest that is loaded and stored under a mask hardly counts."""
 
 
 @kernel
@@ -158,4 +160,21 @@ def elementwise_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
         table = instruction.operand("table")
         return [Elementwise(TABLE_LANES)] if table.data is not None else []
     proven = isinstance(instruction.operation, Affine) and affine_is_proven(instruction)
-    return [Elementwise(proven=proven)]
+    lanes = isa.byte_lanes if _fills_registers(instruction, isa) else LANES
+    return [Elementwise(lanes, proven)]
+
+
+def _fills_registers(instruction: Instruction, isa: Isa) -> bool:
+    """Whether whole registers of bytes pay: int8 arithmetic that interleaves, and runs with small rests."""
+    buffers = [instruction.operand(name) for name in ("dest", *_sources(instruction))]
+    interleaves = isinstance(instruction.operation, ElementAdd | ElementSub | ElementMul | Rescale)
+    if not interleaves or buffers[0].type.is_float:
+        return False
+    memories = [memory_of(None, buffer, isa).spread(buffers[0].type.shape) for buffer in buffers]
+    runs = contiguous_runs(memories[0].shape, [m.strides for m in memories], [1] * len(memories))
+    rest = runs.length % isa.byte_lanes
+    return runs.length >= isa.byte_lanes and (rest == 0 or runs.length >= FEW_RESTS * isa.byte_lanes)
+
+
+def _sources(instruction: Instruction) -> list[str]:
+    return [spec.name for spec, _ in instruction.operands() if spec.name != "dest"]

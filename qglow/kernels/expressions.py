@@ -27,6 +27,7 @@ from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescal
 from qglow.instructions.ops.selection import ElementMax, ElementMin, Select
 from qglow.kernels.builder import F32, Emitter, Value, scalar, vec
 from qglow.kernels.functions import FUNCTIONS
+from qglow.kernels.interleaved import centred_floats, fills_registers, round_interleaved
 from qglow.kernels.logic import emit_cast, emit_compare, emit_extremum, emit_select
 from qglow.kernels.lookup import emit_lookup
 from qglow.kernels.operand import Memory
@@ -80,9 +81,16 @@ class Point:
         """An int8 operand with the parameters and within the bounds of dest."""
         memory = self.memories[name]
         factor = float(ratio(memory.scale, self.dest.scale))
-        steps = emit_steps(self.e, self.values[name], memory.zero_point, factor)
         proven = fits_rounding(steps_limit(memory.zero_point, factor))
+        if fills_registers(self.e, self.lanes):
+            return round_interleaved(self.e, self.steps(name, factor), self.result, proven)
+        steps = emit_steps(self.e, self.values[name], memory.zero_point, factor)
         return round_to_bytes(self.e, steps, self.result, proven, may_be_nan=False)
+
+    def steps(self, name: str, factor: float) -> list[Value]:
+        """`float32(q - zp) * factor` of an int8 operand that fills registers, interleaved."""
+        centred = centred_floats(self.e, self.values[name], self.memories[name].zero_point)
+        return [self.e.b.fmul(value, scalar(value.type, factor)) for value in centred]
 
     def alike(self, name: str) -> Value:
         """An operand with the parameters of dest: rescaled where it is int8 of others."""
@@ -120,13 +128,17 @@ def _sub(point: Point) -> Value:
 def _combine(point: Point, combine: Callable[[Value, Value], Value]) -> Value:
     if point.dest.is_float:
         return point.bounded(combine(point.values["lhs"], point.values["rhs"]))
-    steps, limits = [], []
-    for name in ("lhs", "rhs"):
-        memory = point.memories[name]
-        factor = float(ratio(memory.scale, point.dest.scale))
-        steps.append(emit_steps(point.e, point.values[name], memory.zero_point, factor))
-        limits.append(steps_limit(memory.zero_point, factor))
-    return round_to_bytes(point.e, combine(*steps), point.result, fits_rounding(*limits))
+    memories = {name: point.memories[name] for name in ("lhs", "rhs")}
+    factors = {name: float(ratio(m.scale, point.dest.scale)) for name, m in memories.items()}
+    proven = fits_rounding(*(steps_limit(m.zero_point, factors[name]) for name, m in memories.items()))
+    if fills_registers(point.e, point.lanes):
+        registers = [point.steps(name, factor) for name, factor in factors.items()]
+        sums = [combine(*pair) for pair in zip(*registers, strict=True)]
+        return round_interleaved(point.e, sums, point.result, proven)
+    steps = [
+        emit_steps(point.e, point.values[name], m.zero_point, factors[name]) for name, m in memories.items()
+    ]
+    return round_to_bytes(point.e, combine(*steps), point.result, proven)
 
 
 def _mul(point: Point) -> Value:
@@ -134,9 +146,14 @@ def _mul(point: Point) -> Value:
     if point.dest.is_float:
         return point.bounded(e.b.fmul(point.values["lhs"], point.values["rhs"]))
     lhs, rhs = point.memories["lhs"], point.memories["rhs"]
-    centred = [widen_centred(e, point.values[n], point.memories[n].zero_point) for n in ("lhs", "rhs")]
     factor = float(multiplier(lhs.scale, rhs.scale, point.dest.scale))
     limit = steps_limit(lhs.zero_point, 1.0) * steps_limit(rhs.zero_point, factor)
+    if fills_registers(e, point.lanes):
+        # The product of two integers below 2^8 is exact in float32 too.
+        pairs = zip(point.steps("lhs", 1.0), point.steps("rhs", 1.0), strict=True)
+        products = [e.b.fmul(e.b.fmul(*pair), scalar(pair[0].type, factor)) for pair in pairs]
+        return round_interleaved(e, products, point.result, fits_rounding(limit))
+    centred = [widen_centred(e, point.values[n], point.memories[n].zero_point) for n in ("lhs", "rhs")]
     factors = scalar(vec(F32, point.lanes), factor)
     return emit_requantize(e, e.b.mul(*centred), factors, point.result, fits_rounding(limit))
 

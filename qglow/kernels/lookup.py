@@ -1,4 +1,4 @@
-"""256-entry byte tables: two-register word permutes on AVX-512, byte permutes with VBMI."""
+"""256-entry byte tables: word or byte permutes on AVX-512, sixteen shuffles of 16 entries on AVX2."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def emit_lookup(e: Emitter, q: Value, table: Value) -> Value:
         return _in_pieces(e, q, 64, lambda part: _by_bytes(e, part, table))
     if e.isa.has("avx512bw"):
         return _in_pieces(e, q, 32, lambda part: _by_words(e, part, table))
+    if e.isa.has("avx2"):
+        return _in_pieces(e, q, 32, lambda part: _by_shuffles(e, part, table))
     return _one_by_one(e, q, table)
 
 
@@ -50,6 +52,22 @@ def _by_words(e: Emitter, q: Value, table: Value) -> Value:
     found = e.b.select(e.b.icmp_unsigned(">", wide, scalar(kind, 127)), high, low)
     shift = e.b.shl(e.b.and_(wide, scalar(kind, 1)), scalar(kind, 3))
     return e.b.trunc(e.b.lshr(found, shift), vec(I8, 32))
+
+
+def _by_shuffles(e: Emitter, q: Value, table: Value) -> Value:
+    """vpshufb takes 4 bits of index and gives 0 where the top bit is set.
+
+    An index relative to its 16 entries plus 0x70, saturated, has that bit set but for 0 to 15: so
+    of sixteen shuffles all but one give 0.
+    """
+    kind, entries = vec(I8, 32), vec(I8, 16)
+    found = scalar(kind, 0)
+    for first in range(0, TABLE_BYTES, 16):
+        part = e.load(e.offset(table, first), entries)
+        both = e.shuffle(part, None, [*range(16), *range(16)])
+        index = e.intrinsic("llvm.uadd.sat", e.b.sub(q, scalar(kind, first)), scalar(kind, 0x70))
+        found = e.b.or_(found, e.call("llvm.x86.avx2.pshuf.b", kind, [both, index]))
+    return found
 
 
 def _one_by_one(e: Emitter, q: Value, table: Value) -> Value:

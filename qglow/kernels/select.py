@@ -15,6 +15,7 @@ from qglow.instructions.liveness import Usage
 from qglow.instructions.operation import Access
 from qglow.instructions.ops.elementwise import Affine
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding
+from qglow.instructions.ops.quantize import Lookup
 from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
 from qglow.kernels import families as families
@@ -52,9 +53,15 @@ def _settle_stack(group: list[Instruction], usage: Usage, isa: Isa) -> None:
         for member in group:
             member.stack = None
         return
-    lanes = max(kernel.lanes for kernel in kernels)
+    lanes = _common_lanes(group, [kernel.lanes for kernel in kernels])
     for member, kernel in zip(group, kernels, strict=True):
         member.kernel = replace(kernel, lanes=lanes).describe()
+
+
+def _common_lanes(group: list[Instruction], lanes: list[int]) -> int:
+    """Lanes for a stack: what tables take, if there are any, else no more than suits every member."""
+    has_table = any(isinstance(member.operation, Lookup) for member in group)
+    return max(lanes) if has_table else min(lanes)
 
 
 def _gains(group: list[Instruction], usage: Usage) -> bool:

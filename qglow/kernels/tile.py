@@ -79,7 +79,7 @@ class MicroTile(PackedTile):
 
 @dataclass(frozen=True)
 class DotTile(MicroTile):
-    """AVX-512 VNNI: vpdpbusd, sixteen channels of four products each."""
+    """VNNI: vpdpbusd, four products of each channel. The intrinsic also makes AVX-VNNI's encoding."""
 
     @property
     def weight_bytes(self) -> int:
@@ -228,6 +228,6 @@ def select_tile(isa: Isa, is_float: bool) -> MicroTile:
     lanes = isa.vector_bits // 32
     if is_float:
         return FloatTile(lanes, isa.registers, isa.has_fma)
-    if isa.vector_bits == 512:
+    if isa.tile("vpdpbusd") is not None:
         return DotTile(lanes, isa.registers)
     return PairTile(lanes, isa.registers)

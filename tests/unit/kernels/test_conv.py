@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qglow.codegen.compiler import emit_llvm_text
+from qglow.codegen.compiler import emit_assembly, emit_llvm_text
 from qglow.core.types import Array, ElementType, Quantization, Shape, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.conv import Convolution
@@ -234,6 +234,17 @@ def test_kernel_text_is_read_back() -> None:
     for name in HOST_ISAS:
         kernel = best_kernel(instruction, isa_by_name(name))
         assert parse_kernel(kernel.describe()) == kernel
+
+
+@pytest.mark.parametrize("group", [1, 16])
+def test_avx_vnni_is_vpdpbusd_without_avx512(group: int) -> None:
+    program, _ = build(Case((1, 8, 8, 16), 16, group=group), quantized=True)
+    isa = isa_by_name("avxvnni")
+    prepared = prepare(program, isa.name)
+    plan_memory(prepared)
+    code = emit_assembly(prepared, isa)
+    assert "{vex}\tvpdpbusd" in code or "{vex} vpdpbusd" in code
+    assert "zmm" not in code and "vpmaddwd" not in code and "%k1" not in code
 
 
 def test_padding_is_asked_only_as_far_as_windows_reach() -> None:

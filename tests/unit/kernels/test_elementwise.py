@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from qglow.core.passes import PassLog
 from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.operation import Operation
@@ -12,6 +15,7 @@ from qglow.instructions.ops.activation import Sigmoid, Tanh
 from qglow.instructions.ops.elementwise import Affine, Clip, ElementAdd, ElementMul, ElementSub
 from qglow.instructions.ops.memory import FillPadding, Splat
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
+from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.program import Program
 from tests.runtimes import assert_same_bits
 
@@ -75,6 +79,40 @@ def test_int8_binary(cls: type[Operation], scales: tuple[float, ...], zeros: tup
     operation = cls(q_lo=-100, q_hi=120)  # type: ignore[call-arg]
     program = one(operation, kinds[2], lhs=kinds[0], rhs=kinds[1])
     assert_same_bits(program, {"lhs": lhs, "rhs": rhs})
+
+
+ZEROS = st.sampled_from([-128, -7, 0, 3, 127])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    shape=st.tuples(st.just(1), st.integers(1, 40), st.integers(1, 5), st.integers(1, 130)),
+    zeros=st.tuples(ZEROS, ZEROS, ZEROS),
+    cls=st.sampled_from([ElementAdd, ElementSub, ElementMul]),
+    is_spread=st.booleans(),
+    bounds=st.sampled_from([(-128, 127), (-20, 100)]),
+)
+def test_int8_binary_over_any_shape(
+    shape: tuple[int, ...],
+    zeros: tuple[int, ...],
+    cls: type[Operation],
+    is_spread: bool,
+    bounds: tuple[int, int],
+) -> None:
+    """Runs of whole registers, rests, and operands of one value a channel; then a rescale in the stack."""
+    rng = np.random.default_rng(sum(shape))
+    other = (1, 1, 1, shape[3]) if is_spread else shape
+    wide = int8_type(shape, 0.1, zeros[2])
+    builder = ProgramBuilder("binary")
+    lhs = builder.placeholder("lhs", int8_type(shape, 0.05, zeros[0]))
+    rhs = builder.placeholder("rhs", int8_type(other, 0.07, zeros[1]))
+    between = builder.activation("between", wide)
+    operation = cls(q_lo=bounds[0], q_hi=bounds[1])  # type: ignore[call-arg]
+    builder.emit("op", operation, between, lhs, rhs)
+    builder.emit("last", Rescale(), builder.placeholder("dest", int8_type(shape, 0.09, zeros[0])), between)
+    program = builder.finish()
+    StackDataParallel().run(program, PassLog())
+    assert_same_bits(program, {"lhs": bytes_of(rng, shape), "rhs": bytes_of(rng, other)})
 
 
 @pytest.mark.parametrize("channels", [1, 3, 16, 40, 276])
