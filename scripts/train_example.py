@@ -51,9 +51,7 @@ def train(images: Array, labels: Array, epochs: int) -> DigitNet:
         order = torch.randperm(len(y))
         for start in range(0, len(y) - batch + 1, batch):
             chosen = order[start : start + batch]
-            loss = torch.nn.functional.cross_entropy(
-                net(_shift(x[chosen])), y[chosen], label_smoothing=0.05
-            )
+            loss = torch.nn.functional.cross_entropy(net(_shift(x[chosen])), y[chosen], label_smoothing=0.05)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from qglow.quantization.imported import quantize_imported
 from qglow.report.comparison import FLOAT, INT8, QDQ
 from qglow.toolchain import compile_graph
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
-from tests.end_to_end.zoo_flow import ALL_NAMES, MODELS, inputs, quantized
+from tests.end_to_end.zoo_flow import MODELS, THOROUGH, inputs, quantized
 
 U8, S8 = QuantType.QUInt8, QuantType.QInt8
 FORMS = {
@@ -34,6 +35,15 @@ FORMS = {
     "QOperator uint8 per tensor": (QuantFormat.QOperator, U8, U8, False),
     "QOperator int8 per channel": (QuantFormat.QOperator, S8, S8, True),
 }
+
+
+MORE = ("mlperftiny_vww96", "mobilenet_v1_0.25_224", "fastestdet", "deeplabv3_mnv2_voc")
+ROUND_TRIPS = [
+    pytest.param(name, kind, id=f"{name}-{kind}", marks=[] if name == "digits" else [pytest.mark.slow])
+    for names, kinds in ((THOROUGH, ("uint8", "int8")), (MORE, ("uint8",)))
+    for name in names
+    for kind in kinds
+]
 
 
 class Samples(CalibrationDataReader):  # type: ignore[misc]
@@ -51,9 +61,11 @@ class Samples(CalibrationDataReader):  # type: ignore[misc]
 def quantize_with_onnxruntime(form: str, folder: Path, symmetric: bool = True) -> Path:
     """What onnxruntime's own tool makes of the example."""
     layout, activations, weights, per_channel = FORMS[form]
-    path = folder / "theirs.onnx"
+    path, source = folder / "theirs.onnx", folder / "source.onnx"
+    # The tool writes beside the model that it reads, for a moment.
+    shutil.copyfile(MODEL, source)
     quantize_static(
-        MODEL,
+        source,
         path,
         Samples(),
         quant_format=layout,
@@ -113,8 +125,7 @@ def test_asymmetric_weights_are_rounded_again_and_the_report_says_so(tmp_path: P
     assert np.mean(found.argmax(1) == expected.argmax(1)) > 0.95
 
 
-@pytest.mark.parametrize("activations", ["uint8", "int8"])
-@pytest.mark.parametrize("name", ALL_NAMES)
+@pytest.mark.parametrize(("name", "activations"), ROUND_TRIPS)
 def test_an_export_read_again_is_the_same_program(
     name: str, activations: Activations, tmp_path: Path
 ) -> None:
@@ -124,7 +135,9 @@ def test_an_export_read_again_is_the_same_program(
     export_qdq(ours, path, activations)
     again = quantize_imported(canonicalize(import_model(path).graph))
     assert _operators(again.graph) == _operators(ours)
-    assert [e.what for e in again.report.log if e.applied and not e.exact] == []
+    # A rescale is dequantize and quantize in the exported model; nothing else was rounded on the way.
+    approximate = [e.what for e in again.report.log if e.applied and not e.exact]
+    assert len(approximate) == _operators(ours).count("Rescale")
     feeds = inputs(name, batch)
     expected, found = (compile_graph(graph)(feeds) for graph in (ours, again.graph))
     for output, array in expected.items():
