@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qglow.api.data import Data, Progress, open_samples, start
 from qglow.api.directory import QuantizedParts
+from qglow.api.effort import with_effort
 from qglow.api.quantized import QuantizedModel
 from qglow.api.reconstruction import CalibrationSamples, reconstruct
 from qglow.api.stages import selected_program, stage_text
@@ -226,6 +227,7 @@ class Model:
         correct_bias: bool | None = None,
         io: str | None = None,
         rounding: str | None = None,
+        effort: str = "fast",
         calibration_data: Data | CalibrationSamples | None = None,
         isa: str | None = None,
         threads: int | None = None,
@@ -238,13 +240,15 @@ class Model:
         and io apply.
         `recipe` holds the choices (default: the recipe's defaults); the other arguments override
         single ones, `keep_float` adds to the recipe's. schema: "asymmetric", "symmetric",
-        "symmetric_with_uint8" or "symmetric_with_power2_scale". calibration: "minmax", "kl",
-        "percentile:99.99" or "mse". per_tensor: one scale a weight tensor. keep_float: names of nodes
+        "symmetric_with_uint8" or "symmetric_with_power2_scale". calibration: "auto", "minmax",
+        "kl", "percentile:99.99" or "mse". per_tensor: one scale a weight tensor. keep_float: names of nodes
         or values, "re:REGEX", "op:OPERATOR". assert_all_quantized: refuse to leave a node in float.
         equalize, correct_bias: whether channels are brought to one range, and biases corrected.
         io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
-        by "gptq", which looks at calibration_data, the samples of the profile, for which it compiles the
-        model (isa, threads) and tells `progress` of each node that is done.
+        by "gptq". effort: "fast", or "balanced" or "best", which measure for every value which calibration
+        costs the outputs least, add that to the recipe as rules, and round by "gptq". Both look at
+        calibration_data, the samples of the profile, compile the model for it (isa, threads), and tell
+        `progress` of what is done.
 
         Raises ProfileError where the profile was taken of another model, UsageError for a wrong
         choice, and where a profile is missing or has no place, UnsupportedError with every float node
@@ -265,6 +269,8 @@ class Model:
         if self.is_quantized:
             if profile is not None:
                 raise UsageError(f"{self.path} is quantized already: it takes no profile")
+            if effort != "fast" or chosen.rounding != "nearest":
+                raise UsageError(f"{self.path} is quantized already: effort and rounding do not apply")
             result = quantize_imported(self._graph, options)
         elif profile is None:
             raise UsageError(f"{self.path} has no quantization of its own: profile it, and give the profile")
@@ -273,8 +279,19 @@ class Model:
                 # What the ranges were seen with is what later data needs too.
                 chosen = replace(chosen, preprocessing=profile.preprocessing)
             statistics = profile.check_matches(self._canonical_batch()._graph)
-            result = quantize_with(self._graph, statistics, profile.samples, options)
             options_of_code = CompileOptions(isa=isa, threads=threads)
+            chosen = with_effort(
+                chosen,
+                effort,
+                self._graph,
+                statistics,
+                profile.samples,
+                calibration_data,
+                options_of_code,
+                progress,
+            )
+            options = QuantizationOptions.of(chosen)
+            result = quantize_with(self._graph, statistics, profile.samples, options)
             result = reconstruct(result, chosen, calibration_data, options_of_code, progress)
         report = replace(result.report, log=(*self.log, *result.report.log))
         source = ModelReference(self.path, self.sha256)

@@ -48,30 +48,51 @@ def reconstruct(
             f"rounding {recipe.rounding} looks at the calibration samples: give them with "
             "--calibration-data, or choose --rounding nearest"
         )
-    if not isinstance(calibration, CalibrationSamples):
-        calibration = CalibrationSamples(calibration)
-    inputs = {value.name: value.type for value in result.source.inputs}
-    dataset = open_samples(
-        calibration.data, inputs, recipe=recipe, select=calibration.select, samples=calibration.samples
-    )
-    batch = result.graph.inputs[0].type.shape[0]
-    size = sum(1 for _ in dataset) if dataset.size is None else dataset.size
-    count = size // batch * batch
-    if not count:
-        raise DataError(f"there are fewer calibration samples than one batch of {batch}")
+    runs = CalibrationRuns.of(result.source, recipe, calibration)
 
     def tensors(graph: Graph, values: Sequence[Value]) -> Iterator[Mapping[Value, Array]]:
-        runs = (_typed(graph, inputs) for inputs in _whole_batches(dataset, batch))
-        return observe(graph, values, runs, options)
+        return observe(graph, values, (_typed(graph, inputs) for inputs in runs), options)
 
     advance = start(progress, len(rounded_nodes(result.graph)))
-    return round_weights(result, tensors, count, advance=advance)
+    return round_weights(result, tensors, len(runs) * runs.batch, advance=advance)
 
 
-def _whole_batches(dataset: DataSet, batch: int) -> Iterator[dict[str, Array]]:
-    for samples in batches(dataset, batch):
-        if len(samples) == batch:
-            yield samples.inputs
+@dataclass(frozen=True)
+class CalibrationRuns:
+    """Inputs of a graph for each whole batch of calibration samples, read anew each time."""
+
+    dataset: DataSet
+    batch: int
+    count: int
+
+    @staticmethod
+    def of(graph: Graph, recipe: Recipe, calibration: Data | CalibrationSamples) -> CalibrationRuns:
+        """Those of a float graph. Raises DataError where the samples do not fit or are less than a batch."""
+        if not isinstance(calibration, CalibrationSamples):
+            calibration = CalibrationSamples(calibration)
+        inputs = {value.name: value.type for value in graph.inputs}
+        dataset = open_samples(
+            calibration.data, inputs, recipe=recipe, select=calibration.select, samples=calibration.samples
+        )
+        batch = graph.inputs[0].type.shape[0]
+        size = sum(1 for _ in dataset) if dataset.size is None else dataset.size
+        if size < batch:
+            raise DataError(f"there are fewer calibration samples than one batch of {batch}")
+        return CalibrationRuns(dataset, batch, size // batch)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        for samples in batches(self.dataset, self.batch):
+            if len(samples) == self.batch:
+                yield samples.inputs
+
+    def spread(self, wanted: int) -> list[dict[str, Array]]:
+        """At most so many runs, evenly over all of them, in memory."""
+        kept = min(wanted, self.count)
+        indices = {index * self.count // kept for index in range(kept)}
+        return [inputs for index, inputs in enumerate(self) if index in indices]
 
 
 def _typed(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:

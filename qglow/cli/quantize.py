@@ -64,7 +64,8 @@ def quantize(
         ),
     ] = None,
     calibration: Annotated[
-        str | None, typer.Option("--calibration", metavar="NAME", help="minmax, kl, percentile:P or mse.")
+        str | None,
+        typer.Option("--calibration", metavar="NAME", help="auto, minmax, kl, percentile:P or mse."),
     ] = None,
     per_tensor: Annotated[
         bool, typer.Option("--per-tensor", help="One scale a weight, not one an output channel.")
@@ -90,10 +91,14 @@ def quantize(
     rounding: Annotated[
         str | None, typer.Option("--rounding", metavar="NAME", help="Of weights: nearest or gptq.")
     ] = None,
+    effort: Annotated[
+        str,
+        typer.Option("--effort", metavar="NAME", help="For accuracy: fast, balanced or best."),
+    ] = "fast",
     calibration_data: Annotated[
         str | None,
         typer.Option(
-            "--calibration-data", metavar="PATH", help="The samples of the profile, for --rounding gptq."
+            "--calibration-data", metavar="PATH", help="The samples of the profile, for effort and gptq."
         ),
     ] = None,
     calibration_select: Annotated[
@@ -142,9 +147,15 @@ def quantize(
     )
     loaded, taken = _open(model, profile, shape)
     again = _calibration(calibration_data, calibration_select, calibration_samples)
-    with showing_progress("rounding", unit="nodes") as progress:
+    with showing_progress("quantizing", unit="steps") as progress:
         quantized = loaded.quantize(
-            taken, chosen, calibration_data=again, isa=isa, threads=threads, progress=progress
+            taken,
+            chosen,
+            effort=effort,
+            calibration_data=again,
+            isa=isa,
+            threads=threads,
+            progress=progress,
         )
     comparison = None
     if data is not None:

@@ -1,0 +1,81 @@
+"""Effort: choices measured on the calibration samples, by command and by API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qglow
+from qglow.cli.main import main
+from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA
+
+SAMPLES = 48
+
+
+@pytest.fixture(scope="module")
+def balanced(tmp_path_factory: pytest.TempPathFactory, profile: Path) -> qglow.QuantizedModel:
+    directory = tmp_path_factory.mktemp("effort") / "out"
+    words = ["quantize", "--profile", profile, "--effort", "balanced", "-o", directory]
+    words += ["--calibration-data", CALIBRATION, "--calibration-samples", SAMPLES]
+    assert main([str(word) for word in words]) == 0
+    return qglow.load_quantized(directory)
+
+
+def sqnr(model: qglow.QuantizedModel) -> float:
+    return qglow.compare(model, TEST_DATA).pairings[0].overall.sqnr_db
+
+
+def test_the_outputs_come_closer_to_float(balanced: qglow.QuantizedModel, profile: Path) -> None:
+    plain = qglow.load_model(MODEL).quantize(qglow.load_profile(profile))
+    assert sqnr(balanced) > sqnr(plain) + 1.0
+
+
+def test_the_recipe_says_what_was_chosen_and_gives_the_same_again(
+    balanced: qglow.QuantizedModel, profile: Path
+) -> None:
+    recipe = balanced.recipe
+    assert recipe.rounding == "gptq"
+    assert recipe.rules and all(rule.calibration is not None for rule in recipe.rules)
+    again = qglow.load_model(MODEL).quantize(
+        qglow.load_profile(profile),
+        recipe,
+        calibration_data=qglow.CalibrationSamples(CALIBRATION, samples=SAMPLES),
+    )
+    assert again.text() == balanced.text()
+
+
+def test_what_the_user_says_of_a_value_holds(profile: Path) -> None:
+    own = qglow.Rule(qglow.Match(name=".*"), calibration=qglow.Calibration.parse("percentile:97"))
+    made = qglow.load_model(MODEL).quantize(
+        qglow.load_profile(profile),
+        qglow.Recipe(rules=(own,)),
+        effort="balanced",
+        calibration_data=qglow.CalibrationSamples(CALIBRATION, samples=8),
+    )
+    assert made.recipe.rules == (own,)
+
+
+def test_compiled_code_and_interpreter_have_the_same_bits(balanced: qglow.QuantizedModel) -> None:
+    with np.load(TEST_DATA) as data:
+        image = data["input"][:1]
+    expected = balanced.interpret({"input": image})["logits"]
+    assert np.array_equal(balanced.compile()({"input": image})["logits"], expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--effort", "balanced"], "--calibration-data"),
+        (["--effort", "balansed", "--calibration-data", CALIBRATION], "balanced"),
+        (["--effort", "best", "--calibration-data", CALIBRATION, "--calibration-samples", "0"], "samples"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    tmp_path: Path, profile: Path, words: list[object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["quantize", "--profile", profile, "-o", tmp_path / "out", *words]
+    assert main([str(word) for word in given]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
