@@ -1,17 +1,18 @@
 """Accuracy of qglow's int8 models beside that of other quantization tools.
 
-    python scripts/measure_accuracy.py [--models NAME ...] [--limit N] [--json FILE] [--update-readme]
+    python scripts/measure_accuracy.py [--models NAME ...] [--efforts NAME ...] [--limit N] [--json FILE]
+                                       [--update-readme]
 
 Every quantizer calibrates on the same samples, and every result is measured on the same other
-samples: the float model in onnxruntime, qglow with the recipe in recipes/, onnxruntime's static
-quantization (QDQ, uint8 activations, int8 weights per channel) by each of its calibration methods,
-and NNCF's post-training quantization where it is installed (extra `bench`).
-All of it takes some tens of minutes, most of them in onnxruntime's tool, which also holds every
-intermediate result of every calibration sample; what the tools made is kept in --cache and used
-again. A tool that takes longer than --patience for a model is stopped, and said to.
+samples: the float model in onnxruntime, qglow with the recipe in recipes/ by each effort, onnxruntime's
+static quantization (QDQ, uint8 activations, int8 weights per channel) by each of its calibration
+methods, and NNCF's post-training quantization where it is installed (extra `bench`).
+All of it takes an hour or two, most of it in the higher efforts and in onnxruntime's tool, which also
+holds every intermediate result of every calibration sample; what the tools made is kept in --cache
+and used again. A tool that takes longer than --patience for a model is stopped, and said to.
 
-Exits with 1, and a line for each, where qglow is behind the best of the others by more than the
-limits: 1 point of top-1, 1 point of agreement, 0.5 dB of SQNR.
+Exits with 1, and a line for each, where qglow (with effort balanced, where that is measured) is behind
+the best of the others by more than the limits: 1 point of top-1, 1 point of agreement, 0.5 dB of SQNR.
 """
 
 from __future__ import annotations
@@ -20,21 +21,27 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from evaluated_models import MODELS, EvaluatedModel, chosen_models
 from readme_tables import conditions, markdown_table, update_readme, with_other_rows
 from rival_models import NNCF, RivalCache, tools
 
-from qglow import Model, QuantizedModel
+from qglow import CalibrationSamples, Model, Profile, QuantizedModel
 from qglow.core.errors import QglowError
 from qglow.core.files import write_atomically
 from qglow.report.comparison import FLOAT, INT8, Comparison, compare
 from qglow.report.oracle import OnnxruntimeModel
+from qglow.report.runner import Runner
+from qglow.tuning.effort import EFFORTS, FAST
 
-TITLES = ("model", "samples", "float top-1", "qglow top-1", "drop", "lost / won", "agreement", "SQNR")
+TITLES = ("model", "samples", "float top-1")
+ALL_EFFORTS = (FAST, *EFFORTS)
+JUDGED = "balanced"
+"""The effort that has to stand beside the other tools."""
 LIMITS = {
     "top1": ("top-1", "points", 1.0),
     "agreement": ("agreement", "points", 1.0),
@@ -47,7 +54,8 @@ LIMITS = {
 class Figures:
     """One int8 model: accuracy, agreement with float (both per cent) and SQNR of the outputs in dB.
 
-    lost, won: samples that only the float model, and only this one, gets right.
+    lost, won: samples that only the float model, and only this one, gets right. seconds: of quantizing,
+    None for other tools.
     """
 
     top1: float
@@ -55,11 +63,12 @@ class Figures:
     sqnr_db: float
     lost: int
     won: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model: float accuracy in per cent, and the figures of every quantizer by its name.
+    """One model: float accuracy in per cent, qglow's figures by effort, and those of other tools by name.
 
     A tool that fails on the model, or takes too long, is not in `others`.
     """
@@ -67,13 +76,13 @@ class Row:
     model: str
     samples: int
     float_top1: float
-    qglow: Figures
+    efforts: dict[str, Figures]
     others: dict[str, Figures]
 
     @property
-    def drop(self) -> float:
-        """Points of top-1 that qglow's int8 model loses."""
-        return self.float_top1 - self.qglow.top1
+    def judged(self) -> Figures:
+        """The figures that are compared with other tools: those of JUDGED, else of the last effort."""
+        return self.efforts.get(JUDGED, [*self.efforts.values()][-1])
 
     def behind(self) -> list[str]:
         """In what qglow is behind the best of the others by more than it may be."""
@@ -83,31 +92,47 @@ class Row:
             if not figures:
                 continue
             best = max(figures, key=figures.__getitem__)
-            gap = figures[best] - float(getattr(self.qglow, name))
+            gap = figures[best] - float(getattr(self.judged, name))
             if gap > limit:
                 found.append(f"{what} is {gap:.2f} {unit} behind {title_of(best)} (limit {limit:g})")
         return found
 
 
-def measure(model: EvaluatedModel, limit: int | None, cache: RivalCache) -> Row:
+def measure(model: EvaluatedModel, efforts: Sequence[str], limit: int | None, cache: RivalCache) -> Row:
     """Quantize by every means, and compare all results with the float model in one pass over the data."""
     loaded = model.load()
-    quantized = _quantize(model, loaded)
+    profile = loaded.profile(
+        model.root / model.calibration.data,
+        select=model.calibration.select,
+        samples=model.calibration.samples,
+        recipe=model.recipe,
+    )
+    ours, seconds = {}, {}
+    for effort in efforts:
+        start = time.perf_counter()
+        ours[effort] = _quantize(model, loaded, profile, effort)
+        seconds[effort] = time.perf_counter() - start
+        print(f"  {effort}: {seconds[effort]:.1f} s", file=sys.stderr, flush=True)
     made = {tool: cache.get(model, loaded, tool) for tool in tools()}
-    rivals = {
+    rivals: dict[str, Runner] = {
         title_of(tool): OnnxruntimeModel(content, shapes=loaded.shapes)
         for tool, content in made.items()
         if content is not None
     }
+    first, *more = efforts
+    rivals |= {effort: ours[effort].compile() for effort in more}
     comparison = compare(
-        quantized.compile(),
+        ours[first].compile(),
         OnnxruntimeModel(model.path, shapes=loaded.shapes),
         model.evaluation.read(model, loaded, limit),
         rivals=rivals,
     )
+    figures = {
+        effort: replace(_figures(comparison, INT8 if effort == first else effort), seconds=seconds[effort])
+        for effort in efforts
+    }
     others = {tool: _figures(comparison, title_of(tool)) for tool in made if title_of(tool) in rivals}
-    float_top1 = 100.0 * comparison.accuracy[FLOAT].top1
-    return Row(model.name, comparison.samples, float_top1, _figures(comparison, INT8), others)
+    return Row(model.name, comparison.samples, 100.0 * comparison.accuracy[FLOAT].top1, figures, others)
 
 
 def title_of(tool: str) -> str:
@@ -115,11 +140,10 @@ def title_of(tool: str) -> str:
     return "NNCF" if tool == NNCF else f"ORT {tool}"
 
 
-def _quantize(model: EvaluatedModel, loaded: Model) -> QuantizedModel:
-    recipe, split = model.recipe, model.calibration
-    data = model.root / split.data
-    profile = loaded.profile(data, select=split.select, samples=split.samples, recipe=recipe)
-    return loaded.quantize(profile, recipe)
+def _quantize(model: EvaluatedModel, loaded: Model, profile: Profile, effort: str) -> QuantizedModel:
+    split = model.calibration
+    samples = CalibrationSamples(model.root / split.data, split.select, split.samples)
+    return loaded.quantize(profile, model.recipe, effort=effort, calibration_data=samples)
 
 
 def _figures(comparison: Comparison, name: str) -> Figures:
@@ -131,23 +155,19 @@ def _figures(comparison: Comparison, name: str) -> Figures:
     return Figures(top1, agreement, pairing.overall.sqnr_db, flips.lost, flips.won)
 
 
-def to_markdown(rows: Iterable[Row]) -> str:
-    """The table of the README."""
+def to_markdown(rows: Sequence[Row]) -> str:
+    """The table of the README. All rows have the same efforts."""
     body = [
         (
             row.model,
             str(row.samples),
             f"{row.float_top1:.2f}",
-            f"{row.qglow.top1:.2f}",
-            f"{row.drop:.2f}",
-            f"{row.qglow.lost} / {row.qglow.won}",
-            f"{row.qglow.agreement:.1f}",
-            f"{row.qglow.sqnr_db:.1f}",
+            *(_cell(figures) for figures in row.efforts.values()),
             *(_cell(row.others.get(tool)) for tool in tools()),
         )
         for row in rows
     ]
-    titles = (*TITLES, *(title_of(tool) for tool in tools()))
+    titles = (*TITLES, *rows[0].efforts, *(title_of(tool) for tool in tools()))
     return f"{markdown_table(titles, body)}\n\n{conditions()}"
 
 
@@ -158,25 +178,30 @@ def _cell(figures: Figures | None) -> str:
 
 
 def totals(rows: Sequence[Row]) -> list[str]:
-    """qglow and every other tool, over the models that the tool could quantize."""
+    """Every effort and every other tool, over the models that the tool could quantize."""
     lines = []
-    for tool in tools():
-        both = [(row.qglow, row.others[tool]) for row in rows if tool in row.others]
-        if not both:
-            continue
-        agreement = sum(ours.agreement - its.agreement for ours, its in both) / len(both)
-        sqnr = sum(ours.sqnr_db - its.sqnr_db for ours, its in both) / len(both)
-        net, their_net = (sum(f.lost - f.won for f in each) for each in zip(*both, strict=True))
-        lines.append(
-            f"against {title_of(tool)} over {len(both)} models: lost minus won {net} against {their_net}, "
-            f"in the mean {agreement:+.2f} points of agreement and {sqnr:+.2f} dB of SQNR"
-        )
+    for effort in rows[0].efforts:
+        lines.append(f"{effort}: {sum(row.efforts[effort].seconds or 0.0 for row in rows):.0f} s in all")
+        for tool in tools():
+            both = [(row.efforts[effort], row.others[tool]) for row in rows if tool in row.others]
+            if both:
+                lines.append(f"{effort} against {title_of(tool)} {_difference(both)}")
     return lines
+
+
+def _difference(both: Sequence[tuple[Figures, Figures]]) -> str:
+    agreement = sum(ours.agreement - its.agreement for ours, its in both) / len(both)
+    sqnr = sum(ours.sqnr_db - its.sqnr_db for ours, its in both) / len(both)
+    net, their_net = (sum(f.lost - f.won for f in each) for each in zip(*both, strict=True))
+    return (
+        f"over {len(both)} models: lost minus won {net} against {their_net}, "
+        f"in the mean {agreement:+.2f} points of agreement and {sqnr:+.2f} dB of SQNR"
+    )
 
 
 def to_json(rows: Iterable[Row]) -> str:
     """The same as data."""
-    document = {"conditions": conditions(), "models": [asdict(row) | {"drop": row.drop} for row in rows]}
+    document = {"conditions": conditions(), "models": [asdict(row) for row in rows]}
     return json.dumps(document, indent=2) + "\n"
 
 
@@ -187,7 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = []
         for model in chosen_models(options.models):
             print(f"{model.name} ...", file=sys.stderr, flush=True)
-            rows.append(measure(model, options.limit, RivalCache(options.cache, options.patience)))
+            cache = RivalCache(options.cache, options.patience)
+            rows.append(measure(model, options.efforts, options.limit, cache))
         table = to_markdown(rows)
         print(table, *totals(rows), sep="\n")
         if options.json is not None:
@@ -207,6 +233,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these")
+    parser.add_argument(
+        "--efforts", nargs="+", default=ALL_EFFORTS, choices=ALL_EFFORTS, metavar="NAME", help="only these"
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="evaluate the first N samples only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
     parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")

@@ -27,15 +27,17 @@ def run(script: str, *options: str, may_fail: str | None = None) -> str:
 @pytest.mark.slow
 def test_accuracy_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "accuracy.json"
-    options = ("--limit", "60", "--json", str(path), "--cache", str(tmp_path))
+    efforts = ("--efforts", "fast", "balanced")
+    options = (*efforts, "--limit", "60", "--json", str(path), "--cache", str(tmp_path))
     table = run("measure_accuracy.py", *options, may_fail=" behind ")
     [row] = json.loads(path.read_text())["models"]
     assert row["samples"] == 60
-    assert row["qglow"]["top1"] > 95.0 and row["qglow"]["sqnr_db"] > 25.0
+    fast, balanced = (row["efforts"][name] for name in ("fast", "balanced"))
+    assert fast["top1"] > 95.0 and balanced["sqnr_db"] > fast["sqnr_db"] > 25.0
     assert {"minmax", "entropy", "percentile"} <= set(row["others"])
-    assert row["qglow"]["lost"] - row["qglow"]["won"] == round(0.6 * row["drop"])
+    assert fast["lost"] - fast["won"] == round(0.6 * (row["float_top1"] - fast["top1"]))
     assert f"| digits | 60 | {row['float_top1']:.2f} |" in table
-    assert "against ORT minmax over 1 models: lost minus won" in table
+    assert "balanced against ORT minmax over 1 models: lost minus won" in table
 
 
 @pytest.mark.slow

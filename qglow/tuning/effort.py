@@ -39,7 +39,7 @@ class Effort:
 
 EFFORTS = {
     "balanced": Effort(CANDIDATES, 3e12, 16),
-    "best": Effort((*CANDIDATES, "percentile:99.5", "percentile:99.97"), 3e13, 64),
+    "best": Effort((*CANDIDATES, "percentile:99.5", "percentile:99.97"), 1e13, 32),
 }
 """By name; FAST is none of this work."""
 
