@@ -14,16 +14,21 @@ SPEED_LEVEL = 2
 
 
 @functools.cache
-def _initialize() -> None:
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
+def _target(triple: str) -> Any:
+    """LLVM's target. All others are left alone where the host's will do: each costs memory."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    try:
+        return binding.Target.from_triple(triple)
+    except RuntimeError:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+    return binding.Target.from_triple(triple)
 
 
 def target_machine(isa: Isa) -> Any:
     """A new target machine (LLVM's just-in-time engines take ownership of theirs)."""
-    _initialize()
-    target = binding.Target.from_triple(isa.triple)
-    return target.create_target_machine(
+    return _target(isa.triple).create_target_machine(
         cpu=isa.cpu, features=isa.features, opt=SPEED_LEVEL, reloc="pic", codemodel="default"
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from qglow.codegen.memory import ALIGNMENT, aligned_bytes
 from qglow.core.files import sha256_hex
 from qglow.core.types import Array
 
-ALIGNMENT = 64
 READ_SLACK = 64
 """Kernels may read this many bytes past the end of a block of memory."""
 
@@ -17,21 +17,22 @@ class WeightBlob:
 
     def __init__(self) -> None:
         self._offsets: dict[str, int] = {}
-        self._parts: list[bytes] = []
+        self._parts: list[Array] = []
         self._size = 0
 
     def add(self, array: Array) -> int:
         """Offset in bytes at which the array's contents are."""
-        data = np.ascontiguousarray(array).tobytes()
-        key = sha256_hex(data)
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        key = sha256_hex(data.data)
         if key not in self._offsets:
             self._offsets[key] = self._size
-            padded = data + bytes(-len(data) % ALIGNMENT)
-            self._parts.append(padded)
-            self._size += len(padded)
+            self._parts.append(data)
+            self._size += data.size + -data.size % ALIGNMENT
         return self._offsets[key]
 
     def finish(self) -> Array:
-        """All bytes (uint8), with room behind the last for reads past its end."""
-        data = b"".join([*self._parts, bytes(READ_SLACK)])
-        return np.frombuffer(data, np.uint8)
+        """All bytes (uint8) at an aligned address, with room behind the last for reads past its end."""
+        block = aligned_bytes(self._size + READ_SLACK)
+        for offset, data in zip(self._offsets.values(), self._parts, strict=True):
+            block[offset : offset + data.size] = data
+        return block

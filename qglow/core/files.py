@@ -49,7 +49,7 @@ def write_atomically(path: Path, data: bytes | str) -> None:
         stream.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
-def sha256_hex(data: bytes) -> str:
+def sha256_hex(data: bytes | memoryview) -> str:
     """SHA-256 of `data` as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from qglow.codegen.compiler import CompiledProgram
 from qglow.codegen.jit import NativeFunction
+from qglow.codegen.memory import aligned, aligned_bytes, aligned_tensor
 from qglow.codegen.pool import JOB_WORDS
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, TensorType
 from qglow.instructions.program import Buffer, BufferKind, Program
 from qglow.kernels.operand import is_biased, to_logical, to_physical
-from qglow.runtime.memory import aligned_bytes, aligned_copy, aligned_tensor
 from qglow.runtime.pool import pool
 
 
@@ -40,7 +40,7 @@ class Executable:
         # Emulated tiles are kept in one place for all threads.
         shared = native.team_address and not compiled.isa.emulates_amx
         self._threads = threads if shared else 1
-        self._weights = aligned_copy(compiled.weights)
+        self._weights = aligned(compiled.weights)
         self._inputs = program.inputs()
         self._outputs = program.outputs()
         self._state = {b.name: aligned_tensor(b.type) for b in program.state()}

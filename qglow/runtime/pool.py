@@ -18,12 +18,12 @@ import numpy as np
 
 from qglow.codegen.cache import ObjectCache, cache_key, default_folder
 from qglow.codegen.jit import Linked, link
+from qglow.codegen.memory import aligned_bytes
 from qglow.codegen.pool import LAUNCH, POOL_BYTES, STOPPER, WORKER, WORKERS, pool_module
 from qglow.codegen.target import object_code
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
 from qglow.kernels.isa import GENERIC
-from qglow.runtime.memory import aligned_bytes
 
 
 class Pool:

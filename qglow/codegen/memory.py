@@ -16,13 +16,12 @@ def aligned_bytes(size: int) -> Array:
     return raw[start : start + size]
 
 
-def aligned_copy(data: bytes | memoryview | Array) -> Array:
-    """The bytes of `data` at an aligned address."""
-    source = (
-        np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
-    )
-    target = aligned_bytes(source.size)
-    target[:] = source
+def aligned(data: Array) -> Array:
+    """These bytes (uint8) where they are, if that is an aligned address, else a copy."""
+    if data.ctypes.data % ALIGNMENT == 0:
+        return data
+    target = aligned_bytes(data.size)
+    target[:] = data
     return target
 
 
