@@ -13,9 +13,21 @@ from dataclasses import replace
 import numpy as np
 
 from qglow.core.types import Array, Shape
-from qglow.graph.graph import Node
+from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.conv import Conv
+from qglow.profiling.histogram import ChannelProfile
 from qglow.quantization.weights import FloatWeights, rounding_error
+
+
+def channel_means(channels: ChannelProfile, samples: int, graph: Graph, value: Value) -> Array:
+    """float64[C]: mean of each channel of a value over all its elements, of `samples` samples.
+
+    A value may have several rows a sample along its first axis, such as the tokens that a Gemm takes
+    one by one; each of them was counted.
+    """
+    batch = graph.inputs[0].type.shape[:1] if graph.inputs else ()
+    rows = value.type.shape[0] / batch[0] if batch and batch[0] else 1.0
+    return channels.means(samples) / max(rows, 1.0)
 
 
 def corrected(

@@ -12,7 +12,7 @@ from qglow.graph.verifier import verify_graph
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import Profile
 from qglow.quantization.assign import assign_parameters
-from qglow.quantization.bias import corrected
+from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.choices import Choices
 from qglow.quantization.equalize import equalize
 from qglow.quantization.folding.cancel_conversions import CancelConversions
@@ -146,7 +146,7 @@ class _Quantizer:
         x = operand(node)
         profile = self._statistics.get(value_name)
         if self._options.correct_bias and profile is not None and profile.channels is not None:
-            means = profile.channels.means(self._samples)
+            means = channel_means(profile.channels, self._samples, self._graph, x)
             source = corrected(node, source, parameters(x).scale, means, per_tensor, x.type.shape)
         return set_integers(self._graph, node, source, per_tensor)
 
