@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from qglow.api.baseline import check_baseline
 from qglow.api.data import Data, Progress
+from qglow.api.drift import profile_drift, save_drift
 from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
 from qglow.api.model import Model, load_model
 from qglow.api.profiles import load_profile, merge_profiles, save_profile
@@ -29,6 +30,7 @@ from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
 from qglow.report.baseline import BaselineReport
 from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison, Limits
+from qglow.report.drift import DriftLimits, DriftReport
 from qglow.report.layers import LayerReport
 from qglow.runtime.executable import Executable
 
@@ -41,6 +43,8 @@ __all__ = [
     "Comparison",
     "Data",
     "DataMapping",
+    "DriftLimits",
+    "DriftReport",
     "ElementType",
     "Executable",
     "LayerReport",
@@ -67,7 +71,9 @@ __all__ = [
     "load_quantized",
     "load_recipe",
     "merge_profiles",
+    "profile_drift",
     "run_data",
+    "save_drift",
     "save_profile",
     "save_timings",
 ]

@@ -7,7 +7,20 @@ from collections.abc import Sequence
 
 import typer
 
-from qglow.cli import bench, check, compare, compile, explain, inspect, ops, profile, quantize, recipe, run
+from qglow.cli import (
+    bench,
+    check,
+    compare,
+    compile,
+    drift,
+    explain,
+    inspect,
+    ops,
+    profile,
+    quantize,
+    recipe,
+    run,
+)
 from qglow.cli.application import new_application
 from qglow.cli.failure import guarded
 
@@ -16,6 +29,7 @@ _DEBUG = "--debug"
 app = new_application()
 app.command("profile")(profile.profile)
 app.command("profile merge")(profile.merge)
+app.command("profile drift")(drift.drift)
 app.command("quantize")(quantize.quantize)
 app.command("compare")(compare.compare)
 app.command("check")(check.check)

@@ -10,7 +10,7 @@
     │   ├── DataError                  calibration or evaluation data
     │   ├── RecipeError                a recipe
     │   └── ArtefactError              model.qglow
-    ├── RegressionError            5   a figure is worse than the baseline allows
+    ├── RegressionError            5   a figure is worse than the baseline allows, or data has drifted
     └── InternalError              70  a broken invariant: a defect of qglow itself
         ├── VerificationError          an IR that breaks its own rules
         └── CodegenError               LLVM refused generated code
@@ -82,7 +82,7 @@ class TextError(InputFileError):
 
 
 class RegressionError(QglowError):
-    """Accuracy, coverage or size of a model is worse than its baseline allows."""
+    """Accuracy, coverage or size of a model is worse than its baseline allows, or data has drifted."""
 
     exit_code = 5
 

@@ -80,8 +80,8 @@ class Distribution:
         if not low < high:
             raise ValueError(f"[{low}, {high}] is not a range")
         edges = np.linspace(low, high, bins + 1)
-        below = self._elements_below(edges)
-        below[-1] = self._elements_below(np.array([np.nextafter(high, np.inf)]))[0]
+        below = self.elements_below(edges)
+        below[-1] = self.elements_below(np.array([np.nextafter(high, np.inf)]))[0]
         return np.diff(below)
 
     def points(self, a_bin: int = 4) -> tuple[Array, Array]:
@@ -99,7 +99,7 @@ class Distribution:
         values, weights = self.points()
         return float(np.average(values**2, weights=weights))
 
-    def _elements_below(self, x: Array) -> Array:
+    def elements_below(self, x: Array) -> Array:
         """How many elements lie strictly below each x, with even spread inside bins."""
         if not self.counts.size:
             return np.zeros(len(x))
