@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from evaluated_models import MODELS, ZOO, EvaluatedModel, Split
 from light_networks import NETWORKS, write_light_network
+from timing_networks import NETWORKS as TIMING_NETWORKS
+from timing_networks import write_timing_network
 
 from qglow import load_model
 from qglow.core.errors import UsageError
@@ -30,19 +32,23 @@ WITHOUT_DATA = ("mlperftiny_ad01",)
 LIGHT = {f"light_{name}": name for name in NETWORKS}
 NAMES = (*(model.name for model in (*MODELS, *WITH_DATA)), *WITHOUT_DATA, *LIGHT)
 """All of them, in the order of the table."""
+TIMED_NAMES = (*NAMES, *TIMING_NETWORKS)
+"""Those that speed is measured on: with networks whose answers mean nothing."""
 SAMPLES = 16
 
 
-def opened_models(names: Sequence[str], folder: Path) -> Iterator[EvaluatedModel]:
-    """The models of these names in the order of NAMES; all for no names.
+def opened_models(
+    names: Sequence[str], folder: Path, known: Sequence[str] = NAMES
+) -> Iterator[EvaluatedModel]:
+    """The models of these names in the order of `known`; all of those for no names.
 
     What is made for one of them lies in `folder` until the next is asked for. Raises UsageError.
     """
-    unknown = sorted(set(names) - set(NAMES))
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        raise UsageError(f"no model is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        raise UsageError(f"no model is called {', '.join(unknown)}; there are {', '.join(known)}")
     ready = {model.name: model for model in (*MODELS, *WITH_DATA)}
-    for name in NAMES:
+    for name in known:
         if names and name not in names:
             continue
         yield ready[name] if name in ready else _made(name, folder)
@@ -54,6 +60,9 @@ def _made(name: str, folder: Path) -> EvaluatedModel:
     """A model whose data, or that itself, is drawn at random."""
     if name in LIGHT:
         path, data = write_light_network(LIGHT[name], folder, SAMPLES)
+        root, file = folder, path.name
+    elif name in TIMING_NETWORKS:
+        path, data = write_timing_network(name, folder, SAMPLES)
         root, file = folder, path.name
     else:
         root, file = ZOO, f"models/{name}.onnx"

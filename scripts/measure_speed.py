@@ -7,8 +7,9 @@ medians are shown: qglow in int8 and in float32, onnxruntime in float32, onnxrun
 that qglow exports and on the one that its own tool makes, OpenVINO in float32 and on qglow's QDQ model.
 Compare ratios of one run only, on a machine that does nothing else.
 
-Exits with 1, and a line for each, where qglow int8 takes more than 50 microseconds and is slower than
-its own float32 program or onnxruntime.
+mobilenet_v1_224, mobilenet_v2_224 and those called light_... have random weights: their speed alone means
+something. Exits with 1, and a line for each, where qglow int8 takes more than 50 microseconds and is slower
+than its own float32 program or another tool's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agreement_models import NAMES, opened_models
+from agreement_models import TIMED_NAMES, opened_models
 from evaluated_models import EvaluatedModel
 from readme_tables import conditions, markdown_table, update_readme, with_other_rows
 from rival_models import rival_model
@@ -41,6 +43,8 @@ INT8, FLOAT = "qglow int8", "qglow float32"
 ORT_FLOAT, ORT_QDQ, ORT_OWN = "ORT float32", "ORT int8, QDQ of qglow", "ORT int8, own tool"
 VINO_FLOAT, VINO_QDQ = "OpenVINO float32", "OpenVINO int8, QDQ of qglow"
 COLUMNS = (INT8, FLOAT, ORT_FLOAT, ORT_QDQ, ORT_OWN, VINO_FLOAT, VINO_QDQ)
+RIVALS = {"ORT int8": (ORT_QDQ, ORT_OWN), "OpenVINO int8": (VINO_QDQ,)}
+"""Whose int8 programs the last columns compare with; the fastest of each counts."""
 SHORTEST_MS = 0.05
 """Below this an int8 program need not beat float ones: calling it is most of the time."""
 
@@ -53,15 +57,15 @@ class Row:
     medians_ms: Mapping[str, float]
     ratios: Mapping[str, float]
 
-    def int8_ratio(self) -> float:
-        """Time of onnxruntime's faster int8 model relative to qglow's: above 1 qglow is faster."""
-        return min(self.ratios[name] for name in (ORT_QDQ, ORT_OWN) if name in self.ratios)
+    def int8_ratio(self, rivals: Sequence[str] = (ORT_QDQ, ORT_OWN)) -> float | None:
+        """Time of the fastest of these relative to qglow int8: above 1 qglow is faster; None without any."""
+        return min((self.ratios[name] for name in rivals if name in self.ratios), default=None)
 
     def slower_than(self) -> list[str]:
         """What qglow int8 should be at least as fast as, and is not."""
         if self.medians_ms[INT8] < SHORTEST_MS:
             return []
-        return [name for name in (FLOAT, ORT_FLOAT, ORT_QDQ, ORT_OWN) if self.ratios.get(name, 1.0) < 1.0]
+        return [name for name in COLUMNS[1:] if self.ratios.get(name, 1.0) < 1.0]
 
 
 def measure(model: EvaluatedModel, isa: str | None, alternations: int) -> Row:
@@ -107,12 +111,33 @@ def _row(name: str, result: BenchResult) -> Row:
 def to_markdown(rows: Sequence[Row]) -> str:
     """The table of the README; programs that were never measured have no column."""
     columns = [name for name in COLUMNS if any(name in row.medians_ms for row in rows)]
+    rivals = {f"{title} / {INT8}": names for title, names in RIVALS.items() if set(names) & set(columns)}
     body = [
-        (row.model, *(_milliseconds(row.medians_ms.get(name)) for name in columns), f"{row.int8_ratio():.2f}")
+        (
+            row.model,
+            *(_milliseconds(row.medians_ms.get(name)) for name in columns),
+            *(_ratio(row.int8_ratio(names)) for names in rivals.values()),
+        )
         for row in rows
     ]
-    table = markdown_table(("model", *columns, "ORT int8 / qglow int8"), body)
+    table = markdown_table(("model", *columns, *rivals), body)
     return f"{table}\n\nMilliseconds a call, medians; one thread, batch 1. {conditions()}"
+
+
+def with_means(text: str) -> str:
+    """The text with a line behind its table: the geometric mean of each of its columns of ratios."""
+    table, _, rest = text.partition("\n\n")
+    titles, _, *body = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.split("\n"))
+    means = []
+    for column, title in enumerate(titles):
+        values = [float(row[column]) for row in body if " / " in title and row[column] != "-"]
+        if values:
+            means.append(f"{title} {math.exp(sum(map(math.log, values)) / len(values)):.2f}")
+    return f"{table}\n\nGeometric means over {len(body)} models: {', '.join(means)}.\n{rest}"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _milliseconds(value: float | None) -> str:
@@ -133,11 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         rows = _measure_all(options.models, options.isa, options.alternations)
         table = to_markdown(rows)
-        print(table)
+        print(with_means(table))
         if options.json is not None:
             write_atomically(options.json, to_json(rows))
         if options.update_readme:
-            update_readme("speed", with_other_rows("speed", table, NAMES))
+            update_readme("speed", with_means(with_other_rows("speed", table, TIMED_NAMES)))
     except QglowError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -150,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure_all(names: Sequence[str], isa: str | None, alternations: int) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory(prefix="qglow-speed-") as folder:
-        for model in opened_models(names, Path(folder)):
+        for model in opened_models(names, Path(folder), TIMED_NAMES):
             print(f"{model.name} ...", file=sys.stderr, flush=True)
             rows.append(measure(model, isa, alternations))
     return rows

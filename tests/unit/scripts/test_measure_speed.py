@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from measure_speed import FLOAT, INT8, ORT_FLOAT, ORT_OWN, ORT_QDQ, Row, to_markdown
+from measure_speed import (
+    FLOAT,
+    INT8,
+    ORT_FLOAT,
+    ORT_OWN,
+    ORT_QDQ,
+    VINO_QDQ,
+    Row,
+    to_markdown,
+    with_means,
+)
 
 
 def row(name: str, times: dict[str, float]) -> Row:
@@ -15,6 +25,7 @@ SLOW = row("m", {INT8: 0.2, FLOAT: 0.5, ORT_FLOAT: 0.1, ORT_QDQ: 0.3, ORT_OWN: 0
 
 def test_what_is_faster_is_named_unless_calls_are_most_of_the_time() -> None:
     assert SLOW.slower_than() == [ORT_FLOAT, ORT_OWN]
+    assert row("m", {INT8: 0.2, ORT_QDQ: 0.3, VINO_QDQ: 0.1}).slower_than() == [VINO_QDQ]
     assert row("tiny", {INT8: 0.04, FLOAT: 0.05, ORT_FLOAT: 0.01, ORT_QDQ: 0.01}).slower_than() == []
     assert row("fast", {INT8: 0.2, FLOAT: 0.5, ORT_FLOAT: 0.3, ORT_QDQ: 0.3}).slower_than() == []
 
@@ -30,3 +41,10 @@ def test_programs_that_were_not_measured_have_no_column() -> None:
     assert "OpenVINO" not in titles
     assert first == "| m | 0.200 | 0.500 | 0.100 | 0.300 | 0.150 | 0.75 |"
     assert second == "| n | 2.00 | 5.00 | 4.00 | 3.00 | - | 1.50 |"
+
+
+def test_means_are_over_the_models_that_have_a_ratio() -> None:
+    both = {INT8: 2.0, ORT_QDQ: 4.0, VINO_QDQ: 1.0}
+    text = with_means(to_markdown([row("m", both), row("n", {INT8: 2.0, ORT_QDQ: 16.0})]))
+    assert "| 2.00 | 0.50 |" in text and "| 8.00 | - |" in text
+    assert "over 2 models: ORT int8 / qglow int8 4.00, OpenVINO int8 / qglow int8 0.50.\nMilli" in text
