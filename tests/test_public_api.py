@@ -17,13 +17,13 @@ PUBLIC = {
     "load_model", "load_profile", "load_quantized", "load_recipe", "load", "save_profile", "merge_profiles",
     # measuring
     "bench", "check_baseline", "check_limits", "compare", "compare_layers", "run_data", "save_timings",
-    "profile_drift", "save_drift",
+    "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
     # stages
     "Model", "Profile", "QuantizedModel", "Executable",
     # choices and results
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DriftReport", "LayerReport",
-    "QuantizationReport",
+    "QuantizationReport", "SufficiencyReport",
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
     # errors

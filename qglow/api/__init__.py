@@ -20,6 +20,7 @@ from qglow.api.profiles import load_profile, merge_profiles, save_profile
 from qglow.api.programs import load
 from qglow.api.quantized import QuantizedModel, load_quantized
 from qglow.api.reconstruction import CalibrationSamples
+from qglow.api.sufficiency import calibration_sufficiency, save_sufficiency
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.profiling.profile import Profile
 from qglow.quantization.report import QuantizationReport
@@ -32,6 +33,7 @@ from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison, Limits
 from qglow.report.drift import DriftLimits, DriftReport
 from qglow.report.layers import LayerReport
+from qglow.report.sufficiency import SufficiencyReport
 from qglow.runtime.executable import Executable
 
 __all__ = [
@@ -59,8 +61,10 @@ __all__ = [
     "QuantizedModel",
     "Recipe",
     "Rule",
+    "SufficiencyReport",
     "TensorType",
     "bench",
+    "calibration_sufficiency",
     "check_baseline",
     "check_limits",
     "compare",
@@ -75,5 +79,6 @@ __all__ = [
     "run_data",
     "save_drift",
     "save_profile",
+    "save_sufficiency",
     "save_timings",
 ]

@@ -20,6 +20,7 @@ from qglow.cli import (
     quantize,
     recipe,
     run,
+    sufficiency,
 )
 from qglow.cli.application import new_application
 from qglow.cli.failure import guarded
@@ -30,6 +31,7 @@ app = new_application()
 app.command("profile")(profile.profile)
 app.command("profile merge")(profile.merge)
 app.command("profile drift")(drift.drift)
+app.command("profile sufficiency")(sufficiency.sufficiency)
 app.command("quantize")(quantize.quantize)
 app.command("compare")(compare.compare)
 app.command("check")(check.check)

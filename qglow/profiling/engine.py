@@ -20,7 +20,10 @@ class Engine(Protocol):
         """Run one batch, samples along axis 0, and count it in."""
 
     def collect(self) -> dict[str, ValueProfile]:
-        """Statistics by value name, over all batches so far."""
+        """Statistics by value name, over all batches since the beginning or the last `clear`."""
+
+    def clear(self) -> None:
+        """Forget everything; what `collect` has given before stays as it is."""
 
 
 GraphForBatch = Callable[[int], Graph]
@@ -49,6 +52,10 @@ class InterpreterEngine:
     def collect(self) -> dict[str, ValueProfile]:
         """See Engine."""
         return dict(self._statistics)
+
+    def clear(self) -> None:
+        """See Engine."""
+        self._statistics = {}
 
     def _profile(self, value: Value) -> ValueProfile:
         if value.name not in self._statistics:

@@ -45,7 +45,7 @@ class CompiledEngine:
                 self._profile(probe).observe_sums(sums, probe.channel_size)
 
     def collect(self) -> dict[str, ValueProfile]:
-        """Statistics by value name, over all batches so far."""
+        """Statistics by value name, over all batches since the beginning or the last `clear`."""
         for program in self._programs.values():
             state = program.executable.state
             for probe in program.probes:
@@ -53,6 +53,12 @@ class CompiledEngine:
                 self._profile(probe).observe_state(*arrays)
             program.clear()
         return dict(self._statistics)
+
+    def clear(self) -> None:
+        """Forget everything; what `collect` has given before stays as it is."""
+        for program in self._programs.values():
+            program.clear()
+        self._statistics = {}
 
     def _profile(self, probe: _Probe) -> ValueProfile:
         if probe.value.name not in self._statistics:

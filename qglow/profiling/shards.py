@@ -1,0 +1,116 @@
+"""Histograms of parts of the data, kept apart while it is read once: what fewer samples would have given.
+
+Blocks of runs go to the shards in turn, so that every shard is spread evenly over the data, whatever
+order that has. Only bins that hold something are kept: memory grows with the shards, not with the
+samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qglow.core.errors import DataError, InternalError
+from qglow.core.types import Array
+from qglow.graph.graph import Graph
+from qglow.numerics.histogram import BIN_COUNT
+from qglow.profiling.engine import Engine
+from qglow.profiling.histogram import ValueProfile
+from qglow.profiling.nodes import profiled_values
+from qglow.profiling.samples import Sample, batches
+
+SHARDS = 32
+BLOCKS = 128
+"""Into how many blocks the data is cut at most, where its size is known: collecting takes time."""
+
+
+@dataclass
+class SparseHistogram:
+    """Counts int64 of the bins (uint16, ascending) that hold something, and the exact extremes."""
+
+    bins: Array = field(default_factory=lambda: np.zeros(0, np.uint16))
+    counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, seen: ValueProfile) -> None:
+        """Count in what some runs have seen; its counts are taken over and changed."""
+        total = seen.counts
+        total[self.bins] += self.counts
+        self.bins = np.flatnonzero(total).astype(np.uint16)
+        self.counts = total[self.bins]
+        self.low, self.high = min(self.low, seen.low), max(self.high, seen.high)
+
+
+@dataclass(frozen=True)
+class ShardedProfile:
+    """Histograms of every float value by name, one a shard; `samples` has the size of each shard."""
+
+    samples: tuple[int, ...]
+    values: Mapping[str, Sequence[SparseHistogram]]
+
+    def every(self, stride: int) -> Array:
+        """int64[shards]: 1 for each `stride`-th shard, as often as `statistics` is to count it."""
+        return np.asarray(np.arange(len(self.samples)) % stride == 0, np.int64)
+
+    def statistics(self, name: str, times: Array) -> ValueProfile:
+        """What a value would look like over each shard taken so many times; without channels."""
+        found = ValueProfile(counts=np.zeros(BIN_COUNT, np.int64))
+        for shard, count in zip(self.values[name], times.tolist(), strict=True):
+            if count:
+                found.counts[shard.bins] += count * shard.counts
+                found.low, found.high = min(found.low, shard.low), max(found.high, shard.high)
+        return found
+
+
+def profile_shards(
+    graph: Graph,
+    samples: Iterable[Sample],
+    engine: Engine,
+    *,
+    batch_size: int = 1,
+    size: int | None = None,
+    shards: int = SHARDS,
+    advance: Callable[[int], None] = lambda done: None,
+) -> ShardedProfile:
+    """Profile a canonical graph in shards; there are fewer where there are fewer runs.
+
+    `engine` runs the same graph. `size` is the number of samples where it is known. Raises DataError where
+    there are fewer than two runs.
+    """
+    names = [value.name for value in profiled_values(graph)]
+    block = max(1, math.ceil((size or 0) / (batch_size * BLOCKS)))
+    sizes: list[int] = []
+    values: dict[str, list[SparseHistogram]] = {name: [] for name in names}
+    runs = batches(samples, batch_size)
+    for number in itertools.count():
+        count = 0
+        for batch in itertools.islice(runs, block):
+            engine.run(batch.inputs)
+            count += len(batch)
+            advance(len(batch))
+        if not count:
+            break
+        if number < shards:
+            sizes.append(0)
+            for histograms in values.values():
+                histograms.append(SparseHistogram())
+        sizes[number % shards] += count
+        _collect(engine, {name: histograms[number % shards] for name, histograms in values.items()})
+    if len(sizes) < 2:
+        raise DataError(f"{sum(sizes)} samples cannot tell how many are enough; give more")
+    return ShardedProfile(tuple(sizes), values)
+
+
+def _collect(engine: Engine, histograms: Mapping[str, SparseHistogram]) -> None:
+    """Move what the engine has seen into the histograms of one shard."""
+    seen = engine.collect()
+    engine.clear()
+    for name, histogram in histograms.items():
+        if name not in seen:
+            raise InternalError(f"the engine has no statistics of value '{name}'")
+        histogram.add(seen[name])
