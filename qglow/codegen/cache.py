@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,8 @@ from qglow.kernels.isa import Isa
 
 ENVIRONMENT_VARIABLE = "QGLOW_CACHE"
 _DIGEST_BYTES = 64
+_COMPILING = ("numerics", "instructions", "kernels", "codegen")
+"""Packages that a program goes through on its way to object code."""
 
 
 def default_folder() -> Path:
@@ -29,6 +33,17 @@ def cache_key(text: str, isa: Isa) -> str:
     """Name of an entry: a digest of the LLVM text, the compiler's version and the target."""
     parts = (text, llvm_version(), __version__, isa.name, isa.cpu, isa.features)
     return sha256_hex("\0".join(parts).encode())
+
+
+@functools.cache
+def compiler_version() -> str:
+    """What decides which code a program becomes: versions, and a digest of the sources that compile."""
+    root = Path(__file__).parent.parent
+    sources = hashlib.sha256()
+    for package in _COMPILING:
+        for path in sorted((root / package).rglob("*.py")):
+            sources.update(path.read_bytes())
+    return f"qglow {__version__} {sources.hexdigest()[:16]}, LLVM {llvm_version()}"
 
 
 @dataclass(frozen=True)

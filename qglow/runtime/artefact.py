@@ -2,15 +2,16 @@
 
 A ZIP archive with stored (uncompressed) members, so that other tools can look inside:
 
-    manifest.json           format version, name, digests of every other member
+    manifest.json           format version, name, signatures, digests of every other member
     program.txt             the instruction program before kernels are selected
     constants/<i>.npy       its constants, in the order of the manifest
     <isa>/code.o            object code, per instruction set
-    <isa>/weights.bin       constants packed for its kernels
+    <isa>/weights.bin       constants packed for its kernels, at the edge of a page
     <isa>/program.txt       the program as planned for it
 
 The same inputs give the same bytes: members are ordered and carry no time. Object code in
-an artefact runs only where the caller trusts the file; else the text is compiled.
+an artefact runs only where the caller trusts the file; else the text is compiled. What was compiled
+is cached as an artefact without a program.
 """
 
 from __future__ import annotations
@@ -18,162 +19,170 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from qglow.codegen.compiler import CompiledProgram
-from qglow.codegen.target import llvm_version
-from qglow.core.errors import ArtefactError, TextError, UsageError
+from qglow.codegen.cache import compiler_version
+from qglow.core.errors import ArtefactError, TextError, UsageError, VerificationError
 from qglow.core.files import atomic_writer, sha256_hex
 from qglow.core.types import Array
-from qglow.core.version import __version__
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
-from qglow.kernels.isa import isa_by_name
+from qglow.instructions.verifier import verify_program
+from qglow.runtime.archive import Archive, write_archive
+from qglow.runtime.variant import CodeVariant, stored_variant, variant_entry, variant_members, weights_member
 
-FORMAT = 2
-MANIFEST = "manifest.json"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-_MAX_MEMBER = 1 << 32
+FORMAT = 3
+_PROGRAM = "program.txt"
 
 
 @dataclass(frozen=True)
-class CodeVariant:
-    """What was compiled for one instruction set: the planned program and its code."""
+class StoredProgram:
+    """A program before kernel selection as the members of an artefact."""
 
-    program: Program
-    compiled: CompiledProgram
-    compiler: str
+    name: str
+    constants: tuple[str, ...]
+    members: Mapping[str, bytes]
+
+    @staticmethod
+    def of(program: Program) -> StoredProgram:
+        """Print the program and its constants."""
+        members = {_PROGRAM: print_program(program).encode()}
+        for index, buffer in enumerate(program.constants):
+            members[_constant(index)] = _to_npy(np.asarray(buffer.data))
+        return StoredProgram(program.name, tuple(b.name for b in program.constants), members)
 
     @property
-    def is_current(self) -> bool:
-        """Whether this very version of the compiler made it."""
-        return self.compiler == compiler_version()
+    def text(self) -> str:
+        """The listing."""
+        return self.members[_PROGRAM].decode()
+
+    @cached_property
+    def identity(self) -> str:
+        """The digest that an artefact of this program has as its identity."""
+        return _identity({name: sha256_hex(data) for name, data in self.members.items()})
 
 
-@dataclass(frozen=True)
 class Artefact:
-    """A model.qglow in memory. `code` maps ISA names to what was stored for them.
+    """A model.qglow that is mapped into memory. What is asked for is checked when it is read.
 
-    `identity` is a digest of the program and its constants, whatever code lies beside them.
+    Everything raises ArtefactError for what is damaged.
     """
 
-    program: Program
-    code: Mapping[str, CodeVariant]
-    identity: str
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        manifest = archive.manifest
+        self._constants = [str(name) for name in manifest["constants"]]
+        self._names = [_PROGRAM, *(_constant(index) for index in range(len(self._constants)))]
+        self._isas: Mapping[str, object] = manifest["isas"]
+        self.identity = _identity({name: str(manifest["sha256"][name]) for name in self._names})
+        """A digest of the program and its constants, whatever code lies beside them."""
+
+    def check(self) -> None:
+        """Hold the program and its constants against the identity."""
+        with _refusing(self._archive.path):
+            self._archive.check(self._names)
+
+    def program(self) -> Program:
+        """The program before kernel selection, verified."""
+        with _refusing(self._archive.path):
+            text = bytes(self._archive.read(_PROGRAM)).decode()
+            program = parse_program(text, self.constants())
+            verify_program(program, f"in {self._archive.path}")
+        return program
+
+    def constants(self) -> dict[str, Array]:
+        """The data of every constant by name."""
+        with _refusing(self._archive.path):
+            members = (self._archive.read(_constant(index)) for index in range(len(self._constants)))
+            return {name: _from_npy(data) for name, data in zip(self._constants, members, strict=True)}
+
+    def variant(self, isa: str) -> CodeVariant | None:
+        """What lies there for an instruction set and is of this very compiler; None where nothing is."""
+        with _refusing(self._archive.path):
+            return _current_variant(self._archive, isa)
 
 
-def compiler_version() -> str:
-    """Versions of everything that decides what object code a program becomes."""
-    return f"qglow {__version__}, LLVM {llvm_version()}"
-
-
-def save_artefact(path: Path, program: Program, code: Iterable[CodeVariant] = ()) -> None:
-    """Write an artefact atomically: `program` before kernel selection, and code for some ISAs."""
-    members = _program_members(program)
-    isas: dict[str, Any] = {}
-    for variant in sorted(code, key=lambda v: v.compiled.isa.name):
-        compiled, isa = variant.compiled, variant.compiled.isa.name
-        members[f"{isa}/code.o"] = compiled.object_code
-        members[f"{isa}/weights.bin"] = compiled.weights.tobytes()
-        members[f"{isa}/program.txt"] = print_program(variant.program).encode()
-        isas[isa] = {
-            "entry": compiled.entry,
-            "team_entry": compiled.team_entry,
-            "compiler": variant.compiler,
-            "arena_size": compiled.arena_size,
-            "placeholders": list(compiled.placeholders),
-        }
-    manifest = {
-        "format": FORMAT,
-        "name": program.name,
-        "constants": [buffer.name for buffer in program.constants],
-        "isas": isas,
-        "sha256": {name: sha256_hex(data) for name, data in sorted(members.items())},
-    }
-    members = {MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode(), **members}
-    with atomic_writer(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in members.items():
-            info = zipfile.ZipInfo(name, _EPOCH)
-            info.external_attr = 0o644 << 16
-            archive.writestr(info, data)
-
-
-def program_identity(program: Program) -> str:
-    """The digest that an artefact of this program would have as its identity."""
-    return _identity({name: sha256_hex(data) for name, data in _program_members(program).items()})
+def save_artefact(path: Path, stored: StoredProgram, code: Iterable[CodeVariant] = ()) -> None:
+    """Write an artefact atomically: a program, and code for some ISAs."""
+    facts = {"name": stored.name, "constants": list(stored.constants)}
+    _save(path, facts, stored.members, sorted(code, key=lambda v: v.compiled.isa.name))
 
 
 def load_artefact(path: Path) -> Artefact:
-    """Read and check an artefact. Raises ArtefactError for anything that does not verify."""
+    """Open an artefact. Raises ArtefactError for what is none, or is of another format."""
+    with _refusing(path):
+        return Artefact(_opened(path))
+
+
+def save_code(path: Path, identity: str, variant: CodeVariant) -> None:
+    """Write what was compiled of the program with this identity, atomically."""
+    _save(path, {"identity": identity}, {}, [variant])
+
+
+def load_code(path: Path, identity: str, isa: str) -> CodeVariant | None:
+    """What `save_code` wrote; None where it is of another program, or by another compiler.
+
+    Raises ArtefactError.
+    """
+    with _refusing(path):
+        archive = _opened(path)
+        return _current_variant(archive, isa) if archive.manifest["identity"] == identity else None
+
+
+def _save(
+    path: Path, facts: Mapping[str, object], members: Mapping[str, bytes], code: Iterable[CodeVariant]
+) -> None:
+    every: dict[str, bytes | memoryview] = dict(members)
+    isas = {}
+    for variant in code:
+        every |= variant_members(variant)
+        isas[variant.compiled.isa.name] = variant_entry(variant)
+    with atomic_writer(path) as stream:
+        write_archive(stream, {"format": FORMAT, **facts, "isas": isas}, every, map(weights_member, isas))
+
+
+def _opened(path: Path) -> Archive:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _parse(path, archive)
+        archive = Archive(path)
+    except RuntimeError as error:  # from zipfile: an archive that is encrypted, or of a later version
+        raise ArtefactError(f"{path} is not a readable artefact: {error}") from error
+    if archive.manifest["format"] != FORMAT:
+        raise ArtefactError(f"{path} has format {archive.manifest['format']}; this qglow reads {FORMAT}")
+    return archive
+
+
+def _current_variant(archive: Archive, isa: str) -> CodeVariant | None:
+    entry = archive.manifest["isas"].get(isa)
+    if entry is None or entry["compiler"] != compiler_version():
+        return None
+    return stored_variant(archive, isa, entry)
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Errors in the body are said of the file."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise ArtefactError(f"{path}: no such file") from error
     except (OSError, zipfile.BadZipFile, EOFError) as error:
         raise ArtefactError(f"{path} is not a readable artefact: {error}") from error
-    except (KeyError, ValueError, TypeError, TextError, UsageError) as error:
+    except (KeyError, ValueError, TypeError, TextError, UsageError, VerificationError) as error:
         raise ArtefactError(f"{path} is damaged: {error}; quantize the model again") from error
-
-
-def _parse(path: Path, archive: zipfile.ZipFile) -> Artefact:
-    manifest = json.loads(_read(archive, MANIFEST))
-    if manifest["format"] != FORMAT:
-        raise ArtefactError(f"{path} has format {manifest['format']}; this qglow reads {FORMAT}")
-    members = {name: _read(archive, name) for name in manifest["sha256"]}
-    for name, digest in manifest["sha256"].items():
-        if sha256_hex(members[name]) != digest:
-            raise ArtefactError(
-                f"{path} is damaged: {name} does not match its digest; quantize the model again"
-            )
-    constants = {
-        name: _from_npy(members[f"constants/{index}.npy"]) for index, name in enumerate(manifest["constants"])
-    }
-    program = parse_program(members["program.txt"].decode(), constants)
-    code = {isa: _variant(isa, entry, members, constants) for isa, entry in manifest["isas"].items()}
-    digests = {
-        n: d for n, d in manifest["sha256"].items() if n.startswith("constants/") or n == "program.txt"
-    }
-    return Artefact(program, code, _identity(digests))
-
-
-def _variant(
-    isa: str, entry: Mapping[str, Any], members: Mapping[str, bytes], constants: Mapping[str, Array]
-) -> CodeVariant:
-    program = parse_program(members[f"{isa}/program.txt"].decode(), constants)
-    compiled = CompiledProgram(
-        isa_by_name(isa),
-        members[f"{isa}/code.o"],
-        np.frombuffer(members[f"{isa}/weights.bin"], np.uint8),
-        int(entry["arena_size"]),
-        tuple(str(name) for name in entry["placeholders"]),
-        str(entry["entry"]),
-        None if entry["team_entry"] is None else str(entry["team_entry"]),
-    )
-    return CodeVariant(program, compiled, str(entry["compiler"]))
-
-
-def _program_members(program: Program) -> dict[str, bytes]:
-    members = {"program.txt": print_program(program).encode()}
-    for index, buffer in enumerate(program.constants):
-        members[f"constants/{index}.npy"] = _to_npy(np.asarray(buffer.data))
-    return members
 
 
 def _identity(digests: Mapping[str, str]) -> str:
     return sha256_hex(json.dumps(dict(sorted(digests.items()))).encode())
 
 
-def _read(archive: zipfile.ZipFile, name: str) -> bytes:
-    info = archive.getinfo(name)
-    if info.file_size > _MAX_MEMBER or info.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"member {name} is not stored as it should be")
-    return archive.read(info)
+def _constant(index: int) -> str:
+    return f"constants/{index}.npy"
 
 
 def _to_npy(array: Array) -> bytes:
@@ -182,6 +191,6 @@ def _to_npy(array: Array) -> bytes:
     return stream.getvalue()
 
 
-def _from_npy(data: bytes) -> Array:
+def _from_npy(data: memoryview) -> Array:
     array: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     return array

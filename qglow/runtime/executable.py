@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from qglow.core.types import Array, TensorType
 from qglow.instructions.program import Buffer, BufferKind, Program
 from qglow.kernels.operand import is_biased, to_logical, to_physical
 from qglow.runtime.pool import pool
+from qglow.runtime.signature import Signature
 
 
 class Executable:
@@ -32,18 +34,24 @@ class Executable:
     """
 
     def __init__(
-        self, program: Program, compiled: CompiledProgram, native: NativeFunction, threads: int = 1
+        self,
+        signature: Signature,
+        compiled: CompiledProgram,
+        native: NativeFunction,
+        threads: int,
+        planned: Callable[[], Program],
     ) -> None:
-        self._program = program
+        """`planned` gives the program when it is asked for."""
+        self._signature = signature
+        self._planned = planned
         self._compiled = compiled
         self._native = native
         # Emulated tiles are kept in one place for all threads.
         shared = native.team_address and not compiled.isa.emulates_amx
         self._threads = threads if shared else 1
         self._weights = aligned(compiled.weights)
-        self._inputs = program.inputs()
-        self._outputs = program.outputs()
-        self._state = {b.name: aligned_tensor(b.type) for b in program.state()}
+        self._state = {name: aligned_tensor(kind) for name, kind in signature.state.items()}
+        self._state_at = {name: array.ctypes.data for name, array in self._state.items()}
         self._arenas = threading.local()
         self._state_lock = threading.Lock()
 
@@ -57,20 +65,20 @@ class Executable:
         """How many threads a call may run on; 1 for a program that is too small to be shared."""
         return self._threads
 
-    @property
+    @cached_property
     def program(self) -> Program:
-        """The instruction program, as planned."""
-        return self._program
+        """The instruction program, as planned. Raises ArtefactError where its file is damaged."""
+        return self._planned()
 
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs, in the model's order."""
-        return {b.name: b.type for b in self._inputs}
+        return dict(self._signature.inputs)
 
     @property
     def outputs(self) -> dict[str, TensorType]:
         """Names and types of the outputs, in the model's order."""
-        return {b.name: b.type for b in self._outputs}
+        return dict(self._signature.outputs)
 
     @property
     def state(self) -> dict[str, Array]:
@@ -90,10 +98,11 @@ class Executable:
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once. Raises DataError for missing, unknown or misshapen inputs."""
         self._check_names(inputs)
-        arrays = {b.name: _input_array(b, inputs[b.name]) for b in self._inputs}
-        results = {b.name: aligned_tensor(b.type) for b in self._outputs}
+        taken, given = self._signature.inputs, self._signature.outputs
+        arrays = {name: _input_array(name, kind, inputs[name]) for name, kind in taken.items()}
+        results = {name: aligned_tensor(kind) for name, kind in given.items()}
         self._run(self._arena(), self._table({**arrays, **results}))
-        return {b.name: _logical(b.type, results[b.name]) for b in self._outputs}
+        return {name: _logical(kind, results[name]) for name, kind in given.items()}
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
         """A callable without arguments that reads and fills these very arrays, unchecked.
@@ -104,8 +113,12 @@ class Executable:
         Raises UsageError for arrays that do not fit.
         """
         self._check_names(inputs)
-        arrays = {b.name: _bound_array(b, inputs.get(b.name)) for b in self._inputs}
-        arrays |= {b.name: _bound_array(b, outputs.get(b.name)) for b in self._outputs}
+        pairs = (self._signature.inputs, inputs), (self._signature.outputs, outputs)
+        arrays = {
+            name: _bound_array(name, kind, given.get(name))
+            for types, given in pairs
+            for name, kind in types.items()
+        }
         arena, table = aligned_bytes(self.arena_bytes), self._table(arrays)
         run = self._prepared(arena, table)
         run.__dict__["keep"] = (self, arena, table, arrays)
@@ -119,7 +132,7 @@ class Executable:
         arena = self._arena()
         bias = self._compiled.isa.activation_bias
         found = {}
-        for buffer in self._program.all_buffers():
+        for buffer in self.program.all_buffers():
             if buffer.root.kind is BufferKind.ACTIVATION:
                 found[buffer.name] = _activation(arena, buffer, bias)
         return found
@@ -158,43 +171,37 @@ class Executable:
         return arena
 
     def _table(self, arrays: Mapping[str, Array]) -> ctypes.Array[ctypes.c_void_p]:
-        every = {**arrays, **self._state}
-        addresses = [every[b.name].ctypes.data for b in self._program.placeholders]
+        at = {name: array.ctypes.data for name, array in arrays.items()} | self._state_at
+        addresses = [at[name] for name in self._compiled.placeholders]
         return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
 
     def _check_names(self, inputs: Mapping[str, Array]) -> None:
-        wanted = [b.name for b in self._inputs]
+        wanted = list(self._signature.inputs)
         if set(wanted) != set(inputs):
             raise DataError(
                 f"inputs {', '.join(sorted(inputs)) or 'none'} given, {', '.join(wanted) or 'none'} wanted"
             )
 
 
-def _input_array(buffer: Buffer, array: Array) -> Array:
+def _input_array(name: str, kind: TensorType, array: Array) -> Array:
     array = np.asarray(array)
-    if array.shape != buffer.type.shape:
-        raise DataError(
-            f"input '{buffer.name}' has shape {array.shape}, the program wants {buffer.type.shape}"
-        )
-    if array.dtype != buffer.type.element.dtype:
-        raise DataError(
-            f"input '{buffer.name}' is {array.dtype}, the program wants {buffer.type.element.dtype}"
-        )
-    return to_physical(array, buffer.type)
+    if array.shape != kind.shape:
+        raise DataError(f"input '{name}' has shape {array.shape}, the program wants {kind.shape}")
+    if array.dtype != kind.element.dtype:
+        raise DataError(f"input '{name}' is {array.dtype}, the program wants {kind.element.dtype}")
+    return to_physical(array, kind)
 
 
 def _logical(kind: TensorType, array: Array) -> Array:
     return to_logical(array, kind) if is_biased(kind) else array
 
 
-def _bound_array(buffer: Buffer, array: Array | None) -> Array:
+def _bound_array(name: str, kind: TensorType, array: Array | None) -> Array:
     if array is None:
-        raise UsageError(f"bind needs an array for '{buffer.name}'")
-    dtype = np.dtype(np.uint8) if is_biased(buffer.type) else buffer.type.element.dtype
-    if array.shape != buffer.type.shape or array.dtype != dtype or not array.flags.c_contiguous:
-        raise UsageError(
-            f"the array for '{buffer.name}' is not contiguous {dtype} of shape {list(buffer.type.shape)}"
-        )
+        raise UsageError(f"bind needs an array for '{name}'")
+    dtype = np.dtype(np.uint8) if is_biased(kind) else kind.element.dtype
+    if array.shape != kind.shape or array.dtype != dtype or not array.flags.c_contiguous:
+        raise UsageError(f"the array for '{name}' is not contiguous {dtype} of shape {list(kind.shape)}")
     return array
 
 

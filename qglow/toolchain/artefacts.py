@@ -7,29 +7,32 @@ identity of the program, the compiler's version and the instruction set.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from qglow.codegen.cache import default_folder
-from qglow.codegen.compiler import CompiledProgram, compile_program
+from qglow.codegen.cache import compiler_version, default_folder
+from qglow.codegen.compiler import compile_program
 from qglow.codegen.jit import load
 from qglow.core.errors import ArtefactError, InputFileError
 from qglow.core.files import sha256_hex
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
-from qglow.instructions.text import parse_program, print_program
+from qglow.instructions.text import parse_program
 from qglow.kernels.isa import Isa, select_isa
 from qglow.kernels.select import select_kernels
 from qglow.runtime.artefact import (
-    CodeVariant,
-    compiler_version,
+    Artefact,
+    StoredProgram,
     load_artefact,
-    program_identity,
+    load_code,
     save_artefact,
+    save_code,
 )
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
+from qglow.runtime.variant import CodeVariant
 from qglow.toolchain.compilation import CompileOptions
 
 
@@ -37,36 +40,53 @@ def write_artefact(path: Path, program: Program, options: CompileOptions | None 
     """Compile a lowered program (which stays as it is) for one ISA and write model.qglow."""
     options = options or CompileOptions()
     isa = select_isa(options.isa)
-    save_artefact(path, program, [_obtain(program, program_identity(program), isa, options.cache)])
+    stored = StoredProgram.of(program)
+    constants = {b.name: np.asarray(b.data) for b in program.constants}
+
+    def copied() -> Program:
+        # Selection and planning change the program that they are given.
+        return parse_program(stored.text, constants)
+
+    save_artefact(path, stored, [_obtain(copied, stored.identity, isa, options.cache)])
 
 
 def load_executable(path: Path, options: CompileOptions | None = None, trust: bool = False) -> Executable:
     """Load model.qglow for this host.
 
-    With `trust` object code in the file is run where it fits the ISA and the version; else it
-    comes from the user's cache or is compiled. Raises ArtefactError, UsageError.
+    With `trust` object code in the file is run where it fits the ISA and the version; else the whole
+    program in the file is checked, and code comes from the user's cache or is compiled.
+    Raises ArtefactError, UsageError.
     """
     options = options or CompileOptions()
     isa = select_isa(options.isa)
-    artefact = load_artefact(path)
-    stored = artefact.code.get(isa.name)
-    if trust and stored is not None and stored.is_current:
-        variant = stored
-    else:
-        variant = _obtain(artefact.program, artefact.identity, isa, options.cache)
     threads = choose_threads(options.threads)
-    return Executable(variant.program, variant.compiled, load(variant.compiled), threads)
+    artefact = load_artefact(path)
+    variant = _variant(artefact, isa, options.cache, trust)
+
+    def planned() -> Program:
+        return variant.program(artefact.constants())
+
+    return Executable(variant.signature, variant.compiled, load(variant.compiled), threads, planned)
 
 
-def _obtain(program: Program, identity: str, isa: Isa, cached: bool) -> CodeVariant:
+def _variant(artefact: Artefact, isa: Isa, cached: bool, trust: bool) -> CodeVariant:
+    stored = artefact.variant(isa.name) if trust else None
+    if stored is not None:
+        return stored
+    artefact.check()
+    return _obtain(artefact.program, artefact.identity, isa, cached)
+
+
+def _obtain(program: Callable[[], Program], identity: str, isa: Isa, cached: bool) -> CodeVariant:
+    """Code of a program, which is asked for only where it has to be compiled."""
     if not cached:
-        return _compile(program, isa)
+        return _compile(program(), isa)
     key = sha256_hex("\0".join((identity, compiler_version(), isa.name)).encode())
     path = default_folder() / "programs" / f"{key}.qglow"
     found = _from_cache(path, identity, isa)
     if found is None:
-        found = _compile(program, isa)
-        _to_cache(path, program, found)
+        found = _compile(program(), isa)
+        _to_cache(path, identity, found)
     return found
 
 
@@ -74,24 +94,19 @@ def _from_cache(path: Path, identity: str, isa: Isa) -> CodeVariant | None:
     if not path.exists():
         return None
     try:
-        artefact = load_artefact(path)
+        return load_code(path, identity, isa.name)
     except ArtefactError:  # a damaged entry is as good as none: it is compiled anew
         return None
-    found = artefact.code.get(isa.name)
-    return found if artefact.identity == identity and found is not None and found.is_current else None
 
 
-def _to_cache(path: Path, program: Program, variant: CodeVariant) -> None:
+def _to_cache(path: Path, identity: str, variant: CodeVariant) -> None:
     try:
-        save_artefact(path, program, [variant])
+        save_code(path, identity, variant)
     except InputFileError:  # a cache that cannot be written costs time, nothing else
         return
 
 
 def _compile(program: Program, isa: Isa) -> CodeVariant:
-    # The text is the copy: selection and planning change the program that they are given.
-    planned = parse_program(print_program(program), {b.name: np.asarray(b.data) for b in program.constants})
-    select_kernels(planned, isa)
-    plan_memory(planned)
-    compiled: CompiledProgram = compile_program(planned, isa)
-    return CodeVariant(planned, compiled, compiler_version())
+    select_kernels(program, isa)
+    plan_memory(program)
+    return CodeVariant.of(program, compile_program(program, isa))

@@ -19,6 +19,7 @@ from qglow.kernels.select import select_kernels
 from qglow.lowering import CPU, lower
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
+from qglow.runtime.signature import Signature
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def compile_lowered(program: Program, options: CompileOptions | None = None) -> 
     select_kernels(program, isa)
     plan_memory(program, reuse=not options.observe)
     compiled = compile_program(program, isa, default_cache() if options.cache else None)
-    return Executable(program, compiled, load(compiled), threads)
+    return Executable(Signature.of(program), compiled, load(compiled), threads, lambda: program)
 
 
 def compile_graph(graph: Graph, options: CompileOptions | None = None) -> Executable:

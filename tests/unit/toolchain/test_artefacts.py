@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from qglow.core.errors import ArtefactError
+from qglow.core.files import sha256_hex
 from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.ops.linear import Gemm
 from qglow.instructions.program import Program
 from qglow.instructions.text import print_program
-from qglow.runtime.artefact import load_artefact, program_identity
-from qglow.toolchain import lower_graph
+from qglow.runtime.artefact import StoredProgram, load_artefact
+from qglow.toolchain import compile_lowered, lower_graph
 from qglow.toolchain.artefacts import load_executable, write_artefact
 from qglow.toolchain.compilation import CompileOptions
 
@@ -69,8 +73,8 @@ def test_writing_leaves_the_program_as_it_is(tmp_path: Path) -> None:
 def test_identity_depends_on_constants_and_not_on_code(tmp_path: Path) -> None:
     path = tmp_path / "model.qglow"
     write_artefact(path, program())
-    assert load_artefact(path).identity == program_identity(program())
-    assert program_identity(program()) != program_identity(program(2.0))
+    assert load_artefact(path).identity == StoredProgram.of(program()).identity
+    assert StoredProgram.of(program()).identity != StoredProgram.of(program(2.0)).identity
 
 
 def test_foreign_code_is_not_executed_without_trust(tmp_path: Path) -> None:
@@ -92,6 +96,82 @@ def test_damaged_member_is_refused(tmp_path: Path) -> None:
     path.write_bytes(bytes(data))
     with pytest.raises(ArtefactError, match="model.qglow"):
         load_executable(path)
+
+
+@pytest.mark.parametrize("name", ["avx2/weights.bin", "avx2/code.o"])
+def test_damaged_code_is_refused_even_with_trust(tmp_path: Path, name: str) -> None:
+    options = CompileOptions(isa="avx2")
+    path = tmp_path / "model.qglow"
+    write_artefact(path, program(), options)
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read(name)
+    data = bytearray(path.read_bytes())
+    data[data.index(content)] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(ArtefactError, match=f"{name} does not match its digest"):
+        load_executable(path, options, trust=True)
+    np.testing.assert_allclose(load_executable(path, options)({"x": X})["y"], X @ W)
+
+
+def test_weights_begin_at_the_edge_of_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "model.qglow"
+    write_artefact(path, program(), CompileOptions(isa="avx2"))
+    variant = load_artefact(path).variant("avx2")
+    assert variant is not None and variant.compiled.weights.ctypes.data % 4096 == 0
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.read("avx2/weights.bin") == variant.compiled.weights.tobytes()
+
+
+def test_program_that_was_loaded_is_the_one_that_was_planned(tmp_path: Path) -> None:
+    path, options = tmp_path / "model.qglow", CompileOptions(isa="generic")
+    write_artefact(path, program(), options)
+    planned = print_program(compile_lowered(program(), options).program)
+    for trust in (False, True):
+        loaded = load_executable(path, options, trust).program
+        assert print_program(loaded) == planned
+        np.testing.assert_array_equal(loaded.buffer("w").data, program().buffer("w").data)
+
+
+def test_code_of_an_earlier_compiler_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = tmp_path / "model.qglow", tmp_path / "other.qglow"
+    monkeypatch.setattr("qglow.runtime.variant.compiler_version", lambda: "an earlier one")
+    write_artefact(path, program())
+    write_artefact(other, program(3.0))
+    monkeypatch.undo()
+    monkeypatch.setenv("QGLOW_CACHE", str(tmp_path / "cache"))
+    forged = tmp_path / "forged.qglow"
+    _graft(path, other, forged)
+    np.testing.assert_allclose(load_executable(forged, trust=True)({"x": X})["y"], X @ W)
+
+
+def test_program_that_would_leave_its_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.qglow"
+    write_artefact(path, program())
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    text = members["program.txt"]
+    members["program.txt"] = text.replace(b"float<2 x 4>", b"float<9 x 4>")
+    assert members["program.txt"] != text
+    manifest = json.loads(members["manifest.json"])
+    manifest["sha256"]["program.txt"] = sha256_hex(members["program.txt"])
+    _write_members(path, {**members, "manifest.json": json.dumps(manifest).encode()})
+    with pytest.raises(ArtefactError, match="is damaged"):
+        load_executable(path)
+
+
+def test_random_damage_is_refused_or_harmless(tmp_path: Path) -> None:
+    path, damaged = tmp_path / "model.qglow", tmp_path / "damaged.qglow"
+    write_artefact(path, program())
+    data, draw = path.read_bytes(), random.Random(0)
+    for _ in range(150):
+        content = bytearray(data[: draw.choice([len(data), draw.randrange(len(data))])])
+        for at in draw.sample(range(len(content)), min(3, len(content))):
+            content[at] = draw.randrange(256)
+        damaged.unlink(missing_ok=True)
+        damaged.write_bytes(content)
+        with contextlib.suppress(ArtefactError):
+            load_executable(damaged)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04garbage", b"not a zip at all" * 99])
@@ -135,7 +215,10 @@ def _graft(program_of: Path, code_of: Path, target: Path) -> None:
         for name in manifest["sha256"]:
             if "/" in name and not name.startswith("constants/"):
                 manifest["sha256"][name] = digests[name]
-    members["manifest.json"] = json.dumps(manifest).encode()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+    _write_members(target, {**members, "manifest.json": json.dumps(manifest).encode()})
+
+
+def _write_members(path: Path, members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
