@@ -51,6 +51,19 @@ def test_speed_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_instruction_sets_are_measured_against_openvino(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    path = tmp_path / "isas.json"
+    table = run("measure_isas.py", "--model", "digits", "--alternations", "20", "--json", str(path))
+    found = json.loads(path.read_text())["isas"]
+    names = {isa.name for isa in host_isas()}
+    assert {row["isa"] for row in found} == names - {"generic"}
+    for row in found:
+        assert row["ratio"] == row["median_ms"]["OpenVINO int8"] / row["median_ms"]["qglow int8"]
+        assert f"| {row['isa']} | {row['held_to']} |" in table
+
+
+@pytest.mark.slow
 def test_scaling_is_measured() -> None:
     table = run("measure_scaling.py", "--alternations", "20", "--threads", "2")
     assert table.startswith("| model | batch 1, 1 thread, ms | 1 thread / 2 threads |")
@@ -86,3 +99,10 @@ def test_table_replaces_what_stands_between_its_comments(
     assert page.read_text() == "a\n<!-- begin: speed -->\nnewer\n<!-- end: speed -->\nb\n"
     with pytest.raises(InputFileError, match="accuracy"):
         update_readme("accuracy", "", page)
+
+
+@pytest.mark.slow
+def test_profiling_is_measured() -> None:
+    table = run("measure_profiling.py", "--alternations", "20", may_fail="times as long as")
+    assert table.startswith("| model | qglow profiling | qglow float32 | ORT float32 |")
+    assert "geometric mean of the ratios" in table

@@ -14,17 +14,19 @@ from typing import ClassVar
 
 from qglow.instructions.ops.profile import Profile
 from qglow.instructions.program import Instruction
-from qglow.kernels.builder import F32, F64, I32, I64, Emitter, Index, Value, scalar, vec
+from qglow.kernels.builder import F32, F64, I32, I64, Emitter, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.operand import Memory, contiguous_runs
 from qglow.kernels.softmax import keep, reduce_lanes
-from qglow.numerics.histogram import NAN_BIN
+from qglow.numerics.histogram import NAN_BIN, POSITIVE_INFINITY_BIN, POSITIVE_ZERO_BIN
 
 LANES = 16
 BIN_SHIFT = 16
 INFINITY_BITS = 0x7F800000
 MAGNITUDE_BITS = 0x7FFFFFFF
+ZEROS_OF_LANES = POSITIVE_INFINITY_BIN + 1
+"""Bins of patterns that are NaN, which are all counted in `NAN_BIN`: free for use while counting."""
 CYCLES_AN_ELEMENT = 3.0
 
 Values = list[Value]
@@ -94,7 +96,7 @@ def _count(site: Site) -> tuple[Value, Value]:
     counts = site["counts"].pointer
 
     def step(values: Values, x: Value, count: int | None) -> Values:
-        bins = _bins(e, x)
+        bins = _zeros_apart(e, _bins(e, x))
         for lane in range(LANES if count is None else count):
             index = e.b.zext(e.extract(bins, lane), I64)
             counter = e.offset(counts, e.scaled(index, 8))
@@ -102,6 +104,7 @@ def _count(site: Site) -> tuple[Value, Value]:
         return _narrow(e, values, x, _finite(e, x), count)
 
     low, high = _fold(e, site["src"], [scalar(kind, math.inf), scalar(kind, -math.inf)], step)
+    _join_zeros(e, counts)
     return (
         reduce_lanes(e, low, lambda a, b: _lower(e, a, b)),
         reduce_lanes(e, high, lambda a, b: _higher(e, a, b)),
@@ -112,6 +115,26 @@ def _bins(e: Emitter, x: Value) -> Value:
     kind = vec(I32, LANES)
     bins = e.b.lshr(e.b.bitcast(x, kind), scalar(kind, BIN_SHIFT))
     return e.b.select(e.b.fcmp_unordered("uno", x, x), scalar(kind, NAN_BIN), bins)
+
+
+def _zeros_apart(e: Emitter, bins: Value) -> Value:
+    """Bins with those of zero replaced by one for each lane.
+
+    Half of what a ReLU gives is zero, and adding to one counter again and again waits for memory.
+    """
+    kind = vec(I32, LANES)
+    of_lanes = constant_vector(I32, [ZEROS_OF_LANES + lane for lane in range(LANES)])
+    return e.b.select(e.b.icmp_unsigned("==", bins, scalar(kind, POSITIVE_ZERO_BIN)), of_lanes, bins)
+
+
+def _join_zeros(e: Emitter, counts: Value) -> None:
+    """Add what the lanes counted to the bin of zero, and leave their bins as empty as they were."""
+    kind = vec(I64, LANES)
+    of_lanes = e.offset(counts, 8 * ZEROS_OF_LANES)
+    zeros = e.offset(counts, 8 * POSITIVE_ZERO_BIN)
+    found = reduce_lanes(e, e.load(of_lanes, kind), e.b.add)
+    e.store(e.b.add(e.load(zeros, I64), found), zeros)
+    e.store(scalar(kind, 0), of_lanes)
 
 
 def _finite(e: Emitter, x: Value) -> Value:

@@ -17,6 +17,9 @@ from qglow.profiling.nodes import insert_profile_nodes
 from qglow.runtime.executable import Executable
 from qglow.toolchain.compilation import CompileOptions, compile_graph
 
+RUNS_KEPT = 64
+"""Runs whose sums are counted together: numpy takes longer to be called than to add a few numbers."""
+
 
 class CompiledEngine:
     """Profiles with native code. Satisfies profiling's `Engine`.
@@ -39,14 +42,13 @@ class CompiledEngine:
             self._programs[batch] = _ProfiledProgram.compile(graph, self._options)
         program = self._programs[batch]
         program.executable(inputs)
-        for probe in program.probes:
-            if probe.channel_size is not None:
-                sums = program.executable.state[probe.names["channel_sums"]]
-                self._profile(probe).observe_sums(sums, probe.channel_size)
+        if program.sums.keep():
+            self._count_sums(program)
 
     def collect(self) -> dict[str, ValueProfile]:
         """Statistics by value name, over all batches since the beginning or the last `clear`."""
         for program in self._programs.values():
+            self._count_sums(program)
             state = program.executable.state
             for probe in program.probes:
                 arrays = [state[name] for part, name in probe.names.items() if part != "channel_sums"]
@@ -59,6 +61,13 @@ class CompiledEngine:
         for program in self._programs.values():
             program.clear()
         self._statistics = {}
+
+    def _count_sums(self, program: _ProfiledProgram) -> None:
+        taken = program.sums.take()
+        for probe in program.probes:
+            for name in probe.sums:
+                assert probe.channel_size is not None
+                self._profile(probe).observe_sums(taken[name], probe.channel_size)
 
     def _profile(self, probe: _Probe) -> ValueProfile:
         if probe.value.name not in self._statistics:
@@ -74,11 +83,38 @@ class _Probe:
     names: dict[str, str]
     channel_size: int | None
 
+    @property
+    def sums(self) -> list[str]:
+        """The name of the state that holds the sums of channels, where there are some."""
+        return [] if self.channel_size is None else [self.names["channel_sums"]]
+
+
+class _KeptSums:
+    """What a program gives anew after every run, kept until there is enough to count at once."""
+
+    def __init__(self, live: Mapping[str, Array]) -> None:
+        self._live = live
+        self._kept = {name: np.empty((RUNS_KEPT, *array.shape), array.dtype) for name, array in live.items()}
+        self._runs = 0
+
+    def keep(self) -> bool:
+        """Keep what the last run gave; whether there is no room for another one now."""
+        for name, array in self._live.items():
+            self._kept[name][self._runs] = array
+        self._runs += 1
+        return self._runs == RUNS_KEPT
+
+    def take(self) -> dict[str, Array]:
+        """By name, [samples of all runs kept, channels]; nothing is kept any more."""
+        runs, self._runs = self._runs, 0
+        return {name: array[:runs].reshape(-1, array.shape[-1]) for name, array in self._kept.items()}
+
 
 @dataclass(frozen=True)
 class _ProfiledProgram:
     executable: Executable
     probes: list[_Probe]
+    sums: _KeptSums
 
     @staticmethod
     def compile(graph: Graph, options: CompileOptions) -> _ProfiledProgram:
@@ -96,12 +132,15 @@ class _ProfiledProgram:
             axis = channel_axis(value.type.shape)
             size = None if axis is None else channel_size(value.type.shape, axis)
             probes.append(_Probe(value, names, size))
-        program = _ProfiledProgram(executable, probes)
+        state = executable.state
+        live = {name: state[name] for probe in probes for name in probe.sums}
+        program = _ProfiledProgram(executable, probes, _KeptSums(live))
         program.clear()
         return program
 
     def clear(self) -> None:
         """Back to nothing observed."""
+        self.sums.take()
         state = self.executable.state
         for probe in self.probes:
             state[probe.names["counts"]][...] = 0

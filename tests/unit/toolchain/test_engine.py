@@ -106,3 +106,11 @@ def test_threads_leave_no_trace() -> None:
             engine.run({"x": image})
         found.append(engine.collect())
     assert same(*found)
+
+
+@pytest.mark.parametrize("runs", [64, 65, 130])
+def test_many_runs_are_all_counted(runs: int) -> None:
+    """Sums of channels are counted many runs at once."""
+    order = np.arange(runs) % len(SAMPLES)
+    assert same(profiled(order, 1), profiled(np.sort(order), 5))
+    assert profiled(order, 1)["x"].total == runs * SAMPLES[0].size
