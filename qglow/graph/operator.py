@@ -32,6 +32,11 @@ class Accumulate:
 
 
 @dataclass(frozen=True, slots=True)
+class Products:
+    """int8 x int8 of two activations, one scale each, into int32, rescaled once or given in float."""
+
+
+@dataclass(frozen=True, slots=True)
 class SameAs:
     """The output takes the parameters of one input: data movement and selections."""
 
@@ -78,7 +83,7 @@ class KeepFloat:
     reason: str
 
 
-Policy = Accumulate | SameAs | Unify | Rescaled | Table | Fixed | ReadsIntegers | KeepFloat
+Policy = Accumulate | Products | SameAs | Unify | Rescaled | Table | Fixed | ReadsIntegers | KeepFloat
 
 
 @dataclass(frozen=True)

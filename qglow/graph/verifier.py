@@ -11,6 +11,7 @@ from qglow.graph.operator import (
     Accumulate,
     KeepFloat,
     OperatorTypeError,
+    Products,
     ReadsIntegers,
     SameAs,
     Unify,
@@ -152,9 +153,9 @@ def _agrees(actual: TensorType, inferred: TensorType) -> bool:
 def quantized_form_problem(node: Node) -> str | None:
     """Why the node's types are no form that its operator's policy allows; None when they are.
 
-    The forms: all float; Accumulate int8 x and w, an int32 bias, int8 or float result; SameAs and
-    Unify the same int8 parameters throughout; Rescaled, Table and a Unify that rescales int8 in and
-    out, each its own; ReadsIntegers any.
+    The forms: all float; Accumulate int8 x and w, an int32 bias, int8 or float result; Products int8
+    operands, int8 or float result; SameAs and Unify the same int8 parameters throughout; Rescaled,
+    Table and a Unify that rescales int8 in and out, each its own; ReadsIntegers any.
     """
     operator, policy = node.operator, node.operator.policy
     if isinstance(operator, Quantize | Dequantize | Rescale):
@@ -172,7 +173,7 @@ def quantized_form_problem(node: Node) -> str | None:
         return _same_problem([node.inputs[policy.operand], *node.outputs])
     if isinstance(policy, Unify) and not policy.rescales:
         return _same_problem([*node.inputs, *node.outputs])
-    return _elementwise_problem(node)
+    return _elementwise_problem(node, may_be_float=isinstance(policy, Products))
 
 
 def _border_problem(node: Node) -> str | None:
@@ -201,8 +202,11 @@ def _same_problem(values: Sequence[Value | None]) -> str | None:
     return None if len(parameters) == 1 else "operand and result must have the same quantization"
 
 
-def _elementwise_problem(node: Node) -> str | None:
-    """Int8 throughout, but for operands that the int8 form takes as they are (vectors of an Affine)."""
+def _elementwise_problem(node: Node, may_be_float: bool) -> str | None:
+    """Int8 throughout, but for operands that the int8 form takes as they are (vectors of an Affine).
+
+    `may_be_float`: so may the result be.
+    """
     stays_float = node.operator.float_operands
     for name, value in zip(node.operator.operands, node.inputs, strict=False):
         if value is None:
@@ -211,6 +215,6 @@ def _elementwise_problem(node: Node) -> str | None:
             return f"operand {name} must be {'float' if name in stays_float else 'quantized'}"
         if value.type.quantization is not None and value.type.quantization.axis is not None:
             return f"operand {name} must have one scale"
-    if not all(value.type.is_quantized for value in node.outputs):
+    if not may_be_float and not all(value.type.is_quantized for value in node.outputs):
         return "the result must be quantized"
     return None

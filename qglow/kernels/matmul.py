@@ -158,24 +158,25 @@ class DirectMatMul(_Direct):
         """Loops over leading axes, along which operands of one matrix stand still."""
         e, dest, lhs, rhs = site.e, site["dest"], site["lhs"], site["rhs"]
         leading = dest.shape[:-2]
-        product = replace(self.product(site, lhs, rhs), shared=not _is_stack(leading))
-        steps = [_steps(memory.shape, leading) for memory in (dest, lhs, rhs)]
+        product = replace(self.product(site, lhs, rhs), shared=not is_stack(leading))
+        steps = [matrix_steps(memory, leading) for memory in (dest, lhs, rhs)]
         outer = tuple(zip(leading, zip(*steps, strict=True), strict=True))
         if 0 in dest.shape:
             return
-        with outer_loops(e, [dest.pointer, lhs.pointer, rhs.pointer], outer, _is_stack(leading)) as pointers:
+        with outer_loops(e, [dest.pointer, lhs.pointer, rhs.pointer], outer, is_stack(leading)) as pointers:
             product.emit(*pointers)
 
 
-def _is_stack(leading: Shape) -> bool:
+def is_stack(leading: Shape) -> bool:
     """Whether there are so many products that threads share those, not their rows."""
     return max(leading, default=1) > 1
 
 
-def _steps(shape: Shape, leading: Shape) -> tuple[int, ...]:
-    """Bytes from one matrix to the next along every leading axis of the result."""
+def matrix_steps(memory: Memory, leading: Shape) -> tuple[int, ...]:
+    """Bytes from one matrix of a dense operand to the next along every leading axis of the result."""
+    shape, size = memory.shape, memory.element_bytes
     strides, missing = dense_strides(shape), len(leading) - (len(shape) - 2)
-    own = [0 if size == 1 else 4 * stride for size, stride in zip(shape[:-2], strides, strict=False)]
+    own = [0 if count == 1 else size * step for count, step in zip(shape[:-2], strides, strict=False)]
     return (0,) * missing + tuple(own)
 
 
@@ -194,5 +195,5 @@ def direct_products(instruction: Instruction, isa: Isa) -> list[Kernel]:
 
 @candidates_for(MatMul)
 def direct_stacks(instruction: Instruction, isa: Isa) -> list[Kernel]:
-    """All of them."""
-    return [DirectMatMul(*_block(isa))]
+    """Those of float."""
+    return [DirectMatMul(*_block(isa))] if instruction.operand("lhs").type.is_float else []

@@ -84,7 +84,7 @@ def _relu(node: Node, graph: Graph) -> list[Node]:
 def _matmul(node: Node, graph: Graph) -> list[Node]:
     a, b = node.inputs
     assert a is not None and b is not None
-    if len(a.type.shape) == len(b.type.shape) == 2:
+    if len(a.type.shape) == len(b.type.shape) == 2 and a.type.is_float:
         return [Node(node.name, Gemm(), [a, b, None], node.outputs)]
     if min(len(a.type.shape), len(b.type.shape)) >= 2:
         return [Node(node.name, MatMul(), [a, b], node.outputs)]
@@ -99,6 +99,8 @@ def _vector_product(node: Node, graph: Graph, a: Value, b: Value) -> list[Node]:
     if len(b.type.shape) == 1:
         b = parts.add("column", Reshape(shape=(*b.type.shape, 1)), b)
     product = parts.add("product", MatMul(), a, b)
+    # Of int8, the sums are rescaled before the axis goes.
+    product.type = node.output.type.with_shape(product.type.shape)
     return parts.finish(Reshape(shape=node.output.type.shape), product)
 
 

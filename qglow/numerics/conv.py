@@ -117,12 +117,12 @@ def finish(
 
 
 def exact_float(x: Array, rows: Array) -> type[np.float32] | type[np.float64]:
-    """The faster float type in which sums of products of `x` with each row of weights are exact.
+    """The faster float type in which sums of products of `x` with each row (last axis) are exact.
 
     Every partial sum, in any order, is at most max|x| times the sum of |w|.
     """
     largest = int(np.max(np.abs(x), initial=0))
-    total = int(np.max(np.sum(np.abs(rows), axis=1, dtype=np.int64), initial=0))
+    total = int(np.max(np.sum(np.abs(rows), axis=-1, dtype=np.int64), initial=0))
     return np.float32 if largest * total <= FLOAT32_EXACT else np.float64
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from qglow.core.types import Array, Quantization
 from qglow.numerics.conv import exact_float, finish
-from qglow.numerics.quantize import parameters
+from qglow.numerics.quantize import INT8_MAX, INT8_MIN, parameters
 
 
 def gemm_float(x: Array, w: Array, bias: Array | None = None) -> Array:
@@ -24,11 +24,11 @@ def gemm_float(x: Array, w: Array, bias: Array | None = None) -> Array:
 def gemm_accumulate(x: Array, zero_x: int, w: Array, zero_w: Any = 0, bias: Array | None = None) -> Array:
     """Exact sums of `(x - zero_x) * (w - zero_w)` plus the int32 bias, as int64 M x N.
 
-    `zero_w` is a scalar or one value a column.
+    `zero_w` is a scalar or one value a column. Leading axes of both are stacks, which broadcast.
     """
     centred_x = np.asarray(x, np.int16) - np.int16(zero_x)
     centred_w = np.asarray(w, np.int16) - np.asarray(zero_w, np.int16)
-    dtype = exact_float(centred_x, centred_w.T)
+    dtype = exact_float(centred_x, centred_w.swapaxes(-1, -2))
     result: Array = np.matmul(centred_x.astype(dtype), centred_w.astype(dtype)).astype(np.int64)
     return result if bias is None else result + np.asarray(bias, np.int64)
 
@@ -51,3 +51,31 @@ def gemm_int8(
     scales, zeros = parameters(w_quant)
     acc = gemm_accumulate(x, x_quant.zero_point, w, zeros, bias)
     return finish(acc, x_quant.scale, scales, y_quant, lo, hi)
+
+
+def matmul_int8(
+    a: Array,
+    a_quant: Quantization,
+    b: Array,
+    b_quant: Quantization,
+    y_quant: Quantization | None,
+) -> Array:
+    """Product of two int8 activations, shapes as numpy.matmul has them, one scale each.
+
+    With `y_quant` the result is int8, without it `float32(acc) * float32(s_a * s_b)`.
+    """
+    rows = a if a.ndim > 1 else a[None, :]
+    columns = b if b.ndim > 1 else b[:, None]
+    result = gemm_int8(rows, a_quant, columns, b_quant, None, y_quant)
+    if b.ndim == 1:
+        result = result[..., 0]
+    return result if a.ndim > 1 else result[..., 0, :] if b.ndim > 1 else result[..., 0]
+
+
+def worst_product(depth: int, zero_a: int, zero_b: int) -> int:
+    """Largest magnitude of a sum of `depth` products `(a - zero_a) * (b - zero_b)` of int8 values."""
+    return depth * _farthest(zero_a) * _farthest(zero_b)
+
+
+def _farthest(zero_point: int) -> int:
+    return max(INT8_MAX - zero_point, zero_point - INT8_MIN)

@@ -7,7 +7,7 @@ import numpy as np
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, SameAs, Unify
+from qglow.graph.operator import Accumulate, Products, SameAs, Unify
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.rewriting import dequantized_constant
 from qglow.numerics.quantize import INT8_MAX, INT8_MIN, along, parameters
@@ -82,9 +82,11 @@ def lacking(node: Node, given: Assignment, weights: Given) -> str | None:
         known = value is None or value in given or (shared and value.is_constant)
         if value is not None and not known:
             return f"the model has no parameters for its operand '{value.name}'"
+        if value in given and given[value].axis is not None and not shared:
+            return f"the model has several scales for its operand '{value.name}'"
     if isinstance(policy, Accumulate):
         return None if node.name in weights else "the model has no integers for its weights"
-    if node.output not in given:
+    if node.output not in given and not isinstance(policy, Products):
         return f"the model does not quantize its result '{node.output.name}', or not in one way"
     return None
 

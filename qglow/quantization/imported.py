@@ -44,6 +44,7 @@ from qglow.quantization.interface import Interface, make_interface_int8
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, check_patterns, choices_of, not_quantized
 from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
+from qglow.quantization.products import product_margins
 from qglow.quantization.report import constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
 from qglow.quantization.weights import FloatWeights, integers, set_integers
@@ -101,7 +102,8 @@ class _Import:
         verify_graph(graph, "after rewriting to int8")
         EXACT_FOLDING.run(graph, verify_graph, log)
         EliminateDeadNodes().run(graph, log)
-        margins = {n.name: set_integers(graph, n, sources[n.name], options.per_tensor) for n in sums}
+        margins = product_margins(int8)
+        margins |= {n.name: set_integers(graph, n, sources[n.name], options.per_tensor) for n in sums}
         verify_graph(graph, "after the final weights")
         by_name = {node.name: reason for node, reason in reasons.items()}
         bytes_before = constant_bytes(source)

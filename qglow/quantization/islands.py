@@ -4,10 +4,12 @@ An island is a maximal set of connected int8 nodes. Its borders convert between 
 The cost model counts bytes that need not move. Costs: a conversion touches the float form of every
 element that crosses a border, 4 bytes; where sums give float themselves nothing is converted. Gains:
 an int8 node writes 3 bytes less an element of its result; a Conv or Gemm reads 3 bytes less a weight,
-and each of its multiplications is worth a quarter of a byte, as vectors hold four times as many.
-An island with sums always pays, whatever its size: its weights are a quarter. A node at the end of an
+and each of its multiplications is worth a quarter of a byte, as vectors hold four times as many; so they
+are in a product of two activations.
+An island with weights always pays, whatever its size: they are a quarter. A node at the end of an
 island whose table would only be undone by a dequantize stays float, as does an island of light nodes
-that costs more than it gains. Reports show both figures of every island, and the cost of every border.
+that costs more than it gains, and what lies between such a product, which gives float itself, and a
+float operator. Reports show both figures of every island, and the cost of every border.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, ReadsIntegers, SameAs, Table
+from qglow.graph.operator import Accumulate, Products, ReadsIntegers, Rescaled, SameAs, Table, Unify
 from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
 
 CONVERSION = 4
@@ -33,6 +35,7 @@ Island = list[Node]
 def plan_islands(graph: Graph, reasons: FloatReasons) -> list[Island]:
     """The islands worth having; nodes given up are added to `reasons`."""
     _trim_tails(graph, reasons)
+    _release_products(graph, reasons)
     islands = []
     for island in connected(graph, [n for n in graph.nodes if handles_reals(n) and n not in reasons]):
         refusal = _refusal(graph, island)
@@ -91,17 +94,54 @@ def _could_be_float(graph: Graph, value: Value | None, user: Node) -> bool:
     return producer is None or isinstance(producer.operator.policy, Accumulate)
 
 
+def _release_products(graph: Graph, reasons: FloatReasons) -> None:
+    """Give up light nodes between products and float operators, as between scores and their Softmax.
+
+    A mask of large negative numbers in int8 would leave no steps for the scores.
+    """
+    for node in reversed(graph.nodes):
+        if node in reasons or not handles_reals(node) or not _is_light(node):
+            continue
+        if not all(user in reasons for user in node.output.users()):
+            continue
+        roots = [root for value in _data(node) for root in _roots(graph, value, node, reasons)]
+        products = [r for r in roots if r is not None and isinstance(r.operator.policy, Products)]
+        if products and len(products) == sum(r not in reasons for r in roots if r is not None):
+            reasons[node] = f"it lies between {products[0]}, which gives float itself, and float operators"
+
+
+def _is_light(node: Node) -> bool:
+    return isinstance(node.operator.policy, Rescaled | Table | Unify | SameAs)
+
+
+def _roots(graph: Graph, value: Value, user: Node, reasons: FloatReasons) -> list[Node | None]:
+    """What computes a value, seen through light nodes of one user; None for an input of the graph."""
+    producer = value.producer
+    single = value.users() == [user] and not graph.is_output(value)
+    if producer is None or producer in reasons or not single or not _is_light(producer):
+        # A product that others read too would have to give both int8 and float.
+        return [producer]
+    return [root for v in _data(producer) for root in _roots(graph, v, producer, reasons)]
+
+
 def _refusal(graph: Graph, island: Island) -> str | None:
     if any(isinstance(node.operator.policy, Accumulate) for node in island):
         return None
     members = set(island)
     entering = {v for node in island for v in _data(node) if v.producer not in members}
-    leaving = {v for node in island for v in node.outputs if _leaves(graph, v, members)}
+    leaving = {v for n in island for v in n.outputs if _leaves(graph, v, members) and not _gives(v, members)}
     saved, cost = gain(island), CONVERSION * sum(v.type.size for v in entering | leaving)
     if saved > cost:
         return None
     kind = "movement of" if all(isinstance(n.operator.policy, SameAs) for n in island) else "work on"
     return f"int8 would save {saved} bytes in {kind} its elements and cost {cost} in conversions around it"
+
+
+def _gives(value: Value, members: set[Node]) -> bool:
+    """Whether the value is a product that nothing in the island reads: it is float without a conversion."""
+    producer = value.producer
+    assert producer is not None
+    return isinstance(producer.operator.policy, Products) and not members.intersection(value.users())
 
 
 def gain(island: Island) -> int:
@@ -112,6 +152,10 @@ def gain(island: Island) -> int:
 def _sums(node: Node) -> int:
     """What int8 weights and multiplications are worth, in bytes."""
     policy = node.operator.policy
+    if isinstance(policy, Products):
+        left = node.inputs[0]
+        assert left is not None
+        return int(MULTIPLICATION * node.output.type.size * left.type.shape[-1])
     weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
     if weights is None or not weights.type.size:
         return 0

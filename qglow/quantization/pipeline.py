@@ -27,6 +27,7 @@ from qglow.quantization.interface import interface_parameters, make_interface_in
 from qglow.quantization.islands import plan_islands
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
+from qglow.quantization.products import product_margins
 from qglow.quantization.ranges import Ranges
 from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
@@ -133,7 +134,7 @@ class _Quantizer:
         make_interface_int8(graph, interface)
         verify_graph(graph, "after rewriting to int8")
         self._folding.run(graph, verify_graph, log)
-        margins = {}
+        margins = product_margins(int8)
         for node in sums:
             per_tensor = choices.of_node(node).per_tensor
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, KeepFloat, ReadsIntegers
+from qglow.graph.operator import Accumulate, KeepFloat, Products, ReadsIntegers
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.graph.ops.shape import Gather, Pad
 from qglow.quantization.choices import Choices
 from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.products import unfit_product
 
 FloatReasons = dict[Node, str]
 """Nodes that stay float, each with the reason."""
@@ -66,6 +67,8 @@ def _reason(node: Node, pattern: str | None, rule: str) -> str | None:
         return "its result is not one float tensor"
     if isinstance(policy, Accumulate):
         return _unfit_weights(node, policy)
+    if isinstance(policy, Products):
+        return unfit_product(node)
     if isinstance(node.operator, Affine):
         return None if _constants(node, ("scale", "shift")) else "its scale or shift is computed by the graph"
     if isinstance(node.operator, Pad) and node.operator.value != 0.0:

@@ -10,6 +10,7 @@ from qglow.graph.operator import (
     Accumulate,
     KeepFloat,
     Operator,
+    Products,
     ReadsIntegers,
     Rescaled,
     SameAs,
@@ -33,6 +34,7 @@ CONVERSIONS: tuple[type[Operator], ...] = (Quantize, Dequantize, Rescale)
 _WORDS: dict[type, str] = {
     Unify: "shared parameters where it costs little",
     Rescaled: "own parameters",
+    Products: "accumulates both operands",
     ReadsIntegers: "reads int8 as it is",
     Table: "table",
 }

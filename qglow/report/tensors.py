@@ -10,7 +10,7 @@ from qglow.core.types import Array
 from qglow.exporter import export_float, export_qdq, quantized_value_names
 from qglow.exporter.expose import expose_outputs, produced_names
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate
+from qglow.graph.operator import Accumulate, Products
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.graph.ops.shape import Concat
@@ -90,7 +90,7 @@ def _counterpart(node: Node, value: Value, nodes: Mapping[str, Node], names: Map
 def is_exact_when_fused(node: Node) -> bool:
     """Whether onnxruntime's int8 kernel follows the same arithmetic; other operators it runs in float."""
     exact = isinstance(node.operator, MaxPool | AveragePool | GlobalAveragePool | Concat)
-    return exact or isinstance(node.operator.policy, Accumulate)
+    return exact or isinstance(node.operator.policy, Accumulate | Products)
 
 
 def _signed(array: Array) -> Array:

@@ -59,6 +59,31 @@ def stack(left: tuple[int, ...], right: tuple[int, ...]) -> Maker:
     return make
 
 
+def int8_stack(left: tuple[int, ...], right: tuple[int, ...], zeros: tuple[int | None, int | None]) -> Maker:
+    """Products of two int8 activations with these zero points, once to int8 and once to float."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"matmul_int8_{left}_{right}_{zeros}", random)
+        pair = zip((left, right), zeros, strict=True)
+        operands = [drawing.integers(*shape, zero_point=zero) for shape, zero in pair]
+        (shape,) = (kind.shape for kind in MatMul().infer([v.type for v in operands]))
+        y = drawing.builder.node(MatMul(), *operands, output_types=[drawing.int8_like(shape)])
+        z = drawing.builder.node(MatMul(), *operands, output_types=[TensorType(ElementType.FLOAT, shape)])
+        return drawing.finish(y, z)
+
+    return make
+
+
+def int8_constant(random: np.random.Generator) -> Problem:
+    """A stack of constant matrices on the left."""
+    drawing = Drawing("matmul_int8_constant", random)
+    x, parameters = drawing.integers(2, 3, 9, 20), drawing.parameters()
+    data = random.integers(-128, 128, (3, 5, 9)).astype(np.int8)
+    w = drawing.builder.constant("w", data, parameters)
+    kind = drawing.int8_like((2, 3, 5, 20))
+    return drawing.finish(drawing.builder.node(MatMul(), w, x, output_types=[kind]))
+
+
 def _moderate(drawing: Drawing, *shape: int) -> Value:
     value = drawing.real(*shape)
     drawing.inputs[value.name] = moderate(drawing.random, shape)
@@ -73,8 +98,19 @@ STACKS = [
     ((2, 3, 7), (7,)),
     ((5, 64), (64, 64)),
 ]
+LONG = [
+    ((1, 1), (1, 1)),
+    ((3, 2), (2, 1)),
+    ((33, 515), (515, 131)),
+    ((7, 1, 3), (1, 3, 17)),
+    ((13, 64), (4, 64, 65)),
+]
 PROBLEMS: list[Maker] = [
     *(form(*shape) for form in (int8, real) for shape in SHAPES),
     computed,
     *(stack(left, right) for left, right in STACKS),
+    *(int8_stack(left, right, (None, None)) for left, right in STACKS),
+    *(int8_stack((2, 6, 19), (2, 19, 70), zeros) for zeros in ((-128, 127), (127, -128), (5, 0), (0, 3))),
+    *(int8_stack(left, right, (None, None)) for left, right in LONG),
+    int8_constant,
 ]

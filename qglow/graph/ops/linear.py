@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.types import Array, TensorType, float_type
-from qglow.graph.operator import Accumulate, KeepFloat, Operator, Policy, register, require
+from qglow.graph.operator import Accumulate, Operator, Policy, Products, register, require
 from qglow.graph.ops.rules import (
     Arrays,
     Types,
@@ -22,7 +22,7 @@ from qglow.graph.ops.rules import (
     parameters_of,
 )
 from qglow.numerics.elementwise import clip
-from qglow.numerics.linear import gemm_float, gemm_int8
+from qglow.numerics.linear import gemm_float, gemm_int8, matmul_int8
 from qglow.numerics.requantize import quantized_bounds
 
 
@@ -69,11 +69,14 @@ class Gemm(Operator):
 @register
 @dataclass(frozen=True)
 class MatMul(Operator):
-    """Product of stacks of matrices, leading axes broadcast, as numpy has it."""
+    """Product of stacks of matrices, leading axes broadcast, as numpy has it.
+
+    Its int8 form takes two int8 activations and gives int8 or float.
+    """
 
     name: ClassVar[str] = "MatMul"
     operands: ClassVar[tuple[str, ...]] = ("a", "b")
-    policy: ClassVar[Policy] = KeepFloat("MatMul by anything but one constant matrix is computed in float")
+    policy: ClassVar[Policy] = Products()
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[..., M, N]; a vector stands for a row on the left and a column on the right."""
@@ -89,3 +92,13 @@ class MatMul(Operator):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """float32 product."""
         return (np.asarray(np.matmul(given(inputs, 0), given(inputs, 1)), np.float32),)
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """Rules 3 and 5 of the numeric contract."""
+        a_quant, b_quant = parameters_of(input_types, 0), parameters_of(input_types, 1)
+        if a_quant is None or b_quant is None:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        a, b = given(inputs, 0), given(inputs, 1)
+        return (matmul_int8(a, a_quant, b, b_quant, output_types[0].quantization),)

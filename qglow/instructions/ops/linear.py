@@ -26,12 +26,14 @@ from qglow.instructions.ops.conv import verify_accumulation
 from qglow.instructions.ops.rules import (
     BoundedOperation,
     int8_parameters,
+    require_activation,
     require_float,
+    require_int8,
     require_rank,
     require_shape,
 )
 from qglow.numerics.elementwise import clip
-from qglow.numerics.linear import gemm_accumulate, gemm_float
+from qglow.numerics.linear import gemm_accumulate, gemm_float, matmul_int8
 
 
 @register
@@ -72,17 +74,23 @@ class FullyConnected(BoundedOperation):
 @register
 @dataclass(frozen=True)
 class MatMul(Operation):
-    """dest[..., M, N] = lhs[..., M, K] @ rhs[..., K, N], float32; leading axes broadcast.
+    """dest[..., M, N] = lhs[..., M, K] @ rhs[..., K, N]; leading axes broadcast.
 
-    Every element is one chain of fused multiply-adds over ascending k, starting from 0.
+    float: every element is one chain of fused multiply-adds over ascending k, starting from 0.
+    int8: int32 accumulation of (lhs - zero point) * (rhs - zero point), then (s_l * s_r) / s_d for an
+    int8 dest, s_l * s_r for a float one.
     """
 
     opcode: ClassVar[str] = "matmul"
-    signature: ClassVar[tuple[Operand, ...]] = (out(), read("lhs"), read("rhs"))
+    signature: ClassVar[tuple[Operand, ...]] = (out(), read("lhs"), read("rhs"), scratch())
 
     def verify(self, types: Types) -> None:
-        """Shapes of a stack of matrix products."""
-        require_float(types, "dest", "lhs", "rhs")
+        """Shapes of a stack of matrix products, float or of two int8 activations."""
+        if types["lhs"].is_float:
+            require_float(types, "dest", "rhs")
+        else:
+            require_int8(types, "lhs", "rhs")
+            require_activation(types, "dest")
         lhs, rhs = types["lhs"].shape, types["rhs"].shape
         require(min(len(lhs), len(rhs)) >= 2, f"lhs {lhs} and rhs {rhs} are not matrices")
         require(lhs[-1] == rhs[-2], f"lhs has {lhs[-1]} columns, rhs {rhs[-2]} rows")
@@ -93,5 +101,12 @@ class MatMul(Operation):
         require_shape(types, "dest", (*leading, lhs[-2], rhs[-1]), "a stack of products")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numpy.matmul; the order of additions is numpy's, compiled code keeps a tolerance."""
-        arrays["dest"][...] = np.matmul(arrays["lhs"], arrays["rhs"])
+        """numerics.linear; the order of float additions is numpy's, compiled code keeps a tolerance."""
+        lhs, rhs = arrays["lhs"], arrays["rhs"]
+        if types["lhs"].is_float:
+            arrays["dest"][...] = gemm_float(lhs, rhs)
+        else:
+            parameters = [int8_parameters(types[name]) for name in ("lhs", "rhs")]
+            arrays["dest"][...] = matmul_int8(
+                lhs, parameters[0], rhs, parameters[1], types["dest"].quantization
+            )

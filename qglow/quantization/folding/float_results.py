@@ -1,4 +1,4 @@
-"""A Conv or Gemm whose result is only dequantized gives float itself, from its int32 sums."""
+"""A Conv, Gemm or MatMul whose result is only dequantized gives float itself, from its int32 sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate
+from qglow.graph.operator import Accumulate, Products
 from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Identity, Reshape, Slice, Transpose
 from qglow.quantization.folding.editing import only_user, operand
@@ -47,7 +47,7 @@ def _chain(graph: Graph, node: Node) -> list[Value] | None:
     while only_user(graph, value) is not None and value.producer is not None:
         chain.append(value)
         operator = value.producer.operator
-        if isinstance(operator.policy, Accumulate):
+        if isinstance(operator.policy, Accumulate | Products):
             return chain
         if not isinstance(operator, Reshape | Transpose | Slice | Identity):
             return None

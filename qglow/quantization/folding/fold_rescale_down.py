@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Rescaled, Table, Unify
+from qglow.graph.operator import Accumulate, Products, Rescaled, Table, Unify
 from qglow.graph.ops.quantize import Dequantize, Rescale
 from qglow.quantization.folding.editing import (
     contains,
@@ -66,7 +66,7 @@ def _takes_any(user: Node) -> bool:
     policy = user.operator.policy
     if isinstance(policy, Unify):
         return policy.rescales
-    return isinstance(policy, Accumulate | Rescaled | Table)
+    return isinstance(policy, Accumulate | Products | Rescaled | Table)
 
 
 def _reach(value: Value) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.operator import Accumulate, Operator, Rescaled, Table, Unify
+from qglow.graph.operator import Accumulate, Operator, Products, Rescaled, Table, Unify
 from qglow.graph.ops.quantize import Rescale
 from qglow.graph.rewriting import bypass
 from qglow.quantization.folding.editing import (
@@ -74,7 +74,7 @@ def _fold(graph: Graph, node: Node, log: PassLog) -> None:
 def gives_any_parameters(operator: Operator) -> bool:
     """Whether an int8 operator rescales to whatever parameters its result has."""
     policy = operator.policy
-    return isinstance(policy, Accumulate | Rescaled | Table) or (
+    return isinstance(policy, Accumulate | Products | Rescaled | Table) or (
         isinstance(policy, Unify) and policy.rescales
     )
 

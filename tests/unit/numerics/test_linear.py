@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qglow.core.types import Quantization
-from qglow.numerics.linear import gemm_accumulate, gemm_float, gemm_int8
+from qglow.numerics.linear import gemm_accumulate, gemm_float, gemm_int8, matmul_int8, worst_product
 from tests.unit.numerics.oracle import ort, relative_error
 
 
@@ -66,3 +66,33 @@ def test_bounds_and_float_results(rng: np.random.Generator) -> None:
     whole = gemm_int8(x, x_quant, w, w_quant, bias, y_quant)
     narrow = gemm_int8(x, x_quant, w, w_quant, bias, y_quant, lo=10)
     np.testing.assert_array_equal(narrow, np.maximum(whole, 10))
+
+
+@pytest.mark.parametrize(
+    "a, b", [((2, 3, 5), (2, 5, 4)), ((3, 1, 2, 7), (2, 7, 3)), ((7,), (7, 3)), ((7,), (7,))]
+)
+def test_products_of_activations_equal_onnxruntime(
+    a: tuple[int, ...], b: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    left, right = (rng.integers(-128, 128, shape).astype(np.int8) for shape in (a, b))
+    a_quant, b_quant = Quantization.per_tensor(0.017, -8), Quantization.per_tensor(0.04, 100)
+    y_quant = Quantization.per_tensor(0.09, 3)
+    found = matmul_int8(left, a_quant, right, b_quant, y_quant)
+    assert found.shape == np.matmul(left.astype(int), right.astype(int)).shape
+    inputs: list[object] = []
+    for array, quant in ((left, a_quant), (right, b_quant)):
+        inputs += [(array.astype(int) + 128).astype(np.uint8), np.float32(quant.scale)]
+        inputs.append(np.uint8(quant.zero_point + 128))
+    inputs += [np.float32(y_quant.scale), np.uint8(y_quant.zero_point + 128)]
+    expected = np.asarray(ort("QLinearMatMul", inputs, np.uint8)).astype(int) - 128
+    np.testing.assert_array_equal(found, expected)
+    acc = (left.astype(int) + 8) @ (right.astype(int) - 100)
+    real = matmul_int8(left, a_quant, right, b_quant, None)
+    np.testing.assert_array_equal(real, acc.astype(np.float32) * (np.float32(0.017) * np.float32(0.04)))
+
+
+@given(st.integers(1, 9), st.integers(-128, 127), st.integers(-128, 127))
+def test_worst_product_is_reached_and_not_passed(depth: int, zero_a: int, zero_b: int) -> None:
+    ends = np.array([-128, 127])
+    largest = np.abs((ends[:, None] - zero_a) * (ends[None, :] - zero_b)).max()
+    assert worst_product(depth, zero_a, zero_b) == depth * largest

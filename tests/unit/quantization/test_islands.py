@@ -9,7 +9,7 @@ from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
 from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
-from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.shape import Pad, Reshape, Transpose
 from qglow.graph.ops.softmax import Softmax
 from qglow.quantization.islands import gain, plan_islands
@@ -129,3 +129,38 @@ def test_a_gain_counts_results_weights_and_multiplications() -> None:
     b, x = start(2, 8)
     graph = b.finish(b.node(Relu(), gemm(b, x, name="a"), name="y"))
     assert gain(graph.nodes) == 3 * 8 + 3 * 32 + 2 * 8 * 4 // 4 + 3 * 8
+
+
+def test_products_of_activations_are_int8_but_for_sums_beyond_int32() -> None:
+    b = GraphBuilder("g")
+    x, y = b.input("x", float_type(2, 40000)), b.input("y", float_type(40000, 2))
+    reasons, _ = plan(b.finish(b.node(MatMul(), x, y, name="z")))
+    assert reasons == {"z": "sums of 40000 products might be beyond int32"}
+    b = GraphBuilder("g")
+    x, y = b.input("x", float_type(8, 400)), b.input("y", float_type(400, 8))
+    reasons, islands = plan(b.finish(b.node(MatMul(), x, y, name="z")))
+    assert not islands and "int8 would save 6592 bytes" in reasons["z"]
+    b = GraphBuilder("g")
+    x, y = b.input("x", float_type(128, 64)), b.input("y", float_type(64, 128))
+    reasons, islands = plan(b.finish(b.node(MatMul(), x, y, name="z")))
+    assert islands == [["z"]]
+
+
+def test_light_nodes_between_products_and_float_operators_stay_float() -> None:
+    b = GraphBuilder("g")
+    x, y = b.input("x", float_type(128, 64)), b.input("y", float_type(64, 128))
+    scores = b.node(MatMul(), x, y, name="scores")
+    mask = b.constant("mask", np.float32(-1e9))
+    masked = b.node(Add(), b.node(Relu(), scores, name="relu"), mask, name="masked")
+    reasons, islands = plan(b.finish(b.node(Softmax(), masked, name="soft")))
+    assert islands == [["scores"]]
+    assert all("which gives float itself" in reasons[name] for name in ("relu", "masked"))
+
+
+def test_light_nodes_between_sums_of_both_kinds_stay_int8() -> None:
+    b, x = start(64, 64)
+    left = gemm(b, x, 64)
+    product = b.node(MatMul(), left, left, name="product")
+    total = b.node(Add(), product, left, name="total")
+    reasons, islands = plan(b.finish(b.node(Softmax(), total, name="soft")))
+    assert list(reasons) == ["soft"] and len(islands) == 1
