@@ -71,11 +71,12 @@ class Row:
 def measure(model: EvaluatedModel, isa: str | None, alternations: int) -> Row:
     """Make every program for one model and time them in turns."""
     loaded = model.load()
-    result = bench(_contenders(model, loaded, _quantize(model, loaded), isa), alternations)
+    result = bench(_contenders(model, loaded, quantize_for_timing(model, loaded), isa), alternations)
     return _row(model.name, result)
 
 
-def _quantize(model: EvaluatedModel, loaded: Model) -> QuantizedModel:
+def quantize_for_timing(model: EvaluatedModel, loaded: Model) -> QuantizedModel:
+    """The model in int8, calibrated on a few samples."""
     split, recipe = model.calibration, model.recipe
     data = model.root / split.data
     profile = loaded.profile(data, select=split.select, samples=CALIBRATION_SAMPLES, recipe=recipe)

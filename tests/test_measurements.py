@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from measure_isas import HELD_TO
 
 from qglow.core.errors import InputFileError
+from qglow.kernels.isa import host_isas
 from tests.zoo import REPOSITORY
 
 SCRIPTS = REPOSITORY / "scripts"
@@ -53,14 +55,14 @@ def test_speed_is_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_instruction_sets_are_measured_against_openvino(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
+    isa = host_isas()[-1].name
+    if isa not in HELD_TO:
+        pytest.skip(f"nothing holds OpenVINO to {isa}")
     path = tmp_path / "isas.json"
-    table = run("measure_isas.py", "--model", "digits", "--alternations", "20", "--json", str(path))
-    found = json.loads(path.read_text())["isas"]
-    names = {isa.name for isa in host_isas()}
-    assert {row["isa"] for row in found} == names - {"generic"}
-    for row in found:
-        assert row["ratio"] == row["median_ms"]["OpenVINO int8"] / row["median_ms"]["qglow int8"]
-        assert f"| {row['isa']} | {row['held_to']} |" in table
+    table = run("measure_isas.py", "--isas", isa, "--alternations", "20", "--json", str(path))
+    [row] = json.loads(path.read_text())["isas"]
+    assert row["ratio"] == row["median_ms"]["OpenVINO int8"] / row["median_ms"]["qglow int8"]
+    assert f"| digits | {isa} | {HELD_TO[isa]} |" in table
 
 
 @pytest.mark.slow

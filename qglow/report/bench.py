@@ -101,8 +101,13 @@ def bench(
             for row, (name, run) in enumerate(contenders.items()):
                 turns[row, column] = _turn(run, repeats[name], clock) / 1e6
             advance(1)
-    latencies = {name: _latency(name, turns[row], repeats[name]) for row, name in enumerate(contenders)}
-    return BenchResult(latencies, turns, alternations)
+    return result_of_turns(repeats, turns)
+
+
+def result_of_turns(repeats: Mapping[str, int], turns_ms: Array) -> BenchResult:
+    """The result of turns that have been timed: one row a program of `repeats`, in their order."""
+    latencies = {name: _latency(name, turns_ms[row], repeats[name]) for row, name in enumerate(repeats)}
+    return BenchResult(latencies, turns_ms, turns_ms.shape[1])
 
 
 def _turn(run: Contender, repeats: int, clock: Callable[[], int]) -> float:
