@@ -22,6 +22,7 @@ from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.shape import (
     Cast,
+    ChannelShuffle,
     Concat,
     Expand,
     Gather,
@@ -103,6 +104,17 @@ def _affine(op: Affine, out: Export) -> None:
     out.emit("BatchNormalization", mean, variance, epsilon=0.0)
 
 
+def _channel_shuffle(op: ChannelShuffle, out: Export) -> None:
+    """As a Transpose between two Reshapes."""
+    shape = out.node.output.type.shape
+    names = [out.builder.fresh(f"{out.output}__{part}") for part in ("groups", "swapped")]
+    apart, whole = out.integers("apart", op.apart(shape)), out.integers("whole", shape)
+    perm = [0, 2, 1, *range(3, len(shape) + 1)]
+    out.builder.node("Reshape", f"{out.node.name}__groups", [out.inputs[0], apart], names[0], allowzero=1)
+    out.builder.node("Transpose", f"{out.node.name}__swapped", [names[0]], names[1], perm=perm)
+    out.builder.node("Reshape", out.node.name, [names[1], whole], out.output, allowzero=1)
+
+
 def _slice(op: Slice, out: Export) -> None:
     axes = out.integers("axes", range(len(op.starts)))
     starts, ends = out.integers("starts", op.starts), out.integers("ends", op.ends)
@@ -158,6 +170,7 @@ EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     AveragePool: _average_pool,
     BatchNormalization: _batch_normalization,
     Cast: lambda op, out: out.emit("Cast", to=ONNX_TYPES[op.to]),
+    ChannelShuffle: _channel_shuffle,
     Clip: _clip,
     Concat: lambda op, out: out.emit("Concat", axis=op.axis),
     Conv: _conv,

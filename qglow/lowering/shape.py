@@ -7,7 +7,7 @@ from qglow.core.types import Shape, TensorType
 from qglow.graph.graph import Node, Value
 from qglow.graph.ops import shape as graph
 from qglow.instructions.ops.memory import Copy, Splat
-from qglow.instructions.ops.movement import Broadcast, Extract, Gather, Insert
+from qglow.instructions.ops.movement import Broadcast, Extract, Gather, Insert, Transpose
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, Order, natural, permuted
 from qglow.lowering.elementwise import common_order
@@ -52,6 +52,26 @@ def lower_transpose(lowering: Lowering, node: Node) -> None:
     assert isinstance(operator, graph.Transpose) and x is not None
     order = tuple(operator.perm.index(axis) for axis in lowering.order(x))
     lowering.rename(node.output, x, order)
+
+
+@lowers(graph.ChannelShuffle)
+def lower_channel_shuffle(lowering: Lowering, node: Node) -> None:
+    """One transposition of the two axes that the channels are seen as, wherever these lie."""
+    operator, x = node.operator, node.inputs[0]
+    assert isinstance(operator, graph.ChannelShuffle) and x is not None
+    source, order = lowering.read(x), lowering.order(x)
+    dest = lowering.write(node.output, order)
+    place, groups = order.index(1), operator.groups
+    before, after = dest.type.shape[:place], dest.type.shape[place + 1 :]
+    members = dest.type.shape[place] // groups
+    apart = lowering.view(
+        f"{dest.name}.groups", source, x.type.with_shape((*before, groups, members, *after))
+    )
+    swapped = dest.type.with_shape((*before, members, groups, *after))
+    perm = list(range(len(swapped.shape)))
+    perm[place], perm[place + 1] = place + 1, place
+    seen = lowering.view(f"{dest.name}.swapped", dest, swapped)
+    lowering.emit(Transpose(perm=tuple(perm)), seen, apart)
 
 
 @lowers(graph.Concat)

@@ -17,6 +17,7 @@ from qglow.passes.join_affine import JoinAffine
 from qglow.passes.matmul_add_to_gemm import MatmulAddToGemm
 from qglow.passes.min_max_to_clip import MinMaxToClip
 from qglow.passes.pad_into_conv import PadIntoConv
+from qglow.passes.raise_channel_shuffle import RaiseChannelShuffle
 from qglow.passes.raise_gelu import RaiseGelu
 from qglow.passes.raise_hard_swish import RaiseHardSwish
 from qglow.passes.raise_layer_norm import RaiseLayerNorm
@@ -36,6 +37,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     RaiseHardSwish,
     RaiseSoftmax,
     RaiseLayerNorm,
+    RaiseChannelShuffle,
     EliminateDeadNodes,
     EliminateCommonSubexpressions,
     SinkTransposes,
@@ -70,6 +72,7 @@ def canonical_pipeline() -> Pipeline[Graph]:
             RaiseHardSwish(),
             RaiseSoftmax(),
             RaiseLayerNorm(),
+            RaiseChannelShuffle(),
             SimplifySlices(),
             SinkTransposes(),
             SinkReshapes(),

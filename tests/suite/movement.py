@@ -11,7 +11,17 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.quantize import Quantize
-from qglow.graph.ops.shape import Concat, Expand, Gather, Identity, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.shape import (
+    ChannelShuffle,
+    Concat,
+    Expand,
+    Gather,
+    Identity,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 SINGLE: list[tuple[Operator, tuple[int, ...]]] = [
@@ -32,6 +42,9 @@ SINGLE: list[tuple[Operator, tuple[int, ...]]] = [
     (Expand(shape=(3, 2, 70)), (2, 1)),
     (Transpose(perm=(0, 3, 4, 1, 5, 2)), (1, 2, 2, 3, 4, 5)),
     (Transpose(perm=(4, 0, 2, 1, 3)), (2, 3, 9, 4, 17)),
+    (ChannelShuffle(groups=3), (2, 12, 3, 4)),
+    (ChannelShuffle(groups=4), (1, 68, 5)),
+    (ChannelShuffle(groups=17), (3, 34)),
     (Identity(), (2, 3)),
 ]
 CHOICES: list[tuple[Gather, tuple[int, ...], Array]] = [
@@ -131,6 +144,21 @@ def shuffle(groups: int) -> Maker:
     return make
 
 
+def shuffled(groups: int) -> Maker:
+    """A shuffle of convolved channels, which a depthwise convolution, a join and the caller read."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"shuffled_{groups}", random)
+        x = _conv(drawing, drawing.integers(1, 5, 6, 7), 40, 1, drawing.parameters())
+        moved = _same(drawing, ChannelShuffle(groups=groups), x)
+        kind = x.type.with_shape((1, 80, 6, 7))
+        joined = drawing.builder.node(Concat(axis=1), moved, x, output_types=[kind])
+        seen = _same(drawing, ChannelShuffle(groups=groups), joined)
+        return drawing.finish(_conv(drawing, moved, 8, 3, drawing.parameters()), seen, joined)
+
+    return make
+
+
 def blocks(perm: tuple[int, ...], apart: tuple[int, ...], merged: tuple[int, ...]) -> Maker:
     """Pixels to channels or back, after a convolution."""
 
@@ -177,6 +205,7 @@ PROBLEMS: list[Maker] = [
     *(gather(*choice, quantized) for choice in CHOICES for quantized in (True, False)),
     computed_gather,
     *(shuffle(groups) for groups in (2, 3, 12)),
+    *(shuffled(groups) for groups in (4, 10)),
     blocks((0, 3, 4, 1, 5, 2), (1, 2, 2, 3, 4, 6), (1, 3, 8, 12)),
     blocks((0, 1, 4, 2, 5, 3), (1, 3, 2, 2, 4, 6), (1, 3, 8, 12)),
     blocks((0, 3, 5, 1, 2, 4), (1, 12, 2, 2, 3, 2), (1, 48, 2, 3)),

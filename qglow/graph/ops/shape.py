@@ -77,6 +77,40 @@ class Transpose(Movement):
 
 @register
 @dataclass(frozen=True)
+class ChannelShuffle(Movement):
+    """Channel i * k + j of x, in `groups` of k channels, becomes channel j * groups + i.
+
+    Zhang et al. 2018, ShuffleNet (arXiv:1707.01083), 3.1: with groups i and places j as axes of their
+    own, the two are transposed. https://onnx.ai/onnx/operators/ has no such operator.
+    """
+
+    name: ClassVar[str] = "ChannelShuffle"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = SameAs(0)
+
+    groups: int
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The type of x, [N, C, ...]."""
+        x = operand(inputs, 0, "x")
+        require(len(x.shape) >= 2, f"operand x is {x}, it has no channels")
+        fits = self.groups >= 1 and x.shape[1] % self.groups == 0
+        require(fits, f"{x} has no channels for {self.groups} groups of equal size")
+        return (x,)
+
+    def apart(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """A shape of x with its channels as two axes: groups, and places in a group."""
+        batch, channels, *pixels = shape
+        return (batch, self.groups, channels // self.groups, *pixels)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Reshape, transpose, reshape."""
+        x = given(inputs, 0)
+        return (x.reshape(self.apart(x.shape)).swapaxes(1, 2).reshape(x.shape),)
+
+
+@register
+@dataclass(frozen=True)
 class Concat(Movement):
     """Operands one after the other along an axis. Quantized ones share their parameters."""
 

@@ -9,7 +9,7 @@ from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Products
 from qglow.graph.ops.quantize import Dequantize
-from qglow.graph.ops.shape import Identity, Reshape, Slice, Transpose
+from qglow.graph.ops.shape import ChannelShuffle, Identity, Reshape, Slice, Transpose
 from qglow.quantization.folding.editing import only_user, operand
 
 
@@ -49,7 +49,7 @@ def _chain(graph: Graph, node: Node) -> list[Value] | None:
         operator = value.producer.operator
         if isinstance(operator.policy, Accumulate | Products):
             return chain
-        if not isinstance(operator, Reshape | Transpose | Slice | Identity):
+        if not isinstance(operator, ChannelShuffle | Reshape | Transpose | Slice | Identity):
             return None
         value = operand(value.producer)
     return None

@@ -40,7 +40,17 @@ from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import QuantizationProfile
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.selection import Max, Min, Where
-from qglow.graph.ops.shape import Concat, Expand, Gather, Identity, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.shape import (
+    ChannelShuffle,
+    Concat,
+    Expand,
+    Gather,
+    Identity,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.importer import import_model
 from qglow.numerics.logic import RELATIONS
@@ -67,6 +77,7 @@ def every_operator() -> Graph:
     v = b.node(BatchNormalization(epsilon=1e-3), v, s, t, mean, variance)  # type: ignore[arg-type]
     v = b.node(Affine(lo=-1.0), v, s, t)  # type: ignore[arg-type]
     v = b.node(Concat(axis=1), v, b.node(Tanh(), v), b.node(Sigmoid(), v))
+    v = b.node(ChannelShuffle(groups=6), v)
     v = b.node(Slice(starts=(0, 1, 0, 1), ends=(2, 17, 4, 4), steps=(1, 2, 1, 1)), v)
     v = b.node(Pad(pads=(0, 0, 1, 0, 0, 2, 0, 0), value=0.5), v)
     v = b.node(Pad(pads=(0, 0, 1, 0, 0, 0, 0, 1), mode="reflect"), v)

@@ -25,7 +25,7 @@ from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Rescale
 from qglow.graph.ops.resize import Resize, ResizeNearest
-from qglow.graph.ops.shape import Concat, Expand, Identity, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.shape import ChannelShuffle, Concat, Expand, Identity, Pad, Reshape, Slice, Transpose
 from qglow.graph.ops.softmax import Softmax
 from qglow.graph.verifier import verify_graph
 from tests.unit.exporter.quantized import (
@@ -122,6 +122,7 @@ CASES = [
     ),
     Case("reshape", one(Reshape(shape=(2, 432))), 0, "Reshape"),
     Case("transpose", one(Transpose(perm=(0, 2, 3, 1))), 0, "Transpose"),
+    Case("channel-shuffle", one(ChannelShuffle(groups=3)), 0),
     Case("identity", one(Identity()), 0),
     Case("expand", one(Expand(shape=(3, 2, 6, 9, 8))), 0),
     Case("pad-reflect", one(Pad(pads=(0, 0, 1, 2, 0, 0, 2, 1), mode="reflect")), 0),

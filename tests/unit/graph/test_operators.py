@@ -55,6 +55,7 @@ from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import (
     Cast,
+    ChannelShuffle,
     Concat,
     Expand,
     Gather,
@@ -123,6 +124,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Reshape(shape=()), [float_type(1)]),
     (Transpose(perm=(2, 0, 1)), [float_type(3, 4, 5)]),
     (Transpose(perm=()), [float_type()]),
+    (ChannelShuffle(groups=3), [float_type(2, 12, 2)]),
     (Concat(axis=-1), [float_type(3, 4), float_type(3, 2)]),
     (Slice(starts=(1, 0), ends=(3, 4), steps=(1, 3)), [float_type(3, 4)]),
     (Slice(starts=(1,), ends=(1,), steps=(2,)), [float_type(3)]),
@@ -331,6 +333,8 @@ def test_float_attributes_are_held_as_float32_so_that_text_restores_them() -> No
         (Softmax(axis=2), [float_type(2, 3)], "out of range"),
         (Reshape(shape=(-1, 2)), [float_type(2, 3)], "does not reshape"),
         (Transpose(perm=(0, 0)), [float_type(2, 3)], "does not permute"),
+        (ChannelShuffle(groups=4), [float_type(2, 6, 1)], "no channels for 4 groups"),
+        (ChannelShuffle(groups=1), [float_type(6)], "has no channels"),
         (Concat(axis=0), [float_type(2, 3), float_type(2, 4)], "do not concatenate"),
         (Slice(starts=(0,), ends=(4,), steps=(1,)), [float_type(3)], "no slice"),
         (Pad(pads=(1, -1)), [float_type(3)], "do not fit"),

@@ -77,7 +77,8 @@ def test_the_canonical_pipeline_prints() -> None:
     assert str(canonical_pipeline()) == (
         "fold-constants,eliminate-dead-nodes,simplify-algebra,eliminate-common-subexpressions,"
         "min-max-to-clip,simplify-algebra,raise-gelu,raise-hard-swish,raise-softmax,raise-layer-norm,"
-        "simplify-slices,sink-transposes,sink-reshapes,pad-into-conv,matmul-add-to-gemm,"
+        "raise-channel-shuffle,simplify-slices,sink-transposes,sink-reshapes,pad-into-conv,"
+        "matmul-add-to-gemm,"
         "arithmetic-to-affine,fold-batchnorm,batchnorm-to-affine,join-affine,raise-swish,"
         "fuse-activation,eliminate-dead-nodes"
     )
