@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qglow.kernels.conv_blocking import candidates, choose_blocking, divide
 from qglow.kernels.conv_geometry import Axis, Geometry, Runs, collapse
-from qglow.kernels.isa import ISAS, Isa
+from qglow.kernels.isa import AVX512_VNNI, AVX_VNNI, ISAS, Isa
 from qglow.kernels.tile import select_tile
 
 
@@ -30,6 +30,15 @@ def test_accumulators_leave_registers_for_operands(isa: Isa, is_float: bool) -> 
     found = list(candidates(geometry, tile))
     assert all(b.pixels * b.vectors < isa.registers for b in found)
     assert choose_blocking(geometry, tile) in found
+
+
+@pytest.mark.parametrize("isa", [AVX_VNNI, AVX512_VNNI], ids=lambda isa: isa.name)
+def test_tiles_have_chains_enough_to_keep_products_coming(isa: Isa) -> None:
+    # 3 x 3 over 64 channels: two vectors of 512 bits, eight of 256, which four by two would divide evenly.
+    axes = (Axis(1, 0, 0), Axis(56, 3712, 3584), Axis(56, 64, 64))
+    geometry = Geometry(axes, Runs(3, 3712, 1, 0, 192), 1, 64, 64, (1, 1, 1, 1), False)
+    found = choose_blocking(geometry, select_tile(isa, is_float=False))
+    assert found.pixels * found.vectors >= 12
 
 
 def test_regular_axes_become_one() -> None:
