@@ -11,6 +11,7 @@ from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.shape import Pad
 from qglow.graph.rewriting import Outcome, RewritePass, change, operand, producer_of, remove_unread
+from qglow.numerics.windows import Pads
 
 
 @dataclass(frozen=True)
@@ -26,40 +27,43 @@ class PadIntoConv(RewritePass):
         pad = producer_of(operand(node, 0), Pad)
         if pad is None:
             return None
-        refusal = _unfit(pad) or _too_wide(node, pad)
+        border = image_border(pad)
+        if isinstance(border, Refused):
+            return border
+        assert isinstance(pad.operator, Pad)
+        if pad.operator.value != 0.0:
+            return Refused(f"Pad '{pad.name}' adds {pad.operator.value:g}, not zeros")
+        operator = dataclasses.replace(node.operator, pads=both_borders(node.operator.pads, border))
+        refusal = _too_wide(node, operator)
         if refusal is not None:
             return refusal
-        change(node, _padded(node, pad), [operand(pad, 0), *node.inputs[1:]])
+        change(node, operator, [operand(pad, 0), *node.inputs[1:]])
         remove_unread(graph, pad)
         return f"takes in Pad '{pad.name}'"
 
 
-def _unfit(pad: Node) -> Refused | None:
+def image_border(pad: Node) -> Pads | Refused:
+    """How much a Pad of one number adds (top, left, bottom, right) of an image, if it does nothing else."""
     operator = pad.operator
     assert isinstance(operator, Pad)
     if operator.mode != "constant":
         return Refused(f"Pad '{pad.name}' repeats elements ({operator.mode})")
-    if operator.value != 0.0:
-        return Refused(f"Pad '{pad.name}' adds {operator.value:g}, not zeros")
-    if any(operator.pads[axis] for axis in (0, 1, 4, 5)):
+    pads = operator.pads
+    if len(pads) != 8 or any(pads[axis] for axis in (0, 1, 4, 5)):
         return Refused(f"Pad '{pad.name}' adds samples or channels")
     if operand(pad, 0).type.quantization != pad.output.type.quantization:
         return Refused(f"Pad '{pad.name}' changes parameters")
-    return None
+    return pads[2], pads[3], pads[6], pads[7]
 
 
-def _padded(node: Node, pad: Node) -> Conv:
-    convolution, operator = node.operator, pad.operator
-    assert isinstance(convolution, Conv) and isinstance(operator, Pad)
-    top, left, bottom, right = convolution.pads
-    border = operator.pads
-    pads = (top + border[2], left + border[3], bottom + border[6], right + border[7])
-    return dataclasses.replace(convolution, pads=pads)
+def both_borders(inner: Pads, outer: Pads) -> Pads:
+    """What two borders around each other add."""
+    top, left, bottom, right = (first + second for first, second in zip(inner, outer, strict=True))
+    return top, left, bottom, right
 
 
-def _too_wide(node: Node, pad: Node) -> Refused | None:
+def _too_wide(node: Node, operator: Conv) -> Refused | None:
     """Windows that see nothing but padding are no work for a convolution."""
-    operator = _padded(node, pad)
     kernel = operand(node, 1).type.shape[2:]
     reach = [dilation * (size - 1) for dilation, size in zip(operator.dilations, kernel, strict=True)]
     if any(max(operator.pads[axis], operator.pads[axis + 2]) > reach[axis] for axis in (0, 1)):

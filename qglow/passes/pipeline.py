@@ -17,6 +17,7 @@ from qglow.passes.join_affine import JoinAffine
 from qglow.passes.matmul_add_to_gemm import MatmulAddToGemm
 from qglow.passes.min_max_to_clip import MinMaxToClip
 from qglow.passes.pad_into_conv import PadIntoConv
+from qglow.passes.pad_into_pool import PadIntoPool
 from qglow.passes.raise_channel_shuffle import RaiseChannelShuffle
 from qglow.passes.raise_gelu import RaiseGelu
 from qglow.passes.raise_hard_swish import RaiseHardSwish
@@ -43,6 +44,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     SinkTransposes,
     SinkReshapes,
     PadIntoConv,
+    PadIntoPool,
     MatmulAddToGemm,
     ArithmeticToAffine,
     JoinAffine,
@@ -77,6 +79,7 @@ def canonical_pipeline() -> Pipeline[Graph]:
             SinkTransposes(),
             SinkReshapes(),
             PadIntoConv(),
+            PadIntoPool(),
             MatmulAddToGemm(),
             ArithmeticToAffine(),
             FoldBatchnorm(),
