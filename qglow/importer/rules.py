@@ -83,7 +83,12 @@ def find_rule(domain: str, op_type: str, opset: int) -> Rule:
     if domain not in ("", "ai.onnx") or op_type not in RULES:
         raise Refused(REFUSED.get(op_type, "the operator is not supported"))
     rule = RULES[op_type]
-    since = int(onnx.defs.get_schema(op_type, opset, "").since_version)
+    try:
+        since = int(onnx.defs.get_schema(op_type, opset, "").since_version)
+    except onnx.defs.SchemaError:
+        raise Refused(
+            f"opset {opset} has no operator of this name; export the model for a newer one"
+        ) from None
     if since > rule.newest:
         raise Refused(f"its definition of opset {since} is newer than {rule.newest}, the newest supported")
     return rule

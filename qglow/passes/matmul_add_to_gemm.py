@@ -1,9 +1,10 @@
-"""MatMul by constant weights, and the addition of a constant vector, as one Gemm."""
+"""Products by a constant matrix, and the addition of a constant vector, as one Gemm; others as MatMul."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from qglow.core.types import Array, float_type
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.linear import Gemm, MatMul
-from qglow.graph.ops.shape import Reshape
+from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.graph.rewriting import (
     Outcome,
     RewritePass,
@@ -30,14 +31,16 @@ from qglow.graph.rewriting import (
 
 @dataclass(frozen=True)
 class MatmulAddToGemm(RewritePass):
-    """Gemm is the form of a matrix product that is quantized."""
+    """Gemm is the form of a matrix product whose weights are quantized one column at a time."""
 
     name: ClassVar[str] = "matmul-add-to-gemm"
 
     def rewrite(self, node: Node, graph: Graph) -> Outcome:
-        """Turn one MatMul into a Gemm, or make one Add the bias of the Gemm before it."""
+        """Turn one MatMul into a Gemm or the reverse, or make one Add the bias of the Gemm before it."""
         if isinstance(node.operator, MatMul):
             return _matmul(node, graph)
+        if isinstance(node.operator, Gemm):
+            return _gemm(node, graph)
         if isinstance(node.operator, Add):
             return _add(node, graph)
         return None
@@ -45,33 +48,110 @@ class MatmulAddToGemm(RewritePass):
 
 def _matmul(node: Node, graph: Graph) -> Outcome:
     a, b = operand(node, 0), operand(node, 1)
-    if len(b.type.shape) != 2:
-        return Refused(f"%{b.name} has {len(b.type.shape)} axes, a matrix has 2")
-    if not b.is_constant and dequantized_constant(b) is None:
-        return Refused(f"weights %{b.name} are not constant")
-    if not a.type.size:
-        return Refused(f"%{a.name} has no elements")
-    if len(a.type.shape) != 2:
+    if not (a.type.size and b.type.size):
+        return Refused("an operand has no elements")
+    if _is_known(b):
+        return _by_constant(node, graph, a, b)
+    if a.data is not None and len(b.type.shape) > 1 and len(a.type.shape) > 1:
+        return _constant_by(node, graph, a.data, b)
+    return Refused(f"weights %{b.name} are not constant")
+
+
+def _is_known(value: Value) -> bool:
+    return value.is_constant or dequantized_constant(value) is not None
+
+
+def _by_constant(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
+    if len(a.type.shape) == len(b.type.shape) == 2:
+        change(node, Gemm(), [a, b, None])
+        return "MatMul becomes Gemm"
+    if len(b.type.shape) == 2:
         return _rows(node, graph, a, b)
-    change(node, Gemm(), [a, b, None])
-    return "MatMul becomes Gemm"
+    if b.data is None:
+        return Refused(f"quantized weights %{b.name} have {len(b.type.shape)} axes, a matrix has 2")
+    matrix = _matrix(b.data)
+    if matrix is None:
+        return Refused(f"%{b.name} is a stack of matrices, not one")
+    return _rows(node, graph, a, new_constant(graph, f"{b.name}.matrix", matrix))
+
+
+def _matrix(data: Array) -> Array | None:
+    """The one matrix that data is, a vector as a column; None for a stack of several."""
+    if data.ndim == 1:
+        return data[:, None]
+    return data.reshape(data.shape[-2:]) if data.size == math.prod(data.shape[-2:]) else None
 
 
 def _rows(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
     """All leading axes of a as the rows of one matrix, and the result in its own shape."""
-    depth, columns = b.type.shape
+    result = node.output
+    restore = Reshape(shape=result.type.shape)
+    rows = _gemm_of_rows(node, graph, a, b)
+    graph.insert_after(node, Node(graph.unique_name(f"{node.name}.shape"), restore, [node.output], [result]))
+    return f"MatMul of {len(a.type.shape)} axes becomes a Gemm of {rows} rows"
+
+
+def _constant_by(node: Node, graph: Graph, data: Array, b: Value) -> Outcome:
+    """A constant matrix on the left: the Gemm of both transposed, transposed."""
+    matrix = _matrix(data)
+    if matrix is None:
+        return Refused(f"%{operand(node, 0).name} is a stack of matrices, not one")
+    weights = new_constant(graph, f"{operand(node, 0).name}.transposed", matrix.T)
+    result, swapped = node.output, _swapped(b.type.shape)
+    columns = Value(graph.unique_name(f"{b.name}.columns"), float_type(*swapped))
+    turn = Transpose(perm=_swapped(range(len(swapped))))
+    graph.insert_before(node, Node(graph.unique_name(f"{node.name}.columns"), turn, [b], [columns]))
+    rows = _gemm_of_rows(node, graph, columns, weights)
+    shape = _swapped(result.type.shape)
+    shaped = Value(graph.unique_name(f"{result.name}.columns"), float_type(*shape))
+    restore = Node(graph.unique_name(f"{node.name}.shape"), Reshape(shape=shape), [node.output], [shaped])
+    graph.insert_after(node, restore)
+    back = Transpose(perm=_swapped(range(len(shape))))
+    graph.insert_after(restore, Node(graph.unique_name(f"{node.name}.back"), back, [shaped], [result]))
+    return f"MatMul by a constant from the left becomes a Gemm of {rows} rows"
+
+
+def _swapped(values: Sequence[int]) -> tuple[int, ...]:
+    """The last two exchanged."""
+    return (*values[:-2], values[-1], values[-2])
+
+
+def _gemm_of_rows(node: Node, graph: Graph, a: Value, weights: Value) -> int:
+    """Let `node` be the Gemm of all rows of `a`, with a result of its own; the number of rows."""
+    depth, columns = weights.type.shape
     rows = a.type.size // depth
     flat = Value(graph.unique_name(f"{a.name}.rows"), float_type(rows, depth))
     reshape = Node(graph.unique_name(f"{node.name}.rows"), Reshape(shape=(rows, depth)), [a], [flat])
     graph.insert_before(node, reshape)
-    result = node.output
-    product = Value(graph.unique_name(f"{result.name}.rows"), float_type(rows, columns))
-    change(node, Gemm(), [flat, b, None])
+    change(node, Gemm(), [flat, weights, None])
+    _give(node, Value(graph.unique_name(f"{node.output.name}.rows"), float_type(rows, columns)))
+    return rows
+
+
+def _give(node: Node, product: Value) -> None:
+    """Let the node give a new value; what it gave before is to be given by another."""
     node.outputs = (product,)
     product.producer, product.index = node, 0
-    restore = Reshape(shape=result.type.shape)
-    graph.insert_after(node, Node(graph.unique_name(f"{node.name}.shape"), restore, [product], [result]))
-    return f"MatMul of {len(a.type.shape)} axes becomes a Gemm of {rows} rows"
+
+
+def _gemm(node: Node, graph: Graph) -> Outcome:
+    """A Gemm of two computed operands is a MatMul, whose int8 form takes two activations."""
+    operator, bias = node.operator, node.operand("bias")
+    assert isinstance(operator, Gemm)
+    x, w = operand(node, 0), operand(node, 1)
+    if _is_known(w):
+        return None
+    bounded = operator.lo > -math.inf or operator.hi < math.inf
+    if bias is None and bounded:
+        return Refused("it has bounds, which MatMul has not")
+    change(node, MatMul(), [x, w])
+    if bias is not None:
+        result = node.output
+        _give(node, Value(graph.unique_name(f"{result.name}.product"), result.type))
+        addition = Add(lo=operator.lo, hi=operator.hi)
+        name = graph.unique_name(f"{node.name}.bias")
+        graph.insert_after(node, Node(name, addition, [node.output, bias], [result]))
+    return "Gemm of two computed operands becomes MatMul"
 
 
 def _add(node: Node, graph: Graph) -> Outcome:
