@@ -109,14 +109,14 @@ class Model:
             self._graph.name, name, self.sha256, self.opset, self.inputs, self.outputs, self.bound
         )
 
-    def text(self, stage: str = "graph", isa: str | None = None) -> str:
+    def text(self, stage: str = "graph", isa: str | None = None, *, measure: bool = False) -> str:
         """The float model as text: its "graph", or its "instructions", "llvm" or "asm".
 
         "instructions" is the program before kernels are selected or, where an ISA is named, with
         that ISA's kernels and the memory plan. "llvm" and "asm" are for the named ISA, which the
         host need not have. Raises UsageError for an unknown stage or ISA.
         """
-        return stage_text(self._graph, stage, isa)
+        return stage_text(self._graph, stage, isa, measure=measure)
 
     def explain(self, node: str, isa: str | None = None) -> Document:
         """What became of a node, named by itself or its result: rewrites and kernel.

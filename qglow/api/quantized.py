@@ -85,9 +85,9 @@ class QuantizedModel:
         """Names and types of the outputs, in the model's order."""
         return {value.name: value.type for value in self._parts.int8.outputs}
 
-    def text(self, stage: str = "graph", isa: str | None = None) -> str:
+    def text(self, stage: str = "graph", isa: str | None = None, *, measure: bool = False) -> str:
         """The int8 graph, or its "instructions", "llvm" or "asm", as text; see `Model.text`."""
-        return stage_text(self._parts.int8, stage, isa)
+        return stage_text(self._parts.int8, stage, isa, measure=measure)
 
     def explain(self, node: str, isa: str | None = None) -> Document:
         """Why a node, named by itself or its result, is what it is: precision, parameters, rewrites, kernel.

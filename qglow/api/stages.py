@@ -11,12 +11,14 @@ from qglow.instructions.program import Program
 from qglow.instructions.text import print_program
 from qglow.kernels.isa import isa_by_name, select_isa
 from qglow.kernels.select import select_kernels
-from qglow.report.memory import kernel_document, memory_document
+from qglow.report.kernels import kernel_document
+from qglow.report.memory import memory_document
 from qglow.report.terminal import to_text
 from qglow.toolchain import lower_graph
+from qglow.toolchain.timing import time_instructions
 
 STAGES = ("graph", "instructions", "kernels", "memory", "llvm", "asm")
-_WIDTH = 150
+_WIDTH = 170
 
 
 def selected_program(graph: Graph, isa: str | None = None) -> Program:
@@ -27,15 +29,18 @@ def selected_program(graph: Graph, isa: str | None = None) -> Program:
     return program
 
 
-def stage_text(graph: Graph, stage: str = "graph", isa: str | None = None) -> str:
+def stage_text(graph: Graph, stage: str = "graph", isa: str | None = None, *, measure: bool = False) -> str:
     """The text of a graph at a stage of `STAGES`.
 
     "instructions" is the program before kernels are selected or, where an ISA is named, with that
     ISA's kernels and the memory plan. "kernels" lists these with their estimated cost, "memory" the
     plan over time; these, "llvm" (before LLVM's own optimisation) and "asm" are for
     the named ISA, which the host need not have, else for the one that `compile` would choose.
-    Raises UsageError for an unknown stage or ISA.
+    `measure`: "kernels" with the time that each takes here and its share of the processor's peak.
+    Raises UsageError for an unknown stage or ISA, or to measure another stage or an ISA that the host lacks.
     """
+    if measure and stage != "kernels":
+        raise UsageError(f"stage {stage!r} has no times; measure the stage kernels")
     if stage not in STAGES:
         raise UsageError(f"stage {stage!r} is not one of {', '.join(STAGES)}")
     if stage == "graph":
@@ -49,7 +54,8 @@ def stage_text(graph: Graph, stage: str = "graph", isa: str | None = None) -> st
     if stage == "instructions":
         return print_program(program)
     if stage == "kernels":
-        return to_text(kernel_document(program, target), _WIDTH)
+        timing = time_instructions(program, target) if measure else None
+        return to_text(kernel_document(program, target, timing), _WIDTH)
     if stage == "memory":
         return to_text(memory_document(program, plan), _WIDTH)
     return emit_llvm_text(program, target) if stage == "llvm" else emit_assembly(program, target)

@@ -36,6 +36,9 @@ def inspect(
     dot: Annotated[bool, typer.Option("--dot", help="A graph in Graphviz' language.")] = False,
     shape: ShapeOption = None,
     isa: IsaOption = None,
+    measured: Annotated[
+        bool, typer.Option("--measure", help="With --stage kernels: times on this machine too.")
+    ] = False,
 ) -> None:
     """Print a model at a stage of compilation.
 
@@ -44,7 +47,8 @@ def inspect(
 
     With --profile a model is quantized first. --stage instructions shows the program before
     kernels are selected or, with --isa, that ISA's kernels and the memory plan; --stage kernels
-    lists the kernels with their estimated cost, --stage memory the plan over time.
+    lists the kernels with their estimated cost and, with --measure, what they cost here and their share
+    of the processor's peak; --stage memory shows the plan over time.
     """
     if stage not in STAGES:
         raise UsageError(f"--stage {stage!r} is not one of {', '.join(STAGES)}")
@@ -54,16 +58,18 @@ def inspect(
         graph_model: Model | QuantizedModel = load_model(target, parse_shapes(shape), passes=passes)
     else:
         graph_model = open_graph_target(target, shape, profile, recipe)
-    say(_text(graph_model, stage, isa, dot).rstrip("\n"))
+    if measured and stage != "kernels":
+        raise UsageError("--measure goes with --stage kernels")
+    say(_text(graph_model, stage, isa, dot, measured).rstrip("\n"))
 
 
-def _text(model: Model | QuantizedModel, stage: str, isa: str | None, dot: bool) -> str:
+def _text(model: Model | QuantizedModel, stage: str, isa: str | None, dot: bool, measured: bool) -> str:
     quantized = isinstance(model, QuantizedModel)
     if stage == "quantized" and not quantized:
         raise UsageError("--stage quantized needs a quantized directory, or MODEL with --profile")
     if dot and stage not in ("graph", "quantized"):
         raise UsageError(f"--dot draws graphs, not --stage {stage}")
     if stage not in ("graph", "quantized"):
-        return model.text(stage, isa)
+        return model.text(stage, isa, measure=measured)
     graph = model.float_graph if isinstance(model, QuantizedModel) and stage == "graph" else model.graph
     return to_dot(graph) if dot else print_graph(graph)

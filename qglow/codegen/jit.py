@@ -53,7 +53,7 @@ def load(compiled: CompiledProgram) -> NativeFunction:
 
     Raises UsageError where the host cannot run it, CodegenError where linking fails.
     """
-    _check_host(compiled.isa)
+    check_host(compiled.isa)
     names = [name for name in (compiled.entry, compiled.team_entry) if name is not None]
     linked = link(compiled.object_code, compiled.isa, names)
     address = linked.addresses[compiled.entry]
@@ -77,7 +77,8 @@ def link(object_code: bytes, isa: Isa, names: Sequence[str]) -> Linked:
     return Linked(addresses, engine, library)
 
 
-def _check_host(isa: Isa) -> None:
+def check_host(isa: Isa) -> None:
+    """Make ready for code of this ISA. Raises UsageError where the host or its kernel cannot run it."""
     available = host_isas(emulated=True)
     if isa not in available:
         raise UsageError(f"this host cannot run code for '{isa.name}'")

@@ -1,11 +1,9 @@
-"""A memory plan over time, and the kernels of a program, for people."""
+"""A memory plan over time, for people."""
 
 from __future__ import annotations
 
 from qglow.instructions.plan import ALIGNMENT, MemoryPlan, PlannedBuffer
 from qglow.instructions.program import Program
-from qglow.kernels.isa import Isa
-from qglow.kernels.kernel import parse_kernel
 from qglow.report.document import Document, Paragraph, Section, byte_count, table
 
 _BAR = 40
@@ -38,19 +36,6 @@ def memory_document(program: Program, plan: MemoryPlan) -> Document:
             Section("Buffers", (table(("offset>", "bytes>", "lives from", "buffer"), placed),)),
         ),
     )
-
-
-def kernel_document(program: Program, isa: Isa) -> Document:
-    """The kernel of every instruction, with what it is estimated to cost."""
-    work = [instruction for instruction in program.code if instruction.kernel]
-    costs = [parse_kernel(instruction.kernel).cost(instruction, isa) for instruction in work]
-    total = sum(costs) or 1.0
-    rows = [
-        (i.name, i.operation.opcode, i.kernel, f"{cost:.0f}", f"{100.0 * cost / total:.1f} %")
-        for i, cost in zip(work, costs, strict=True)
-    ]
-    titles = ("instruction", "operation", "kernel", "estimated cycles>", "share>")
-    return Document(program.name, (Section(f"Kernels for {isa.name}", (table(titles, rows),)),))
 
 
 def _live(plan: MemoryPlan, index: int) -> int:

@@ -71,6 +71,7 @@ def other_model(target: Path) -> Path:
         (("run", MODEL, "--data", TEST_DATA, "--threads", "all"), "'--threads'"),
         (("profile", MODEL, "--data", CALIBRATION, "--threads", -2), "from 1 to"),
         (("inspect", MODEL, "--stage", "object"), "asm"),
+        (("inspect", MODEL, "--stage", "asm", "--measure"), "--stage kernels"),
         (("inspect", MODEL, "--passes", "fold-constant"), "did you mean 'fold-constants'"),
         (("inspect", MODEL, "--stage", "quantized"), "--profile"),
         (("compare", MODEL, "--data", TEST_DATA), "--profile"),

@@ -1,0 +1,84 @@
+"""The kernels of a program for people: what each is estimated to cost, and what it costs."""
+
+from __future__ import annotations
+
+import math
+
+from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.ops.linear import FullyConnected, MatMul
+from qglow.instructions.program import Instruction, Program
+from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import parse_kernel
+from qglow.report.document import Document, Paragraph, Section, table
+from qglow.toolchain.timing import Timing
+
+_ESTIMATED = ("instruction", "operation", "kernel", "MACs>", "estimated cycles>", "share>")
+_MEASURED = ("us>", "share>", "MACs/ns>", "of peak>")
+
+
+def multiply_adds(instruction: Instruction) -> int:
+    """Products that an instruction adds up; 0 for all but convolutions and matrix products."""
+    if not isinstance(instruction.operation, Convolution | FullyConnected | MatMul):
+        return 0
+    results = math.prod(instruction.operand("dest").type.shape)
+    if isinstance(instruction.operation, Convolution):
+        return results * math.prod(instruction.operand("filter").type.shape[1:])
+    rows = "src" if isinstance(instruction.operation, FullyConnected) else "lhs"
+    return results * instruction.operand(rows).type.shape[-1]
+
+
+def kernel_document(program: Program, isa: Isa, timing: Timing | None = None) -> Document:
+    """The kernel of every instruction with its estimated cost; with `timing`, also the measured one.
+
+    The peak that a rate is compared with is that of its element type.
+    """
+    work = [instruction for instruction in program.code if instruction.kernel]
+    costs = [parse_kernel(instruction.kernel).cost(instruction, isa) for instruction in work]
+    total = sum(costs) or 1.0
+    rows: list[tuple[str, ...]] = [
+        (i.name, i.operation.opcode, i.kernel, _count(i), f"{cost:.0f}", _percent(cost, total))
+        for i, cost in zip(work, costs, strict=True)
+    ]
+    if timing is None:
+        return Document(program.name, (Section(f"Kernels for {isa.name}", (table(_ESTIMATED, rows),)),))
+    all_us = sum(timing.microseconds[i.name] for i in work) or 1.0
+    rows = [row + _measured(i, timing, all_us) for i, row in zip(work, rows, strict=True)]
+    section = Section(
+        f"Kernels for {isa.name}, measured",
+        (table((*_ESTIMATED, *_MEASURED), rows), Paragraph(_summary(work, timing, all_us))),
+    )
+    return Document(program.name, (section,))
+
+
+def _measured(instruction: Instruction, timing: Timing, all_us: float) -> tuple[str, str, str, str]:
+    took, products = timing.microseconds[instruction.name], multiply_adds(instruction)
+    cells = f"{took:.1f}", _percent(took, all_us)
+    if not products or not took:
+        return *cells, "", ""
+    rate = products / (1e3 * took)
+    return *cells, f"{rate:.1f}", f"{100.0 * rate / _peak(instruction, timing):.0f} %"
+
+
+def _summary(work: list[Instruction], timing: Timing, all_us: float) -> str:
+    products = [i for i in work if multiply_adds(i)]
+    least = sum(multiply_adds(i) / (1e3 * _peak(i, timing)) for i in products)
+    spent = sum(timing.microseconds[i.name] for i in products)
+    return (
+        f"one thread: {all_us:.1f} us, {spent:.1f} of them in multiply-adds, which take {least:.1f} at the "
+        f"peak; peak, measured: {timing.int8_peak.products_per_ns:.1f} MACs/ns in int8, "
+        f"{timing.float_peak.products_per_ns:.1f} in float32"
+    )
+
+
+def _peak(instruction: Instruction, timing: Timing) -> float:
+    operand = "lhs" if isinstance(instruction.operation, MatMul) else "src"
+    is_float = instruction.operand(operand).type.is_float
+    return (timing.float_peak if is_float else timing.int8_peak).products_per_ns
+
+
+def _count(instruction: Instruction) -> str:
+    return str(multiply_adds(instruction) or "")
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100.0 * part / whole:.1f} %"
