@@ -18,12 +18,14 @@ PUBLIC = {
     # measuring
     "bench", "check_baseline", "check_limits", "compare", "compare_layers", "run_data", "save_timings",
     "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
+    "tune",
     # stages
     "Model", "Profile", "QuantizedModel", "Executable",
     # choices and results
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DriftReport", "LayerReport",
     "QuantizationReport", "SufficiencyReport",
+    "Figures", "Goal", "Trial", "Tuning",
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
     # errors

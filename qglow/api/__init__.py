@@ -21,6 +21,7 @@ from qglow.api.programs import load
 from qglow.api.quantized import QuantizedModel, load_quantized
 from qglow.api.reconstruction import CalibrationSamples
 from qglow.api.sufficiency import calibration_sufficiency, save_sufficiency
+from qglow.api.tuning import Tuning, tune
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.profiling.profile import Profile
 from qglow.quantization.report import QuantizationReport
@@ -35,6 +36,7 @@ from qglow.report.drift import DriftLimits, DriftReport
 from qglow.report.layers import LayerReport
 from qglow.report.sufficiency import SufficiencyReport
 from qglow.runtime.executable import Executable
+from qglow.tuning.search import Figures, Goal, Trial
 
 __all__ = [
     "Array",
@@ -49,6 +51,8 @@ __all__ = [
     "DriftReport",
     "ElementType",
     "Executable",
+    "Figures",
+    "Goal",
     "LayerReport",
     "Limits",
     "Match",
@@ -63,6 +67,8 @@ __all__ = [
     "Rule",
     "SufficiencyReport",
     "TensorType",
+    "Trial",
+    "Tuning",
     "bench",
     "calibration_sufficiency",
     "check_baseline",
@@ -81,4 +87,5 @@ __all__ = [
     "save_profile",
     "save_sufficiency",
     "save_timings",
+    "tune",
 ]

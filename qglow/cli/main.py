@@ -21,6 +21,7 @@ from qglow.cli import (
     recipe,
     run,
     sufficiency,
+    tune,
 )
 from qglow.cli.application import new_application
 from qglow.cli.failure import guarded
@@ -33,6 +34,7 @@ app.command("profile merge")(profile.merge)
 app.command("profile drift")(drift.drift)
 app.command("profile sufficiency")(sufficiency.sufficiency)
 app.command("quantize")(quantize.quantize)
+app.command("tune")(tune.tune)
 app.command("compare")(compare.compare)
 app.command("check")(check.check)
 app.command("compile")(compile.compile)

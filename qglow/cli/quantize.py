@@ -12,7 +12,6 @@ from qglow.api import (
     Model,
     Profile,
     compare,
-    load_model,
     load_profile,
 )
 from qglow.cli.options import (
@@ -24,12 +23,11 @@ from qglow.cli.options import (
     SelectOption,
     ShapeOption,
     ThreadsOption,
-    parse_shapes,
     read_recipe,
 )
-from qglow.cli.output import note, say, show, showing_progress, warn
-from qglow.cli.targets import open_model
-from qglow.core.errors import ModelError, ProfileError, UsageError
+from qglow.cli.output import say, show, showing_progress, warn
+from qglow.cli.targets import open_model, open_profiled_model
+from qglow.core.errors import UsageError
 from qglow.report.quantization_sections import quantization_sections
 from qglow.report.sections import comparison_section
 
@@ -197,20 +195,4 @@ def _open(model: Path | None, profile: Path | None, shape: list[str] | None) -> 
             raise UsageError("name a MODEL that is quantized already, or --profile")
         return open_model(model, shape), None
     taken = load_profile(profile)
-    return _open_profiled(model, taken, profile, shape), taken
-
-
-def _open_profiled(model: Path | None, profile: Profile, where: Path, shape: list[str] | None) -> Model:
-    path = profile.model.path if model is None else model
-    if model is None and not path.exists():
-        raise ModelError(f"{where} was taken of {path}, which is missing; name MODEL before --profile")
-    given = parse_shapes(shape)
-    if not given:
-        shapes = ", ".join(f"{name}={','.join(map(str, size))}" for name, size in profile.shapes.items())
-        note(f"input shapes as in the profile: {shapes}; others with --shape")
-    try:
-        return load_model(path, {**profile.shapes, **given})
-    except UsageError as error:
-        if given:
-            raise
-        raise ProfileError(f"{where} was taken of another model than {path}: {error}") from error
+    return open_profiled_model(model, taken, profile, shape), taken

@@ -8,6 +8,7 @@ from pathlib import Path
 from qglow.api import (
     Executable,
     Model,
+    Profile,
     QuantizedModel,
     Recipe,
     load,
@@ -16,8 +17,8 @@ from qglow.api import (
     load_quantized,
 )
 from qglow.cli.options import parse_shapes, read_recipe
-from qglow.cli.output import notes
-from qglow.core.errors import InputFileError, UsageError
+from qglow.cli.output import note, notes
+from qglow.core.errors import InputFileError, ModelError, ProfileError, UsageError
 
 
 def open_model(path: Path, shape: Sequence[str] | None) -> Model:
@@ -25,6 +26,25 @@ def open_model(path: Path, shape: Sequence[str] | None) -> Model:
     model = load_model(path, parse_shapes(shape))
     notes(model.bound)
     return model
+
+
+def open_profiled_model(
+    model: Path | None, profile: Profile, where: Path, shape: Sequence[str] | None
+) -> Model:
+    """The model that a profile was taken of, or MODEL, with the shapes that it was profiled with."""
+    path = profile.model.path if model is None else model
+    if model is None and not path.exists():
+        raise ModelError(f"{where} was taken of {path}, which is missing; name MODEL before --profile")
+    given = parse_shapes(shape)
+    if not given:
+        shapes = ", ".join(f"{name}={','.join(map(str, size))}" for name, size in profile.shapes.items())
+        note(f"input shapes as in the profile: {shapes}; others with --shape")
+    try:
+        return load_model(path, {**profile.shapes, **given})
+    except UsageError as error:
+        if given:
+            raise
+        raise ProfileError(f"{where} was taken of another model than {path}: {error}") from error
 
 
 def open_graph_target(

@@ -10,7 +10,10 @@ Capture = pytest.CaptureFixture[str]
 COMMANDS = (
     "profile",
     "profile merge",
+    "profile drift",
+    "profile sufficiency",
     "quantize",
+    "tune",
     "compare",
     "check",
     "compile",

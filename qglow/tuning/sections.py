@@ -1,0 +1,88 @@
+"""What a search says for people: a table, and the comments of the recipe that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from qglow.report.document import Section, byte_count, decibels, milliseconds, table
+from qglow.tuning.search import Figures, Goal, Trial, pareto
+
+_PER_CENT = ("top-1", "agreement")
+
+
+def tuning_section(trials: Sequence[Trial], best: Trial | None) -> Section:
+    """The trials that no other beats in time and accuracy; the one that keeps to the goal is marked."""
+    base = next(trial for trial in trials if trial.steps == 0)
+    measure = base.figures.measure
+    titles = (
+        "more in float>",
+        f"{measure}>",
+        "drop>",
+        "SQNR>",
+        "latency>",
+        "relative>",
+        "constants>",
+        "",
+    )
+    rows = [_row(trial, base.figures, trial is best) for trial in pareto(trials)]
+    caption = "Those that no other beats in both time and accuracy, the fastest first; drop is against float"
+    return Section(f"{len(trials)} int8 models measured", (table(titles, rows, caption),))
+
+
+def _row(trial: Trial, base: Figures, is_best: bool) -> tuple[str, ...]:
+    figures = trial.figures
+    return (
+        str(len(trial.keep_float)),
+        accuracy_text(figures, figures.accuracy),
+        "-" if figures.drop is None else f"{figures.drop:.2f}",
+        decibels(figures.sqnr_db),
+        milliseconds(figures.latency_ms),
+        f"{figures.latency_ms / base.latency_ms:.2f}",
+        byte_count(figures.weight_bytes),
+        "chosen" if is_best else "",
+    )
+
+
+def accuracy_text(figures: Figures, value: float) -> str:
+    """An accuracy in its unit."""
+    if figures.measure in _PER_CENT:
+        return f"{value:.2f} %"
+    return decibels(value) if figures.measure == "SQNR" else f"{value:.6g}"
+
+
+def trial_text(trial: Trial, base: Figures) -> str:
+    """A trial in a line."""
+    figures = trial.figures
+    return f"{len(trial.keep_float)} more nodes in float: " + ", ".join(_parts(figures, base))
+
+
+def goal_text(goal: Goal) -> str:
+    """A goal in words."""
+    limits = (
+        ("a drop of at most {:g}", goal.max_drop),
+        ("a metric of at least {:g}", goal.min_metric),
+        ("SQNR of at least {:g} dB", goal.min_sqnr_db),
+        ("at most {:g} ms a call", goal.max_latency_ms),
+    )
+    return " and ".join(text.format(value) for text, value in limits if value is not None)
+
+
+def recipe_comments(trial: Trial, base: Figures, goal: Goal, data: str, samples: int) -> str:
+    """What a recipe was found for, and what it reached, as lines of YAML comments."""
+    lines = [
+        f"Found by qglow tune for {goal_text(goal)}: {len(trial.keep_float)} more nodes stay float.",
+        *(f"  {part}" for part in _parts(trial.figures, base)),
+        f"Measured on {samples} samples of {data}, which also chose it: what counts are others.",
+    ]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _parts(figures: Figures, base: Figures) -> Iterator[str]:
+    accuracy = f"{figures.measure} {accuracy_text(figures, figures.accuracy)}"
+    if figures.reference is not None:
+        accuracy += f" (float {accuracy_text(figures, figures.reference)})"
+    yield accuracy
+    if figures.measure != "SQNR":
+        yield f"SQNR {decibels(figures.sqnr_db)}"
+    ratio = figures.latency_ms / base.latency_ms
+    yield f"{milliseconds(figures.latency_ms)} a call, {ratio:.2f} times that without them"

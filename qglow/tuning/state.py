@@ -1,0 +1,98 @@
+"""What a search has found so far, in a file, so that it can go on after it was interrupted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qglow.core.errors import InputFileError
+from qglow.core.files import write_atomically
+from qglow.recipe.loading import parse_recipe
+from qglow.recipe.schema import Recipe
+from qglow.tuning.order import Step
+from qglow.tuning.search import Figures
+
+FORMAT = "qglow tuning"
+VERSION = 1
+
+
+@dataclass
+class State:
+    """Everything that need not be done again.
+
+    about: what the search is of, by name: digests and options. recipe: what is given up to float from;
+    None before it is known. steps: the order; None before it is known. figures: by number of steps.
+    """
+
+    about: Mapping[str, str]
+    recipe: Recipe | None = None
+    steps: list[Step] | None = None
+    figures: dict[int, Figures] = field(default_factory=dict)
+
+
+def load_state(path: Path, about: Mapping[str, str]) -> State:
+    """The state in a file, or a new one where there is no file.
+
+    Raises InputFileError for a file that is damaged, or of a search of something else.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return State(about)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputFileError(f"cannot read the state {path}: {error}") from error
+    try:
+        state = _parsed(json.loads(text), str(path))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputFileError(f"{path} is not a state of qglow tune, or damaged: remove it") from error
+    different = [name for name in about if state.about.get(name) != about[name]]
+    if different:
+        raise InputFileError(
+            f"{path} is of a search with another {different[0]}; remove it, or name another file (--state)"
+        )
+    return state
+
+
+def save_state(path: Path, state: State) -> None:
+    """Write a state, whole or not at all. Raises InputFileError."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "about": dict(state.about),
+        "recipe": None if state.recipe is None else state.recipe.to_yaml(),
+        "steps": None if state.steps is None else [asdict(step) for step in state.steps],
+        "figures": {str(count): asdict(figures) for count, figures in state.figures.items()},
+    }
+    write_atomically(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _parsed(document: dict[str, Any], where: str) -> State:
+    if document["format"] != FORMAT or document["version"] != VERSION:
+        raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
+    recipe, steps = document["recipe"], document["steps"]
+    return State(
+        {str(name): str(value) for name, value in document["about"].items()},
+        None if recipe is None else parse_recipe(recipe, where),
+        None if steps is None else [_step(step) for step in steps],
+        {int(count): _figures(figures) for count, figures in document["figures"].items()},
+    )
+
+
+def _step(document: Mapping[str, Any]) -> Step:
+    nodes: Sequence[Any] = document["nodes"]
+    return Step(tuple(str(name) for name in nodes), float(document["noise"]), float(document["cycles"]))
+
+
+def _figures(document: Mapping[str, Any]) -> Figures:
+    reference = document["reference"]
+    return Figures(
+        str(document["measure"]),
+        float(document["accuracy"]),
+        None if reference is None else float(reference),
+        float(document["sqnr_db"]),
+        float(document["latency_ms"]),
+        int(document["weight_bytes"]),
+    )

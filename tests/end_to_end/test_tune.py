@@ -1,0 +1,206 @@
+"""Mixed precision by command and by API, on the example."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qglow
+from qglow.cli.main import main
+from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
+
+SAMPLES = 64
+HARSH = "calibration: percentile:97\nper_tensor: true\n"
+"""Plain int8 loses by it what float nodes can bring back."""
+
+Tune = Callable[..., int]
+
+
+@pytest.fixture
+def tune(run: Run, profile: Path, tmp_path: Path) -> Tune:
+    """Runs the command on few samples, with a recipe under which int8 loses, into tmp_path."""
+    recipe = tmp_path / "harsh.yaml"
+    recipe.write_text(HARSH)
+
+    def call(*words: object) -> int:
+        given: list[object] = ["tune", "--profile", profile, "--data", TEST_DATA, "--samples", SAMPLES]
+        given += ["--calibration-data", CALIBRATION, "--calibration-samples", 4, "--recipe", recipe]
+        return run(*given, "-o", tmp_path / "tuned.yaml", *words)
+
+    return call
+
+
+def state_of(folder: Path) -> dict[str, object]:
+    document: dict[str, object] = json.loads((folder / "tuned.yaml.state.json").read_text())
+    return document
+
+
+def sqnr(model: qglow.QuantizedModel) -> float:
+    return qglow.compare(model, TEST_DATA, samples=SAMPLES).pairings[0].overall.sqnr_db
+
+
+def test_the_recipe_reaches_the_goal_and_says_so(
+    tune: Tune, tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune("--min-sqnr", 25) == 0
+    out = capsys.readouterr().out
+    assert "chosen" in out and "SQNR" in out and "top-1" in out
+    text = (tmp_path / "tuned.yaml").read_text()
+    assert text.startswith("# Found by qglow tune for SQNR of at least 25 dB")
+    loaded, taken = qglow.load_model(MODEL), qglow.load_profile(profile)
+    recipe = qglow.load_recipe(tmp_path / "tuned.yaml")
+    assert recipe.keep_float and recipe.per_tensor
+    tuned = loaded.quantize(taken, recipe)
+    plain = loaded.quantize(taken, qglow.load_recipe(tmp_path / "harsh.yaml"))
+    assert sqnr(plain) < 25.0 <= sqnr(tuned)
+    assert tuned.report is not None and plain.report is not None
+    assert len(plain.report.quantized) > len(tuned.report.quantized) > 0
+
+
+def test_what_was_found_is_not_done_again_and_serves_another_goal(
+    tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune("--min-sqnr", 20) == 0
+    first = state_of(tmp_path)
+    recipe = (tmp_path / "tuned.yaml").read_text()
+    capsys.readouterr()
+    assert tune("--min-sqnr", 20) == 0
+    assert "predicting" not in capsys.readouterr().err
+    assert state_of(tmp_path) == first
+    assert (tmp_path / "tuned.yaml").read_text() == recipe
+    assert tune("--min-sqnr", 28) == 0
+    later = state_of(tmp_path)
+    assert later["steps"] == first["steps"]
+    assert first["figures"].items() <= later["figures"].items()  # type: ignore[attr-defined]
+
+
+def test_an_interrupted_search_goes_on(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from qglow.tuning.trials import Measurement
+
+    whole, calls = Measurement.figures, []
+
+    def interrupted(self: Measurement, *arguments: object) -> object:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Measurement, "figures", interrupted)
+    assert tune("--min-sqnr", 25) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert not (tmp_path / "tuned.yaml").exists()
+    before = state_of(tmp_path)
+    assert len(before["figures"]) == 2  # type: ignore[arg-type]
+    assert tune("--min-sqnr", 25) == 0
+    after = state_of(tmp_path)
+    assert len(calls) - 1 == len(after["figures"])  # type: ignore[arg-type]
+    assert before["figures"].items() <= after["figures"].items()  # type: ignore[attr-defined]
+
+
+def test_a_goal_out_of_reach_is_told_and_writes_no_recipe(
+    tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune("--min-sqnr", 500) == 1
+    captured = capsys.readouterr()
+    assert "no recipe was found" in captured.err and "nothing is left to try" in captured.err
+    assert "relative" in captured.out, "what was measured is shown all the same"
+    assert not (tmp_path / "tuned.yaml").exists()
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
+
+
+def test_when_time_is_up_the_first_measurement_is_what_there_is(
+    tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune("--min-sqnr", 25, "--time-limit", "0s") == 1
+    assert "time is up" in capsys.readouterr().err
+    assert list(state_of(tmp_path)["figures"]) == ["0"]  # type: ignore[call-overload]
+
+
+def test_a_state_of_another_search_is_refused(
+    tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune("--min-sqnr", 1) == 0
+    before = (tmp_path / "tuned.yaml.state.json").read_bytes()
+    assert tune("--min-sqnr", 1, "--samples", SAMPLES - 1) == 4
+    assert "another data" in capsys.readouterr().err
+    (tmp_path / "harsh.yaml").write_text(HARSH + "schema: symmetric\n")
+    assert tune("--min-sqnr", 1) == 4
+    assert "another recipe" in capsys.readouterr().err
+    assert (tmp_path / "tuned.yaml.state.json").read_bytes() == before
+    assert tune("--min-sqnr", 1, "--state", tmp_path / "other.json") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "--max-drop"),
+        (("--max-latency", "3"), 2, "5ms"),
+        (("--max-drop", 1, "--time-limit", "soon"), 2, "5m"),
+        (("--min-metric", 1), 2, "--metric"),
+        (("--metric", "psnr", "--max-drop", 1), 2, "--min-metric"),
+        (("--max-drop", 1, "--metric", "psnrr"), 2, "psnr"),
+        (("--max-drop", 1, "--effort", "much"), 2, "balanced"),
+        (("--max-drop", 1, "--labels", "none.npy"), 4, "none.npy"),
+        (("--max-drop", 1, "--state", MODEL), 4, "digits.onnx"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    tune: Tune, tmp_path: Path, words: tuple[object, ...], code: int, said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert tune(*words) == code
+    err = capsys.readouterr().err
+    assert said in err and "Traceback" not in err and "internal" not in err
+    assert not (tmp_path / "tuned.yaml").exists()
+
+
+def test_a_recipe_that_wants_all_in_int8_cannot_be_tuned(profile: Path) -> None:
+    with pytest.raises(qglow.UsageError, match="assert_all_quantized"):
+        qglow.tune(
+            qglow.load_model(MODEL),
+            qglow.load_profile(profile),
+            str(TEST_DATA),
+            qglow.Goal(max_drop=1.0),
+            calibration_data=str(CALIBRATION),
+            recipe=qglow.Recipe(assert_all_quantized=True),
+        )
+
+
+def test_without_labels_accuracy_is_agreement_and_a_function_may_say_what_it_is(
+    run: Run, profile: Path, tmp_path: Path
+) -> None:
+    with np.load(TEST_DATA) as data:
+        images = data["input"][:32]
+    with np.load(CALIBRATION) as data:
+        calibration = qglow.CalibrationSamples({"input": data["input"][:2]})
+    model, taken = qglow.load_model(MODEL), qglow.load_profile(profile)
+    told: list[qglow.Trial] = []
+    found = qglow.tune(
+        model, taken, {"input": images}, qglow.Goal(max_drop=10.0), calibration_data=calibration,
+        told=told.append,
+    )  # fmt: skip
+    first = found.trials[0].figures
+    assert (first.measure, first.reference) == ("agreement", 100.0)
+    assert found.best is not None and told == list(found.trials)
+    assert found.recipe.keep_float == found.best.keep_float
+
+    def closeness(outputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+        return -float(np.abs(outputs["logits"] - expected["logits"]).max())
+
+    limited = qglow.tune(
+        model, taken, {"input": images}, qglow.Goal(min_metric=-1000.0), calibration_data=calibration,
+        metric=closeness,
+    )  # fmt: skip
+    assert limited.trials[0].figures.measure == "closeness"
+    assert limited.best is limited.trials[0] and limited.pareto() == list(limited.trials)
+
+
+def test_the_help_says_what_the_exit_codes_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "--help"]) == 0
+    assert "Exits with 1" in capsys.readouterr().out

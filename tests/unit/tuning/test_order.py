@@ -1,0 +1,105 @@
+"""In which order nodes become float."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.pipeline import quantize
+from qglow.tuning.order import Step, order_nodes
+from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, Sensitivity, Source, sensitivity
+from tests.unit.profiling.networks import profile_of, residual_network
+from tests.unit.tuning.networks import quantized, runs, sqnr_db
+
+RESULT = quantized()
+"""Values: stem -> depthwise -> pointwise; total adds the last two; mean -> flat -> y."""
+
+NODE = {node.outputs[0].name: node.name for node in RESULT.source.nodes}
+"""The node by its result."""
+
+
+def nodes(*values: str) -> tuple[str, ...]:
+    return tuple(sorted(NODE[value] for value in values))
+
+
+def order(*sources: Source, int8: float = 100.0, real: float = 400.0, **others: float) -> list[Step]:
+    found = Sensitivity(1, sources)
+    fast, slow = dict.fromkeys(NODE.values(), int8), dict.fromkeys(NODE.values(), real)
+    return order_nodes(
+        RESULT.source,
+        RESULT.graph,
+        found,
+        fast,
+        slow | {NODE[name]: cycles for name, cycles in others.items()},
+    )
+
+
+def test_a_value_that_sums_give_needs_its_readers_alone() -> None:
+    [step] = order(Source("stem", CLIPPING, 0.1))
+    assert step.nodes == nodes("depthwise")
+    assert step.noise == pytest.approx(0.1)
+
+
+def test_all_readers_of_a_value_become_float_together() -> None:
+    [step] = order(Source("depthwise", ROUNDING, 0.1))
+    assert step.nodes == nodes("pointwise", "total")
+
+
+def test_a_value_that_no_sums_give_needs_its_producer_too() -> None:
+    [step] = order(Source("total", ROUNDING, 0.1))
+    assert step.nodes == nodes("mean", "total")
+
+
+def test_weights_need_their_node_alone() -> None:
+    [step] = order(Source("stem", WEIGHTS, 0.1))
+    assert step.nodes == nodes("stem")
+
+
+def test_most_noise_for_its_time_comes_first() -> None:
+    sources = Source("stem", ROUNDING, 0.1), Source("pointwise", WEIGHTS, 0.09)
+    assert [step.nodes for step in order(*sources)] == [nodes("depthwise"), nodes("pointwise")]
+    dear = order(*sources, depthwise=40000.0)
+    assert [step.nodes for step in dear] == [nodes("pointwise"), nodes("depthwise")]
+    assert dear[1].cycles > 39000.0
+
+
+def test_what_is_float_already_is_not_counted_again() -> None:
+    steps = order(
+        Source("depthwise", ROUNDING, 0.5), Source("pointwise", WEIGHTS, 0.1), Source("stem", ROUNDING, 0.1)
+    )
+    assert steps[0].nodes == nodes("pointwise", "total")
+    assert steps[0].noise == pytest.approx(0.6)
+    names = [name for step in steps for name in step.nodes]
+    assert len(names) == len(set(names))
+    assert sum(step.noise for step in steps) == pytest.approx(0.7)
+
+
+def test_conversions_at_new_borders_cost() -> None:
+    [inside] = order(Source("pointwise", WEIGHTS, 0.1), int8=100.0, real=100.0)
+    [first] = order(Source("stem", WEIGHTS, 0.1), int8=100.0, real=100.0)
+    # The input of stem is converted no more, its result is: 8 x 36 instead of 3 x 36 elements.
+    assert first.cycles == pytest.approx((8 - 3) * 36 / 4.0)
+    # pointwise alone would need its input in both forms, and its result converted.
+    assert inside.nodes == nodes("pointwise", "total")
+    assert inside.cycles == pytest.approx(8 * 36 / 4.0)
+
+
+def test_nothing_without_noise_is_a_step() -> None:
+    assert order() == []
+
+
+def test_with_all_steps_taken_hardly_an_error_is_left() -> None:
+    given = runs(8)
+    found = sensitivity(RESULT.source, RESULT.graph, given)
+    steps = order_nodes(RESULT.source, RESULT.graph, found, {}, {})
+    assert sum(step.noise for step in steps) == pytest.approx(found.noise)
+    before, noise = sqnr_db(RESULT.source, RESULT.graph, given), found.noise
+    for count in (1, len(steps) // 2, len(steps)):
+        names = tuple(name for step in steps[:count] for name in step.nodes)
+        options = QuantizationOptions(keep_float=names)
+        mixed = quantize(residual_network(), profile_of(30), options).graph
+        after = sqnr_db(RESULT.source, mixed, given) if count < len(steps) else np.inf
+        assert after > before
+        before = after
+    assert noise > 0.0

@@ -1,0 +1,107 @@
+"""The search for the fewest steps that reach a goal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qglow.tuning.search import Figures, Goal, Trial, pareto, search
+
+
+def figures(accuracy: float, latency_ms: float = 1.0, sqnr_db: float = 20.0) -> Figures:
+    return Figures("top-1", accuracy, 90.0, sqnr_db, latency_ms, 1000)
+
+
+class Model:
+    """Accuracy rises by a point a step up to that of float, time by a hundredth."""
+
+    def __init__(self, plain: float = 80.0) -> None:
+        self.plain = plain
+        self.asked: list[int] = []
+
+    def __call__(self, steps: int, names: tuple[str, ...]) -> Figures:
+        assert len(names) == len(set(names)) == steps
+        self.asked.append(steps)
+        return figures(min(self.plain + steps, 90.0), 1.0 + 0.01 * steps, 20.0 + steps)
+
+
+def steps(count: int) -> list[list[str]]:
+    return [[f"node{i}"] for i in range(count)]
+
+
+@pytest.mark.parametrize(("max_drop", "fewest"), [(10.0, 0), (9.5, 1), (5.0, 5), (0.3, 10)])
+def test_the_fewest_steps_that_are_accurate_enough_are_found(max_drop: float, fewest: int) -> None:
+    model = Model()
+    found = search(steps(40), Goal(max_drop=max_drop), model)
+    assert found.best is not None and found.best.steps == fewest
+    assert found.best.keep_float == tuple(f"node{i}" for i in range(fewest))
+    assert model.asked == list(dict.fromkeys(model.asked)), "nothing is measured twice"
+    assert len(model.asked) <= 9 and not found.stopped
+
+
+def test_trials_are_in_order_of_their_steps_and_nodes_of_several_steps_come_once() -> None:
+    found = search([["a", "b"], ["b", "c"]], Goal(max_drop=0.0), lambda steps, names: figures(80.0))
+    assert [trial.keep_float for trial in found.trials] == [(), ("a", "b"), ("a", "b", "c")]
+
+
+def test_a_goal_that_no_step_reaches_has_no_best() -> None:
+    found = search(steps(5), Goal(max_drop=0.3), Model())
+    assert found.best is None and not found.stopped
+    assert found.trials[-1].steps == 5, "everything there is has been tried"
+
+
+def test_with_a_limit_on_time_alone_the_most_steps_that_are_fast_enough_are_found() -> None:
+    found = search(steps(40), Goal(max_latency_ms=1.0605), Model())
+    assert found.best is not None and found.best.steps == 6
+
+
+def test_all_steps_are_taken_where_all_are_fast_enough() -> None:
+    found = search(steps(7), Goal(max_latency_ms=100.0), Model())
+    assert found.best is not None and found.best.steps == 7
+
+
+def test_no_more_steps_are_tried_once_they_are_too_slow() -> None:
+    model = Model()
+    found = search(steps(200), Goal(max_drop=0.0, max_latency_ms=1.035), model)
+    assert found.best is None
+    assert max(model.asked) == 4
+
+
+def test_sqnr_and_a_metric_are_goals_too() -> None:
+    found = search(steps(40), Goal(min_sqnr_db=27.0), Model())
+    assert found.best is not None and found.best.steps == 7
+    found = search(steps(40), Goal(min_metric=83.0), Model())
+    assert found.best is not None and found.best.steps == 3
+
+
+def test_nothing_is_begun_when_time_is_up_but_the_first() -> None:
+    model = Model()
+    found = search(steps(40), Goal(max_drop=0.3), model, lambda: True)
+    assert found.stopped and found.best is None and model.asked == [0]
+    left = iter([False, False, False, False, False, True])
+    found = search(steps(40), Goal(max_drop=0.3), model, lambda: next(left))
+    assert found.stopped
+    assert found.best is not None and found.best.steps == 16, "what was found counts"
+
+
+def test_plain_int8_that_is_good_enough_needs_no_steps() -> None:
+    model = Model(90.0)
+    found = search(steps(40), Goal(max_drop=0.3), model, lambda: True)
+    assert found.best is not None and found.best.steps == 0
+    assert not found.stopped
+
+
+def test_an_accuracy_without_reference_keeps_to_no_drop() -> None:
+    relative = replace(figures(30.0), reference=None)
+    assert relative.drop is None
+    assert not Goal(max_drop=100.0).met_by(relative)
+    assert Goal(min_metric=30.0).met_by(relative)
+
+
+def test_pareto_leaves_out_what_another_beats() -> None:
+    values = [(80.0, 1.0, 20.0), (79.0, 1.1, 30.0), (82.0, 1.2, 21.0), (82.0, 1.3, 22.0), (82.0, 1.4, 21.5)]
+    trials = [Trial(i, (), figures(*value)) for i, value in enumerate(values)]
+    assert [trial.steps for trial in pareto(reversed(trials))] == [0, 2, 3]
+    same = [Trial(0, (), figures(80.0)), Trial(1, (), figures(81.0))]
+    assert [trial.steps for trial in pareto(same)] == [1], "of equally fast ones the more accurate"
