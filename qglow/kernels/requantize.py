@@ -77,8 +77,10 @@ def round_to_bytes(
     steps = e.call(f"llvm.lrint.{suffix(wide)}.{suffix(value.type)}", wide, [value])
     if result.zero_point:
         steps = e.b.add(steps, scalar(wide, result.zero_point))
-    steps = e.intrinsic("llvm.smax", steps, scalar(wide, result.low))
-    steps = e.intrinsic("llvm.smin", steps, scalar(wide, result.high))
+    if proven or not may_be_nan or result.low <= result.zero_point <= result.high:
+        # Bounds of an activation may leave out the zero point, which NaN becomes nevertheless.
+        steps = e.intrinsic("llvm.smax", steps, scalar(wide, result.low))
+        steps = e.intrinsic("llvm.smin", steps, scalar(wide, result.high))
     return e.b.trunc(steps, vec(I8, wide.count))
 
 

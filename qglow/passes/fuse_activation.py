@@ -9,7 +9,7 @@ from typing import ClassVar
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clamp, Mul, Sub
+from qglow.graph.ops.elementwise import Add, Clamp, Div, Mul, Pow, Sub
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.rewriting import Outcome, RewritePass, fuse, operand, private, producer_of
@@ -17,7 +17,7 @@ from qglow.graph.rewriting import Outcome, RewritePass, fuse, operand, private, 
 
 @dataclass(frozen=True)
 class FuseActivation(RewritePass):
-    """Let Conv, Gemm, Add, Sub, Mul and Affine clamp their own result."""
+    """Let Conv, Gemm, Affine and arithmetic on two operands clamp their own result."""
 
     name: ClassVar[str] = "fuse-activation"
 
@@ -26,7 +26,7 @@ class FuseActivation(RewritePass):
         if not isinstance(node.operator, Clamp):
             return None
         x = operand(node, 0)
-        producer = producer_of(x, Conv, Gemm, Add, Sub, Mul, Affine)
+        producer = producer_of(x, Conv, Gemm, Affine, Add, Sub, Mul, Div, Pow)
         if producer is None:
             source = "an input" if x.producer is None else f"the result of {x.producer.operator.name}"
             return Refused(f"%{x.name} is {source}, which takes no bounds")
@@ -36,7 +36,7 @@ class FuseActivation(RewritePass):
         if x.type.is_quantized or node.output.type.is_quantized:
             return Refused(f"%{x.name} is quantized: its range is settled")
         operator = producer.operator
-        assert isinstance(operator, Conv | Gemm | Add | Sub | Mul | Affine)
+        assert isinstance(operator, Conv | Gemm | Affine | Add | Sub | Mul | Div | Pow)
         lo, hi = compose_bounds((operator.lo, operator.hi), node.operator.bounds)
         fuse(graph, producer, node, dataclasses.replace(operator, lo=lo, hi=hi), producer.inputs)
         return f"{node.operator.name} becomes bounds of {operator.name} '{producer.name}'"

@@ -27,7 +27,7 @@ SPREAD: list[Shapes] = [
     ((17,), (2, 1, 17)),
     ((4, 3), (2, 5, 4, 3)),
 ]
-BINARY: list[Operator] = [Add(lo=0.0), Sub(), Mul(), Div(hi=8.0), Pow(), Max(), Min()]
+BINARY: list[Operator] = [Add(lo=0.0), Sub(), Mul(), Div(hi=8.0), Pow(lo=0.5), Max(), Min()]
 
 
 def in_float(operators: list[Operator], shapes: Shapes) -> Maker:

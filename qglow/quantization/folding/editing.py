@@ -64,17 +64,6 @@ def only_user(graph: Graph, value: Value) -> Node | None:
     return users[0] if len(users) == 1 and not graph.is_output(value) else None
 
 
-def bypass(graph: Graph, node: Node, value: Value) -> None:
-    """Let the users of the node's result read `value`, and remove the node.
-
-    Raises ValueError where the result is an output of the graph, whose name must stay.
-    """
-    if graph.is_output(node.output):
-        raise ValueError(f"{node} gives an output of the graph")
-    graph.replace_value(node.output, value)
-    graph.remove(node)
-
-
 def unbounded(operator: Any) -> bool:
     """Whether an operator's bounds are infinite."""
     return bool(math.isinf(operator.lo) and math.isinf(operator.hi))

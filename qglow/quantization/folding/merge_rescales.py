@@ -8,8 +8,8 @@ from typing import ClassVar
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.quantize import Rescale
+from qglow.graph.rewriting import bypass
 from qglow.quantization.folding.editing import (
-    bypass,
     contains,
     covered,
     limits,
@@ -53,6 +53,10 @@ def _merge(graph: Graph, node: Node, log: PassLog) -> None:
 def _drop(graph: Graph, node: Node, log: PassLog) -> None:
     source = operand(node)
     same = parameters(source) == parameters(node.output) and unbounded(node.operator)
-    if same and not graph.is_output(node.output):
-        bypass(graph, node, source)
-        log.applied(node.name, "rescales to the parameters that its operand has: removed")
+    if not same:
+        return
+    refusal = bypass(graph, node, source)
+    if refusal is not None:
+        log.refused(node.name, refusal.reason)
+        return
+    log.applied(node.name, "rescales to the parameters that its operand has: removed")
