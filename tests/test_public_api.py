@@ -16,7 +16,8 @@ PUBLIC = {
     # going the way
     "load_model", "load_profile", "load_quantized", "load_recipe", "load", "save_profile", "merge_profiles",
     # measuring
-    "bench", "check_baseline", "check_limits", "compare", "compare_layers", "run_data", "save_timings",
+    "bench", "check_baseline", "check_limits", "compare", "compare_layers", "diagnose", "run_data",
+    "save_timings",
     "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
     "tune",
     # stages
@@ -24,7 +25,7 @@ PUBLIC = {
     # choices and results
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DriftReport", "LayerReport",
-    "QuantizationReport", "SufficiencyReport",
+    "Diagnosis", "QuantizationReport", "SufficiencyReport",
     "Figures", "Goal", "Trial", "Tuning",
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from qglow.api.baseline import check_baseline
 from qglow.api.data import Data, Progress
+from qglow.api.diagnosis import diagnose
 from qglow.api.drift import profile_drift, save_drift
 from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
 from qglow.api.model import Model, load_model
@@ -32,6 +33,7 @@ from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
 from qglow.report.baseline import BaselineReport
 from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison, Limits
+from qglow.report.diagnosis import Diagnosis
 from qglow.report.drift import DriftLimits, DriftReport
 from qglow.report.layers import LayerReport
 from qglow.report.sufficiency import SufficiencyReport
@@ -47,6 +49,7 @@ __all__ = [
     "Comparison",
     "Data",
     "DataMapping",
+    "Diagnosis",
     "DriftLimits",
     "DriftReport",
     "ElementType",
@@ -75,6 +78,7 @@ __all__ = [
     "check_limits",
     "compare",
     "compare_layers",
+    "diagnose",
     "load",
     "load_model",
     "load_profile",

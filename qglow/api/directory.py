@@ -38,6 +38,7 @@ from qglow.quantization.report import QuantizationReport
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
 from qglow.report.comparison import Comparison
+from qglow.report.diagnosis import Diagnosis
 from qglow.report.layers import LayerReport
 from qglow.report.plain import from_plain, to_plain
 from qglow.report.report import ModelInfo, Report, write_report
@@ -45,7 +46,7 @@ from qglow.toolchain import CompileOptions, lower_graph
 from qglow.toolchain.artefacts import write_artefact
 
 FORMAT = "qglow quantized model"
-VERSION = 2
+VERSION = 3
 PROGRAM = "model.qglow"
 QDQ_MODEL = "model.qdq.onnx"
 INT8_GRAPH = "int8.txt"
@@ -53,6 +54,7 @@ FLOAT_GRAPH = "float.txt"
 CONSTANTS = "constants.npz"
 RECIPE = "recipe.yaml"
 QUANTIZATION = "quantization.json"
+REPORT = "report.json"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class QuantizedParts:
     """What a quantized model consists of, in memory and in a directory.
 
     source: the float model's file and digest. info: about that model, for reports. `real` is the
-    float graph that `int8` stands for, node by node.
+    float graph that `int8` stands for, node by node. diagnosis: of the directory's report, where it has one.
     """
 
     source: ModelReference
@@ -69,6 +71,7 @@ class QuantizedParts:
     report: QuantizationReport | None
     int8: Graph
     real: Graph
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Measurements:
     comparison: Comparison | None = None
     layers: LayerReport | None = None
     data: str = ""
+    diagnosis: Diagnosis | None = None
 
 
 def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None) -> None:
@@ -113,11 +117,12 @@ def load_parts(folder: Path) -> QuantizedParts:
         facts = manifest["model"]
         source = ModelReference(folder / str(facts["path"]), str(facts["sha256"]))
         info = _info(source, facts, int8)
+        diagnosis = _diagnosis(folder, manifest)
     except (TextError, VerificationError, RecipeError) as error:
         raise ArtefactError(f"{folder} is damaged: {error}; quantize the model again") from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
         raise ArtefactError(f"{folder} is damaged ({error}); quantize the model again") from error
-    return QuantizedParts(source, info, recipe, report, int8, real)
+    return QuantizedParts(source, info, recipe, report, int8, real, diagnosis)
 
 
 def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:
@@ -131,8 +136,17 @@ def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) ->
         measured.data,
         measured.comparison,
         measured.layers,
+        measured.diagnosis,
     )
     write_report(folder, report, graph=parts.int8)
+
+
+def _diagnosis(folder: Path, manifest: Mapping[str, Any]) -> Diagnosis | None:
+    """What the report says of errors; None where nothing was measured, or the reports were deleted."""
+    if not (folder / REPORT).exists():
+        return None
+    found = json.loads(read_checked(folder, manifest, REPORT))["diagnosis"]
+    return None if found is None else from_plain(Diagnosis, found)
 
 
 def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:

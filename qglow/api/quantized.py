@@ -17,6 +17,7 @@ from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
 from qglow.report.comparison import Comparison
+from qglow.report.diagnosis import Diagnosis
 from qglow.report.document import Document
 from qglow.report.explain import explain
 from qglow.report.layers import LayerReport
@@ -96,7 +97,8 @@ class QuantizedModel:
         """
         parts = self._parts
         log = () if parts.report is None else parts.report.log
-        return explain(node, parts.int8, selected_program(parts.int8, isa), log, parts.report, parts.real)
+        program = selected_program(parts.int8, isa)
+        return explain(node, parts.int8, program, log, parts.report, parts.real, parts.diagnosis)
 
     def interpret(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the int8 model in numpy, slowly: outputs by name, for arrays of exactly the input types.
@@ -140,15 +142,17 @@ class QuantizedModel:
         *,
         comparison: Comparison | None = None,
         layers: LayerReport | None = None,
+        diagnosis: Diagnosis | None = None,
         data: str = "",
     ) -> None:
         """Write report.html, report.md and report.json alone, each whole or not at all.
 
-        Raises InputFileError where they cannot be written.
+        In the model's own directory, `explain` tells of the diagnosis from then on. Raises
+        InputFileError where they cannot be written.
         """
         folder = Path(directory)
         with refreshed(folder):
-            save_reports(self._parts, folder, Measurements(comparison, layers, data))
+            save_reports(self._parts, folder, Measurements(comparison, layers, data, diagnosis))
 
     def save_program(self, path: str | Path, isa: str | None = None) -> None:
         """Compile and write one .qglow file, whole or not at all. Raises InputFileError, UsageError."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qglow.api import Limits, QuantizedModel, check_limits, compare_layers
+from qglow.api import Limits, QuantizedModel, check_limits, compare_layers, diagnose, load_profile
 from qglow.api import compare as compare_with_onnxruntime
 from qglow.cli.options import (
     FloatModelOption,
@@ -27,6 +27,7 @@ from qglow.cli.output import note, say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
 from qglow.report.comparison import FLOAT
+from qglow.report.diagnosis_sections import diagnosis_section
 from qglow.report.sections import comparison_section, layer_section
 
 
@@ -82,7 +83,10 @@ def compare(
     limits = Limits(max_drop, min_agreement, min_sqnr, min_metric, max_metric_drop)
     if metric is None and (min_metric is not None or max_metric_drop is not None):
         raise UsageError("--min-metric and --max-metric-drop need --metric")
-    model = open_graph_target(target, shape, profile, None if target.is_dir() else recipe, float_model)
+    if profile is not None and target.is_dir() and not layers:
+        raise UsageError(f"{target} is quantized already: --profile is for what --layers tries")
+    taken = None if target.is_dir() else profile
+    model = open_graph_target(target, shape, taken, None if target.is_dir() else recipe, float_model)
     if not isinstance(model, QuantizedModel):
         raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
     if model.report is not None and model.report.given:
@@ -101,7 +105,7 @@ def compare(
             threads=threads,
             progress=progress,
         )
-    errors = None
+    errors = found = None
     if layers:
         with showing_progress("comparing layers") as progress:
             errors = compare_layers(
@@ -114,11 +118,24 @@ def compare(
                 threads=threads,
                 progress=progress,
             )
+        with showing_progress("diagnosing", unit="steps") as progress:
+            found = diagnose(
+                model,
+                data,
+                layers=errors,
+                profile=None if profile is None else load_profile(profile),
+                recipe=chosen,
+                select=select,
+                samples=samples,
+                isa=isa,
+                threads=threads,
+                progress=progress,
+            )
     if output is not None:
-        model.save_report(output, comparison=comparison, layers=errors, data=data)
+        model.save_report(output, comparison=comparison, layers=errors, diagnosis=found, data=data)
     show(comparison_section(comparison))
-    if errors is not None:
-        show(layer_section(errors))
+    if errors is not None and found is not None:
+        show(layer_section(errors), diagnosis_section(found))
     if output is not None:
         say(f"{output}: report.html, report.md, report.json")
     check_limits(comparison, limits)

@@ -12,6 +12,7 @@ from qglow.core.types import ElementType, Quantization, TensorType
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.assign import Assignment
+from qglow.quantization.channels import ChannelRanges, channel_ranges
 from qglow.quantization.choices import Choices
 
 BINS = 48
@@ -22,7 +23,8 @@ class TensorRange:
     """One value: elements between `seen_low` and `seen_high` in equal bins, and the range of its int8.
 
     counts: empty where channels were rescaled, which leaves only the extremes. clipped: share of the
-    elements outside of the range, 0 to 1. scale, zero_point: before rescales are folded.
+    elements outside of the range, 0 to 1. scale, zero_point: before rescales are folded. channels: None
+    where the value has none.
     """
 
     value: str
@@ -36,6 +38,7 @@ class TensorRange:
     clipped: float
     scale: float
     zero_point: int
+    channels: ChannelRanges | None = None
 
 
 def tensor_ranges(
@@ -64,7 +67,18 @@ def _range(
         counts, clipped = _counts(distribution, low, high), _outside(distribution, covered)
     finite = [bound if math.isfinite(bound) else 0.0 for bound in (low, high)]
     scale, zero_point = quantization.scale, quantization.zero_point
-    return TensorRange(name, *choice, finite[0], finite[1], counts, *covered, clipped, scale, zero_point)
+    return TensorRange(
+        name,
+        *choice,
+        finite[0],
+        finite[1],
+        counts,
+        *covered,
+        clipped,
+        scale,
+        zero_point,
+        channel_ranges(profile),
+    )
 
 
 def _counts(distribution: Distribution, low: float, high: float) -> tuple[int, ...]:

@@ -13,6 +13,8 @@ from qglow.instructions.program import Program
 from qglow.quantization.choices import Choices
 from qglow.quantization.report import QuantizationReport, is_int8
 from qglow.quantization.tensors import TensorRange
+from qglow.report.diagnosis import Diagnosis
+from qglow.report.diagnosis_sections import node_section
 from qglow.report.document import Block, Document, Paragraph, Section, facts, percent, significant, table
 from qglow.report.operator_matrix import policy_text
 
@@ -37,11 +39,13 @@ def explain(
     log: Iterable[LogEntry],
     report: QuantizationReport | None = None,
     source: Graph | None = None,
+    diagnosis: Diagnosis | None = None,
 ) -> Document:
     """The chain of reasons for a node of `graph`, whose `program` has its kernels selected.
 
     log: of every pass, those of quantization included. report, source: of an int8 graph, and the float
-    graph that it stands for. Raises UsageError for a name that is not there.
+    graph that it stands for; diagnosis: what was measured of its errors. Raises UsageError for a
+    name that is not there.
     """
     entries = tuple(log)
     folded = [entry for entry in entries if entry.where == name]
@@ -52,6 +56,8 @@ def explain(
     sections = [_node(node), _precision(node, report, source)]
     if report is not None:
         sections += _parameters(node, report)
+    errors = None if diagnosis is None else node_section(diagnosis, node.name)
+    sections += [] if errors is None else [errors]
     sections += [_rewrites(node, entries), _kernels(node, program)]
     return Document(f"{node.operator.name} '{node.name}'", tuple(sections))
 

@@ -50,7 +50,8 @@ class LayerError:
     run, which has int8 kernels, or the plain one, which dequantizes and quantizes around a float node.
     isolated: the int8 node on float inputs, against the float node. accumulated: the running program
     against the float model; None where the program keeps no such value. rounding: RMSE over scale of
-    the float result as int8 alone: 0.29 is pure rounding, above 0.5 something clips.
+    the float result as int8 alone: 0.29 is pure rounding, above 0.5 something clips. saturated: share of
+    its elements, 0 to 1, that int8 cannot reach. Both are None where the result is float.
     """
 
     node: str
@@ -62,6 +63,7 @@ class LayerError:
     isolated: ErrorSummary | None
     accumulated: ErrorSummary | None
     rounding: float | None
+    saturated: float | None
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ class _Counts:
     isolated: ErrorAccumulator = field(default_factory=ErrorAccumulator)
     accumulated: ErrorAccumulator = field(default_factory=ErrorAccumulator)
     rounding: ErrorAccumulator = field(default_factory=ErrorAccumulator)
+    saturated: int = 0
 
 
 class _Layers:
@@ -152,9 +155,10 @@ class _Layers:
 
     def _layer(self, node: Node, counts: _Counts) -> LayerError:
         quantization = node.output.type.quantization
-        rounding = None
+        rounding = saturated = None
         if quantization is not None and counts.rounding.elements:
             rounding = counts.rounding.summary().rmse / quantization.scale
+            saturated = counts.saturated / counts.rounding.elements
         return LayerError(
             node.name,
             node.operator.name,
@@ -165,6 +169,7 @@ class _Layers:
             counts.isolated.summary() if counts.isolated.elements else None,
             counts.accumulated.summary() if counts.accumulated.elements else None,
             rounding,
+            saturated,
         )
 
     def _match(self, node: Node, tensors: Mapping[str, Array], counts: _Counts) -> None:
@@ -203,6 +208,7 @@ class _Layers:
         if node.output.type.is_quantized:
             rounded = _as_real(_as_typed(expected, node.output.type), node.output.type)
             counts.rounding.add(rounded, expected)
+            counts.saturated += _outside(expected, node.output.type)
 
     def _accumulate(self, node: Node, reals: Mapping[str, Array], seen: Observed, counts: _Counts) -> None:
         expected, found = reals.get(self._names.get(node.output.name, "")), seen.logical(node.output)
@@ -220,6 +226,14 @@ def _as_typed(array: Array, kind: TensorType) -> Array:
     if kind.quantization is None:
         return np.asarray(array, kind.element.dtype)
     return quantize_by(array, kind.quantization)
+
+
+def _outside(array: Array, kind: TensorType) -> int:
+    """Elements that are more than half a step beyond the ends of an int8 type."""
+    covered, quantization = kind.real_range(), kind.quantization
+    assert covered is not None and quantization is not None
+    half = quantization.scale / 2.0
+    return int(np.count_nonzero((array < covered[0] - half) | (array > covered[1] + half)))
 
 
 def _as_real(array: Array, kind: TensorType) -> Array:

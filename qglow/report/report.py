@@ -14,6 +14,8 @@ from qglow.graph.graph import Graph
 from qglow.quantization.report import QuantizationReport
 from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison
+from qglow.report.diagnosis import Diagnosis
+from qglow.report.diagnosis_sections import diagnosis_section
 from qglow.report.document import Document, Section
 from qglow.report.html import to_html
 from qglow.report.layers import LayerReport
@@ -54,6 +56,7 @@ class Report:
     data: str = ""
     comparison: Comparison | None = None
     layers: LayerReport | None = None
+    diagnosis: Diagnosis | None = None
 
 
 def document_of(report: Report, graph: Graph | None = None) -> Document:
@@ -68,6 +71,8 @@ def document_of(report: Report, graph: Graph | None = None) -> Document:
         chart = layer_picture(report.layers)
         layers = layer_section(report.layers)
         sections.append(Section(layers.title, (chart, *layers.blocks)))
+    if report.diagnosis is not None:
+        sections.append(diagnosis_section(report.diagnosis))
     sections.append(settings_section(report.recipe, report.pipeline))
     return Document(f"qglow report: {report.model.name}", tuple(sections))
 
