@@ -224,6 +224,7 @@ class Model:
         keep_float: Sequence[str] = (),
         assert_all_quantized: bool | None = None,
         equalize: bool | None = None,
+        smooth: bool | float | None = None,
         correct_bias: bool | None = None,
         io: str | None = None,
         rounding: str | None = None,
@@ -243,7 +244,8 @@ class Model:
         "symmetric_with_uint8" or "symmetric_with_power2_scale". calibration: "auto", "minmax",
         "kl", "percentile:99.99" or "mse". per_tensor: one scale a weight tensor. keep_float: names of nodes
         or values, "re:REGEX", "op:OPERATOR". assert_all_quantized: refuse to leave a node in float.
-        equalize, correct_bias: whether channels are brought to one range, and biases corrected.
+        equalize, correct_bias: whether channels are scaled where that helps, and biases corrected. smooth:
+        the same for channels of normalizations; a number is the exponent of SmoothQuant, 0 to 1.
         io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
         by "gptq". effort: "fast", or "balanced" or "best", which measure for every value which calibration
         costs the outputs least, add that to the recipe as rules, and round by "gptq". Both look at
@@ -261,6 +263,7 @@ class Model:
             keep_float=(keep_float,) if isinstance(keep_float, str) else keep_float or None,
             assert_all_quantized=assert_all_quantized,
             equalize=equalize,
+            smooth=smooth,
             correct_bias=correct_bias,
             io=io,
             rounding=rounding,

@@ -95,3 +95,13 @@ def read_recipe(path: Path | None, **overrides: Any) -> Recipe:
     """The recipe of `--recipe` (defaults without one) under the values that options gave."""
     recipe = Recipe() if path is None else load_recipe(path)
     return recipe.with_overrides(**overrides)
+
+
+def parse_smooth(text: str) -> bool | float:
+    """The value of --smooth: true, false or an exponent. Raises UsageError."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UsageError(f"--smooth {text}: true, false or an exponent from 0 to 1") from error

@@ -23,6 +23,7 @@ from qglow.cli.options import (
     SelectOption,
     ShapeOption,
     ThreadsOption,
+    parse_smooth,
     read_recipe,
 )
 from qglow.cli.output import say, show, showing_progress, warn
@@ -77,7 +78,13 @@ def quantize(
     ] = False,
     equalize: Annotated[
         bool | None,
-        typer.Option("--equalize/--no-equalize", help="Bring channels before depthwise to one range."),
+        typer.Option("--equalize/--no-equalize", help="Scale channels where int8 then loses less."),
+    ] = None,
+    smooth: Annotated[
+        str | None,
+        typer.Option(
+            "--smooth", metavar="true|false|ALPHA", help="The same for channels of normalizations."
+        ),
     ] = None,
     correct_bias: Annotated[
         bool | None,
@@ -137,6 +144,7 @@ def quantize(
         keep_float=keep_float or None,
         assert_all_quantized=assert_all_quantized or None,
         equalize=equalize,
+        smooth=None if smooth is None else parse_smooth(smooth),
         correct_bias=correct_bias,
         io=io,
         activation_type=activation_type,

@@ -79,6 +79,10 @@ class Choices:
         """The choice for a value: that of the node that gives it."""
         return self.values.get(value.name, self.default)
 
+    def schema_of(self, value: Value) -> Schema:
+        """The schema chosen for a value."""
+        return self.of_value(value).schema
+
 
 def _inside(node: Node, match: Match) -> bool:
     """Whether a node has the name and the operator that a rule wants."""

@@ -1,16 +1,12 @@
-"""Bring the channels between a convolution and a depthwise one to one range.
+"""Scale channels up and down again, so that one scale of int8 serves all of them better.
 
-int8 has one scale for all channels of an activation, so channels much smaller than the largest keep
-few levels. Where the only user is a depthwise convolution, each channel can be scaled up in the
-producer's weights and down again in the user's, at no cost: both have one scale a channel.
-After M. Nagel et al., "Data-free quantization through weight equalization and bias correction"
-(ICCV 2019), with the observed ranges in place of the weights'.
+The factors go into constants that are there anyway: the weights of convolutions and Gemms, the scale and
+shift of a normalization. In float the function stays what it was.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,94 +14,157 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.normalization import Affine, LayerNormalization
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
+from qglow.quantization.channel_factors import ALPHAS, Factors, FactorSearch, SchemaOf
 from qglow.quantization.placement import FloatReasons
+from qglow.quantization.scopes import Layout, NoScope, Scope, producers_of, scope_from
 
-PASS = "equalize-depthwise"
-LARGEST_FACTOR = 2.0**10
-"""A channel is scaled up by at most this; one that is smaller still hardly matters."""
+PASS = "equalize-channels"
 
 Statistics = dict[str, ValueProfile]
 
 
-def equalize(graph: Graph, statistics: Statistics, reasons: FloatReasons, log: PassLog) -> None:
-    """Scale channels in place, in the graph and in the statistics.
+@dataclass(frozen=True)
+class Equalization:
+    """What may be scaled. equalize: results of Conv, Gemm and Affine; smooth: of LayerNormalization.
+
+    alpha: the exponent of SmoothQuant for the latter, taken in any case; None for the best, where it pays.
+    """
+
+    equalize: bool = True
+    smooth: bool = True
+    alpha: float | None = None
+
+    @staticmethod
+    def of(equalize: bool, smooth: bool | float) -> Equalization:
+        """As recipes say it: a number for `smooth` is the exponent."""
+        if isinstance(smooth, bool):
+            return Equalization(equalize, smooth)
+        return Equalization(equalize, True, smooth)
+
+    def __bool__(self) -> bool:
+        return self.equalize or self.smooth
+
+    def includes(self, producer: Node) -> bool:
+        """Whether the channels that this node gives may be scaled."""
+        return self.smooth if isinstance(producer.operator, LayerNormalization) else self.equalize
+
+
+def equalize(
+    graph: Graph,
+    statistics: Statistics,
+    samples: int,
+    reasons: FloatReasons,
+    wanted: Equalization,
+    schema_of: SchemaOf,
+    log: PassLog,
+) -> set[str]:
+    """Scale channels in place, in the graph and in the statistics; the names of the values scaled.
 
     A scaled value has no histogram any more: its range is that of its channels. Where a bound above
     (ReLU6) lies on the result, channels grow up to it, so beyond the calibration data it may cut off
     what it did not before.
     """
     log.pass_name = PASS
-    for node in graph.nodes:
+    done: set[Node] = set()
+    scaled: set[str] = set()
+    for node in list(producers_of(graph)):
         if log.exhausted:
-            return
-        value = node.inputs[0] if node.inputs else None
-        if value is None or node in reasons or not is_depthwise(node):
+            break
+        if node in done or not wanted.includes(node):
             continue
-        refusal = _refusal(graph, value, statistics, reasons)
-        if refusal is None:
-            _scale(graph, node, value, statistics, log)
-        else:
-            log.refused(node.name, refusal)
+        try:
+            scope = scope_from(graph, node)
+            done.update(scope.producers)
+            factors = _factors(graph, statistics, samples, reasons, wanted, schema_of, scope)
+        except NoScope as refusal:
+            log.refused(node.name, str(refusal))
+            continue
+        _scale(graph, scope, factors.channels, statistics)
+        scaled |= {value.name for value in scope.values}
+        what = (
+            f"channels of %{node.output.name} scaled by {factors.channels.min():.3g} to "
+            f"{factors.channels.max():.3g}: the error that int8 adds where they are read should fall by "
+            f"{factors.decibels:.1f} dB; ranges replace histograms"
+        )
+        log.applied(node.name, what, exact=not scope.clamps)
+    return scaled
 
 
-def is_depthwise(node: Node) -> bool:
-    """Whether each output channel of a Conv sees one input channel."""
-    weights = node.inputs[1] if isinstance(node.operator, Conv) else None
-    return weights is not None and weights.type.shape[1] == 1 and weights.type.shape[0] > 1
+def _factors(
+    graph: Graph,
+    statistics: Statistics,
+    samples: int,
+    reasons: FloatReasons,
+    wanted: Equalization,
+    schema_of: SchemaOf,
+    scope: Scope,
+) -> Factors:
+    """Raises NoScope where the scope is not to be scaled, or gains too little."""
+    if not all(wanted.includes(node) for node in scope.producers):
+        raise NoScope("it is added to what is not to be scaled")
+    if all(node in reasons for node in scope.consumers):
+        raise NoScope("what reads it stays float")
+    smooths = any(isinstance(node.operator, LayerNormalization) for node in scope.producers)
+    given = wanted.alpha if smooths else None
+    search = FactorSearch(graph, statistics, samples, schema_of)
+    factors = search.best(scope, ALPHAS if given is None else (given,))
+    if given is None and not factors.worthwhile:
+        raise NoScope(f"the predicted error would fall by {factors.decibels:.1f} dB only")
+    return factors
 
 
-def _refusal(graph: Graph, value: Value, statistics: Statistics, reasons: FloatReasons) -> str | None:
-    producer = value.producer
-    if producer is None or not isinstance(producer.operator, Conv) or producer in reasons:
-        return "its input does not come from an int8 convolution"
-    if len(value.users()) > 1 or graph.is_output(value):
-        return f"%{value.name} has other users"
-    if producer.operator.lo not in (0.0, -math.inf):
-        return f"the bound {producer.operator.lo:g} of {producer} is not the same for scaled channels"
+def _scale(graph: Graph, scope: Scope, factors: Array, statistics: Statistics) -> None:
+    for node in scope.producers:
+        _multiply(graph, node, factors[scope.values[node.output].channels])
+    for node in scope.consumers:
+        value = node.inputs[0]
+        assert value is not None
+        _divide(graph, node, factors[scope.values[value].channels])
+    along = {v: layout for v, layout in scope.values.items() if _has_channels(statistics, v, layout)}
+    for value, layout in along.items():
+        profile = statistics[value.name]
+        statistics[value.name] = scaled_statistics(profile, factors[layout.channels])
+    known = [statistics[value.name] for value in along]
+    for value in scope.values.keys() - along.keys():
+        # Its channels were counted along another axis: the range is that of the same elements elsewhere.
+        low, high = min(p.low for p in known), max(p.high for p in known)
+        statistics[value.name] = ValueProfile(low=low, high=high)
+
+
+def _has_channels(statistics: Statistics, value: Value, layout: Layout) -> bool:
     profile = statistics.get(value.name)
-    if profile is None or profile.channels is None or not np.all(np.isfinite(profile.channels.low)):
-        return f"no finite channel ranges of %{value.name}"
-    return None
-
-
-def _scale(graph: Graph, node: Node, value: Value, statistics: Statistics, log: PassLog) -> None:
-    producer, profile = value.producer, statistics[value.name]
-    assert producer is not None and isinstance(producer.operator, Conv) and profile.channels is not None
-    factors = _factors(profile.channels, producer.operator.hi)
-    if np.all(factors == 1.0):
-        return
-    _multiply(graph, producer, factors)
-    _divide(graph, node, factors)
-    statistics[value.name] = scaled_statistics(profile, factors)
-    exact = math.isinf(producer.operator.hi)
-    what = f"channels of %{value.name} scaled by up to {factors.max():.3g}; ranges replace its histogram"
-    log.applied(node.name, what, exact)
-
-
-def _factors(channels: ChannelProfile, hi: float) -> Array:
-    """float64[C]: what brings each channel to the largest, or to the bound above; never below 1."""
-    magnitude = np.maximum(np.abs(channels.low), np.abs(channels.high)).astype(np.float64)
-    largest = min(float(magnitude.max(initial=0.0)), hi)
-    room = np.divide(largest, magnitude, out=np.ones_like(magnitude), where=magnitude > 0.0)
-    return np.asarray(np.clip(room, 1.0, LARGEST_FACTOR))
+    return profile is not None and profile.channels is not None and profile.channels.axis == layout.axis
 
 
 def _multiply(graph: Graph, node: Node, factors: Array) -> None:
+    """Scale what a producer gives, channel by channel."""
     x, weights, *rest = node.inputs
     assert weights is not None and weights.data is not None
-    scaled = weights.data * factors.reshape(-1, 1, 1, 1)
+    if isinstance(node.operator, Conv):
+        scaled = weights.data * factors.reshape(-1, 1, 1, 1)
+    elif isinstance(node.operator, Affine | LayerNormalization):
+        scaled = np.broadcast_to(weights.data, factors.shape) * factors
+    else:
+        scaled = weights.data * factors
     inputs: list[Value | None] = [x, _renewed(graph, weights, scaled)]
     if rest and rest[0] is not None and rest[0].data is not None:
-        inputs.append(_renewed(graph, rest[0], rest[0].data * factors))
+        inputs.append(_renewed(graph, rest[0], np.broadcast_to(rest[0].data, factors.shape) * factors))
     node.inputs = inputs
 
 
 def _divide(graph: Graph, node: Node, factors: Array) -> None:
+    """Scale the weights that read channels, input channel by input channel."""
     x, weights, *rest = node.inputs
     assert weights is not None and weights.data is not None
-    per_output = np.repeat(factors, weights.data.shape[0] // factors.size)
-    scaled = weights.data / per_output.reshape(-1, 1, 1, 1)
+    data = weights.data
+    if isinstance(node.operator, Conv):
+        group = node.operator.group
+        rows = data.reshape(group, -1, *data.shape[1:]) / factors.reshape(group, 1, -1, 1, 1)
+        scaled = rows.reshape(data.shape)
+    else:
+        scaled = data / factors[:, None]
     node.inputs = [x, _renewed(graph, weights, scaled), *rest]
 
 

@@ -16,10 +16,10 @@ class QuantizationOptions:
     """Schema, calibration, granularity and precision, each independent of the others.
 
     `keep_float` names what stays float32: the name of a node or of its result, `re:REGEX` for
-    either, `op:OPERATOR`. `equalize` brings the channels between a convolution and a depthwise
-    one to one range, `correct_bias` takes the mean error of rounded weights out of the bias. `rules`
-    hold for parts of the graph, each over the ones before it; `strict` makes one that fits nothing an
-    error.
+    either, `op:OPERATOR`. `equalize` scales the channels of results where that lets int8 lose less,
+    `smooth` those of normalizations (a number is the exponent of SmoothQuant), `correct_bias` takes the
+    mean error of rounded weights out of the bias. `rules` hold for parts of the graph, each over the ones
+    before it; `strict` makes one that fits nothing an error.
     """
 
     schema: Schema = Schema.asymmetric
@@ -32,6 +32,7 @@ class QuantizationOptions:
     int8_io: bool = False
     rules: tuple[Rule, ...] = ()
     strict: bool = False
+    smooth: bool | float = True
 
     @staticmethod
     def of(recipe: Recipe) -> QuantizationOptions:
@@ -47,6 +48,7 @@ class QuantizationOptions:
             recipe.io == "int8",
             recipe.rules,
             recipe.strict,
+            recipe.smooth,
         )
 
     def pattern_for(self, node: Node) -> str | None:

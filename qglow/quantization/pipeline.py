@@ -14,7 +14,7 @@ from qglow.profiling.profile import Profile
 from qglow.quantization.assign import assign_parameters
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.choices import Choices
-from qglow.quantization.equalize import equalize
+from qglow.quantization.equalize import Equalization, equalize
 from qglow.quantization.folding.cancel_conversions import CancelConversions
 from qglow.quantization.folding.editing import operand, parameters
 from qglow.quantization.folding.float_results import FloatResults
@@ -119,8 +119,9 @@ class _Quantizer:
         by_name = {node.name: reason for node, reason in reasons.items()}
         if options.assert_all_quantized and reasons:
             raise UnsupportedError(not_quantized(reasons))
-        if options.equalize:
-            equalize(graph, self._statistics, reasons, log)
+        wanted = Equalization.of(options.equalize, options.smooth)
+        if wanted:
+            equalize(graph, self._statistics, self._samples, reasons, wanted, choices.schema_of, log)
         source = graph.copy()
         log.pass_name = "assign"
         ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))

@@ -134,6 +134,7 @@ _RECIPE = Section(
         "keep_float": as_texts,
         "assert_all_quantized": as_flag,
         "equalize": as_flag,
+        "smooth": lambda value: value if isinstance(value, bool) else as_number(value),
         "correct_bias": as_flag,
         "io": as_text,
         "activation_type": as_text,

@@ -81,8 +81,9 @@ class Recipe:
 
     `keep_float` names what stays float32: a value's or node's name, `re:REGEX` for names,
     or `op:OPERATOR` for every node of an operator. A regular expression has to fit the whole name.
-    `equalize` brings channels before a depthwise convolution to one range, `correct_bias` takes the mean
-    error of rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
+    `equalize` scales channels of results up and down again where that lets int8 lose less, `smooth` those of
+    normalizations; a number for it is the exponent of SmoothQuant. `correct_bias` takes the mean error of
+    rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
     weights is to the "nearest" integer, or by "gptq", which needs the calibration samples once more.
     `activation_type` is that of integers in the exported QDQ model.
     `rules` hold for parts of the model, each over the ones before it; one that fits nothing is a
@@ -103,12 +104,15 @@ class Recipe:
     rounding: str = "nearest"
     rules: tuple[Rule, ...] = ()
     strict: bool = False
+    smooth: bool | float = True
 
     def __post_init__(self) -> None:
         one_of(self.schema, SCHEMAS, "schema")
         one_of(self.io, IO_TYPES, "io")
         one_of(self.activation_type, ACTIVATION_TYPES, "activation_type")
         one_of(self.rounding, ROUNDINGS, "rounding")
+        if not isinstance(self.smooth, bool) and not 0.0 <= self.smooth <= 1.0:
+            raise ValueError(f"smooth {self.smooth:g}: true, false or an exponent from 0 to 1")
         for pattern in self.keep_float:
             _check_pattern(pattern)
 
@@ -147,6 +151,7 @@ class Recipe:
             "keep_float": list(self.keep_float),
             "assert_all_quantized": self.assert_all_quantized,
             "equalize": self.equalize,
+            "smooth": self.smooth,
             "correct_bias": self.correct_bias,
             "io": self.io,
             "activation_type": self.activation_type,

@@ -10,19 +10,24 @@ import pytest
 from qglow.core.passes import PassLog
 from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
-from qglow.graph.graph import Graph
+from qglow.graph.graph import Graph, Value
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Relu
+from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
+from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.pool import MaxPool
+from qglow.graph.ops.reduce import ReduceMean
+from qglow.graph.ops.shape import Reshape
 from qglow.graph.verifier import verify_graph
+from qglow.numerics.schema import Schema
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.equalize import equalize
+from qglow.quantization.equalize import Equalization, equalize
 
 RANDOM = np.random.default_rng(0)
 DATA = RANDOM.normal(size=(8, 3, 6, 6)).astype(np.float32)
 
 
-def network(hi: float = math.inf, lo: float = 0.0, others: bool = False, relu: bool = False) -> Graph:
+def network(hi: float = math.inf, lo: float = 0.0, others: bool = False, sigmoid: bool = False) -> Graph:
     random = np.random.default_rng(1)
     b = GraphBuilder("g")
     x = b.input("x", float_type(8, 3, 6, 6))
@@ -30,7 +35,7 @@ def network(hi: float = math.inf, lo: float = 0.0, others: bool = False, relu: b
     w = b.constant("w", random.normal(size=(4, 3, 1, 1)).astype(np.float32) * scale)
     bias = b.constant("bias", random.normal(size=4).astype(np.float32) * scale.reshape(-1))
     first = b.node(Conv(lo=lo, hi=hi), x, w, bias, name="first")
-    middle = b.node(Relu(), first, name="relu") if relu else first
+    middle = b.node(Sigmoid(), first, name="sigmoid") if sigmoid else first
     weights = b.constant("dw", random.normal(size=(8, 1, 3, 3)).astype(np.float32))
     y = b.node(Conv(group=4), middle, weights, name="y")
     return b.finish(y, first) if others else b.finish(y)
@@ -43,13 +48,13 @@ def profiled(graph: Graph) -> dict[str, ValueProfile]:
         statistics[value.name] = ValueProfile.of_shape(array.shape)  # type: ignore[attr-defined]
         statistics[value.name].observe(array)  # type: ignore[attr-defined]
 
-    Interpreter(graph).run({"x": DATA}, tap)  # type: ignore[arg-type]
+    Interpreter(graph).run({"x": DATA}, tap)
     return statistics
 
 
 def equalized(graph: Graph) -> tuple[dict[str, ValueProfile], PassLog]:
     statistics, log = profiled(graph), PassLog()
-    equalize(graph, statistics, {}, log)
+    equalize(graph, statistics, len(DATA), {}, Equalization(), lambda value: Schema.asymmetric, log)
     verify_graph(graph, "equalized")
     return statistics, log
 
@@ -81,15 +86,18 @@ def test_statistics_follow_the_channels() -> None:
 
 
 def test_a_bound_above_makes_it_approximate_and_the_log_says_so() -> None:
-    assert [e.exact for e in equalized(network())[1].entries] == [True]
-    assert [e.exact for e in equalized(network(hi=3.0))[1].entries] == [False]
+    def exact(graph: Graph) -> list[bool]:
+        return [entry.exact for entry in equalized(graph)[1].entries if entry.applied]
+
+    assert exact(network()) == [True]
+    assert exact(network(hi=3.0)) == [False]
 
 
 @pytest.mark.parametrize(
     ("graph", "reason"),
     [
-        (network(others=True), "%first has other users"),
-        (network(relu=True), "does not come from an int8 convolution"),
+        (network(others=True), "%first is an output of the model"),
+        (network(sigmoid=True), "Sigmoid 'Sigmoid_0' reads %first"),
         (network(lo=-1.0), "bound -1"),
     ],
 )
@@ -97,3 +105,55 @@ def test_it_declines_with_a_reason(graph: Graph, reason: str) -> None:
     statistics, log = equalized(graph)
     assert log.rewrites == 0 and reason in log.entries[0].what
     assert all(profile.total for profile in statistics.values())
+
+
+def linear_network(middle: str) -> Graph:
+    """Two producers of 4 unequal channels, summed or one left out, and what reads them."""
+    random = np.random.default_rng(2)
+    scale = np.array([1.0, 0.01, 0.01, 2.0], np.float32)
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(8, 3, 6, 6))
+
+    def conv(name: str) -> Value:
+        weights = random.normal(size=(4, 3, 1, 1)) * scale.reshape(-1, 1, 1, 1)
+        return b.node(Conv(), x, b.constant(f"{name}.w", weights.astype(np.float32)), name=name)
+
+    value = b.node(Relu(), conv("first"), name="relu")
+    if middle == "sum":
+        value = b.node(Add(lo=0.0), value, conv("second"), name="sum")
+    elif middle == "pool":
+        value = b.node(MaxPool((2, 2), (2, 2)), value, name="pooled")
+    elif middle == "mean":
+        value = b.node(ReduceMean((2, 3), keepdims=False), value, name="mean")
+    if middle in ("flat", "mean"):
+        rows = value if middle == "mean" else b.node(Reshape((8, 144)), value, name="flat")
+        columns = np.repeat(1.0 / scale, rows.type.shape[1] // 4)
+        w = (random.normal(size=(rows.type.shape[1], 5)) * columns[:, None]).astype(np.float32)
+        return b.finish(b.node(Gemm(), rows, b.constant("w", w), name="y"))
+    w = (random.normal(size=(5, 4, 1, 1)) / scale.reshape(1, -1, 1, 1)).astype(np.float32)
+    return b.finish(b.node(Conv(), value, b.constant("w", w), name="y"))
+
+
+@pytest.mark.parametrize("middle", ["none", "sum", "pool", "mean", "flat"])
+def test_factors_go_through_what_lies_between(middle: str) -> None:
+    graph = linear_network(middle)
+    before = Interpreter(graph).run({"x": DATA})["y"]
+    statistics, log = equalized(graph)
+    assert log.rewrites == 1
+    after = Interpreter(graph).run({"x": DATA})["y"]
+    np.testing.assert_allclose(after, before, atol=1e-5 * np.abs(before).max())
+    fresh = profiled(graph)
+    for name in fresh.keys() - {"x", "y"}:
+        assert statistics[name].high == pytest.approx(fresh[name].high, rel=1e-5), name
+
+
+def test_channels_of_one_size_stay() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(8, 3, 6, 6))
+    random = np.random.default_rng(3)
+    weights = [random.normal(size=shape).astype(np.float32) for shape in ((4, 3, 1, 1), (5, 4, 1, 1))]
+    middle = b.node(Conv(lo=0.0), x, b.constant("w0", weights[0]), name="middle")
+    graph = b.finish(b.node(Conv(), middle, b.constant("w1", weights[1]), name="y"))
+    statistics, log = equalized(graph)
+    assert log.rewrites == 0 and "would fall by" in log.entries[0].what
+    assert statistics["middle"].total

@@ -41,6 +41,7 @@ per_tensor: true
 keep_float: [logits, "re:block.*", "op:Softmax"]
 assert_all_quantized: true
 equalize: false
+smooth: 0.25
 correct_bias: false
 io: int8
 """
@@ -68,6 +69,7 @@ def test_every_key_is_read() -> None:
         False,
         False,
         "int8",
+        smooth=0.25,
     )
 
 

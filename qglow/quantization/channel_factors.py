@@ -1,0 +1,241 @@
+"""Which factors for the channels of a scope lose least, predicted from the profile's channel ranges.
+
+One step of int8 serves all channels of an activation, and one all weights of an output channel.
+Multiplying a channel of the activation gives it more steps and the weights that read it fewer, so the
+factors are those of SmoothQuant, w^(1-a) / x^a for the largest weight w and the largest element x of a
+channel, and a is the one of a grid with the least predicted error of the results. With a = 1 they are
+what equalizes ranges before a depthwise convolution, whose weights have a step for each channel anyway.
+After M. Nagel et al., "Data-free quantization through weight equalization and bias correction" (ICCV
+2019), and G. Xiao et al., "SmoothQuant" (ICML 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.elementwise import Add, Sub
+from qglow.numerics.schema import Schema, choose_parameters
+from qglow.numerics.weights import WEIGHT_MAX
+from qglow.profiling.distribution import Distribution
+from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.bias import channel_means
+from qglow.quantization.scopes import Layout, NoScope, Scope
+from qglow.quantization.squared_error import expected_squared_error, least_squared_error
+
+ALPHAS = tuple(index / 10 for index in range(11))
+LARGEST_FACTOR = 2.0**14
+"""A channel is scaled by at most this, up or down; one that is smaller still hardly matters."""
+WORTHWHILE = 0.25
+"""Share below which the predicted error has to fall where weights lose steps for it.
+
+On networks whose channels are of one size anyway, smaller gains did not come true: only ranges are left
+of a scaled value, without its histogram. Depthwise weights lose nothing.
+"""
+
+SchemaOf = Callable[[Value], Schema]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """float64[channels], their exponent, and the predicted noise over signal before and after."""
+
+    channels: Array
+    alpha: float
+    before: float
+    after: float
+    free: bool
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether enough is gained; `free` where no weights lose steps."""
+        return self.after < (1.0 if self.free else WORTHWHILE) * self.before
+
+    @property
+    def decibels(self) -> float:
+        """By how much the predicted error falls."""
+        return 10.0 * math.log10(self.before / self.after) if min(self.before, self.after) > 0.0 else 0.0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is known of a value, float64[channels] of the scope each, and the least noise of its int8."""
+
+    low: Array
+    high: Array
+    variance: Array
+    power: Array
+    noise: float
+    schema: Schema
+
+    @property
+    def magnitude(self) -> Array:
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    def noise_by_channel(self, factors: Array | None) -> Array:
+        """Squared error of each channel, in units of the channel before it is scaled.
+
+        None: as it is, with the range that suits the histogram best; else with the range of all channels.
+        """
+        if factors is None:
+            return np.minimum(self.noise, self.power)
+        low, high = float(np.min(self.low * factors)), float(np.max(self.high * factors))
+        step = choose_parameters(min(low, 0.0), max(high, 0.0), self.schema).scale
+        return np.minimum(step**2 / 12.0 / factors**2, self.power)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """A consumer, and what it reads.
+
+    largest: float32[G, O/G, channels], the largest weight of each result for each channel. squares:
+    float64[channels], sums over all results. taps: float64[G, channels], weights of a result.
+    """
+
+    largest: Array
+    squares: Array
+    taps: Array
+    value: Value
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each result reads one channel."""
+        return bool(np.all(np.count_nonzero(self.taps, axis=1) == 1))
+
+
+class FactorSearch:
+    """Finds factors for scopes of a graph, from statistics by value name over `samples` samples."""
+
+    def __init__(
+        self, graph: Graph, statistics: Mapping[str, ValueProfile], samples: int, schema_of: SchemaOf
+    ) -> None:
+        self._graph = graph
+        self._statistics = statistics
+        self._samples = samples
+        self._schema_of = schema_of
+
+    def best(self, scope: Scope, alphas: tuple[float, ...] = ALPHAS) -> Factors:
+        """The best of these exponents, whether it gains or not. Raises NoScope where too little is known."""
+        readers = [_reader(scope, node) for node in scope.consumers]
+        noisy = {r.value for r in readers} | (_summed(scope) if scope.summed else set())
+        seen = {value: self._seen(scope, value) for value in noisy}
+        fixed, most = self._limits(scope)
+        before = _error(readers, seen, scope.summed, None)
+        free = all(reader.depthwise for reader in readers)
+        tried = []
+        for alpha in alphas:
+            factors = _of_alpha(readers, seen, alpha, fixed, most)
+            after = _error(readers, seen, scope.summed, factors)
+            tried.append(Factors(factors, alpha, before, after, free))
+        return min(tried, key=lambda factors: factors.after)
+
+    def _seen(self, scope: Scope, value: Value) -> _Seen:
+        profile, layout = self._statistics.get(value.name), scope.values[value]
+        if profile is None or profile.channels is None or profile.channels.axis != layout.axis:
+            raise NoScope(f"no channel ranges of %{value.name}")
+        low, high = _by_channel(profile.channels.low, profile.channels.high, layout, scope.size)
+        if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
+            raise NoScope(f"no finite channel ranges of %{value.name}")
+        means = channel_means(profile.channels, self._samples, self._graph, value)
+        counts = np.maximum(np.bincount(layout.channels, minlength=scope.size), 1)
+        mean = np.bincount(layout.channels, means, scope.size) / counts
+        schema = self._schema_of(value)
+        # No variable between two bounds varies more than this (Bhatia and Davis).
+        spread = np.maximum((high - mean) * (mean - low), 0.0)
+        if not profile.total:
+            step = choose_parameters(min(float(low.min()), 0.0), max(float(high.max()), 0.0), schema).scale
+            return _Seen(low, high, spread, spread + mean**2, step**2 / 12.0, schema)
+        distribution = Distribution.of(profile)
+        share = (distribution.power() - float(np.mean(mean**2))) / max(float(np.mean(spread)), 1e-300)
+        variance = spread * min(max(share, 0.01), 1.0)
+        bounds = least_squared_error(distribution, schema)
+        low_end, high_end = np.array([bounds[0]]), np.array([bounds[1]])
+        least = expected_squared_error(distribution, low_end, high_end, schema)
+        noise = float(least[0]) / distribution.total
+        return _Seen(low, high, variance, variance + mean**2, noise, schema)
+
+    def _limits(self, scope: Scope) -> tuple[Array, Array]:
+        """Channels that a bound cuts off, which keep their size, and how far the others may grow."""
+        fixed, most = np.zeros(scope.size, bool), np.full(scope.size, np.inf)
+        for value, bound in scope.clamps:
+            high = np.maximum(self._seen(scope, value).high, 0.0)
+            fixed |= high >= bound
+            room = np.divide(bound, high, out=np.full(scope.size, np.inf), where=high > 0.0)
+            most = np.minimum(most, room)
+        return fixed, most
+
+
+def _by_channel(low: Array, high: Array, layout: Layout, size: int) -> tuple[Array, Array]:
+    """Extremes by channel of the scope, of extremes by index of the value."""
+    lows, highs = np.full(size, np.inf), np.full(size, -np.inf)
+    np.minimum.at(lows, layout.channels, low.astype(np.float64))
+    np.maximum.at(highs, layout.channels, high.astype(np.float64))
+    unseen = lows > highs
+    return np.where(unseen, 0.0, lows), np.where(unseen, 0.0, highs)
+
+
+def _summed(scope: Scope) -> set[Value]:
+    """Operands and results of the sums in a scope: int8 rounds each of them."""
+    sums = {u for v in scope.values for u in v.users() if isinstance(u.operator, Add | Sub)}
+    return {v for node in sums for v in (*node.inputs, node.output) if v is not None}
+
+
+def _reader(scope: Scope, node: Node) -> _Reader:
+    value, weights = node.inputs[0], node.inputs[1]
+    assert value is not None and weights is not None and weights.data is not None
+    data = weights.data
+    groups = node.operator.group if isinstance(node.operator, Conv) else 1
+    rows = (
+        data.reshape(groups, data.shape[0] // groups, data.shape[1], -1) if data.ndim == 4 else data.T[None]
+    )
+    rows = rows.reshape(*rows.shape[:3], -1)
+    places = scope.values[value].channels.reshape(groups, rows.shape[2])
+    largest = np.zeros((groups, rows.shape[1], scope.size), np.float32)
+    squares, taps = np.zeros(scope.size), np.zeros((groups, scope.size))
+    for group, columns in enumerate(places):
+        order = np.argsort(columns, kind="stable")
+        channels, starts = np.unique(columns[order], return_index=True)
+        sorted_rows = rows[group][:, order]
+        peaks = np.max(np.abs(sorted_rows), axis=2)
+        largest[group][:, channels] = np.maximum.reduceat(peaks, starts, axis=1)
+        powers = np.sum(np.square(sorted_rows, dtype=np.float64), axis=(0, 2))
+        squares[channels] += np.add.reduceat(powers, starts)
+        taps[group, channels] = rows.shape[3] * np.diff(np.append(starts, columns.size))
+    return _Reader(largest, squares, taps, value)
+
+
+def _error(readers: list[_Reader], seen: Mapping[Value, _Seen], summed: bool, factors: Array | None) -> float:
+    """Predicted noise of the readers' results over their signal, in the mean over the readers."""
+    shares = []
+    for reader in readers:
+        own = seen[reader.value]
+        values = seen.values() if summed else [own]
+        activations = sum(float(value.noise_by_channel(factors) @ reader.squares) for value in values)
+        scaled = 1.0 if factors is None else factors
+        steps = np.max(reader.largest / scaled, axis=2) / WEIGHT_MAX
+        weights = float(np.sum(steps**2, axis=1) @ (reader.taps @ (own.variance * scaled**2))) / 12.0
+        signal = float(own.variance @ reader.squares)
+        shares.append((activations + weights) / signal if signal > 0.0 else 0.0)
+    return float(np.mean(shares))
+
+
+def _of_alpha(
+    readers: list[_Reader], seen: Mapping[Value, _Seen], alpha: float, fixed: Array, most: Array
+) -> Array:
+    """The factors of an exponent, under the limits; the largest channel keeps its size."""
+    x = np.max([one.magnitude for one in seen.values()], axis=0)
+    peaks = [np.max(reader.largest, axis=(0, 1)).astype(np.float64) for reader in readers]
+    w = np.max([peak / max(float(peak.max()), 1e-300) for peak in peaks], axis=0)
+    used = (x > 0.0) & (w > 0.0)
+    factors = np.ones_like(x)
+    factors[used] = w[used] ** (1.0 - alpha) / x[used] ** alpha
+    if np.any(used):
+        factors[used] *= float(x[used].max()) / float(np.max(x[used] * factors[used]))
+    factors = np.minimum(np.clip(factors, 1.0 / LARGEST_FACTOR, LARGEST_FACTOR), most)
+    return np.where(fixed, 1.0, factors)

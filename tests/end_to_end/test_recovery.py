@@ -1,0 +1,55 @@
+"""Networks that plain int8 breaks, and that scaling channels brings back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import qglow
+from qglow.report.comparison import FLOAT, INT8
+from tests.end_to_end.conftest import CALIBRATION, TEST_DATA
+from tests.end_to_end.outlier_networks import (
+    DEPTHWISE,
+    POOLING,
+    RELU,
+    RELU6,
+    rescaled_digits,
+    transformer,
+)
+
+
+def measured(
+    model: qglow.Model, profile: qglow.Profile, recipe: qglow.Recipe | None = None
+) -> tuple[float, float, float]:
+    """Top-1 of float and int8 in per cent, and the SQNR of the outputs in dB."""
+    found = qglow.compare(model.quantize(profile, recipe), TEST_DATA)
+    top1 = {name: 100 * found.accuracy[name].top1 for name in (FLOAT, INT8)}
+    return top1[FLOAT], top1[INT8], found.pairings[0].overall.sqnr_db
+
+
+def test_a_network_of_unequal_channels_comes_back_to_float(tmp_path: Path) -> None:
+    places = RELU | POOLING | RELU6 | DEPTHWISE
+    broken = qglow.load_model(rescaled_digits(tmp_path / "rescaled.onnx", places))
+    profile = broken.profile(CALIBRATION)
+    float_top1, plain, _ = measured(broken, profile, qglow.Recipe(equalize=False))
+    assert float_top1 > 98.0
+    assert plain < float_top1 - 3.0
+    assert measured(broken, profile)[1] >= float_top1 - 1.0
+
+
+def test_bounds_are_relaxed(tmp_path: Path) -> None:
+    broken = qglow.load_model(rescaled_digits(tmp_path / "rescaled.onnx", RELU6))
+    profile = broken.profile(CALIBRATION)
+    assert measured(broken, profile, qglow.Recipe(equalize=False))[2] < 25.0
+    assert measured(broken, profile)[2] > 32.0
+
+
+def test_a_transformer_with_outlier_channels_comes_back_to_float(tmp_path: Path) -> None:
+    broken = qglow.load_model(transformer(tmp_path / "transformer.onnx", CALIBRATION))
+    profile = broken.profile(CALIBRATION)
+    float_top1, plain, _ = measured(broken, profile, qglow.Recipe(smooth=False))
+    assert plain < float_top1 - 20.0
+    assert measured(broken, profile)[1] >= float_top1 - 1.0
+    made = broken.quantize(profile, smooth=0.5)
+    assert made.report is not None and made.recipe.smooth == 0.5
+    log = [entry for entry in made.report.log if entry.pass_name == "equalize-channels" and entry.applied]
+    assert len(log) == 2
