@@ -29,9 +29,9 @@ def default_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "qglow"
 
 
-def cache_key(text: str, isa: Isa) -> str:
-    """Name of an entry: a digest of the LLVM text, the compiler's version and the target."""
-    parts = (text, llvm_version(), __version__, isa.name, isa.cpu, isa.features)
+def cache_key(content: str, isa: Isa) -> str:
+    """Name of an entry: a digest of what is compiled, the compiler's version and the target."""
+    parts = (content, compiler_version(), isa.name, isa.cpu, isa.features)
     return sha256_hex("\0".join(parts).encode())
 
 

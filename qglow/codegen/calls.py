@@ -17,7 +17,7 @@ from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.elementwise import Elementwise, Member, emit_members, spread_over_dest, touched_places
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, parse_kernel
-from qglow.kernels.operand import Memory, memory_of, without_scale
+from qglow.kernels.operand import memory_of
 
 Body = Callable[[Emitter, Sequence[Value], Sequence[Value]], None]
 
@@ -73,13 +73,13 @@ def _instruction_call(instruction: Instruction, isa: Isa) -> Call:
         constants = dict(zip(packed, arrays, strict=True))
         kernel.emit(Site(e, instruction, isa, memories, constants, pointers.get("scratch")))
 
+    operation = instruction.operation
     places = {name: memory_of(None, buffer, isa) for name, buffer in operands.items()}
-    if not kernel.uses_scales:
-        places = {name: without_scale(memory) for name, memory in places.items()}
-    key = (instruction.operation, instruction.kernel, tuple(places.items()), _shapes(packed))
+    compared = tuple((name, kernel.compared(operation, memory)) for name, memory in places.items())
+    key = (operation, instruction.kernel, compared, _shapes(packed))
     buffers, arrays = tuple(operands.values()), tuple(packed.values())
     cost = kernel.cost(instruction, isa)
-    return Call(instruction.operation.opcode, key, buffers, arrays, emit, (instruction,), cost)
+    return Call(operation.opcode, key, buffers, arrays, emit, (instruction,), cost)
 
 
 def _shapes(packed: dict[str, Array]) -> tuple[object, ...]:
@@ -136,7 +136,8 @@ def _stack_call(group: list[Instruction], usage: Usage, isa: Isa) -> Call:
         emit_members(e, members(pointers, tables), kernels[0].lanes)
 
     blank = members([None] * len(buffers), [None] * len(arrays))
-    key = tuple(_member_key(member) for member in blank), kernels[0].lanes, tuple(needed)
+    keys = (_member_key(kernel, member) for kernel, member in zip(kernels, blank, strict=True))
+    key = tuple(keys), kernels[0].lanes, tuple(needed)
     name = "stack_" + "_".join(i.operation.opcode for i in group)
     cost = sum(kernel.cost(i, isa) for kernel, i in zip(kernels, group, strict=True))
     return Call(name, key, tuple(buffers[place] for place in needed), arrays, emit, tuple(group), cost)
@@ -149,11 +150,11 @@ def _elementwise(instruction: Instruction) -> Elementwise:
     return kernel
 
 
-def _member_key(member: Member) -> tuple[object, ...]:
-    memories: tuple[tuple[str, Memory], ...] = tuple(member.memories.items())
+def _member_key(kernel: Kernel, member: Member) -> tuple[object, ...]:
+    operation = member.operation
     return (
-        member.operation,
-        memories,
+        operation,
+        tuple((name, kernel.compared(operation, memory)) for name, memory in member.memories.items()),
         tuple(member.places.items()),
         tuple(member.tables),
         member.proven,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from qglow.codegen.cache import ObjectCache, cache_key, default_folder
-from qglow.codegen.module import ENTRY, TEAM_ENTRY, ProgramModule, build_module
+from qglow.codegen.module import ENTRY, TEAM_ENTRY, ModuleBuilder, build_module
 from qglow.codegen.steps import PART_CYCLES
 from qglow.codegen.target import assembly, object_code
 from qglow.core.types import Array
@@ -42,16 +42,42 @@ def compile_program(
 ) -> CompiledProgram:
     """Compile a program whose kernels are selected and whose memory is planned.
 
-    Code comes from `cache` where it is there already, and is added where not; None compiles
-    without one. `timed` and `part_cycles` as for `build_module`. Raises CodegenError, InternalError.
+    Code comes from `cache` where it is there already, without emitting anything, and is added where
+    not; None compiles without one. `timed` and `part_cycles` as for `ModuleBuilder`.
+    Raises CodegenError, InternalError.
     """
-    module = build_module(program, isa, timed, part_cycles)
-    key = cache_key(module.text, isa)
-    found = cache.get(key) if cache is not None else None
-    code = found if found is not None else object_code(module.text, isa)
-    if cache is not None and found is None:
-        cache.put(key, code)
-    return _compiled(module, isa, code, found is not None)
+    builder = ModuleBuilder(program, isa, timed, part_cycles)
+    code, from_cache = _code(builder, isa, cache)
+    return CompiledProgram(
+        isa,
+        code.bytes,
+        builder.weights(),
+        program.arena_size or 0,
+        builder.placeholders,
+        team_entry=TEAM_ENTRY if code.is_shared else None,
+        from_cache=from_cache,
+    )
+
+
+@dataclass(frozen=True)
+class _Code:
+    """Object code, and whether it has an entry for teams."""
+
+    bytes: bytes
+    is_shared: bool
+
+
+def _code(builder: ModuleBuilder, isa: Isa, cache: ObjectCache | None) -> tuple[_Code, bool]:
+    """The code of a program, and whether it was in the cache, where a byte for `is_shared` precedes it."""
+    key = "" if cache is None else cache_key(builder.content, isa)
+    found = None if cache is None else cache.get(key)
+    if found is not None:
+        return _Code(found[1:], bool(found[0])), True
+    module = builder.build()
+    code = _Code(object_code(module.text, isa), module.is_shared)
+    if cache is not None:
+        cache.put(key, bytes([code.is_shared]) + code.bytes)
+    return code, False
 
 
 def default_cache() -> ObjectCache:
@@ -67,15 +93,3 @@ def emit_llvm_text(program: Program, isa: Isa) -> str:
 def emit_assembly(program: Program, isa: Isa) -> str:
     """Assembly, for any ISA, also one that the host lacks."""
     return assembly(build_module(program, isa).text, isa)
-
-
-def _compiled(module: ProgramModule, isa: Isa, code: bytes, from_cache: bool) -> CompiledProgram:
-    return CompiledProgram(
-        isa,
-        code,
-        module.weights,
-        module.arena_size,
-        module.placeholders,
-        team_entry=TEAM_ENTRY if module.is_shared else None,
-        from_cache=from_cache,
-    )

@@ -30,6 +30,7 @@ from qglow.core.types import Array
 from qglow.instructions.liveness import Usage
 from qglow.instructions.passes.stacking import stacks
 from qglow.instructions.program import Buffer, BufferKind, Program
+from qglow.instructions.text import print_program
 from qglow.kernels import families as families
 from qglow.kernels.builder import I32, I64, PTR, VOID, Emitter, Value
 from qglow.kernels.isa import Isa
@@ -43,31 +44,17 @@ DEFAULT_MXCSR = 0x1F80
 
 @dataclass(frozen=True)
 class ProgramModule:
-    """LLVM text of a program, and the constants that its code expects at `weights`.
-
-    `placeholders` are their names in the order of the pointer table. `is_shared`: there is an
-    entry for teams of threads.
-    """
+    """LLVM text of a program. `is_shared`: there is an entry for teams of threads."""
 
     text: str
-    weights: Array
-    arena_size: int
-    placeholders: tuple[str, ...]
     is_shared: bool = False
 
 
 def build_module(
     program: Program, isa: Isa, timed: bool = False, part_cycles: float = PART_CYCLES
 ) -> ProgramModule:
-    """Emit a program whose kernels are selected and whose memory is planned.
-
-    `timed`: a last pointer of the table leads to one u64 an instruction, to which the entry
-    adds the cycles that the instruction took; of a stack, to that of its first. There is no
-    entry for teams then. `part_cycles`: the least estimated work that is worth a part; with 0
-    everything is shared that can be. Raises InternalError where selection or planning is missing.
-    """
-    with _collection_paused():
-        return _ModuleBuilder(program, isa, timed, part_cycles).build()
+    """Emit a program; arguments and errors as for `ModuleBuilder`."""
+    return ModuleBuilder(program, isa, timed, part_cycles).build()
 
 
 @contextmanager
@@ -92,8 +79,20 @@ class _Roots:
     tables: list[Value]
 
 
-class _ModuleBuilder:
-    def __init__(self, program: Program, isa: Isa, timed: bool, part_cycles: float) -> None:
+class ModuleBuilder:
+    """Emits a program whose kernels are selected and whose memory is planned.
+
+    `timed`: a last pointer of the table leads to one u64 an instruction, to which the entry
+    adds the cycles that the instruction took; of a stack, to that of its first. There is no
+    entry for teams then. `part_cycles`: the least estimated work that is worth a part; with 0
+    everything is shared that can be. Raises InternalError where selection or planning is missing.
+
+    `placeholders` are their names in the order of the pointer table.
+    """
+
+    def __init__(
+        self, program: Program, isa: Isa, timed: bool = False, part_cycles: float = PART_CYCLES
+    ) -> None:
         self.program, self.isa, self.timed, self.part_cycles = program, isa, timed, part_cycles
         self.blob = WeightBlob()
         self.module = ir.Module(program.name)
@@ -102,19 +101,43 @@ class _ModuleBuilder:
         self.constants: dict[Buffer, int] = {}
         self.stored: dict[Call, list[int]] = {}
         self.places = {buffer: i for i, buffer in enumerate(program.placeholders)}
+        self.placeholders = tuple(buffer.name for buffer in program.placeholders)
+        usage = Usage(program)
+        self.calls = [make_call(group, usage, isa) for group in stacks(program)]
+        self._place_constants()
+
+    def _place_constants(self) -> None:
+        """Where all constants are, in the order in which they are needed."""
+        for call in self.calls:
+            for buffer in call.buffers:
+                if buffer.root.kind is BufferKind.CONSTANT:
+                    self._constant(buffer.root)
+            self._stored(call)
+
+    @property
+    def content(self) -> str:
+        """All that the text is made of, which takes far less time to write than the text."""
+        settings = f"timed {self.timed} part {self.part_cycles!r}"
+        return "\n".join([settings, print_program(self.program), *self.blob.contents()])
+
+    def weights(self) -> Array:
+        """The constants that the code expects at `weights`."""
+        return self.blob.finish()
 
     def build(self) -> ProgramModule:
-        usage = Usage(self.program)
-        calls = [make_call(group, usage, self.isa) for group in stacks(self.program)]
+        """Emit the text."""
+        with _collection_paused():
+            return self._build()
+
+    def _build(self) -> ProgramModule:
+        calls = self.calls
         self._emit_entry(calls)
         work = [Work.of(call, self._function(call)[1], self.part_cycles) for call in calls]
         steps = make_steps(work, self.part_cycles)
         is_shared = not self.timed and is_worth_a_team(steps, self.part_cycles)
         if is_shared:
             self._emit_team_entry(steps)
-        names = tuple(buffer.name for buffer in self.program.placeholders)
-        size = self.program.arena_size or 0
-        return ProgramModule(str(self.module), self.blob.finish(), size, names, is_shared)
+        return ProgramModule(str(self.module), is_shared)
 
     def _emit_entry(self, calls: list[Call]) -> None:
         """The entry for one thread, which does all parts."""

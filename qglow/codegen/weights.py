@@ -30,6 +30,10 @@ class WeightBlob:
             self._size += data.size + -data.size % ALIGNMENT
         return self._offsets[key]
 
+    def contents(self) -> list[str]:
+        """A digest of every array, in order."""
+        return list(self._offsets)
+
     def finish(self) -> Array:
         """All bytes (uint8) at an aligned address, with room behind the last for reads past its end."""
         block = aligned_bytes(self._size + READ_SLACK)

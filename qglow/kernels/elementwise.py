@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.instructions.operation import Operation
 from qglow.instructions.ops.elementwise import Affine, ElementAdd, ElementMul, ElementSub
 from qglow.instructions.ops.quantize import Lookup, Rescale
 from qglow.instructions.program import Instruction
@@ -16,7 +17,7 @@ from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.expressions import EXPRESSIONS, Point
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.operand import Memory, contiguous_runs, memory_of
+from qglow.kernels.operand import Memory, contiguous_runs, memory_of, without_parameters
 from qglow.kernels.requantize import fits_rounding
 from qglow.kernels.sweep import sweep
 
@@ -47,6 +48,10 @@ class Elementwise(Kernel):
         data = instruction.operand("table").data
         assert data is not None
         return {"table": (data.astype(np.int16) + isa.activation_bias).astype(np.uint8)}
+
+    def compared(self, operation: Operation, memory: Memory) -> Memory:
+        """Tables are looked up by the byte in memory, whatever number that stands for."""
+        return without_parameters(memory) if isinstance(operation, Lookup) else memory
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Cycles by the number of vectors."""

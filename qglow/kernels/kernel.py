@@ -14,7 +14,7 @@ from qglow.instructions.operation import Operation
 from qglow.instructions.program import Instruction, Padding
 from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.isa import Isa
-from qglow.kernels.operand import Memory
+from qglow.kernels.operand import Memory, without_scale
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class Kernel(ABC):
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Working memory; only for operations that declare a scratch operand."""
         return 0
+
+    def compared(self, operation: Operation, memory: Memory) -> Memory:
+        """An operand, without what the code for an operation does not depend on."""
+        return memory if self.uses_scales else without_scale(memory)
 
     @abstractmethod
     def cost(self, instruction: Instruction, isa: Isa) -> float:

@@ -133,6 +133,11 @@ def without_scale(memory: Memory) -> Memory:
     return replace(memory, type=memory.type.quantized(unit))
 
 
+def without_parameters(memory: Memory) -> Memory:
+    """The operand as plain bytes, for comparing what depends neither on scales nor on zero points."""
+    return replace(memory, type=TensorType(memory.type.element, memory.type.shape))
+
+
 def _parameters(kind: TensorType) -> Quantization:
     if kind.quantization is None:
         raise ValueError(f"{kind} has no scale")

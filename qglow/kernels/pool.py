@@ -25,6 +25,8 @@ from qglow.numerics.reductions import PARTIAL_SUMS
 
 MANY_TAPS = 64
 """Windows of more taps than this are loops."""
+MOST_TAPS = 1024
+"""Where all windows together have more taps than this, every window is loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Window:
     dilations: tuple[int, int]
     lanes: int
     count: int | None
+    most_taps: int
 
     @property
     def taps(self) -> int:
@@ -94,13 +97,13 @@ class Window:
     ) -> list[Value]:
         """`values = step(values, index mod period, tap)` over all taps in ascending order.
 
-        `index` is `row * kernel width + column`. Many taps become a loop over as many rows as
+        `index` is `row * kernel width + column`. More than `most_taps` become a loop over as many rows as
         bring the index back to 0 modulo `period`.
         """
         values, e = list(initial), self.e
         first, last = self.rows.first, self.rows.last
         group = period // math.gcd(period, self.kernel_width)
-        looped = (last - first) // group * group if self.taps > MANY_TAPS else 0
+        looped = (last - first) // group * group if self.taps > self.most_taps else 0
         if looped > group:
             with e.carrying_loop(first, first + looped, values, group, "row") as carry:
                 inside = list(carry.values)
@@ -152,15 +155,18 @@ class _PoolKernel(Kernel):
         by_image = images > height
         share = e.share(height, not by_image)
         with e.loop(*e.share(images, by_image), name="image") as image:
-            for rows, columns in _segment_pairs(site):
+            pairs = list(_segment_pairs(site))
+            total = sum((r.last - r.first) * (c.last - c.first) for r, c in pairs)
+            most_taps = MANY_TAPS if total <= MOST_TAPS else 0
+            for rows, columns in pairs:
                 with (
                     e.shared_loop(share, rows.start, rows.stop - rows.start, name="y") as row,
                     e.loop(columns.start, columns.stop, name="x") as x,
                 ):
-                    self._channels(site, image, e.plus(row, rows.start), x, rows, columns)
+                    self._channels(site, image, e.plus(row, rows.start), x, (rows, columns), most_taps)
 
     def _channels(
-        self, site: Site, image: Index, y: Index, x: Index, rows: Segment, columns: Segment
+        self, site: Site, image: Index, y: Index, x: Index, taps: tuple[Segment, Segment], most_taps: int
     ) -> None:
         e, dest, src, operation = site.e, site["dest"], site["src"], site.operation
         row = e.plus(e.scaled(y, operation.strides[0]), -operation.pads[0])
@@ -170,7 +176,7 @@ class _PoolKernel(Kernel):
         def vector(channel: Index, count: int | None) -> None:
             start = e.offset(origin, e.scaled(channel, src.element_bytes))
             width, dilations = operation.kernel[1], operation.dilations
-            window = Window(e, src, start, rows, columns, width, dilations, self.lanes, count)
+            window = Window(e, src, start, *taps, width, dilations, self.lanes, count, most_taps)
             value = self.result(site, window)
             e.store_lanes(value, e.offset(place, e.scaled(channel, dest.element_bytes)), count)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,15 @@ import pytest
 from qglow.codegen.cache import ObjectCache, cache_key
 from qglow.codegen.compiler import compile_program, emit_assembly, emit_llvm_text
 from qglow.codegen.jit import load
-from qglow.codegen.module import build_module
+from qglow.codegen.module import ModuleBuilder
 from qglow.codegen.target import assembly, object_code
 from qglow.codegen.weights import WeightBlob
 from qglow.core.errors import CodegenError, InternalError, UsageError
 from qglow.core.types import ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.elementwise import ElementAdd
-from qglow.instructions.ops.quantize import Quantize
+from qglow.instructions.ops.pool import MaxPool
+from qglow.instructions.ops.quantize import Lookup, Quantize
 from qglow.instructions.program import Program
 from qglow.kernels.isa import AMX, GENERIC, ISAS, host_isas, isa_by_name, select_isa
 from qglow.kernels.select import select_kernels
@@ -28,10 +31,10 @@ DENORMALS_TO_ZERO = 0x8040
 ROUND_DOWN = 0x2000
 
 
-def doubled(times: int) -> Program:
+def doubled(times: int, size: int = 20) -> Program:
     """src + src, `times` times in a row."""
     builder = ProgramBuilder("doubled")
-    kind = float_type(20)
+    kind = float_type(size)
     value = builder.placeholder("src", kind)
     for number in range(times - 1):
         result = builder.activation(f"value{number}", kind)
@@ -90,6 +93,52 @@ def test_cache_returns_what_was_stored_and_rejects_damage(tmp_path: Path) -> Non
     third = compile_program(program, GENERIC, cache)
     assert not third.from_cache and third.object_code == first.object_code
     assert compile_program(program, GENERIC, cache).from_cache
+
+
+def test_what_is_in_the_cache_is_not_emitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ObjectCache(tmp_path)
+    first = compile_program(ready(doubled(2, 9000), "generic"), GENERIC, cache, part_cycles=0)
+    monkeypatch.setattr(ModuleBuilder, "build", lambda _: pytest.fail("emitted again"))
+    second = compile_program(ready(doubled(2, 9000), "generic"), GENERIC, cache, part_cycles=0)
+    assert second == dataclasses.replace(first, weights=second.weights, from_cache=True)
+    assert second.team_entry is not None and second.weights.tobytes() == first.weights.tobytes()
+
+
+def test_cached_code_is_of_the_very_program_and_settings(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path)
+    program = ready(doubled(2), "generic")
+    compile_program(program, GENERIC, cache)
+    assert not compile_program(program, GENERIC, cache, timed=True).from_cache
+    assert not compile_program(program, GENERIC, cache, part_cycles=0).from_cache
+    assert not compile_program(ready(doubled(3), "generic"), GENERIC, cache).from_cache
+    assert not compile_program(ready(doubled(2), "avx2"), isa_by_name("avx2"), cache).from_cache
+
+
+@pytest.mark.parametrize("second", [Quantization.per_tensor(0.5, 3), Quantization.per_tensor(0.25, -7)])
+def test_tables_share_one_function_whatever_their_numbers_mean(second: Quantization) -> None:
+    builder = ProgramBuilder("tables")
+    kinds = [
+        TensorType(ElementType.INT8, (40,), q)
+        for q in (Quantization.per_tensor(0.25, 3), second, Quantization.per_tensor(1.0, 0))
+    ]
+    values = [builder.placeholder("src", kinds[0])]
+    values += [builder.activation("middle", kinds[1]), builder.placeholder("dest", kinds[2])]
+    for number, (source, dest) in enumerate(itertools.pairwise(values)):
+        entries = builder.constant(f"table{number}", np.arange(256).astype(np.int8))
+        builder.emit("lookup", Lookup(), dest, source, entries)
+    text = emit_llvm_text(ready(builder.finish(), "avx2"), isa_by_name("avx2"))
+    assert text.count("define internal") == 1
+
+
+def test_large_windows_are_loops() -> None:
+    def lines(size: int) -> int:
+        kind = TensorType(ElementType.INT8, (1, 13, 13, 64), Quantization.per_tensor(0.5, 3))
+        builder = ProgramBuilder("pool")
+        operation = MaxPool(kernel=(size, size), pads=(size // 2,) * 4)
+        builder.emit("pool", operation, builder.placeholder("dest", kind), builder.placeholder("src", kind))
+        return emit_llvm_text(ready(builder.finish(), "avx2"), isa_by_name("avx2")).count("\n")
+
+    assert lines(13) < 10 * lines(5)
 
 
 def test_cache_keys_tell_text_and_target_apart() -> None:
@@ -207,4 +256,4 @@ def test_equal_constants_are_stored_once() -> None:
 
 
 def test_module_names_placeholders_in_order() -> None:
-    assert build_module(ready(doubled(2), "generic"), GENERIC).placeholders == ("src", "dest")
+    assert compile_program(ready(doubled(2), "generic"), GENERIC).placeholders == ("src", "dest")

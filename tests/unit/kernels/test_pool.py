@@ -57,6 +57,15 @@ def test_pools(window: tuple[tuple[int, ...], ...], channels: int) -> None:
     assert_same_bits(builder.finish(), {"floats": values, "bytes": images})
 
 
+def test_windows_of_very_many_taps_together() -> None:
+    images = np.random.default_rng(0).integers(-128, 128, (1, 11, 9, 16)).astype(np.int8)
+    kind = int8_type(images.shape, 0.1, -7)
+    builder = ProgramBuilder("wide")
+    operation = MaxPool((13, 5), pads=(6, 2, 6, 2))
+    builder.emit("pool", operation, builder.placeholder("dest", kind), builder.placeholder("bytes", kind))
+    assert_same_bits(builder.finish(), {"bytes": images})
+
+
 def test_slices_and_padding() -> None:
     """From a padded buffer, whose padding must not count, into two channel slices."""
     shape = (1, 6, 6, 20)
