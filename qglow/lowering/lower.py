@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # The family files fill the table of rules when they are imported.
 from qglow.core.errors import UnsupportedError
-from qglow.core.passes import PassLog
 from qglow.graph.graph import Graph
 from qglow.graph.verifier import verify_graph
 from qglow.instructions.ops.memory import Copy
@@ -32,7 +31,7 @@ from qglow.lowering.context import Lowering, natural
 from qglow.lowering.decompose import decompose
 from qglow.lowering.rules import RULES
 from qglow.lowering.schedule import schedule
-from qglow.passes.dequantize_constants import DequantizeConstants
+from qglow.passes.pipeline import lowering_pipeline
 
 
 def lower(graph: Graph, backend: Backend = CPU) -> Program:
@@ -41,7 +40,7 @@ def lower(graph: Graph, backend: Backend = CPU) -> Program:
     Raises UnsupportedError that lists every operator without a lowering.
     """
     work = graph.copy()
-    DequantizeConstants().run(work, PassLog())
+    lowering_pipeline().run(work, verify_graph)
     decompose(work, backend)
     verify_graph(work, "after decomposition")
     missing = [n for n in work.nodes if type(n.operator) not in RULES]

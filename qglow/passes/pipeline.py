@@ -15,6 +15,7 @@ from qglow.passes.fold_constants import FoldConstants
 from qglow.passes.fuse_activation import FuseActivation
 from qglow.passes.join_affine import JoinAffine
 from qglow.passes.matmul_add_to_gemm import MatmulAddToGemm
+from qglow.passes.merge_products import MergeProducts
 from qglow.passes.min_max_to_clip import MinMaxToClip
 from qglow.passes.pad_into_conv import PadIntoConv
 from qglow.passes.pad_into_pool import PadIntoPool
@@ -53,6 +54,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     RaiseSwish,
     FuseActivation,
     DequantizeConstants,
+    MergeProducts,
 )
 
 
@@ -90,6 +92,11 @@ def canonical_pipeline() -> Pipeline[Graph]:
             EliminateDeadNodes(),
         )
     )
+
+
+def lowering_pipeline() -> Pipeline[Graph]:
+    """What a graph, float or int8, goes through before it is lowered. No bit of a result changes."""
+    return Pipeline((DequantizeConstants(), MergeProducts()))
 
 
 def canonicalize(graph: Graph, log: PassLog | None = None) -> Graph:

@@ -144,6 +144,26 @@ def shuffle(groups: int) -> Maker:
     return make
 
 
+def heads(quantized: bool) -> Maker:
+    """Narrow convolutions of one value, side by side, which are computed as one."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing("heads", random)
+        x = drawing.integers(1, 20, 5, 6) if quantized else drawing.real(1, 20, 5, 6)
+        parameters = drawing.parameters()
+        results = []
+        for channels in (1, 4, 1, 13):
+            if quantized:
+                results.append(_conv(drawing, x, channels, 3, parameters))
+                continue
+            w = drawing.builder.constant(f"w{len(results)}", drawing.weights(channels, 20, 3, 3))
+            b = drawing.builder.constant(f"b{len(results)}", drawing.weights(channels))
+            results.append(drawing.builder.node(Conv(pads=(1, 0, 1, 2)), x, w, b))
+        return drawing.finish(*(_same(drawing, MaxPool(kernel=(2, 2)), value) for value in results))
+
+    return make
+
+
 def shuffled(groups: int) -> Maker:
     """A shuffle of convolved channels, which a depthwise convolution, a join and the caller read."""
 
@@ -205,6 +225,8 @@ PROBLEMS: list[Maker] = [
     *(gather(*choice, quantized) for choice in CHOICES for quantized in (True, False)),
     computed_gather,
     *(shuffle(groups) for groups in (2, 3, 12)),
+    heads(True),
+    heads(False),
     *(shuffled(groups) for groups in (4, 10)),
     blocks((0, 3, 4, 1, 5, 2), (1, 2, 2, 3, 4, 6), (1, 3, 8, 12)),
     blocks((0, 1, 4, 2, 5, 3), (1, 3, 2, 2, 4, 6), (1, 3, 8, 12)),
