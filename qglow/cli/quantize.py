@@ -82,9 +82,7 @@ def quantize(
     ] = None,
     smooth: Annotated[
         str | None,
-        typer.Option(
-            "--smooth", metavar="true|false|ALPHA", help="The same for channels of normalizations."
-        ),
+        typer.Option("--smooth", metavar="true|false|ALPHA", help="The same for channels of normalizations."),
     ] = None,
     correct_bias: Annotated[
         bool | None,

@@ -36,13 +36,6 @@ class Equalization:
     smooth: bool = True
     alpha: float | None = None
 
-    @staticmethod
-    def of(equalize: bool, smooth: bool | float) -> Equalization:
-        """As recipes say it: a number for `smooth` is the exponent."""
-        if isinstance(smooth, bool):
-            return Equalization(equalize, smooth)
-        return Equalization(equalize, True, smooth)
-
     def __bool__(self) -> bool:
         return self.equalize or self.smooth
 

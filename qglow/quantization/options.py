@@ -17,7 +17,7 @@ class QuantizationOptions:
 
     `keep_float` names what stays float32: the name of a node or of its result, `re:REGEX` for
     either, `op:OPERATOR`. `equalize` scales the channels of results where that lets int8 lose less,
-    `smooth` those of normalizations (a number is the exponent of SmoothQuant), `correct_bias` takes the
+    `smooth` those of normalizations (`alpha`: with this exponent of SmoothQuant), `correct_bias` takes the
     mean error of rounded weights out of the bias. `rules` hold for parts of the graph, each over the ones
     before it; `strict` makes one that fits nothing an error.
     """
@@ -32,7 +32,8 @@ class QuantizationOptions:
     int8_io: bool = False
     rules: tuple[Rule, ...] = ()
     strict: bool = False
-    smooth: bool | float = True
+    smooth: bool = True
+    alpha: float | None = None
 
     @staticmethod
     def of(recipe: Recipe) -> QuantizationOptions:
@@ -48,7 +49,8 @@ class QuantizationOptions:
             recipe.io == "int8",
             recipe.rules,
             recipe.strict,
-            recipe.smooth,
+            recipe.smooth is not False,
+            None if isinstance(recipe.smooth, bool) else recipe.smooth,
         )
 
     def pattern_for(self, node: Node) -> str | None:

@@ -119,7 +119,7 @@ class _Quantizer:
         by_name = {node.name: reason for node, reason in reasons.items()}
         if options.assert_all_quantized and reasons:
             raise UnsupportedError(not_quantized(reasons))
-        wanted = Equalization.of(options.equalize, options.smooth)
+        wanted = Equalization(options.equalize, options.smooth, options.alpha)
         if wanted:
             equalize(graph, self._statistics, self._samples, reasons, wanted, choices.schema_of, log)
         source = graph.copy()
