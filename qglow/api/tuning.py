@@ -166,6 +166,8 @@ class _Tuner:
             raise UsageError("say what to reach: --max-drop, --min-sqnr, --min-metric or --max-latency")
         if self.goal.min_metric is not None and self.metric is None:
             raise UsageError("--min-metric needs --metric")
+        if self.metric is not None and self.metric.is_relative:
+            self._check_drop(self.metric.name)
 
     def run(
         self,
@@ -224,7 +226,8 @@ class _Tuner:
                     state.figures[steps] = measurement.figures(program, constant_bytes(made.graph), advance)
                 keep()
             figures = state.figures[steps]
-            self._check_figures(figures)
+            if figures.reference is None:
+                self._check_drop(figures.measure)
             told(Trial(steps, names, figures))
             return figures
 
@@ -249,10 +252,11 @@ class _Tuner:
         found = sensitivity(real, int8, runs, self.options, advance)
         return ordered_steps(real, int8, found, self.options)
 
-    def _check_figures(self, figures: Figures) -> None:
-        if self.goal.max_drop is not None and figures.drop is None:
+    def _check_drop(self, measure: str) -> None:
+        """Raise UsageError for a limit on what has no figure for float."""
+        if self.goal.max_drop is not None:
             raise UsageError(
-                f"{figures.measure} compares with the float model, so it cannot drop; "
+                f"{measure} compares with the float model, so it cannot drop; "
                 "limit --min-sqnr, or --min-metric with a --metric"
             )
 

@@ -34,7 +34,7 @@ class State:
 
 
 def load_state(path: Path, about: Mapping[str, str]) -> State:
-    """The state in a file, or a new one where there is no file.
+    """The state in a file, or a new one where there is no file or nothing in it yet.
 
     Raises InputFileError for a file that is damaged, or of a search of something else.
     """
@@ -48,6 +48,8 @@ def load_state(path: Path, about: Mapping[str, str]) -> State:
         state = _parsed(json.loads(text), str(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputFileError(f"{path} is not a state of qglow tune, or damaged: remove it") from error
+    if state.steps is None:
+        return State(about)  # nothing has been found that could be of something else
     different = [name for name in about if state.about.get(name) != about[name]]
     if different:
         raise InputFileError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,25 +18,42 @@ SAMPLES = 64
 HARSH = "calibration: percentile:97\nper_tensor: true\n"
 """Plain int8 loses by it what float nodes can bring back."""
 
+RECIPE, TUNED, STATE = "harsh.yaml", "tuned.yaml", "tuned.yaml.state.json"
+
 Tune = Callable[..., int]
 
 
+def tune_in(folder: Path, run: Run, profile: Path, *words: object) -> int:
+    """The command on few samples; it reads and writes in the folder."""
+    given: list[object] = ["tune", "--profile", profile, "--data", TEST_DATA, "--samples", SAMPLES]
+    given += ["--calibration-data", CALIBRATION, "--calibration-samples", 4, "--recipe", folder / RECIPE]
+    return run(*given, "-o", folder / TUNED, *words)
+
+
+@pytest.fixture(scope="module")
+def finished(run: Run, profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the command has reached 25 dB."""
+    folder = tmp_path_factory.mktemp("tune")
+    (folder / RECIPE).write_text(HARSH)
+    assert tune_in(folder, run, profile, "--min-sqnr", 25) == 0
+    return folder
+
+
 @pytest.fixture
-def tune(run: Run, profile: Path, tmp_path: Path) -> Tune:
-    """Runs the command on few samples, with a recipe under which int8 loses, into tmp_path."""
-    recipe = tmp_path / "harsh.yaml"
-    recipe.write_text(HARSH)
+def tune(run: Run, profile: Path, finished: Path, tmp_path: Path) -> Tune:
+    """Runs the command in tmp_path, where there is the state of `finished`, but not its recipe."""
+    for name in (RECIPE, STATE):
+        shutil.copy(finished / name, tmp_path)
+    return lambda *words: tune_in(tmp_path, run, profile, *words)
 
-    def call(*words: object) -> int:
-        given: list[object] = ["tune", "--profile", profile, "--data", TEST_DATA, "--samples", SAMPLES]
-        given += ["--calibration-data", CALIBRATION, "--calibration-samples", 4, "--recipe", recipe]
-        return run(*given, "-o", tmp_path / "tuned.yaml", *words)
 
-    return call
+def forget_figures(folder: Path) -> None:
+    """Leave what was predicted, but nothing that was measured."""
+    (folder / STATE).write_text(json.dumps(state_of(folder) | {"figures": {}}))
 
 
 def state_of(folder: Path) -> dict[str, object]:
-    document: dict[str, object] = json.loads((folder / "tuned.yaml.state.json").read_text())
+    document: dict[str, object] = json.loads((folder / STATE).read_text())
     return document
 
 
@@ -49,29 +67,26 @@ def test_the_recipe_reaches_the_goal_and_says_so(
     assert tune("--min-sqnr", 25) == 0
     out = capsys.readouterr().out
     assert "chosen" in out and "SQNR" in out and "top-1" in out
-    text = (tmp_path / "tuned.yaml").read_text()
+    text = (tmp_path / TUNED).read_text()
     assert text.startswith("# Found by qglow tune for SQNR of at least 25 dB")
     loaded, taken = qglow.load_model(MODEL), qglow.load_profile(profile)
-    recipe = qglow.load_recipe(tmp_path / "tuned.yaml")
+    recipe = qglow.load_recipe(tmp_path / TUNED)
     assert recipe.keep_float and recipe.per_tensor
     tuned = loaded.quantize(taken, recipe)
-    plain = loaded.quantize(taken, qglow.load_recipe(tmp_path / "harsh.yaml"))
+    plain = loaded.quantize(taken, qglow.load_recipe(tmp_path / RECIPE))
     assert sqnr(plain) < 25.0 <= sqnr(tuned)
     assert tuned.report is not None and plain.report is not None
     assert len(plain.report.quantized) > len(tuned.report.quantized) > 0
 
 
 def test_what_was_found_is_not_done_again_and_serves_another_goal(
-    tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tune: Tune, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert tune("--min-sqnr", 20) == 0
     first = state_of(tmp_path)
-    recipe = (tmp_path / "tuned.yaml").read_text()
-    capsys.readouterr()
-    assert tune("--min-sqnr", 20) == 0
+    assert tune("--min-sqnr", 25) == 0
     assert "predicting" not in capsys.readouterr().err
     assert state_of(tmp_path) == first
-    assert (tmp_path / "tuned.yaml").read_text() == recipe
+    assert (tmp_path / TUNED).read_text() == (finished / TUNED).read_text()
     assert tune("--min-sqnr", 28) == 0
     later = state_of(tmp_path)
     assert later["steps"] == first["steps"]
@@ -87,16 +102,17 @@ def test_an_interrupted_search_goes_on(
 
     def interrupted(self: Measurement, *arguments: object) -> object:
         calls.append(1)
-        if len(calls) == 3:
+        if len(calls) == 2:
             raise KeyboardInterrupt
         return whole(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Measurement, "figures", interrupted)
+    forget_figures(tmp_path)
     assert tune("--min-sqnr", 25) == 130
     assert "the same command goes on" in capsys.readouterr().err
-    assert not (tmp_path / "tuned.yaml").exists()
+    assert not (tmp_path / TUNED).exists()
     before = state_of(tmp_path)
-    assert len(before["figures"]) == 2  # type: ignore[arg-type]
+    assert len(before["figures"]) == 1  # type: ignore[arg-type]
     assert tune("--min-sqnr", 25) == 0
     after = state_of(tmp_path)
     assert len(calls) - 1 == len(after["figures"])  # type: ignore[arg-type]
@@ -110,13 +126,14 @@ def test_a_goal_out_of_reach_is_told_and_writes_no_recipe(
     captured = capsys.readouterr()
     assert "no recipe was found" in captured.err and "nothing is left to try" in captured.err
     assert "relative" in captured.out, "what was measured is shown all the same"
-    assert not (tmp_path / "tuned.yaml").exists()
+    assert not (tmp_path / TUNED).exists()
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
 
 
 def test_when_time_is_up_the_first_measurement_is_what_there_is(
     tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    forget_figures(tmp_path)
     assert tune("--min-sqnr", 25, "--time-limit", "0s") == 1
     assert "time is up" in capsys.readouterr().err
     assert list(state_of(tmp_path)["figures"]) == ["0"]  # type: ignore[call-overload]
@@ -125,15 +142,13 @@ def test_when_time_is_up_the_first_measurement_is_what_there_is(
 def test_a_state_of_another_search_is_refused(
     tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert tune("--min-sqnr", 1) == 0
-    before = (tmp_path / "tuned.yaml.state.json").read_bytes()
+    before = (tmp_path / STATE).read_bytes()
     assert tune("--min-sqnr", 1, "--samples", SAMPLES - 1) == 4
     assert "another data" in capsys.readouterr().err
-    (tmp_path / "harsh.yaml").write_text(HARSH + "schema: symmetric\n")
+    (tmp_path / RECIPE).write_text(HARSH + "schema: symmetric\n")
     assert tune("--min-sqnr", 1) == 4
     assert "another recipe" in capsys.readouterr().err
-    assert (tmp_path / "tuned.yaml.state.json").read_bytes() == before
-    assert tune("--min-sqnr", 1, "--state", tmp_path / "other.json") == 0
+    assert (tmp_path / STATE).read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -154,10 +169,11 @@ def test_what_does_not_fit_is_refused(
     tune: Tune, tmp_path: Path, words: tuple[object, ...], code: int, said: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
+    (tmp_path / STATE).unlink()
     assert tune(*words) == code
     err = capsys.readouterr().err
     assert said in err and "Traceback" not in err and "internal" not in err
-    assert not (tmp_path / "tuned.yaml").exists()
+    assert not (tmp_path / TUNED).exists()
 
 
 def test_a_recipe_that_wants_all_in_int8_cannot_be_tuned(profile: Path) -> None:
@@ -176,9 +192,9 @@ def test_without_labels_accuracy_is_agreement_and_a_function_may_say_what_it_is(
     run: Run, profile: Path, tmp_path: Path
 ) -> None:
     with np.load(TEST_DATA) as data:
-        images = data["input"][:32]
+        images = data["input"][:16]
     with np.load(CALIBRATION) as data:
-        calibration = qglow.CalibrationSamples({"input": data["input"][:2]})
+        calibration = qglow.CalibrationSamples({"input": data["input"][:1]})
     model, taken = qglow.load_model(MODEL), qglow.load_profile(profile)
     told: list[qglow.Trial] = []
     found = qglow.tune(
