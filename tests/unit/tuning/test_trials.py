@@ -1,0 +1,80 @@
+"""What one int8 model comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from qglow.core.types import float_type
+from qglow.report.comparison import FLOAT, INT8, Accuracy, Agreement, Comparison, Pairing
+from qglow.report.metrics import error_between
+from qglow.report.task_metric import MetricFigures
+from qglow.tuning.search import Figures, Goal, Trial
+from qglow.tuning.sections import goal_text, recipe_comments, tuning_section
+from qglow.tuning.trials import Remembering, measured_accuracy
+
+
+class Doubling:
+    """A program that counts its calls."""
+
+    inputs = {"x": float_type(1, 2)}
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, inputs: Mapping[str, np.ndarray], /) -> dict[str, np.ndarray]:
+        self.calls += 1
+        return {"y": 2.0 * inputs["x"]}
+
+
+def given(value: float) -> dict[str, np.ndarray]:
+    return {"x": np.full((1, 2), value, np.float32)}
+
+
+def test_the_same_is_asked_once_as_long_as_there_is_memory() -> None:
+    program = Doubling()
+    remembering = Remembering(program, most=16)
+    for _ in range(3):
+        for value in (1.0, 2.0, 3.0):
+            assert np.array_equal(remembering(given(value))["y"], 2.0 * given(value)["x"])
+    assert program.calls == 2 + 3, "two answers of 8 bytes are kept, the third is asked for again"
+    assert remembering.inputs == program.inputs
+
+
+def comparison(agreement: bool = False, labels: bool = False, metric: bool | None = None) -> Comparison:
+    errors = error_between(np.array([1.0, 2.0]), np.array([1.0, 2.5]))
+    agree = Agreement(4, 0.75, 1.0) if agreement else None
+    accuracy = {INT8: Accuracy(4, 0.5, 1.0), FLOAT: Accuracy(4, 0.75, 1.0)} if labels else {}
+    values = {INT8: 7.0} | ({FLOAT: 8.0} if metric else {})
+    figures = None if metric is None else MetricFigures("mine", values)
+    return Comparison(4, (Pairing(INT8, FLOAT, {}, errors, agree),), accuracy, figures)
+
+
+def test_accuracy_is_the_best_that_there_is() -> None:
+    everything = {"agreement": True, "labels": True}
+    assert measured_accuracy(comparison(**everything, metric=True)) == ("mine", 7.0, 8.0)
+    assert measured_accuracy(comparison(**everything, metric=False)) == ("mine", 7.0, None)
+    assert measured_accuracy(comparison(**everything)) == ("top-1", 50.0, 75.0)
+    assert measured_accuracy(comparison(agreement=True)) == ("agreement", 75.0, 100.0)
+    name, value, reference = measured_accuracy(comparison())
+    assert (name, reference) == ("SQNR", None)
+    assert value == pytest.approx(10.0 * math.log10(7.25 / 0.25))
+
+
+def test_the_table_and_the_comments_say_what_was_measured() -> None:
+    plain = Trial(0, (), Figures("top-1", 80.0, 90.0, 12.0, 1.0, 1000))
+    better = Trial(2, ("a", "b", "c"), Figures("top-1", 89.9, 90.0, 20.0, 1.1, 2000))
+    [table] = tuning_section([plain, better], better).blocks
+    assert table.rows == (  # type: ignore[union-attr]
+        ("0", "80.00 %", "10.00", "12.00 dB", "1.00 ms", "1.00", "1.00 kB", ""),
+        ("3", "89.90 %", "0.10", "20.00 dB", "1.10 ms", "1.10", "2.00 kB", "chosen"),
+    )
+    goal = Goal(max_drop=0.3, max_latency_ms=2.0)
+    assert goal_text(goal) == "a drop of at most 0.3 and at most 2 ms a call"
+    lines = recipe_comments(better, plain.figures, goal, "test.npz", 500).splitlines()
+    assert all(line.startswith("# ") for line in lines)
+    assert "3 more nodes stay float" in lines[0] and "500 samples of test.npz" in lines[-1]
+    assert any("89.90 % (float 90.00 %)" in line for line in lines)
