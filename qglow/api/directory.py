@@ -19,6 +19,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,18 +88,23 @@ class Measurements:
 def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None) -> None:
     """Write the directory, the manifest last. Raises InputFileError, UsageError for an ISA."""
     options = CompileOptions(isa=isa)
-    with staging_folder(target) as folder:
+    with staging_folder(target) as folder, ThreadPoolExecutor(1) as beside:
+        # Most of the bytes: they go to the disk while the rest is made.
+        constants = beside.submit(_write_constants, folder / CONSTANTS, parts)
         write_artefact(folder / PROGRAM, lower_graph(parts.int8, options), options)
         export_qdq(parts.int8, folder / QDQ_MODEL, activation_type(parts.recipe.activation_type))
         write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
         write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
-        constants = constant_data(parts.int8) | constant_data(parts.real)
-        write_atomically(folder / CONSTANTS, pack_arrays(constants))
         write_atomically(folder / RECIPE, parts.recipe.to_yaml())
         content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
         write_atomically(folder / QUANTIZATION, content + "\n")
         save_reports(parts, folder, measured)
+        constants.result()
         publish(folder, target, _facts(parts, target))
+
+
+def _write_constants(path: Path, parts: QuantizedParts) -> None:
+    write_atomically(path, pack_arrays(constant_data(parts.int8) | constant_data(parts.real)))
 
 
 def load_parts(folder: Path) -> QuantizedParts:

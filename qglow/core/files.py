@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from qglow.core.errors import InputFileError
+
+_UMASK = threading.Lock()
 
 
 @contextmanager
@@ -31,9 +34,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
+        os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except OSError as error:
         _remove(name)
@@ -52,6 +53,14 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 def sha256_hex(data: bytes | memoryview) -> str:
     """SHA-256 of `data` as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
+
+
+def _umask() -> int:
+    """The process's mask. It can only be read by setting it, so one thread at a time."""
+    with _UMASK:
+        mask = os.umask(0)
+        os.umask(mask)
+    return mask
 
 
 def _remove(name: str) -> None:

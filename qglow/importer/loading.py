@@ -17,6 +17,9 @@ from qglow.core.errors import ModelError
 # A text of more than this many characters in a message hides what the message says.
 _LONGEST = 300
 
+_LARGE_DATA = 1 << 16
+"""Bytes of a tensor's data above which the checker does without them."""
+
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -55,8 +58,9 @@ def check(path: Path, model: LoadedModel) -> None:
     del ordered.graph.node[:]
     ordered.graph.node.extend(model.nodes)
     for tensor in ordered.graph.initializer:
-        # Data is checked where it is read; the checker would look for external files itself.
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        # Data is checked where it is read; the checker would look for external files itself, and it gets
+        # the whole model as one string.
+        if tensor.data_location == onnx.TensorProto.EXTERNAL or len(tensor.raw_data) > _LARGE_DATA:
             del tensor.external_data[:]
             tensor.data_location = onnx.TensorProto.DEFAULT
             tensor.raw_data = b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ def test_text_and_bytes_are_written(tmp_path: Path) -> None:
     write_atomically(path, b"\x00")
     assert path.read_bytes() == b"\x00"
     assert [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+def test_files_of_many_threads_have_the_mode_that_the_process_wants(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: write_atomically(tmp_path / str(number), "x"), range(64)))
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

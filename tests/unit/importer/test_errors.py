@@ -71,6 +71,12 @@ def set_short_data(model: ModelProto) -> None:
     tensor.raw_data = tensor.raw_data[:-4]
 
 
+def set_short_large_data(model: ModelProto) -> None:
+    tensor = model.graph.initializer[0]
+    tensor.dims[:] = [70_000]
+    tensor.raw_data = bytes(4 * 70_000 - 4)
+
+
 def set_huge_dimensions(model: ModelProto) -> None:
     model.graph.initializer[0].dims[:] = [2**40, 2**40]
 
@@ -120,6 +126,7 @@ def set_sequence_input(model: ModelProto) -> None:
         (set_unknown_output, "'nowhere'"),
         (set_node_writes_input, "'x'"),
         (set_short_data, "name: c"),
+        (set_short_large_data, "279996 bytes of data for shape [70000]"),
         (set_huge_dimensions, "name: c"),
         (set_negative_dimensions, "name: c"),
         (set_short_fields, "name: c"),
