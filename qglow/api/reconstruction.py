@@ -54,7 +54,8 @@ def reconstruct(
         return observe(graph, values, (_typed(graph, inputs) for inputs in runs), options)
 
     advance = start(progress, len(rounded_nodes(result.graph)))
-    return round_weights(result, tensors, len(runs) * runs.batch, advance=advance)
+    learn = recipe.rounding == "adaround"
+    return round_weights(result, tensors, len(runs) * runs.batch, advance=advance, learn=learn)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def quantize(
         str | None, typer.Option("--io", metavar="NAME", help="Inputs and outputs: float or int8.")
     ] = None,
     rounding: Annotated[
-        str | None, typer.Option("--rounding", metavar="NAME", help="Of weights: nearest or gptq.")
+        str | None, typer.Option("--rounding", metavar="NAME", help="Of weights: nearest, gptq or adaround.")
     ] = None,
     effort: Annotated[
         str,
@@ -101,7 +101,7 @@ def quantize(
     calibration_data: Annotated[
         str | None,
         typer.Option(
-            "--calibration-data", metavar="PATH", help="The samples of the profile, for effort and gptq."
+            "--calibration-data", metavar="PATH", help="The samples of the profile, for effort and rounding."
         ),
     ] = None,
     calibration_select: Annotated[

@@ -20,7 +20,7 @@ CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 INTERPOLATIONS = ("bilinear", "bicubic")
 IO_TYPES = ("float", "int8")
 ACTIVATION_TYPES = ("uint8", "int8")
-ROUNDINGS = ("nearest", "gptq")
+ROUNDINGS = ("nearest", "gptq", "adaround")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Recipe:
     `equalize` scales channels of results up and down again where that lets int8 lose less, `smooth` those of
     normalizations; a number for it is the exponent of SmoothQuant. `correct_bias` takes the mean error of
     rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
-    weights is to the "nearest" integer, or by "gptq", which needs the calibration samples once more.
+    weights is to the "nearest" integer, or by "gptq" or "adaround", which look at the samples once more.
     `activation_type` is that of integers in the exported QDQ model.
     `rules` hold for parts of the model, each over the ones before it; one that fits nothing is a
     warning, or an error where the recipe is `strict`.

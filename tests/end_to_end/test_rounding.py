@@ -37,6 +37,14 @@ def test_the_outputs_come_closer_to_float(
     assert sqnr(rounded) > sqnr(float_model.quantize(taken)) + 0.2
 
 
+def test_learned_rounding_is_near_or_better(
+    float_model: qglow.Model, taken: qglow.Profile, rounded: qglow.QuantizedModel
+) -> None:
+    learned = float_model.quantize(taken, rounding="adaround", calibration_data=CALIBRATION)
+    assert learned.text() != rounded.text()
+    assert sqnr(learned) > sqnr(rounded) - 0.3
+
+
 def test_compiled_code_and_interpreter_have_the_same_bits(rounded: qglow.QuantizedModel) -> None:
     with np.load(TEST_DATA) as data:
         image = data["input"][:1]

@@ -18,6 +18,7 @@ from qglow.numerics.requantize import accumulator_margin, worst_accumulator
 from qglow.numerics.weights import quantize_bias
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import expected_error, nearest, rounded_with_feedback
+from qglow.quantization.reconstruction.learned import rounded_by_learning
 from qglow.quantization.reconstruction.moments import (
     WindowMoments,
     grouped,
@@ -47,8 +48,9 @@ def round_weights(
     samples: int,
     log: PassLog | None = None,
     advance: Callable[[int], None] = lambda nodes: None,
+    learn: bool = False,
 ) -> QuantizedGraph:
-    """The same int8 graph with the weights of its sums rounded with error feedback.
+    """The same int8 graph with the weights of its sums rounded with error feedback, or learned after that.
 
     Scales and ranges stay as they are. Only output channels change whose expected squared error
     becomes less; where biases are corrected, the mean error of all weights is taken out of the bias
@@ -70,7 +72,7 @@ def round_weights(
                 counted.add(reals[_input(node)])
         for node, counted in moments.items():
             source = FloatWeights.of(names[node.name])
-            rounded.append(_round(node, source, counted, quantized.report.options.correct_bias))
+            rounded.append(_round(node, source, counted, quantized.report.options.correct_bias, learn))
             advance(1)
     # Only now, so that what a node sees does not depend on the turns.
     margins = dict(_install(graph, result, log) for result in rounded)
@@ -135,7 +137,9 @@ class _Rounded:
     description: str
 
 
-def _round(node: Node, source: FloatWeights, moments: WindowMoments, correct_bias: bool) -> _Rounded:
+def _round(
+    node: Node, source: FloatWeights, moments: WindowMoments, correct_bias: bool, learn: bool
+) -> _Rounded:
     policy = node.operator.policy
     assert isinstance(policy, Accumulate)
     old = node.operand(policy.w)
@@ -144,9 +148,12 @@ def _round(node: Node, source: FloatWeights, moments: WindowMoments, correct_bia
     scales = _channel_scales(old.type.quantization, weights)
     covariance = moments.covariance(centred=correct_bias)
     before = grouped(node, old.data).astype(np.float64)
-    after = rounded_with_feedback(weights, scales, covariance)
-    errors = [expected_error(weights, found, scales, covariance) for found in (before, after)]
-    chosen = np.where((errors[1] < errors[0])[..., None], after, before)
+    tried = [before, rounded_with_feedback(weights, scales, covariance)]
+    if learn:
+        tried.append(rounded_by_learning(weights, scales, covariance, tried[1]))
+    errors = np.stack([expected_error(weights, found, scales, covariance) for found in tried])
+    best = np.argmin(errors, axis=0)
+    chosen = np.take_along_axis(np.stack(tried), best[None, ..., None], axis=0)[0]
     bias = source.bias.astype(np.float64)
     if correct_bias:
         left = weights - chosen * scales[..., None]
@@ -159,7 +166,7 @@ def _round(node: Node, source: FloatWeights, moments: WindowMoments, correct_bia
         quantize_bias(bias, scale_x, scales.reshape(-1).astype(np.float32)),
         source.axis,
         f"{changed} of {chosen.size} weights not to the nearest integer: the squared error that rounding "
-        f"adds falls by {_decibels(errors[0], np.minimum(*errors)):.1f} dB ({moments.count} windows)",
+        f"adds falls by {_decibels(errors[0], np.min(errors, axis=0)):.1f} dB ({moments.count} windows)",
     )
 
 

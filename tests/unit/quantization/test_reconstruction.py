@@ -19,8 +19,9 @@ from qglow.graph.text import print_graph
 from qglow.numerics.conv import conv_float
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize
-from qglow.quantization.reconstruction import feedback, round_weights
+from qglow.quantization.reconstruction import feedback, learned, round_weights
 from qglow.quantization.reconstruction.feedback import expected_error, nearest, rounded_with_feedback
+from qglow.quantization.reconstruction.learned import rounded_by_learning
 from qglow.quantization.reconstruction.moments import WindowMoments, grouped, ungrouped
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
@@ -48,6 +49,41 @@ def test_feedback_never_leaves_the_range_and_lowers_the_error(
         for integers in (found, nearest(weights, scales))
     ]
     assert errors[0] <= errors[1] * (1.0 if length > 30 else 1.5)
+
+
+@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 40), st.integers(0, 100))
+@settings(max_examples=10)
+def test_learning_stays_beside_the_start_and_within_the_range(
+    group: int, rows: int, length: int, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    weights = random.normal(size=(group, rows, length))
+    scales = np.max(np.abs(weights), axis=2) / 120
+    covariance = correlated(random, group, length)
+    start = rounded_with_feedback(weights, scales, covariance)
+    found = rounded_by_learning(weights, scales, covariance, start)
+    assert np.array_equal(found, np.rint(found)) and np.max(np.abs(found)) <= 127
+    assert np.max(np.abs(found - start)) <= 1
+    assert np.array_equal(found, rounded_by_learning(weights, scales, covariance, start))
+
+
+def test_learning_lowers_what_feedback_leaves() -> None:
+    random = np.random.default_rng(4)
+    weights = random.normal(size=(1, 48, 40))
+    scales = np.max(np.abs(weights), axis=2) / 16
+    mix = random.normal(size=(1, 40, 40))
+    covariance = np.matmul(mix, mix.transpose(0, 2, 1))
+    start = rounded_with_feedback(weights, scales, covariance)
+    tried = (nearest(weights, scales), start, rounded_by_learning(weights, scales, covariance, start))
+    errors = [expected_error(weights, found, scales, covariance) for found in tried]
+    assert np.minimum(errors[1], errors[2]).sum() < 0.98 * errors[1].sum() < 0.98 * errors[0].sum()
+
+
+def test_a_layer_too_large_to_learn_keeps_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned, "MULTIPLY_ADDS", 10.0)
+    start = np.array([[[3.0, -2.0]]])
+    found = rounded_by_learning(np.array([[[2.6, -2.4]]]), np.ones((1, 1)), np.ones((1, 2, 2)), start)
+    assert found is start
 
 
 def test_inputs_that_have_nothing_in_common_leave_every_weight_at_the_nearest_integer() -> None:
