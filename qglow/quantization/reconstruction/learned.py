@@ -15,7 +15,7 @@ from qglow.numerics.weights import WEIGHT_MAX
 
 STEPS = 400
 FEWEST_STEPS = 50
-MULTIPLY_ADDS = 4e11
+MULTIPLY_ADDS = 5e10
 """What the steps of a layer may take together: seconds, the same number of steps on every machine."""
 WARM_UP = 0.2
 """Share of the steps without the term that decides."""
