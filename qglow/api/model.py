@@ -248,8 +248,8 @@ class Model:
         the same for channels of normalizations; a number is the exponent of SmoothQuant, 0 to 1.
         io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
         by "gptq" or "adaround". effort: "fast", or "balanced" or "best", which measure for every value which
-        calibration costs the outputs least, add that to the recipe as rules, and round by "gptq". Both look at
-        calibration_data, the samples of the profile, compile the model for it (isa, threads), and tell
+        calibration costs the outputs least, add that to the recipe as rules, and round by "gptq". Both look
+        at calibration_data, the samples of the profile, compile the model for it (isa, threads), and tell
         `progress` of what is done.
 
         Raises ProfileError where the profile was taken of another model, UsageError for a wrong
