@@ -31,7 +31,7 @@ from readme_tables import conditions, markdown_table, update_readme, with_other_
 from rival_models import rival_model
 
 from qglow import BenchResult, Model, QuantizedModel
-from qglow.core.errors import QglowError
+from qglow.core.errors import ModelError, QglowError
 from qglow.core.files import write_atomically
 from qglow.report.bench import Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
@@ -99,8 +99,11 @@ def _contenders(
     if own is not None:
         contenders[ORT_OWN] = of_onnxruntime(own, inputs)
     if importlib.util.find_spec("openvino") is not None:
-        contenders[VINO_FLOAT] = of_openvino(model.path, inputs)
-        contenders[VINO_QDQ] = of_openvino(qdq, inputs)
+        for name, content in ((VINO_FLOAT, model.path), (VINO_QDQ, qdq)):
+            try:
+                contenders[name] = of_openvino(content, inputs)
+            except ModelError as error:
+                print(f"{model.name}: {error}", file=sys.stderr)
     return contenders
 
 

@@ -9,14 +9,18 @@ from qglow.api.data import Data, Progress, start
 from qglow.api.reconstruction import CalibrationRuns, CalibrationSamples
 from qglow.core.errors import UsageError
 from qglow.graph.graph import Graph
+from qglow.kernels.isa import AVX512_VNNI
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.options import QuantizationOptions
-from qglow.quantization.pipeline import quantize_with
+from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.recipe.choices import Calibration, one_of
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
-from qglow.tuning.effort import EFFORTS, FAST, rules_for
+from qglow.tuning.costs import node_cycles
+from qglow.tuning.effort import EFFORTS, FAST, affordable_nodes, rules_for, with_float
+from qglow.tuning.prediction import ordered_steps, runs_for
 from qglow.tuning.ranges import choose_ranges
+from qglow.tuning.sensitivity import sensitivity
 
 
 def with_effort(
@@ -32,7 +36,9 @@ def with_effort(
     """The recipe with what an effort adds: GPTQ, and rules with the calibrations that suit each value best.
 
     Which these are is measured at the outputs of the float graph over calibration samples. What the
-    recipe's own rules say of a value holds. Raises UsageError where there are no samples.
+    recipe's own rules say of a value holds. Where the effort allows some time for it, the nodes where int8
+    costs the outputs most stay float, unless the recipe wants all quantized. Raises UsageError where there
+    are no samples.
     """
     try:
         one_of(effort, (FAST, *EFFORTS), "effort")
@@ -62,4 +68,24 @@ def with_effort(
     int8_graphs = {name: result.graph for name, result in made.items()}
     choices = choose_ranges(source, int8_graphs, taken, options, advance)
     rules = rules_for(choices, recipe.calibration)
-    return replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq")
+    found = replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq")
+    if not chosen.float_share or recipe.assert_all_quantized:
+        return found
+    result = quantize_with(graph, dict(statistics), samples, QuantizationOptions.of(found))
+    return with_float(found, _worst_nodes(result, chosen.float_share, runs, options, progress))
+
+
+def _worst_nodes(
+    result: QuantizedGraph,
+    share: float,
+    runs: CalibrationRuns,
+    options: CompileOptions,
+    progress: Progress | None,
+) -> tuple[str, ...]:
+    taken = runs.spread(runs_for(result.source, len(runs)))
+    advance = start(progress, len(taken))
+    found = sensitivity(result.source, result.graph, taken, options, advance)
+    # One instruction set's estimates everywhere: what a model becomes does not depend on the machine.
+    steps = ordered_steps(result.source, result.graph, found, AVX512_VNNI)
+    cycles = sum(node_cycles(result.graph, AVX512_VNNI).values())
+    return affordable_nodes(steps, found.noise, cycles, share)

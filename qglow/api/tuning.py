@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from qglow.report.runner import real_types
 from qglow.report.task_metric import TaskMetric, open_metric
 from qglow.runtime.cores import choose_threads
 from qglow.toolchain import CompileOptions, compile_graph
+from qglow.tuning.effort import with_float
 from qglow.tuning.order import Step
 from qglow.tuning.prediction import ordered_steps, runs_for
 from qglow.tuning.search import Figures, Found, Goal, Trial, pareto, search
@@ -75,7 +75,7 @@ class Tuning:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the best trial. Raises ComparisonFailed where there is none."""
-        return _with_float(self._base, self.require().keep_float)
+        return with_float(self._base, self.require().keep_float)
 
     def save_recipe(self, path: str | Path) -> None:
         """Write the recipe, with what it reached as comments, whole or not at all.
@@ -236,7 +236,7 @@ class _Tuner:
     def _quantized(self, recipe: Recipe, names: Sequence[str], effort: str = "fast") -> QuantizedModel:
         return self.model.quantize(
             self.profile,
-            _with_float(recipe, names),
+            with_float(recipe, names),
             effort=effort,
             calibration_data=self.calibration,
             isa=self.options.isa,
@@ -250,7 +250,7 @@ class _Tuner:
         runs = inputs.spread(runs_for(real, len(inputs)))
         advance = start(self._told("predicting what each error does"), len(runs))
         found = sensitivity(real, int8, runs, self.options, advance)
-        return ordered_steps(real, int8, found, self.options)
+        return ordered_steps(real, int8, found, select_isa(self.options.isa))
 
     def _check_drop(self, measure: str) -> None:
         """Raise UsageError for a limit on what has no figure for float."""
@@ -316,8 +316,3 @@ class _Clock:
 
 def _calibration(data: Data | CalibrationSamples) -> CalibrationSamples:
     return data if isinstance(data, CalibrationSamples) else CalibrationSamples(data)
-
-
-def _with_float(recipe: Recipe, names: Sequence[str]) -> Recipe:
-    patterns = (f"re:{re.escape(name)}" if name.startswith(("re:", "op:")) else name for name in names)
-    return recipe.with_overrides(keep_float=tuple(patterns))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from qglow.core.errors import ModelError, UsageError
 from qglow.core.types import Array, TensorType
 from qglow.report.bench import Contender
+from qglow.report.openvino_model import openvino_request
 from qglow.report.oracle import OnnxruntimeModel
 
 Inputs = Mapping[str, Array]
@@ -58,31 +58,13 @@ def of_onnxruntime(model: Path | bytes, inputs: Inputs, threads: int = 1) -> Con
 
 
 def of_openvino(model: Path | bytes, inputs: Inputs, threads: int = 1) -> Contender:
-    """OpenVINO, tuned for latency, floats kept in float32 (on AMX its default is bfloat16).
+    """OpenVINO, tuned for latency, floats kept in float32.
 
-    Raises UsageError where OpenVINO is not installed, ModelError where it refuses the model.
+    Raises UsageError where OpenVINO is not installed, ModelError where it refuses the model or crashes on it.
     """
-    try:
-        import openvino
-    except ImportError as error:
-        raise UsageError('OpenVINO is not installed: pip install "qglow[bench]"') from error
-    options = {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
-    try:
-        core = openvino.Core()
-        source = core.read_model(str(model)) if isinstance(model, Path) else core.read_model(model=model)
-        source.reshape({name: _dimensions(array.shape) for name, array in inputs.items()})
-        request = core.compile_model(source, "CPU", options).create_infer_request()
-    except RuntimeError as error:
-        raise ModelError(f"OpenVINO cannot load the model: {' '.join(str(error).split())[:300]}") from error
-    return _openvino_run(openvino, request, inputs)
+    request = openvino_request(model, {name: array.shape for name, array in inputs.items()}, threads)
+    import openvino
 
-
-def _openvino_run(openvino: Any, request: Any, inputs: Inputs) -> Contender:
     for name, array in inputs.items():
         request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
 
@@ -91,7 +73,3 @@ def _openvino_run(openvino: Any, request: Any, inputs: Inputs) -> Contender:
 
     run.__dict__["keep"] = dict(inputs)
     return run
-
-
-def _dimensions(shape: Sequence[int]) -> list[int]:
-    return [int(size) for size in shape]

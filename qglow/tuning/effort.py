@@ -11,6 +11,8 @@ from qglow.graph.graph import Graph
 from qglow.graph.operator import Accumulate
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
+from qglow.tuning.order import Step
 from qglow.tuning.ranges import RangeChoice
 
 FAST = "fast"
@@ -23,12 +25,14 @@ CANDIDATES = ("auto", "minmax", "kl", "mse", "percentile:99.9", "percentile:99.9
 class Effort:
     """candidates: calibrations to choose from. multiply_adds: that all runs together may take, about.
 
-    fewest: runs over inputs that are done in any case.
+    fewest: runs over inputs that are done in any case. float_share: how much longer, as a share, the
+    program may take by nodes that stay float because int8 costs the outputs most there.
     """
 
     candidates: tuple[str, ...]
     multiply_adds: float
     fewest: int
+    float_share: float = 0.0
 
     def runs(self, graph: Graph, values: int, available: int) -> int:
         """For how many of the available inputs to try all values: the same number on every machine."""
@@ -39,7 +43,7 @@ class Effort:
 
 EFFORTS = {
     "balanced": Effort(CANDIDATES, 3e12, 16),
-    "best": Effort((*CANDIDATES, "percentile:99.5", "percentile:99.97"), 1e13, 32),
+    "best": Effort((*CANDIDATES, "percentile:99.5", "percentile:99.97"), 1e13, 32, 0.05),
 }
 """By name; FAST is none of this work."""
 
@@ -56,6 +60,31 @@ def multiply_adds(graph: Graph) -> float:
         a_result = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
         total += float(node.output.type.size * a_result)
     return total
+
+
+LEAST_GAIN = 0.02
+"""Share of the predicted noise that a step towards float has to take away."""
+
+
+def affordable_nodes(steps: Sequence[Step], noise: float, cycles: float, share: float) -> tuple[str, ...]:
+    """Nodes of the first steps that together add at most `share` to the cycles, each of some use.
+
+    noise: predicted for the int8 model, cycles: estimated for it.
+    """
+    names: list[str] = []
+    left = share * cycles
+    for step in steps:
+        left -= step.cycles
+        if left < 0.0 or step.noise < LEAST_GAIN * noise:
+            break
+        names += step.nodes
+    return tuple(dict.fromkeys(names))
+
+
+def with_float(recipe: Recipe, names: Sequence[str]) -> Recipe:
+    """The recipe with nodes of these names kept in float besides."""
+    patterns = (f"re:{re.escape(name)}" if name.startswith(("re:", "op:")) else name for name in names)
+    return recipe.with_overrides(keep_float=tuple(patterns))
 
 
 def rules_for(choices: Sequence[RangeChoice], calibration: Calibration) -> tuple[Rule, ...]:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from qglow.graph.graph import Graph
-from qglow.kernels.isa import select_isa
-from qglow.toolchain import CompileOptions
+from qglow.kernels.isa import Isa
 from qglow.tuning.costs import node_cycles
 from qglow.tuning.effort import multiply_adds
 from qglow.tuning.order import Step, order_nodes
@@ -26,10 +25,7 @@ def runs_for(graph: Graph, available: int) -> int:
     return min(available, MOST_RUNS, max(FEWEST_RUNS, affordable))
 
 
-def ordered_steps(
-    float_graph: Graph, int8_graph: Graph, found: Sensitivity, options: CompileOptions
-) -> Sequence[Step]:
-    """The order for the instruction set of the options. Raises UsageError for one that the host lacks."""
-    isa = select_isa(options.isa)
+def ordered_steps(float_graph: Graph, int8_graph: Graph, found: Sensitivity, isa: Isa) -> Sequence[Step]:
+    """The order by estimated times on an instruction set."""
     cycles = (node_cycles(graph, isa) for graph in (int8_graph, float_graph))
     return order_nodes(float_graph, int8_graph, found, *cycles)

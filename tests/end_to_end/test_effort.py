@@ -46,6 +46,16 @@ def test_the_recipe_says_what_was_chosen_and_gives_the_same_again(
     assert again.text() == balanced.text()
 
 
+def test_the_best_effort_keeps_some_nodes_in_float(balanced: qglow.QuantizedModel, profile: Path) -> None:
+    samples = qglow.CalibrationSamples(CALIBRATION, samples=SAMPLES)
+    model, taken = qglow.load_model(MODEL), qglow.load_profile(profile)
+    best = model.quantize(taken, effort="best", calibration_data=samples)
+    assert best.recipe.keep_float and sqnr(best) > sqnr(balanced)
+    recipe = qglow.Recipe(assert_all_quantized=True)
+    whole = model.quantize(taken, recipe, effort="best", calibration_data=samples)
+    assert not whole.recipe.keep_float
+
+
 def test_what_the_user_says_of_a_value_holds(profile: Path) -> None:
     own = qglow.Rule(qglow.Match(name=".*"), calibration=qglow.Calibration.parse("percentile:97"))
     made = qglow.load_model(MODEL).quantize(

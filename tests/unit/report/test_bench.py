@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from qglow.core.errors import UsageError
+from qglow.core.errors import ModelError, UsageError
 from qglow.report.bench import MIN_ALTERNATIONS, TURN_NS, bench
 from qglow.report.contenders import of_onnxruntime, of_openvino, random_inputs
 from tests.unit.report.models import linear_model
@@ -84,6 +85,28 @@ def test_rivals_run() -> None:
     run()
     pytest.importorskip("openvino")
     of_openvino(model, {"x": np.ones((2, 4), np.float32)})()
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (subprocess.CompletedProcess([], -11), "crashes on the model \\(signal 11\\)"),
+        (subprocess.TimeoutExpired([], 1.0), "takes more than"),
+    ],
+)
+def test_a_rival_that_would_end_the_process_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, done: object, said: str
+) -> None:
+    pytest.importorskip("openvino")
+
+    def run(*_: object, **__: object) -> object:
+        if isinstance(done, Exception):
+            raise done
+        return done
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(ModelError, match=said):
+        of_openvino(linear_model().SerializeToString(), {"x": np.ones((2, 4), np.float32)})
 
 
 def test_random_inputs_are_reproducible() -> None:

@@ -1,0 +1,81 @@
+"""OpenVINO as a rival: a model made ready by it, after a trial in a process of its own.
+
+On some models OpenVINO does not refuse but crashes (seen on a DenseNet in QDQ form), which no exception
+can tell.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from qglow.core.errors import ModelError, UsageError
+
+Shapes = Mapping[str, Sequence[int]]
+TRIAL_SECONDS = 600.0
+
+
+def openvino_request(model: Path | bytes, shapes: Shapes, threads: int = 1) -> Any:
+    """An inference request, tuned for latency, floats kept in float32 (on AMX its default is bfloat16).
+
+    Raises UsageError where OpenVINO is not installed, ModelError where it refuses the model or crashes.
+    """
+    try:
+        import openvino
+    except ImportError as error:
+        raise UsageError('OpenVINO is not installed: pip install "qglow[bench]"') from error
+    with TemporaryDirectory(prefix="qglow-openvino-") as folder:
+        path = model if isinstance(model, Path) else Path(folder) / "model.onnx"
+        if not isinstance(model, Path):
+            path.write_bytes(model)
+        _try(path, shapes, threads)
+        try:
+            return _request(openvino, path, shapes, threads)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ModelError(f"OpenVINO cannot load the model: {reason}") from error
+
+
+def _try(path: Path, shapes: Shapes, threads: int) -> None:
+    given = json.dumps({name: [int(size) for size in shape] for name, shape in shapes.items()})
+    command = [sys.executable, "-m", "qglow.report.openvino_model", str(path), given, str(threads)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TRIAL_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ModelError(f"OpenVINO takes more than {TRIAL_SECONDS:g} s to load the model") from error
+    if done.returncode < 0:
+        raise ModelError(f"OpenVINO crashes on the model (signal {-done.returncode})")
+
+
+def _request(openvino: Any, path: Path, shapes: Shapes, threads: int) -> Any:
+    options = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    core = openvino.Core()
+    source = core.read_model(str(path))
+    source.reshape({name: [int(size) for size in shape] for name, shape in shapes.items()})
+    return core.compile_model(source, "CPU", options).create_infer_request()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make a model ready; what goes wrong in a way that can be told is told when it is done in earnest."""
+    import openvino
+
+    path, shapes, threads = arguments
+    try:
+        _request(openvino, Path(path), json.loads(shapes), int(threads)).infer()
+    except RuntimeError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
