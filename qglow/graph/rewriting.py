@@ -60,7 +60,7 @@ class RewritePass(Pass[Graph]):
         return changed
 
 
-def operand(node: Node, index: int) -> Value:
+def operand(node: Node, index: int = 0) -> Value:
     """A required operand."""
     value = node.inputs[index]
     if value is None:

@@ -7,7 +7,8 @@ from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.elementwise import Clip
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.ops.shape import Identity
-from qglow.quantization.folding.editing import covered, has_bounds, only_user, operand, with_bounds
+from qglow.graph.rewriting import operand
+from qglow.quantization.folding.editing import covered, has_bounds, only_user, with_bounds
 
 
 def float_form(graph: Graph) -> Graph:

@@ -19,7 +19,7 @@ from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node
 from qglow.graph.operator import Accumulate
 from qglow.graph.ops.quantize import Dequantize, Quantize
-from qglow.graph.rewriting import dequantized_constant
+from qglow.graph.rewriting import dequantized_constant, operand
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import dequantize
 from qglow.numerics.weights import bias_scales
@@ -28,7 +28,6 @@ from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
 from qglow.quantization.assign import Assignment
 from qglow.quantization.float_form import float_form
 from qglow.quantization.folding.cancel_conversions import CancelConversions
-from qglow.quantization.folding.editing import operand
 from qglow.quantization.folding.fuse_clamp import FuseClamp
 from qglow.quantization.folding.read_integers import ReadIntegers
 from qglow.quantization.folding.sink_rescale import SinkRescale

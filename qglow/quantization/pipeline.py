@@ -8,6 +8,7 @@ from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.passes import PassLog, Pipeline
 from qglow.graph.graph import Graph, Node
 from qglow.graph.operator import Accumulate
+from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import Profile
@@ -16,7 +17,7 @@ from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.choices import Choices
 from qglow.quantization.equalize import Equalization, equalize
 from qglow.quantization.folding.cancel_conversions import CancelConversions
-from qglow.quantization.folding.editing import operand, parameters
+from qglow.quantization.folding.editing import parameters
 from qglow.quantization.folding.float_results import FloatResults
 from qglow.quantization.folding.fold_rescale_down import FoldRescaleDown
 from qglow.quantization.folding.fold_rescale_up import FoldRescaleUp

@@ -8,8 +8,8 @@ from typing import ClassVar
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
-from qglow.graph.rewriting import bypass
-from qglow.quantization.folding.editing import operand, parameters, remove_unused
+from qglow.graph.rewriting import bypass, operand
+from qglow.quantization.folding.editing import parameters, remove_unused
 
 
 @dataclass(frozen=True)

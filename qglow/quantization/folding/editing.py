@@ -20,14 +20,6 @@ def parameters(value: Value) -> Quantization:
     return value.type.quantization
 
 
-def operand(node: Node, index: int = 0) -> Value:
-    """A required operand."""
-    value = node.inputs[index]
-    if value is None:
-        raise ValueError(f"{node} lacks operand {index}")
-    return value
-
-
 def covered(value: Value) -> Range:
     """The reals that an int8 value can stand for."""
     found = value.type.real_range()

@@ -10,7 +10,8 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Products
 from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import ChannelShuffle, Identity, Reshape, Slice, Transpose
-from qglow.quantization.folding.editing import only_user, operand
+from qglow.graph.rewriting import operand
+from qglow.quantization.folding.editing import only_user
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,8 @@ from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Products, Rescaled, Table, Unify
 from qglow.graph.ops.quantize import Dequantize, Rescale
-from qglow.quantization.folding.editing import (
-    contains,
-    covered,
-    limits,
-    operand,
-    parameters,
-    remove_unused,
-    unbounded,
-)
+from qglow.graph.rewriting import operand
+from qglow.quantization.folding.editing import contains, covered, limits, parameters, remove_unused, unbounded
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate, Operator, Products, Rescaled, Table, Unify
 from qglow.graph.ops.quantize import Rescale
-from qglow.graph.rewriting import bypass
+from qglow.graph.rewriting import bypass, operand
 from qglow.quantization.folding.editing import (
     contains,
     covered,
     has_bounds,
     only_user,
-    operand,
     parameters,
     unbounded,
     with_bounds,

@@ -8,12 +8,11 @@ from typing import ClassVar
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.quantize import Rescale
-from qglow.graph.rewriting import bypass
+from qglow.graph.rewriting import bypass, operand
 from qglow.quantization.folding.editing import (
     contains,
     covered,
     limits,
-    operand,
     parameters,
     remove_unused,
     unbounded,

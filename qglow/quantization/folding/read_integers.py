@@ -12,7 +12,8 @@ from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Value
 from qglow.graph.operator import ReadsIntegers
 from qglow.graph.ops.quantize import Dequantize
-from qglow.quantization.folding.editing import covered, operand, remove_unused
+from qglow.graph.rewriting import operand
+from qglow.quantization.folding.editing import covered, remove_unused
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import SameAs, Unify
 from qglow.graph.ops.quantize import Rescale
 from qglow.graph.ops.shape import Pad
-from qglow.quantization.folding.editing import only_user, operand, parameters, remove_unused
+from qglow.graph.rewriting import operand
+from qglow.quantization.folding.editing import only_user, parameters, remove_unused
 
 
 @dataclass(frozen=True)
