@@ -9,9 +9,11 @@ from pathlib import Path
 from qglow.api.data import Data, Progress, open_samples, start
 from qglow.api.model import Model, load_model
 from qglow.api.quantized import QuantizedModel
+from qglow.api.stages import selected_program
 from qglow.core.errors import ModelError
 from qglow.core.files import sha256_hex, write_atomically
 from qglow.core.types import Array
+from qglow.kernels.isa import select_isa
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.samples import batches
 from qglow.recipe.schema import Recipe
@@ -22,6 +24,7 @@ from qglow.report.comparison import compare as run_comparison
 from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
 from qglow.report.layers import LayerReport
 from qglow.report.layers import compare_layers as run_layers
+from qglow.report.node_times import NodeTimes, measure_nodes
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.report import timings_json
 from qglow.report.runner import RealInterface, Runner, batch_size, real_types, run_samples, stored
@@ -168,6 +171,17 @@ def bench(
         contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind], count)
     result = run_bench(contenders, alternations, advance=start(progress, alternations))
     return replace(result, threads=count)
+
+
+def bench_nodes(model: QuantizedModel, *, isa: str | None = None) -> NodeTimes:
+    """What every node costs in the int8 program, and in onnxruntime on the int8 file that `bench` gives it.
+
+    On one thread; inputs are random. Raises UsageError for an ISA that the host lacks.
+    """
+    original = float_model(model)
+    file = original.path if original.is_quantized else model.qdq_bytes()
+    inputs = _stored_for(file, random_inputs(real_types(original.inputs)), model)
+    return measure_nodes(selected_program(model.graph, isa), select_isa(isa), file, inputs)
 
 
 def _of_reals(program: OnnxruntimeModel, model: QuantizedModel) -> Runner:

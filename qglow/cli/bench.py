@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from qglow.api import QuantizedModel, save_timings
 from qglow.api import bench as measure
-from qglow.api import save_timings
+from qglow.api.evaluation import bench_nodes
 from qglow.cli.options import (
     FloatModelOption,
     IsaOption,
@@ -20,6 +21,8 @@ from qglow.cli.options import (
 )
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
+from qglow.core.errors import UsageError
+from qglow.report.node_times import node_section
 from qglow.report.sections import bench_section
 
 
@@ -37,6 +40,9 @@ def bench(
     openvino: Annotated[
         bool, typer.Option("--openvino", help="Measure OpenVINO too (pip install 'qglow[bench]').")
     ] = False,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="The time of every node too, beside onnxruntime's.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the timings, as JSON.")
     ] = None,
@@ -49,6 +55,11 @@ def bench(
     float32 alone; one that is quantized already in int8 alone, against onnxruntime on its own file.
     """
     model = open_graph_target(target, shape, profile, recipe, float_model)
+    if layers and not isinstance(model, QuantizedModel):
+        raise UsageError(
+            "--layers compares nodes of an int8 model, a quantized directory or MODEL with --profile; "
+            "for a float one: qglow inspect --stage kernels --measure"
+        )
     with showing_progress("measuring", "turns") as progress:
         result = measure(
             model,
@@ -59,6 +70,8 @@ def bench(
             progress=progress,
         )
     show(bench_section(result))
+    if layers and isinstance(model, QuantizedModel):
+        show(node_section(bench_nodes(model, isa=isa)))
     if output is not None:
         save_timings(result, output)
         say(f"{output}: timings")

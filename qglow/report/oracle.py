@@ -34,8 +34,8 @@ class OnnxruntimeModel:
 
     `model` is a file or a serialized model. `shapes` binds the inputs whose shapes are symbolic;
     symbols are bound for the optimiser too. `optimize` False runs every node as the standard has it,
-    which is slow and exact. Raises ModelError where onnxruntime refuses the model, UsageError where
-    a dimension stays unbound.
+    which is slow and exact. `profile` is a folder for times of its nodes. Raises ModelError where
+    onnxruntime refuses the model, UsageError where a dimension stays unbound.
     """
 
     def __init__(
@@ -45,11 +45,15 @@ class OnnxruntimeModel:
         shapes: Mapping[str, Sequence[int]] | None = None,
         threads: int = 1,
         optimize: bool = True,
+        profile: Path | None = None,
     ) -> None:
         self._where = str(model) if isinstance(model, Path) else "the exported model"
         fixed = {name: tuple(int(d) for d in shape) for name, shape in (shapes or {}).items()}
         symbols = _symbols(self._open(model, _options(1, False)), fixed) if fixed else {}
-        self._session = self._open(model, _options(threads, optimize, symbols))
+        options = _options(threads, optimize, symbols)
+        if profile is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile / "nodes")
+        self._session = self._open(model, options)
         self._inputs = {value.name: self._input_type(value, fixed) for value in self._session.get_inputs()}
         self._outputs = [value.name for value in self._session.get_outputs()]
 
@@ -94,6 +98,10 @@ class OnnxruntimeModel:
 
         run.__dict__["keep"] = (targets, dict(inputs))
         return targets, run
+
+    def end_profile(self) -> Path:
+        """onnxruntime's file with the times of all calls up to now; for a session with `profile`, once."""
+        return Path(self._session.end_profiling())
 
     def _open(self, model: Path | bytes, options: Any) -> Any:
         source = str(model) if isinstance(model, Path) else model

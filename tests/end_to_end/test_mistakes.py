@@ -68,6 +68,7 @@ def other_model(target: Path) -> Path:
         (("profile", MODEL, "--data", CALIBRATION, "--shape", "input=1,3,8,8"), "[N, 1, 8, 8]"),
         (("compile", MODEL, "--isa", "avx1024"), "avx512vnni"),
         (("bench", MODEL, "--threads", 0), "from 1 to"),
+        (("bench", MODEL, "--layers"), "inspect --stage kernels --measure"),
         (("run", MODEL, "--data", TEST_DATA, "--threads", "all"), "'--threads'"),
         (("profile", MODEL, "--data", CALIBRATION, "--threads", -2), "from 1 to"),
         (("inspect", MODEL, "--stage", "object"), "asm"),
