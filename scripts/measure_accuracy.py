@@ -1,7 +1,7 @@
 """Accuracy of qglow's int8 models beside that of other quantization tools.
 
-    python scripts/measure_accuracy.py [--models NAME ...] [--efforts NAME ...] [--limit N] [--json FILE]
-                                       [--update-readme]
+    python scripts/measure_accuracy.py [--models NAME ...] [--efforts NAME ...] [--limit N]
+                                       [--json FILE [--resume]] [--update-readme]
 
 Every quantizer calibrates on the same samples, and every result is measured on the same other
 samples: the float model in onnxruntime, qglow with the recipe in recipes/ by each effort, onnxruntime's
@@ -9,7 +9,8 @@ static quantization (QDQ, uint8 activations, int8 weights per channel) by each o
 methods, and NNCF's post-training quantization where it is installed (extra `bench`).
 All of it takes an hour or two, most of it in the higher efforts and in onnxruntime's tool, which also
 holds every intermediate result of every calibration sample; what the tools made is kept in --cache
-and used again. A tool that takes longer than --patience for a model is stopped, and said to.
+and used again, and --resume measures only models that the JSON file does not have. A tool that takes
+longer than --patience for a model is stopped, and said to.
 
 Exits with 1, and a line for each, where qglow (with effort balanced, where that is measured) is behind
 the best of the others by more than the limits: 1 point of top-1, 1 point of agreement, 0.5 dB of SQNR.
@@ -22,16 +23,17 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evaluated_models import MODELS, EvaluatedModel, chosen_models
 from readme_tables import conditions, markdown_table, update_readme, with_other_rows
 from rival_models import NNCF, RivalCache, tools
 
 from qglow import CalibrationSamples, Model, Profile, QuantizedModel
-from qglow.core.errors import QglowError
+from qglow.core.errors import InputFileError, QglowError, UsageError
 from qglow.core.files import write_atomically
 from qglow.report.comparison import FLOAT, INT8, Comparison, compare
 from qglow.report.oracle import OnnxruntimeModel
@@ -199,6 +201,32 @@ def _difference(both: Sequence[tuple[Figures, Figures]]) -> str:
     )
 
 
+def from_json(path: Path, efforts: Sequence[str]) -> dict[str, Row]:
+    """The rows of an earlier measurement of the same programs here, by model; none without the file.
+
+    Raises InputFileError for a file that this script did not write, UsageError for other conditions.
+    """
+    if not path.exists():
+        return {}
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        rows = [_row(fields) for fields in document["models"]]
+        measured = document["conditions"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputFileError(f"{path}: not figures that --json wrote ({error}); remove it") from error
+    if measured != conditions() or any(list(row.efforts) != list(efforts) for row in rows):
+        raise UsageError(f"{path}: measured under other conditions or with other efforts; remove it")
+    return {row.model: row for row in rows}
+
+
+def _row(fields: dict[str, Any]) -> Row:
+    figures = {
+        group: {name: Figures(**numbers) for name, numbers in fields[group].items()}
+        for group in ("efforts", "others")
+    }
+    return Row(**{**fields, **figures})
+
+
 def to_json(rows: Iterable[Row]) -> str:
     """The same as data."""
     document = {"conditions": conditions(), "models": [asdict(row) for row in rows]}
@@ -209,15 +237,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where qglow is behind by more than it may be."""
     options = _parse(arguments)
     try:
-        rows = []
-        for model in chosen_models(options.models):
-            print(f"{model.name} ...", file=sys.stderr, flush=True)
-            cache = RivalCache(options.cache, options.patience)
-            rows.append(measure(model, options.efforts, options.limit, cache))
+        rows = list(_measure_all(options))
         table = to_markdown(rows)
         print(table, *totals(rows), sep="\n")
-        if options.json is not None:
-            write_atomically(options.json, to_json(rows))
         if options.update_readme:
             update_readme("accuracy", with_other_rows("accuracy", table, [model.name for model in MODELS]))
     except QglowError as error:
@@ -229,6 +251,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if behind else 0
 
 
+def _measure_all(options: argparse.Namespace) -> Iterator[Row]:
+    """A row for each model; the JSON file has all that are known after each."""
+    known = from_json(options.json, options.efforts) if options.resume else {}
+    for model in chosen_models(options.models):
+        if model.name not in known:
+            print(f"{model.name} ...", file=sys.stderr, flush=True)
+            cache = RivalCache(options.cache, options.patience)
+            known[model.name] = measure(model, options.efforts, options.limit, cache)
+        if options.json is not None:
+            write_atomically(options.json, to_json(known.values()))
+        yield known[model.name]
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
@@ -238,13 +273,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--limit", type=int, metavar="N", help="evaluate the first N samples only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
+    parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
     parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
     cache = Path(tempfile.gettempdir()) / "qglow-rivals"
     parser.add_argument("--cache", type=Path, default=cache, metavar="DIR", help=f"default {cache}")
     parser.add_argument(
         "--patience", type=float, default=120.0, metavar="SECONDS", help="for another tool and model; 120"
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.resume and options.json is None:
+        parser.error("--resume goes on with the file of --json, which is not given")
+    return options
 
 
 if __name__ == "__main__":

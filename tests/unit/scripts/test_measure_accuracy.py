@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import rival_models
 from evaluated_models import EvaluatedModel, chosen_models
-from measure_accuracy import Figures, Row, to_markdown, totals
+from measure_accuracy import Figures, Row, from_json, to_json, to_markdown, totals
 from rival_models import RivalCache, rival_model, tools
 
 from qglow import Model
+from qglow.core.errors import InputFileError, UsageError
 
 OURS = Figures(top1=90.0, agreement=98.0, sqnr_db=30.0, lost=5, won=2, seconds=3.0)
 WORST = Figures(top1=1.0, agreement=1.0, sqnr_db=1.0, lost=0, won=0, seconds=1.0)
@@ -58,6 +59,22 @@ def test_the_table_has_a_column_for_every_effort_and_tool() -> None:
     first, _, row = to_markdown([ROW]).split("\n")[:3]
     assert first.count("|") == row.count("|") == 6 + len(tools())
     assert "| 91.00 | 1.00 / 1.0 / 1.0 | 90.00 / 98.0 / 30.0 | 90.00 / 98.0 / 30.0 | none |" in row
+
+
+def test_rows_come_back_from_the_file(tmp_path: Path) -> None:
+    file, efforts = tmp_path / "rows.json", ["fast", "balanced"]
+    assert from_json(file, efforts) == {}
+    file.write_text(to_json([ROW]), encoding="utf-8")
+    assert from_json(file, efforts) == {"m": ROW}
+    with pytest.raises(UsageError, match="other efforts"):
+        from_json(file, ["fast"])
+    file.write_text(file.read_text(encoding="utf-8").replace("Measured on", "Taken on"), encoding="utf-8")
+    with pytest.raises(UsageError, match="other conditions"):
+        from_json(file, efforts)
+    for damaged in ("{", "[]", '{"models": [{}], "conditions": ""}'):
+        file.write_text(damaged, encoding="utf-8")
+        with pytest.raises(InputFileError, match="not figures"):
+            from_json(file, efforts)
 
 
 @pytest.fixture(scope="module")
