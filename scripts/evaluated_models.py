@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qglow import Model, Recipe, load_model, load_recipe
+from qglow import CalibrationSamples, Model, Profile, QuantizedModel, Recipe, load_model, load_recipe
 from qglow.api.data import open_samples
 from qglow.core.errors import InputFileError, UsageError
 from qglow.profiling.samples import Sample
@@ -74,6 +74,18 @@ class EvaluatedModel:
         if not self.path.exists():
             raise InputFileError(f"{self.path} is missing; QGLOW_ZOO names the folder with models and data")
         return load_model(self.path)
+
+    def profile(self, loaded: Model) -> Profile:
+        """Over the samples of calibration."""
+        split = self.calibration
+        data = self.root / split.data
+        return loaded.profile(data, select=split.select, samples=split.samples, recipe=self.recipe)
+
+    def quantize(self, loaded: Model, profile: Profile, effort: str) -> QuantizedModel:
+        """By the recipe and an effort, which sees the samples of calibration."""
+        split = self.calibration
+        samples = CalibrationSamples(self.root / split.data, split.select, split.samples)
+        return loaded.quantize(profile, self.recipe, effort=effort, calibration_data=samples)
 
 
 MODELS = (
@@ -164,11 +176,35 @@ MODELS = (
     ),
 )
 
+_COCO = (Split("data/coco256/calib"), Split("data/coco256/val"))
+TASK_MODELS = (
+    EvaluatedModel("mlperftiny_vww96", ZOO, "models/mlperftiny_vww96.onnx", *_COCO),
+    EvaluatedModel("fastestdet", ZOO, "models/fastestdet.onnx", *_COCO),
+    EvaluatedModel("yolox_nano", ZOO, "models/yolox_nano.onnx", Split("data/coco256/calib", "::2"), _COCO[1]),
+    EvaluatedModel("ultraface_rfb320", ZOO, "models/unlabelled/ultraface_rfb320.onnx", *_COCO),
+    EvaluatedModel("yunet_n_320", ZOO, "models/unlabelled/yunet_n_320.onnx", *_COCO),
+    EvaluatedModel(
+        "super_resolution_10",
+        ZOO,
+        "models/super_resolution_10.onnx",
+        Split("data/imagenet_sample", "::50"),
+        Split("data/imagenet_sample"),
+    ),
+    EvaluatedModel(
+        "deeplabv3_mnv2_voc",
+        ZOO,
+        "models/deeplabv3_mnv2_voc.onnx",
+        Split("data/coco256/calib", "::5"),
+        _COCO[1],
+    ),
+)
+"""Those whose answers top-1 does not measure."""
 
-def chosen_models(names: Sequence[str]) -> list[EvaluatedModel]:
-    """The models of these names in the order of MODELS; all for no names. Raises UsageError."""
-    unknown = sorted(set(names) - {model.name for model in MODELS})
+
+def chosen_models(names: Sequence[str], models: Sequence[EvaluatedModel] = MODELS) -> list[EvaluatedModel]:
+    """Those of `models` that have these names, in their order; all for no names. Raises UsageError."""
+    unknown = sorted(set(names) - {model.name for model in models})
     if unknown:
-        known = ", ".join(model.name for model in MODELS)
+        known = ", ".join(model.name for model in models)
         raise UsageError(f"no model is called {', '.join(unknown)}; there are {known}")
-    return [model for model in MODELS if not names or model.name in names]
+    return [model for model in models if not names or model.name in names]

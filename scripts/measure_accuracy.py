@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,9 +29,8 @@ from typing import Any
 
 from evaluated_models import MODELS, EvaluatedModel, chosen_models
 from readme_tables import conditions, markdown_table, update_readme, with_other_rows
-from rival_models import NNCF, RivalCache, tools
+from rival_models import RivalCache, add_cache_options, title_of, tools
 
-from qglow import CalibrationSamples, Model, Profile, QuantizedModel
 from qglow.core.errors import InputFileError, QglowError, UsageError
 from qglow.core.files import write_atomically
 from qglow.report.comparison import FLOAT, INT8, Comparison, compare
@@ -103,16 +101,11 @@ class Row:
 def measure(model: EvaluatedModel, efforts: Sequence[str], limit: int | None, cache: RivalCache) -> Row:
     """Quantize by every means, and compare all results with the float model in one pass over the data."""
     loaded = model.load()
-    profile = loaded.profile(
-        model.root / model.calibration.data,
-        select=model.calibration.select,
-        samples=model.calibration.samples,
-        recipe=model.recipe,
-    )
+    profile = model.profile(loaded)
     ours, seconds = {}, {}
     for effort in efforts:
         start = time.perf_counter()
-        ours[effort] = _quantize(model, loaded, profile, effort)
+        ours[effort] = model.quantize(loaded, profile, effort)
         seconds[effort] = time.perf_counter() - start
         print(f"  {effort}: {seconds[effort]:.1f} s", file=sys.stderr, flush=True)
     made = {tool: cache.get(model, loaded, tool) for tool in tools()}
@@ -135,17 +128,6 @@ def measure(model: EvaluatedModel, efforts: Sequence[str], limit: int | None, ca
     }
     others = {tool: _figures(comparison, title_of(tool)) for tool in made if title_of(tool) in rivals}
     return Row(model.name, comparison.samples, 100.0 * comparison.accuracy[FLOAT].top1, figures, others)
-
-
-def title_of(tool: str) -> str:
-    """What a table calls a tool."""
-    return "NNCF" if tool == NNCF else f"ORT {tool}"
-
-
-def _quantize(model: EvaluatedModel, loaded: Model, profile: Profile, effort: str) -> QuantizedModel:
-    split = model.calibration
-    samples = CalibrationSamples(model.root / split.data, split.select, split.samples)
-    return loaded.quantize(profile, model.recipe, effort=effort, calibration_data=samples)
 
 
 def _figures(comparison: Comparison, name: str) -> Figures:
@@ -275,11 +257,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
     parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
     parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    cache = Path(tempfile.gettempdir()) / "qglow-rivals"
-    parser.add_argument("--cache", type=Path, default=cache, metavar="DIR", help=f"default {cache}")
-    parser.add_argument(
-        "--patience", type=float, default=120.0, metavar="SECONDS", help="for another tool and model; 120"
-    )
+    add_cache_options(parser)
     options = parser.parse_args(arguments)
     if options.resume and options.json is None:
         parser.error("--resume goes on with the file of --json, which is not given")

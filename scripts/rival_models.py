@@ -8,16 +8,17 @@ tool that takes too long can be stopped. TOOL is a calibration method of onnxrun
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 import onnx
-from evaluated_models import EvaluatedModel, chosen_models
+from evaluated_models import MODELS, TASK_MODELS, EvaluatedModel, chosen_models
 from nncf_rival import has_nncf, quantize_with_nncf
 from onnx import version_converter
 
@@ -70,6 +71,15 @@ class RivalCache:
         return path.exists()
 
 
+def add_cache_options(parser: argparse.ArgumentParser) -> None:
+    """--cache and --patience, the fields of a RivalCache."""
+    cache = Path(gettempdir()) / "qglow-rivals"
+    parser.add_argument("--cache", type=Path, default=cache, metavar="DIR", help=f"default {cache}")
+    parser.add_argument(
+        "--patience", type=float, default=120.0, metavar="SECONDS", help="for another tool and model; 120"
+    )
+
+
 def rival_model(path: Path, samples: Iterable[Sample], tool: str, shapes: Shapes) -> bytes | None:
     """The model as a tool quantizes it; None, and a line on standard error, where it fails.
 
@@ -86,6 +96,11 @@ def rival_model(path: Path, samples: Iterable[Sample], tool: str, shapes: Shapes
         print(f"{path.name}: {error}", file=sys.stderr)
         return None
     return result
+
+
+def title_of(tool: str) -> str:
+    """What a table calls a tool."""
+    return "NNCF" if tool == NNCF else f"ORT {tool}"
 
 
 def _by_tool(path: Path, samples: Iterable[Sample], tool: str) -> bytes:
@@ -115,7 +130,7 @@ def _modern(path: Path, target: Path) -> Path:
 def main(arguments: Sequence[str]) -> int:
     """Quantize one model by one tool; 1 where that fails."""
     name, tool, output = arguments
-    (model,) = chosen_models([name])
+    (model,) = chosen_models([name], (*MODELS, *TASK_MODELS))
     loaded = model.load()
     result = rival_model(model.path, model.calibration.read(model, loaded), tool, loaded.shapes)
     if result is None:

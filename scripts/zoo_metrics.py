@@ -15,7 +15,15 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from detection import Boxes, fastestdet_boxes, mean_average_precision, yolox_boxes
+from detection import (
+    Boxes,
+    common_boxes,
+    fastestdet_boxes,
+    mean_average_precision,
+    ultraface_boxes,
+    yolox_boxes,
+    yunet_boxes,
+)
 from evaluated_models import ZOO
 from PIL import Image
 
@@ -42,6 +50,29 @@ def _map50(outputs: Outputs, keys: Sequence[str], decode: Callable[[Array, tuple
     rows = _only(outputs)
     found = [decode(rows[i : i + 1], photo_size(key)) for i, key in enumerate(keys)]
     return mean_average_precision(found, true)
+
+
+def ultraface_agreement(outputs: Outputs, expected: Outputs) -> float:
+    """F1 of the faces that UltraFace and its float model find, in per cent."""
+    return common_boxes(_ultraface(outputs), _ultraface(expected))
+
+
+def yunet_agreement(outputs: Outputs, expected: Outputs) -> float:
+    """F1 of the faces that YuNet and its float model find, in per cent."""
+    return common_boxes(_yunet(outputs), _yunet(expected))
+
+
+def _ultraface(outputs: Outputs) -> list[Boxes]:
+    scores, corners = outputs["scores"], outputs["boxes"]
+    return [ultraface_boxes(scores[i : i + 1], corners[i : i + 1]) for i in range(len(scores))]
+
+
+def _yunet(outputs: Outputs) -> list[Boxes]:
+    groups = [[outputs[f"{name}_{stride}"] for stride in (8, 16, 32)] for name in ("cls", "obj", "bbox")]
+    return [
+        yunet_boxes(*([array[i : i + 1] for array in group] for group in groups))
+        for i in range(len(groups[0][0]))
+    ]
 
 
 def person_accuracy(outputs: Outputs, keys: Sequence[str]) -> float:

@@ -7,6 +7,7 @@ import pytest
 from detection import (
     Boxes,
     Suppression,
+    common_boxes,
     fastestdet_boxes,
     mean_average_precision,
     overlap,
@@ -139,3 +140,13 @@ def test_fastestdet_cells_become_pixels_of_the_photo() -> None:
     assert found.classes.tolist() == [2, 9]  # every class of a cell is a box
     assert found.scores.tolist() == pytest.approx([0.5**0.6 * 0.7**0.4, 0.5**0.6 * 0.2**0.4])
     assert found.corners[0].tolist() == pytest.approx([115 - 55, 75 - 55, 115 + 55, 75 + 55], abs=1e-4)
+
+
+def test_common_boxes_count_twice_over_all() -> None:
+    wanted = boxes((UNIT, 0, 0.9), (BESIDE, 0, 0.8), (FAR, 1, 0.7))
+    assert common_boxes([wanted], [wanted]) == 100.0
+    other_class = boxes((UNIT, 0, 0.9), (BESIDE, 1, 0.8))
+    assert common_boxes([other_class], [wanted]) == pytest.approx(200.0 / 5)
+    twice = boxes((UNIT, 0, 0.9), (UNIT, 0, 0.8))
+    assert common_boxes([twice], [boxes((UNIT, 0, 0.9))]) == pytest.approx(200.0 / 3)
+    assert common_boxes([boxes()], [boxes()]) == 100.0 and common_boxes([boxes()], [wanted]) == 0.0

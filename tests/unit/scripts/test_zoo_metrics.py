@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import task_metrics
 import zoo_metrics
-from task_metrics import RIVAL, TASKS, to_row
+from evaluated_models import TASK_MODELS
+from task_metrics import TASKS, to_row
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
@@ -59,17 +60,50 @@ def test_psnr_is_of_the_patch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert zoo_metrics.upscaled_psnr({"y": answer}, ["a"]) == pytest.approx(20 * np.log10(2), abs=1e-4)
 
 
+def test_faces_are_those_in_common_with_float() -> None:
+    scores, offsets = np.zeros((1, 4420, 2), np.float32), np.zeros((1, 4420, 4), np.float32)
+    large, small = 4420 - 1, 3 * 40 * 2 + 3 * 5 + 2  # last cell of stride 64; row 2, column 5 of stride 8
+    scores[0, large, 1], scores[0, small, 1] = 0.9, 0.7
+    offsets[0, small] = 5.0, 0.0, 0.0, 5.0 * np.log(2.0)
+    expected = {"scores": scores, "boxes": offsets}
+    (found,) = zoo_metrics._ultraface(expected)
+    # 256 pixels about (288, 224); centre 44 + 12, 20; 24 wide and 48 high.
+    corners = [[160.0, 96.0, 416.0, 352.0], [44.0, -4.0, 68.0, 44.0]]
+    np.testing.assert_allclose(found.corners, corners, atol=1e-5)
+    assert zoo_metrics.ultraface_agreement(expected, expected) == 100.0
+    one_lost = {"scores": np.minimum(scores, np.float32(0.9)) - np.float32(0.3), "boxes": offsets}
+    assert zoo_metrics.ultraface_agreement(one_lost, expected) == pytest.approx(200 / 3)
+    moved = {"scores": scores, "boxes": offsets + np.float32(10.0)}
+    assert zoo_metrics.ultraface_agreement(moved, expected) == 0.0
+
+
+def test_faces_of_cells_are_in_pixels() -> None:
+    counts = {8: 16, 16: 4, 32: 1}  # a square of 32 pixels
+    answers: dict[str, Array] = {}
+    for stride, cells in counts.items():
+        answers[f"cls_{stride}"] = np.zeros((1, cells, 1), np.float32)
+        answers[f"obj_{stride}"] = np.ones((1, cells, 1), np.float32)
+        answers[f"bbox_{stride}"] = np.zeros((1, cells, 4), np.float32)
+    answers["cls_16"][0, 3] = 0.81
+    answers["bbox_16"][0, 3] = 0.5, 0.25, 0.0, np.log(2.0)
+    (found,) = zoo_metrics._yunet(answers)
+    # Centre (1.5, 1.25) cells of 16 pixels, one wide and two high.
+    np.testing.assert_allclose(found.corners, [[16.0, 4.0, 32.0, 36.0]], rtol=1e-6)
+    assert found.scores.tolist() == [pytest.approx(0.9)]
+    assert zoo_metrics.yunet_agreement(answers, answers) == 100.0
+
+
 def test_every_task_has_a_metric_and_its_row() -> None:
     errors = ErrorSummary(1, 0.0, 0.0, 0.0, 0.0, 0.0, 31.25, 1.0, 0)
     pairing = Pairing(INT8, FLOAT, {}, errors, None)
-    for task in TASKS:
+    assert list(TASKS) == [model.name for model in TASK_MODELS]
+    for name, task in TASKS.items():
         metric = open_metric(task.metric)
         figures = MetricFigures(metric.name, {FLOAT: 50.0, INT8: 49.0})
-        row = to_row(task, Comparison(4, (pairing,), {}, figures))
-        assert row == (task.model.name, task.title, "4", "50.00", "49.00", "31.2", "tool fails", "")
-    assert RIVAL not in figures.values
+        row = to_row(name, task, Comparison(4, (pairing,), {}, figures), (INT8, "NNCF"))
+        assert row == (name, task.title, "4", "50.00", "49.00 / 31.2", "none")
 
 
-def test_unknown_tasks_are_named() -> None:
-    with pytest.raises(UsageError, match="yolo; there are mlperftiny_vww96"):
-        task_metrics._chosen(["yolo"])
+def test_unknown_tasks_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert task_metrics.main(["--models", "yolo"]) == UsageError.exit_code
+    assert "yolo; there are mlperftiny_vww96" in capsys.readouterr().err
