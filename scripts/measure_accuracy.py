@@ -140,34 +140,40 @@ def _figures(comparison: Comparison, name: str) -> Figures:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """The table of the README. All rows have the same efforts."""
+    """The table of the README: a column for every effort that any row has, `-` where it was not measured."""
+    efforts = _efforts(rows)
     body = [
         (
             row.model,
             str(row.samples),
             f"{row.float_top1:.2f}",
-            *(_cell(figures) for figures in row.efforts.values()),
-            *(_cell(row.others.get(tool)) for tool in tools()),
+            *(_cell(row.efforts.get(effort), "-") for effort in efforts),
+            *(_cell(row.others.get(tool), "none") for tool in tools()),
         )
         for row in rows
     ]
-    titles = (*TITLES, *rows[0].efforts, *(title_of(tool) for tool in tools()))
+    titles = (*TITLES, *efforts, *(title_of(tool) for tool in tools()))
     return f"{markdown_table(titles, body)}\n\n{conditions()}"
 
 
-def _cell(figures: Figures | None) -> str:
+def _efforts(rows: Sequence[Row]) -> list[str]:
+    return [effort for effort in ALL_EFFORTS if any(effort in row.efforts for row in rows)]
+
+
+def _cell(figures: Figures | None, missing: str) -> str:
     if figures is None:
-        return "none"
+        return missing
     return f"{figures.top1:.2f} / {figures.agreement:.1f} / {figures.sqnr_db:.1f}"
 
 
 def totals(rows: Sequence[Row]) -> list[str]:
-    """Every effort and every other tool, over the models that the tool could quantize."""
+    """Every effort and every other tool, over the models that both were measured on."""
     lines = []
-    for effort in rows[0].efforts:
-        lines.append(f"{effort}: {sum(row.efforts[effort].seconds or 0.0 for row in rows):.0f} s in all")
+    for effort in _efforts(rows):
+        measured = [row for row in rows if effort in row.efforts]
+        lines.append(f"{effort}: {sum(row.efforts[effort].seconds or 0.0 for row in measured):.0f} s in all")
         for tool in tools():
-            both = [(row.efforts[effort], row.others[tool]) for row in rows if tool in row.others]
+            both = [(row.efforts[effort], row.others[tool]) for row in measured if tool in row.others]
             if both:
                 lines.append(f"{effort} against {title_of(tool)} {_difference(both)}")
     return lines
@@ -183,7 +189,7 @@ def _difference(both: Sequence[tuple[Figures, Figures]]) -> str:
     )
 
 
-def from_json(path: Path, efforts: Sequence[str]) -> dict[str, Row]:
+def from_json(path: Path) -> dict[str, Row]:
     """The rows of an earlier measurement of the same programs here, by model; none without the file.
 
     Raises InputFileError for a file that this script did not write, UsageError for other conditions.
@@ -196,8 +202,8 @@ def from_json(path: Path, efforts: Sequence[str]) -> dict[str, Row]:
         measured = document["conditions"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputFileError(f"{path}: not figures that --json wrote ({error}); remove it") from error
-    if measured != conditions() or any(list(row.efforts) != list(efforts) for row in rows):
-        raise UsageError(f"{path}: measured under other conditions or with other efforts; remove it")
+    if measured != conditions():
+        raise UsageError(f"{path}: measured under other conditions; remove it")
     return {row.model: row for row in rows}
 
 
@@ -235,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure_all(options: argparse.Namespace) -> Iterator[Row]:
     """A row for each model; the JSON file has all that are known after each."""
-    known = from_json(options.json, options.efforts) if options.resume else {}
+    known = from_json(options.json) if options.resume else {}
     for model in chosen_models(options.models):
         if model.name not in known:
             print(f"{model.name} ...", file=sys.stderr, flush=True)

@@ -61,20 +61,25 @@ def test_the_table_has_a_column_for_every_effort_and_tool() -> None:
     assert "| 91.00 | 1.00 / 1.0 / 1.0 | 90.00 / 98.0 / 30.0 | 90.00 / 98.0 / 30.0 | none |" in row
 
 
+def test_efforts_that_a_row_lacks_are_left_open() -> None:
+    less = dataclasses.replace(ROW, model="n", efforts={"fast": WORST})
+    *_, row, _, _ = to_markdown([ROW, less]).split("\n")
+    assert row.startswith("| n | 300 | 91.00 | 1.00 / 1.0 / 1.0 | - | 90.00 / 98.0 / 30.0 |")
+    assert totals([ROW, less])[0] == "fast: 2 s in all" and "over 1 models" in totals([ROW, less])[-1]
+
+
 def test_rows_come_back_from_the_file(tmp_path: Path) -> None:
-    file, efforts = tmp_path / "rows.json", ["fast", "balanced"]
-    assert from_json(file, efforts) == {}
+    file = tmp_path / "rows.json"
+    assert from_json(file) == {}
     file.write_text(to_json([ROW]), encoding="utf-8")
-    assert from_json(file, efforts) == {"m": ROW}
-    with pytest.raises(UsageError, match="other efforts"):
-        from_json(file, ["fast"])
+    assert from_json(file) == {"m": ROW}
     file.write_text(file.read_text(encoding="utf-8").replace("Measured on", "Taken on"), encoding="utf-8")
     with pytest.raises(UsageError, match="other conditions"):
-        from_json(file, efforts)
+        from_json(file)
     for damaged in ("{", "[]", '{"models": [{}], "conditions": ""}'):
         file.write_text(damaged, encoding="utf-8")
         with pytest.raises(InputFileError, match="not figures"):
-            from_json(file, efforts)
+            from_json(file)
 
 
 @pytest.fixture(scope="module")
