@@ -1,0 +1,175 @@
+"""Where the time of an int8 program goes: by kind and shape of work, and how near that is to the peak.
+
+    python scripts/measure_kernels.py [--models NAME ...] [--isas NAME ...] [--json FILE] [--update-readme]
+
+Every instruction is timed inside the running program, on one thread; the processor's most multiply-adds
+for each instruction set are measured on the spot. Convolutions and matrix products of one shape are
+one row, and so are all other instructions of one kind. The models are those whose speed misses what is
+wanted unless others are named: topologies with random weights. Run it on an otherwise idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agreement_models import TIMED_NAMES, opened_models
+from evaluated_models import EvaluatedModel
+from measure_speed import quantize_for_timing
+from readme_tables import conditions, markdown_table, update_readme
+
+from qglow.api.stages import selected_program
+from qglow.core.errors import QglowError
+from qglow.core.files import write_atomically
+from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.program import Instruction
+from qglow.kernels.isa import host_isas, isa_by_name
+from qglow.report.kernels import multiply_adds
+from qglow.toolchain.timing import time_instructions
+
+MODELS = ("light_resnet50", "mobilenet_v1_224")
+TITLES = ("work", "instructions", "us", "share", "of peak")
+LEAST_SHARE = 0.015
+"""Rows that take less are put together."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Instructions of one kind and shape: how many, their microseconds, and multiply-adds."""
+
+    title: str
+    instructions: int
+    microseconds: float
+    products: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The work of a program, and the multiply-adds in a microsecond that its processor does at most."""
+
+    model: str
+    isa: str
+    rows: tuple[Work, ...]
+    peak: float
+
+    @property
+    def microseconds(self) -> float:
+        """Of all rows."""
+        return sum(row.microseconds for row in self.rows)
+
+
+def measure(model: EvaluatedModel, isa: str) -> Measured:
+    """Quantize, compile for the instruction set, and time every instruction."""
+    program = selected_program(quantize_for_timing(model, model.load()).graph, isa)
+    timing = time_instructions(program, isa_by_name(isa))
+    work = [
+        Work(title_of(each), 1, timing.microseconds[each.name], multiply_adds(each))
+        for each in program.code
+        if each.kernel
+    ]
+    return Measured(model.name, isa, tuple(together(work)), 1e3 * timing.int8_peak.products_per_ns)
+
+
+def title_of(instruction: Instruction) -> str:
+    """What an instruction does; for products, in which shape."""
+    operation = instruction.operation
+    if not multiply_adds(instruction):
+        return operation.opcode
+    if not isinstance(operation, Convolution):
+        sizes = ["x".join(map(str, buffer.type.shape)) for _, buffer in instruction.operands()]
+        return f"{operation.opcode} {sizes[1]} by {sizes[2]}"
+    (outputs, *window, channels), source = (
+        instruction.operand(name).type.shape for name in ("filter", "src")
+    )
+    kind = "" if operation.group == 1 else f" in {operation.group} groups"
+    stride = "" if max(operation.strides) == 1 else f" by {operation.strides[0]}"
+    size = "x".join(map(str, window))
+    return f"{size}{stride}, {channels * operation.group} to {outputs}{kind}, {source[1]}x{source[2]}"
+
+
+def together(work: Iterable[Work]) -> list[Work]:
+    """Rows of one title as one, the costliest first, and those of little cost as the last."""
+    found: dict[str, Work] = {}
+    for row in work:
+        found[row.title] = _sum(row.title, [found[row.title], row] if row.title in found else [row])
+    limit = LEAST_SHARE * sum(row.microseconds for row in found.values())
+    ordered = sorted(found.values(), key=lambda row: -row.microseconds)
+    small = [row for row in ordered if row.microseconds < limit]
+    return [row for row in ordered if row.microseconds >= limit] + (
+        [_sum("all else", small)] if small else []
+    )
+
+
+def _sum(title: str, rows: Sequence[Work]) -> Work:
+    counts = sum(row.instructions for row in rows)
+    return Work(title, counts, sum(r.microseconds for r in rows), sum(r.products for r in rows))
+
+
+def to_markdown(found: Iterable[Measured]) -> str:
+    """A table for every program."""
+    return "\n\n".join([*map(_table, found), conditions()])
+
+
+def _table(measured: Measured) -> str:
+    total = measured.microseconds
+    body = [
+        (
+            row.title,
+            str(row.instructions),
+            f"{row.microseconds:.0f}",
+            f"{row.microseconds / total:.1%}",
+            f"{row.products / row.microseconds / measured.peak:.0%}" if row.products else "",
+        )
+        for row in measured.rows
+    ]
+    rate = measured.peak / 1e3
+    caption = f"`{measured.model}`, {measured.isa}: {total:.0f} us; peak {rate:.0f} multiply-adds a ns."
+    return f"{caption}\n\n{markdown_table(TITLES, body)}"
+
+
+def to_json(found: Iterable[Measured]) -> str:
+    """The same as data."""
+    programs = [asdict(each) for each in found]
+    return json.dumps({"conditions": conditions(), "programs": programs}, indent=2) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    options = _parse(arguments)
+    found: list[Measured] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="qglow-kernels-") as folder:
+            for model in opened_models(options.models, Path(folder), TIMED_NAMES):
+                for isa in options.isas:
+                    print(f"{model.name} {isa} ...", file=sys.stderr, flush=True)
+                    found.append(measure(model, isa))
+        table = to_markdown(found)
+        print(table)
+        if options.json is not None:
+            write_atomically(options.json, to_json(found))
+        if options.update_readme:
+            update_readme("kernels", table)
+    except QglowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    known = [isa.name for isa in host_isas()]
+    parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME", help=f"default {MODELS}")
+    parser.add_argument("--isas", nargs="+", default=known[-1:], choices=known, metavar="NAME")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
+    parser.add_argument("--update-readme", action="store_true", help="put the tables into README.md")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
