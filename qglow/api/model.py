@@ -228,6 +228,7 @@ class Model:
         correct_bias: bool | None = None,
         io: str | None = None,
         rounding: str | None = None,
+        weight_range: str | None = None,
         effort: str = "fast",
         calibration_data: Data | CalibrationSamples | None = None,
         isa: str | None = None,
@@ -247,10 +248,10 @@ class Model:
         equalize, correct_bias: whether channels are scaled where that helps, and biases corrected. smooth:
         the same for channels of normalizations; a number is the exponent of SmoothQuant, 0 to 1.
         io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
-        by "gptq" or "adaround". effort: "fast", or "balanced" or "best", which measure for every value which
-        calibration costs the outputs least, add that to the recipe as rules, and round by "gptq". Both look
-        at calibration_data, the samples of the profile, compile the model for it (isa, threads), and tell
-        `progress` of what is done.
+        by "gptq" or "adaround". weight_range: "max", or "mse" to clip weights where that costs less. effort:
+        "fast", or "balanced" or "best", which measure for every value which calibration costs the outputs
+        least, add that to the recipe as rules, and round by "gptq". Both look at calibration_data, the
+        samples of the profile, compile the model for it (isa, threads), and tell `progress` of what is done.
 
         Raises ProfileError where the profile was taken of another model, UsageError for a wrong
         choice, and where a profile is missing or has no place, UnsupportedError with every float node
@@ -267,6 +268,7 @@ class Model:
             correct_bias=correct_bias,
             io=io,
             rounding=rounding,
+            weight_range=weight_range,
         )
         options = QuantizationOptions.of(chosen)
         if self.is_quantized:

@@ -94,6 +94,10 @@ def quantize(
     rounding: Annotated[
         str | None, typer.Option("--rounding", metavar="NAME", help="Of weights: nearest, gptq or adaround.")
     ] = None,
+    weight_range: Annotated[
+        str | None,
+        typer.Option("--weight-range", metavar="NAME", help="Of int8 weights: max, or mse to clip them."),
+    ] = None,
     effort: Annotated[
         str,
         typer.Option("--effort", metavar="NAME", help="For accuracy: fast, balanced or best."),
@@ -147,6 +151,7 @@ def quantize(
         io=io,
         activation_type=activation_type,
         rounding=rounding,
+        weight_range=weight_range,
         strict=strict or None,
     )
     loaded, taken = _open(model, profile, shape)

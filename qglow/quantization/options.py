@@ -18,7 +18,8 @@ class QuantizationOptions:
     `keep_float` names what stays float32: the name of a node or of its result, `re:REGEX` for
     either, `op:OPERATOR`. `equalize` scales the channels of results where that lets int8 lose less,
     `smooth` those of normalizations (`alpha`: with this exponent of SmoothQuant), `correct_bias` takes the
-    mean error of rounded weights out of the bias. `rules` hold for parts of the graph, each over the ones
+    mean error of rounded weights out of the bias, `weight_range` "mse" cuts off weights where
+    all of them then have less error. `rules` hold for parts of the graph, each over the ones
     before it; `strict` makes one that fits nothing an error.
     """
 
@@ -34,6 +35,7 @@ class QuantizationOptions:
     strict: bool = False
     smooth: bool = True
     alpha: float | None = None
+    weight_range: str = "max"
 
     @staticmethod
     def of(recipe: Recipe) -> QuantizationOptions:
@@ -51,6 +53,7 @@ class QuantizationOptions:
             recipe.strict,
             recipe.smooth is not False,
             None if isinstance(recipe.smooth, bool) else recipe.smooth,
+            recipe.weight_range,
         )
 
     def pattern_for(self, node: Node) -> str | None:

@@ -12,6 +12,7 @@ from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import Profile
+from qglow.quantization import weight_range
 from qglow.quantization.assign import assign_parameters
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.choices import Choices
@@ -130,7 +131,7 @@ class _Quantizer:
         interface = interface_parameters(graph, assignment, ranges) if options.int8_io else {}
         sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
         inputs = {node.name: operand(node).name for node in sums}
-        sources = {node.name: FloatWeights.of(node) for node in sums}
+        sources = {node.name: self._weights(node, choices) for node in sums}
         tensors = tensor_ranges(assignment, self._statistics, choices)
         rewrite(graph, int8, assignment, sources, options.per_tensor)
         make_interface_int8(graph, interface)
@@ -143,6 +144,14 @@ class _Quantizer:
         verify_graph(graph, "after the final weights")
         report = make_report(graph, options, by_name, margins, self._bytes_before, str(self._folding), log)
         return QuantizedGraph(graph, source, replace(report, warnings=choices.unmatched, tensors=tensors))
+
+    def _weights(self, node: Node, choices: Choices) -> FloatWeights:
+        source = FloatWeights.of(node)
+        if self._options.weight_range == "max":
+            return source
+        self._log.pass_name = weight_range.PASS
+        per_tensor = choices.of_node(node).per_tensor
+        return weight_range.with_least_error(source, per_tensor, node.name, self._log)
 
     def _finish(self, node: Node, source: FloatWeights, value_name: str, per_tensor: bool) -> float:
         """The last word on a node's weights and bias; returns the int32 margin."""

@@ -11,6 +11,7 @@ from qglow.core.errors import InternalError, UnsupportedError
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, constant
 from qglow.graph.operator import Accumulate
+from qglow.numerics.quantize import along
 from qglow.numerics.requantize import accumulator_margin, worst_accumulator
 from qglow.numerics.weights import dequantize_weights, quantize_bias, quantize_weights, weight_scales
 
@@ -31,13 +32,15 @@ class GivenIntegers:
 class FloatWeights:
     """Weights and bias [O] of a node before quantization. Output channels lie along `axis`.
 
-    given: the integers of the weights where the model brings them; they are kept.
+    given: the integers of the weights where the model brings them; they are kept. limits: float64[O],
+    magnitudes up to which the levels of each channel reach; None: as far as its weights.
     """
 
     weights: Array
     bias: Array
     axis: int
     given: GivenIntegers | None = None
+    limits: Array | None = None
 
     @staticmethod
     def of(node: Node) -> FloatWeights:
@@ -72,7 +75,7 @@ def integers(source: FloatWeights, scale_x: float, per_tensor: bool) -> IntegerW
     if source.given is not None:
         weights, scales = source.given.weights, source.given.scales
         return IntegerWeights(weights, scales, quantize_bias(source.bias, scale_x, scales))
-    scales = weight_scales(source.weights, source.bias, scale_x, source.axis, per_tensor)
+    scales = _scales(source, scale_x, per_tensor)
     return IntegerWeights(
         quantize_weights(source.weights, scales, source.axis),
         scales,
@@ -82,10 +85,18 @@ def integers(source: FloatWeights, scale_x: float, per_tensor: bool) -> IntegerW
 
 def rounding_error(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
     """float64, shape of the weights: what rounding takes from each."""
-    scales = weight_scales(source.weights, source.bias, scale_x, source.axis, per_tensor)
+    scales = _scales(source, scale_x, per_tensor)
     rounded = quantize_weights(source.weights, scales, source.axis)
     kept = dequantize_weights(rounded, scales, source.axis).astype(np.float64)
     return np.asarray(source.weights.astype(np.float64) - kept)
+
+
+def _scales(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
+    covered = source.weights
+    if source.limits is not None:
+        limits = along(source.limits, covered.ndim, source.axis, np.float64)
+        covered = np.clip(covered.astype(np.float64), -limits, limits)
+    return weight_scales(covered, source.bias, scale_x, source.axis, per_tensor)
 
 
 def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: bool) -> float:

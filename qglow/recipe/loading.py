@@ -139,6 +139,7 @@ _RECIPE = Section(
         "io": as_text,
         "activation_type": as_text,
         "rounding": as_text,
+        "weight_range": as_text,
         "rules": _rules,
         "strict": as_flag,
     },

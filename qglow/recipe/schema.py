@@ -20,6 +20,7 @@ CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 INTERPOLATIONS = ("bilinear", "bicubic")
 IO_TYPES = ("float", "int8")
 ACTIVATION_TYPES = ("uint8", "int8")
+WEIGHT_RANGES = ("max", "mse")
 ROUNDINGS = ("nearest", "gptq", "adaround")
 
 
@@ -85,6 +86,7 @@ class Recipe:
     normalizations; a number for it is the exponent of SmoothQuant. `correct_bias` takes the mean error of
     rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
     weights is to the "nearest" integer, or by "gptq" or "adaround", which look at the samples once more.
+    `weight_range`: int8 reaches to the largest weight ("max"), or as far as their error is least ("mse").
     `activation_type` is that of integers in the exported QDQ model.
     `rules` hold for parts of the model, each over the ones before it; one that fits nothing is a
     warning, or an error where the recipe is `strict`.
@@ -105,12 +107,14 @@ class Recipe:
     rules: tuple[Rule, ...] = ()
     strict: bool = False
     smooth: bool | float = True
+    weight_range: str = "max"
 
     def __post_init__(self) -> None:
         one_of(self.schema, SCHEMAS, "schema")
         one_of(self.io, IO_TYPES, "io")
         one_of(self.activation_type, ACTIVATION_TYPES, "activation_type")
         one_of(self.rounding, ROUNDINGS, "rounding")
+        one_of(self.weight_range, WEIGHT_RANGES, "weight_range")
         if not isinstance(self.smooth, bool) and not 0.0 <= self.smooth <= 1.0:
             raise ValueError(f"smooth {self.smooth:g}: true, false or an exponent from 0 to 1")
         for pattern in self.keep_float:
@@ -156,6 +160,7 @@ class Recipe:
             "io": self.io,
             "activation_type": self.activation_type,
             "rounding": self.rounding,
+            "weight_range": self.weight_range,
             "rules": [rule.to_document() for rule in self.rules],
             "strict": self.strict,
         }
