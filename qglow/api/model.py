@@ -229,6 +229,8 @@ class Model:
         io: str | None = None,
         rounding: str | None = None,
         weight_range: str | None = None,
+        rounding_budget: float | str | None = None,
+        rounding_state: str | Path | None = None,
         effort: str = "fast",
         calibration_data: Data | CalibrationSamples | None = None,
         isa: str | None = None,
@@ -248,10 +250,13 @@ class Model:
         equalize, correct_bias: whether channels are scaled where that helps, and biases corrected. smooth:
         the same for channels of normalizations; a number is the exponent of SmoothQuant, 0 to 1.
         io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
-        by "gptq" or "adaround". weight_range: "max", or "mse" to clip weights where that costs less. effort:
-        "fast", or "balanced" or "best", which measure for every value which calibration costs the outputs
-        least, add that to the recipe as rules, and round by "gptq". Both look at calibration_data, the
-        samples of the profile, compile the model for it (isa, threads), and tell `progress` of what is done.
+        by "gptq" or "adaround". weight_range: "max", or "mse" to clip weights where that costs less.
+        rounding_budget: seconds, or "10m", that rounding may take: layers left then keep what they have,
+        which the report tells. rounding_state: a file for the layers that are done, from which the same call
+        goes on. effort: "fast", or "balanced" or "best", which measure for every value which calibration
+        costs the outputs least, add that to the recipe as rules, and round by "gptq". Both look at
+        calibration_data, the samples of the profile, compile the model for it (isa, threads), and tell
+        `progress` of what is done.
 
         Raises ProfileError where the profile was taken of another model, UsageError for a wrong
         choice, and where a profile is missing or has no place, UnsupportedError with every float node
@@ -269,6 +274,7 @@ class Model:
             io=io,
             rounding=rounding,
             weight_range=weight_range,
+            rounding_budget=rounding_budget,
         )
         options = QuantizationOptions.of(chosen)
         if self.is_quantized:
@@ -276,6 +282,8 @@ class Model:
                 raise UsageError(f"{self.path} is quantized already: it takes no profile")
             if effort != "fast" or chosen.rounding != "nearest":
                 raise UsageError(f"{self.path} is quantized already: effort and rounding do not apply")
+            if chosen.rounding_budget is not None or rounding_state is not None:
+                raise UsageError(f"{self.path} is quantized already: its weights are not rounded")
             result = quantize_imported(self._graph, options)
         elif profile is None:
             raise UsageError(f"{self.path} has no quantization of its own: profile it, and give the profile")
@@ -296,8 +304,9 @@ class Model:
                 progress,
             )
             options = QuantizationOptions.of(chosen)
+            place = None if rounding_state is None else Path(rounding_state)
             result = quantize_with(self._graph, statistics, profile.samples, options)
-            result = reconstruct(result, chosen, calibration_data, options_of_code, progress)
+            result = reconstruct(result, chosen, calibration_data, options_of_code, progress, place)
         report = replace(result.report, log=(*self.log, *result.report.log))
         source = ModelReference(self.path, self.sha256)
         parts = QuantizedParts(source, self.info, chosen, report, result.graph, result.source)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from qglow.api.data import Data, Progress, open_samples, start
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array
+from qglow.core.version import __version__
+from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph, Value
 from qglow.numerics.quantize import quantize_by
 from qglow.profiling.datasets import DataSet
@@ -15,6 +19,7 @@ from qglow.profiling.samples import batches
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction import round_weights
 from qglow.quantization.reconstruction.rounding import rounded_nodes
+from qglow.quantization.reconstruction.state import load_rounding
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.observation import observe
@@ -35,14 +40,21 @@ def reconstruct(
     calibration: Data | CalibrationSamples | None,
     options: CompileOptions,
     progress: Progress | None = None,
+    state: Path | None = None,
 ) -> QuantizedGraph:
     """The int8 graph with what the recipe wants done from samples; the same graph where that is nothing.
 
-    Raises UsageError where samples are needed and there are none, DataError where they do not fit or are
-    fewer than a batch.
+    state: a file for what is done, so that the same call goes on from there. Raises UsageError where samples
+    are needed and there are none, and for a budget or state of nothing, DataError where samples do not fit
+    or are fewer than a batch, InputFileError for a state of something else.
     """
     if recipe.rounding == "nearest":
+        if state is not None or recipe.rounding_budget is not None:
+            raise UsageError(
+                "--rounding-budget and --rounding-state are of --rounding gptq and adaround, not of nearest"
+            )
         return result
+    begun = time.monotonic()
     if calibration is None:
         raise UsageError(
             f"rounding {recipe.rounding} looks at the calibration samples: give them with "
@@ -54,8 +66,27 @@ def reconstruct(
         return observe(graph, values, (_typed(graph, inputs) for inputs in runs), options)
 
     advance = start(progress, len(rounded_nodes(result.graph)))
-    learn = recipe.rounding == "adaround"
-    return round_weights(result, tensors, len(runs) * runs.batch, advance=advance, learn=learn)
+    samples, budget = len(runs) * runs.batch, recipe.rounding_budget
+    return round_weights(
+        result,
+        tensors,
+        samples,
+        advance=advance,
+        learn=recipe.rounding == "adaround",
+        out_of_time=lambda: budget is not None and time.monotonic() - begun >= budget,
+        state=None if state is None else load_rounding(state, _about(result, recipe, runs)),
+    )
+
+
+def _about(result: QuantizedGraph, recipe: Recipe, runs: CalibrationRuns) -> dict[str, str]:
+    """All that the integers depend on."""
+    return {
+        "version of qglow": __version__,
+        "model": fingerprint(result.source),
+        "int8 form of it": fingerprint(result.graph),
+        "choice of correct_bias": str(recipe.correct_bias),
+        "calibration data": f"{runs.dataset.digest().hex} {len(runs) * runs.batch}",
+    }
 
 
 @dataclass(frozen=True)

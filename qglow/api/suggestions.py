@@ -51,7 +51,7 @@ def try_changes(
     Other calibrations of the values where they should gain most at the outputs over `runs`, and the nodes
     that cost most in float. Each is quantized and run over all of `data`.
     """
-    base = replace(model.recipe, rounding="nearest", assert_all_quantized=False)
+    base = replace(model.recipe, rounding="nearest", rounding_budget=None, assert_all_quantized=False)
     trials = _Trials(model, profile, base, data, options)
     before = trials.sqnr_db(())
     advance(1)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from rich.console import Console
 
@@ -58,3 +59,14 @@ def showing_progress(what: str, unit: str = "samples") -> Iterator[Callable[[int
             return stack.enter_context(progress(what, total, unit=unit, plain=True))
 
         yield start
+
+
+@contextlib.contextmanager
+def keeping(state: Path | None) -> Iterator[None]:
+    """Say where the state is when the user interrupts."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if state is not None and state.exists():
+            note(f"{state} has what was found; the same command goes on from there")
+        raise

@@ -26,7 +26,7 @@ from qglow.cli.options import (
     parse_smooth,
     read_recipe,
 )
-from qglow.cli.output import say, show, showing_progress, warn
+from qglow.cli.output import keeping, say, show, showing_progress, warn
 from qglow.cli.targets import open_model, open_profiled_model
 from qglow.core.errors import UsageError
 from qglow.report.quantization_sections import quantization_sections
@@ -98,6 +98,14 @@ def quantize(
         str | None,
         typer.Option("--weight-range", metavar="NAME", help="Of int8 weights: max, or mse to clip them."),
     ] = None,
+    rounding_budget: Annotated[
+        str | None,
+        typer.Option("--rounding-budget", metavar="TIME", help="When to begin no more layers: 90s, 10m, 1h."),
+    ] = None,
+    rounding_state: Annotated[
+        Path | None,
+        typer.Option("--rounding-state", metavar="FILE", help="Layers that are rounded, to go on from."),
+    ] = None,
     effort: Annotated[
         str,
         typer.Option("--effort", metavar="NAME", help="For accuracy: fast, balanced or best."),
@@ -152,16 +160,18 @@ def quantize(
         activation_type=activation_type,
         rounding=rounding,
         weight_range=weight_range,
+        rounding_budget=rounding_budget,
         strict=strict or None,
     )
     loaded, taken = _open(model, profile, shape)
     again = _calibration(calibration_data, calibration_select, calibration_samples)
-    with showing_progress("quantizing", unit="steps") as progress:
+    with showing_progress("quantizing", unit="steps") as progress, keeping(rounding_state):
         quantized = loaded.quantize(
             taken,
             chosen,
             effort=effort,
             calibration_data=again,
+            rounding_state=rounding_state,
             isa=isa,
             threads=threads,
             progress=progress,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -23,12 +21,12 @@ from qglow.cli.options import (
     ThreadsOption,
     read_recipe,
 )
-from qglow.cli.output import note, say, show, showing_progress
+from qglow.cli.output import keeping, note, say, show, showing_progress
 from qglow.cli.targets import open_profiled_model
 from qglow.core.errors import UsageError
+from qglow.recipe.choices import SECONDS, parse_time
 from qglow.tuning.sections import trial_text, tuning_section
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _MILLISECONDS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
 
 
@@ -100,7 +98,7 @@ def tune(
         min_sqnr,
         None if max_latency is None else _time(max_latency, _MILLISECONDS, "--max-latency"),
     )
-    seconds = _time(time_limit, _SECONDS, "--time-limit")
+    seconds = _time(time_limit, SECONDS, "--time-limit")
     place = state or output.with_name(f"{output.name}.state.json")
     loaded_profile = load_profile(profile)
     loaded = open_profiled_model(model, loaded_profile, profile, shape)
@@ -111,7 +109,7 @@ def tune(
         tried.append(trial)
         note(trial_text(trial, tried[0].figures))
 
-    with contextlib.ExitStack() as progress_lines, _keeping(place):
+    with contextlib.ExitStack() as progress_lines, keeping(place):
 
         def progress(what: str) -> Progress:
             progress_lines.close()
@@ -143,21 +141,9 @@ def tune(
     say(f"{output}: {len(best.keep_float)} more nodes in float; measure it on other data than {found.data}")
 
 
-@contextlib.contextmanager
-def _keeping(state: Path) -> Iterator[None]:
-    """Say where the state is when the user interrupts."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if state.exists():
-            note(f"{state} has what was found; the same command goes on from there")
-        raise
-
-
 def _time(text: str, units: dict[str, float], option: str) -> float:
     """A length of time in the unit whose factor is 1."""
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", text)
-    if match is None or match[2] not in units:
-        examples = " or ".join(f"5{unit}" for unit in units)
-        raise UsageError(f"{option} {text}: write {examples}")
-    return float(match[1]) * units[match[2]]
+    try:
+        return parse_time(text, units)
+    except ValueError as error:
+        raise UsageError(f"{option} {error}") from error

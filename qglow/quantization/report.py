@@ -73,8 +73,9 @@ class IslandReport:
 class QuantizationReport:
     """Everything that a summary or a report file tells about the quantization of one model.
 
-    warnings: sentences on rules of the recipe that fit nothing. tensors: what was seen of every int8
-    value and the range of it that int8 covers. given: parameters are the model's own, not a profile's.
+    warnings: sentences on what the recipe asks for and did not get: rules that fit nothing, too little time.
+    tensors: what was seen of every int8 value and the range of it that int8 covers. given: parameters are
+    the model's own, not a profile's.
     """
 
     options: QuantizationOptions

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 SCHEMAS = ("asymmetric", "symmetric", "symmetric_with_uint8", "symmetric_with_power2_scale")
 CALIBRATIONS = ("auto", "minmax", "kl", "percentile", "mse")
+
+
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+"""Units of longer times, as factors of a second."""
+
+
+def parse_time(text: str, units: Mapping[str, float]) -> float:
+    """A length of time such as "10m", in the unit whose factor is 1. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", text)
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text}: write {' or '.join(f'5{unit}' for unit in units)}")
+    return float(match[1]) * units[match[2]]
 
 
 def one_of(value: str, valid: tuple[str, ...], what: str) -> str:

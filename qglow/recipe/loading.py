@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qglow.core.errors import RecipeError
-from qglow.recipe.choices import Calibration
+from qglow.recipe.choices import SECONDS, Calibration, parse_time
 from qglow.recipe.documents import (
     Section,
     as_flag,
@@ -67,6 +67,10 @@ def _names(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError(f"needs 'model input: key of the data file', found {value!r}")
     return {as_text(name): as_text(key) for name, key in value.items()}
+
+
+def _seconds(value: object) -> float:
+    return parse_time(value, SECONDS) if isinstance(value, str) else as_number(value)
 
 
 def _rules(value: object) -> tuple[Rule, ...]:
@@ -140,6 +144,7 @@ _RECIPE = Section(
         "activation_type": as_text,
         "rounding": as_text,
         "weight_range": as_text,
+        "rounding_budget": optional(_seconds),
         "rules": _rules,
         "strict": as_flag,
     },

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from qglow.core.errors import UsageError
-from qglow.recipe.choices import SCHEMAS, Calibration, one_of
+from qglow.recipe.choices import SCHEMAS, SECONDS, Calibration, one_of, parse_time
 from qglow.recipe.rules import Rule
 
 LAYOUTS = ("NCHW", "NHWC")
@@ -86,6 +86,7 @@ class Recipe:
     normalizations; a number for it is the exponent of SmoothQuant. `correct_bias` takes the mean error of
     rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
     weights is to the "nearest" integer, or by "gptq" or "adaround", which look at the samples once more.
+    `rounding_budget`: seconds that those two may take; None: as many as they need.
     `weight_range`: int8 reaches to the largest weight ("max"), or as far as their error is least ("mse").
     `activation_type` is that of integers in the exported QDQ model.
     `rules` hold for parts of the model, each over the ones before it; one that fits nothing is a
@@ -108,6 +109,7 @@ class Recipe:
     strict: bool = False
     smooth: bool | float = True
     weight_range: str = "max"
+    rounding_budget: float | None = None
 
     def __post_init__(self) -> None:
         one_of(self.schema, SCHEMAS, "schema")
@@ -115,6 +117,8 @@ class Recipe:
         one_of(self.activation_type, ACTIVATION_TYPES, "activation_type")
         one_of(self.rounding, ROUNDINGS, "rounding")
         one_of(self.weight_range, WEIGHT_RANGES, "weight_range")
+        if self.rounding_budget is not None and not 0.0 <= self.rounding_budget < math.inf:
+            raise ValueError(f"rounding_budget {self.rounding_budget:g}: a time, at least 0")
         if not isinstance(self.smooth, bool) and not 0.0 <= self.smooth <= 1.0:
             raise ValueError(f"smooth {self.smooth:g}: true, false or an exponent from 0 to 1")
         for pattern in self.keep_float:
@@ -123,12 +127,15 @@ class Recipe:
     def with_overrides(self, **values: Any) -> Recipe:
         """This recipe with the values that are not None, as options of the command line give them.
 
-        `calibration` may be text; `keep_float` adds to what the recipe keeps. Raises UsageError.
+        `calibration` and `rounding_budget` ("10m") may be text; `keep_float` adds to what the recipe
+        keeps. Raises UsageError.
         """
         changes = {name: value for name, value in values.items() if value is not None}
         try:
             if isinstance(changes.get("calibration"), str):
                 changes["calibration"] = Calibration.parse(changes["calibration"])
+            if isinstance(changes.get("rounding_budget"), str):
+                changes["rounding_budget"] = _budget(changes["rounding_budget"])
             if "keep_float" in changes:
                 added = tuple(changes["keep_float"])
                 changes["keep_float"] = tuple(dict.fromkeys(self.keep_float + added))
@@ -161,10 +168,18 @@ class Recipe:
             "activation_type": self.activation_type,
             "rounding": self.rounding,
             "weight_range": self.weight_range,
+            "rounding_budget": self.rounding_budget,
             "rules": [rule.to_document() for rule in self.rules],
             "strict": self.strict,
         }
         return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
+
+
+def _budget(text: str) -> float:
+    try:
+        return parse_time(text, SECONDS)
+    except ValueError as error:
+        raise ValueError(f"rounding_budget {error}") from error
 
 
 def _plain(value: object) -> object:

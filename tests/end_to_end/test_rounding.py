@@ -62,9 +62,35 @@ def test_the_command_gives_what_the_api_gives(
     assert found.text() == rounded.text()
 
 
+def test_a_budget_that_is_too_small_is_told_and_the_state_goes_on_from_there(
+    tmp_path: Path,
+    profile: Path,
+    float_model: qglow.Model,
+    taken: qglow.Profile,
+    rounded: qglow.QuantizedModel,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    state = tmp_path / "rounding.npz"
+    words = ["quantize", "--profile", profile, "--rounding", "gptq", "-o", tmp_path / "out"]
+    words += ["--calibration-data", CALIBRATION, "--rounding-state", state]
+    assert main([str(word) for word in [*words, "--rounding-budget", "0s"]]) == 0
+    assert "warning: time for rounding was up before" in capsys.readouterr().err
+    found = qglow.load_quantized(tmp_path / "out")
+    assert found.recipe.rounding_budget == 0.0
+    assert found.text() == float_model.quantize(taken).text()
+    assert main([str(word) for word in words]) == 0
+    assert qglow.load_quantized(tmp_path / "out").text() == rounded.text()
+    again = [*words, "--no-correct-bias"]
+    assert main([str(word) for word in again]) != 0
+    assert "rounding with another" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--rounding-budget", "10m"], "--rounding gptq"),
+        (["--rounding-state", "r.npz"], "--rounding gptq"),
+        (["--rounding", "gptq", "--rounding-budget", "10d"], "rounding_budget 10d: write 5s or 5m or 5h"),
         (["--rounding", "gptq"], "--calibration-data"),
         (["--rounding", "up", "--calibration-data", CALIBRATION], "gptq"),
         (["--calibration-samples", "3"], "--calibration-data"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qglow.core.errors import InputFileError
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
@@ -26,6 +27,7 @@ from qglow.quantization.reconstruction.moments import (
     ungrouped,
     window_length,
 )
+from qglow.quantization.reconstruction.state import Rounded, RoundingState
 from qglow.quantization.report import QuantizedNode
 from qglow.quantization.weights import FloatWeights
 
@@ -49,6 +51,8 @@ def round_weights(
     log: PassLog | None = None,
     advance: Callable[[int], None] = lambda nodes: None,
     learn: bool = False,
+    out_of_time: Callable[[], bool] = lambda: False,
+    state: RoundingState | None = None,
 ) -> QuantizedGraph:
     """The same int8 graph with the weights of its sums rounded with error feedback, or learned after that.
 
@@ -56,30 +60,114 @@ def round_weights(
     becomes less; where biases are corrected, the mean error of all weights is taken out of the bias
     anew, now with the means that the int8 inputs have. `samples` is how many `tensors` runs over;
     `advance` is called with the number of nodes done. The order of samples matters, their batches do not.
+
+    Once `out_of_time` says so, no node is begun: those that are left keep the integers that they have,
+    with a reason in the log and a warning in the report. `state` has what was done before, which is not
+    done again, and gets what is done now, also where an error or the user ends it.
     """
     log = log or PassLog()
     log.pass_name = PASS
     graph = quantized.graph.copy()
     names = {node.name: node for node in quantized.source.nodes}
     work = list(_candidates(graph, names, log, advance))
-    rounded: list[_Rounded] = []
-    for turn in _turns(work):
-        moments = {node: WindowMoments(node, _windows(node, samples)) for node in turn}
+    state = state or RoundingState()
+    _check_fits(state, work)
+    rounder = _Rounder(graph, names, tensors, samples, quantized.report.options.correct_bias)
+    try:
+        rounder.run(work, learn, state, out_of_time, advance)
+    finally:
+        state.save()
+    # Only now, so that what a node sees does not depend on the turns.
+    done = [(node, state.results[node.name]) for node in work if node.name in state.results]
+    margins = dict(_install(graph, node, result, log) for node, result in done)
+    verify_graph(graph, "after rounding the weights anew")
+    nodes = tuple(_with_margin(node, margins) for node in quantized.report.quantized)
+    report = quantized.report
+    warnings = (*report.warnings, *_tell_of_late(work, learn, state, log))
+    entries = (*report.log, *log.entries)
+    report = replace(report, quantized=nodes, log=entries, warnings=warnings)
+    return replace(quantized, graph=graph, report=report)
+
+
+@dataclass(frozen=True)
+class _Rounder:
+    graph: Graph
+    sources: Mapping[str, Node]
+    tensors: Tensors
+    samples: int
+    correct_bias: bool
+
+    def run(
+        self,
+        work: Sequence[Node],
+        learn: bool,
+        state: RoundingState,
+        out_of_time: Callable[[], bool],
+        advance: Callable[[int], None],
+    ) -> None:
+        """Put results for the nodes into the state, until time is up."""
+        open_nodes = [node for node in work if not _is_done(node, learn, state)]
+        advance(len(work) - len(open_nodes))
+        for turn in _turns(open_nodes):
+            if out_of_time():
+                return
+            moments = self._counted(turn, out_of_time)
+            # Feedback is fast and does most: all nodes get it before one learns.
+            for stage in (False, True) if learn else (False,):
+                for node, counted in moments.items():
+                    if out_of_time():
+                        return
+                    if not _is_done(node, stage, state):
+                        state.add(node.name, self._round(node, counted, stage, state))
+                    advance(int(stage == learn))
+
+    def _counted(self, turn: Sequence[Node], out_of_time: Callable[[], bool]) -> dict[Node, WindowMoments]:
+        """What the nodes see over all samples; none where time is up before."""
+        moments = {node: WindowMoments(node, _windows(node, self.samples)) for node in turn}
         inputs = list(dict.fromkeys(_input(node) for node in turn))
-        for found in tensors(graph, inputs):
+        for found in self.tensors(self.graph, inputs):
+            if out_of_time():
+                return {}
             reals = {value: dequantize_by(array, _quantization(value)) for value, array in found.items()}
             for node, counted in moments.items():
                 counted.add(reals[_input(node)])
-        for node, counted in moments.items():
-            source = FloatWeights.of(names[node.name])
-            rounded.append(_round(node, source, counted, quantized.report.options.correct_bias, learn))
-            advance(1)
-    # Only now, so that what a node sees does not depend on the turns.
-    margins = dict(_install(graph, result, log) for result in rounded)
-    verify_graph(graph, "after rounding the weights anew")
-    nodes = tuple(_with_margin(node, margins) for node in quantized.report.quantized)
-    entries = (*quantized.report.log, *log.entries)
-    return replace(quantized, graph=graph, report=replace(quantized.report, quantized=nodes, log=entries))
+        return moments
+
+    def _round(self, node: Node, moments: WindowMoments, learn: bool, state: RoundingState) -> Rounded:
+        source = FloatWeights.of(self.sources[node.name])
+        before = state.results[node.name].weights if learn else None
+        return _round(node, source, moments, self.correct_bias, before)
+
+
+def _is_done(node: Node, learn: bool, state: RoundingState) -> bool:
+    result = state.results.get(node.name)
+    return result is not None and (result.learned or not learn)
+
+
+def _check_fits(state: RoundingState, work: Sequence[Node]) -> None:
+    """Raise InputFileError for a state whose weights are not those of the nodes."""
+    for node in work:
+        result, old = state.results.get(node.name), _weights(node)
+        if result is not None and (
+            result.weights.shape != old.shape or result.bias.shape != old.shape[result.axis :][:1]
+        ):
+            raise InputFileError(f"{state.path} holds other weights for node '{node.name}': remove it")
+
+
+def _tell_of_late(work: Sequence[Node], learn: bool, state: RoundingState, log: PassLog) -> list[str]:
+    """A warning on the nodes that time was too short for, and a reason in the log for each."""
+    late = [node.name for node in work if not _is_done(node, learn, state)]
+    if not late:
+        return []
+    for name in late:
+        kept = "its feedback of errors, unlearned" if name in state.results else "the nearest integers"
+        log.refused(name, f"time was up (--rounding-budget); its weights keep {kept}")
+    first = [name for name in late if name not in state.results]
+    kept = f", {len(first)} of them at the nearest integers" if learn and first else ""
+    return [
+        f"time for rounding was up before {len(late)} of {len(work)} nodes{kept}: {', '.join(late)}; "
+        "allow more with --rounding-budget"
+    ]
 
 
 def rounded_nodes(graph: Graph) -> list[Node]:
@@ -126,31 +214,20 @@ def _windows(node: Node, samples: int) -> int:
     return max(1, math.ceil(wanted / max(samples, 1)))
 
 
-@dataclass(frozen=True)
-class _Rounded:
-    """What a node is to get: int8 weights and int32 bias. `axis` is that of output channels."""
-
-    node: Node
-    weights: Array
-    bias: Array
-    axis: int
-    description: str
-
-
 def _round(
-    node: Node, source: FloatWeights, moments: WindowMoments, correct_bias: bool, learn: bool
-) -> _Rounded:
-    policy = node.operator.policy
-    assert isinstance(policy, Accumulate)
-    old = node.operand(policy.w)
-    assert old is not None and old.data is not None and old.type.quantization is not None
+    node: Node, source: FloatWeights, moments: WindowMoments, correct_bias: bool, learn_from: Array | None
+) -> Rounded:
+    """By feedback of errors or, where there are integers to learn from, by gradients."""
+    old = _weights(node)
     weights = grouped(node, source.weights).astype(np.float64)
-    scales = _channel_scales(old.type.quantization, weights)
+    scales = _channel_scales(_weight_quantization(node), weights)
     covariance = moments.covariance(centred=correct_bias)
-    before = grouped(node, old.data).astype(np.float64)
-    tried = [before, rounded_with_feedback(weights, scales, covariance)]
-    if learn:
-        tried.append(rounded_by_learning(weights, scales, covariance, tried[1]))
+    before = grouped(node, old).astype(np.float64)
+    if learn_from is None:
+        tried = [before, rounded_with_feedback(weights, scales, covariance)]
+    else:
+        start = grouped(node, learn_from).astype(np.float64)
+        tried = [before, start, rounded_by_learning(weights, scales, covariance, start)]
     errors = np.stack([expected_error(weights, found, scales, covariance) for found in tried])
     best = np.argmin(errors, axis=0)
     chosen = np.take_along_axis(np.stack(tried), best[None, ..., None], axis=0)[0]
@@ -160,13 +237,15 @@ def _round(
         bias = bias + np.sum(left * moments.means[:, None, :], axis=2).reshape(-1)
     scale_x = _quantization(_input(node)).scale
     changed = int(np.count_nonzero(chosen != nearest(weights, scales)))
-    return _Rounded(
-        node,
-        ungrouped(node, chosen, old.data).astype(np.int8),
+    unlearned = "; too large to learn" if learn_from is not None and tried[2] is tried[1] else ""
+    return Rounded(
+        ungrouped(node, chosen, old).astype(np.int8),
         quantize_bias(bias, scale_x, scales.reshape(-1).astype(np.float32)),
         source.axis,
         f"{changed} of {chosen.size} weights not to the nearest integer: the squared error that rounding "
-        f"adds falls by {_decibels(errors[0], np.min(errors, axis=0)):.1f} dB ({moments.count} windows)",
+        f"adds falls by {_decibels(errors[0], np.min(errors, axis=0)):.1f} dB ({moments.count} windows)"
+        f"{unlearned}",
+        learned=learn_from is not None,
     )
 
 
@@ -175,9 +254,8 @@ def _decibels(before: Array, after: Array) -> float:
     return 10 * math.log10(totals[0] / totals[1]) if min(totals) > 0.0 else 0.0
 
 
-def _install(graph: Graph, result: _Rounded, log: PassLog) -> tuple[str, float | None]:
+def _install(graph: Graph, node: Node, result: Rounded, log: PassLog) -> tuple[str, float | None]:
     """Give the node its constants; its name, and how often its largest sum fits int32 (None: unchanged)."""
-    node = result.node
     policy = node.operator.policy
     assert isinstance(policy, Accumulate)
     x = _quantization(_input(node))
@@ -213,6 +291,23 @@ def _input(node: Node) -> Value:
     value = node.operand(policy.x)
     assert value is not None
     return value
+
+
+def _weights(node: Node) -> Array:
+    """The int8 weights that a node has now."""
+    policy = node.operator.policy
+    assert isinstance(policy, Accumulate)
+    value = node.operand(policy.w)
+    assert value is not None and value.data is not None
+    return value.data
+
+
+def _weight_quantization(node: Node) -> Quantization:
+    policy = node.operator.policy
+    assert isinstance(policy, Accumulate)
+    value = node.operand(policy.w)
+    assert value is not None
+    return _quantization(value)
 
 
 def _quantization(value: Value) -> Quantization:

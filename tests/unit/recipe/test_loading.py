@@ -203,3 +203,18 @@ def test_mistakes_in_rules_name_the_rule(rule: str, message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parse_recipe(f"rules: [{rule}]")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10m", 600.0), ("90", 90.0), ("1.5h", 5400.0), ("null", None)]
+)
+def test_a_budget_is_a_time_or_seconds(text: str, seconds: float | None) -> None:
+    recipe = parse_recipe(f"rounding_budget: {text}")
+    assert recipe.rounding_budget == seconds
+    assert parse_recipe(recipe.to_yaml()) == recipe
+
+
+@pytest.mark.parametrize("text", ["10d", "-1", "soon"])
+def test_a_budget_that_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(RecipeError, match="rounding_budget"):
+        parse_recipe(f"rounding_budget: {text}")
