@@ -5,24 +5,26 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
+from typing import BinaryIO
 
 import numpy as np
 
 from qglow.core.types import Array
 
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
+_LARGEST_PLAIN = 2**31 - 2**16
+"""Bytes of an array from which its member needs the larger header of ZIP64."""
 
 
-def pack_arrays(arrays: Mapping[str, Array]) -> bytes:
-    """Arrays by name as the bytes of an .npz file, which numpy.load reads."""
-    stream = io.BytesIO()
+def pack_arrays(stream: BinaryIO, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name as an .npz file, which numpy.load reads. Their data is not copied."""
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
-            member = io.BytesIO()
             array = np.asarray(arrays[name], order="C")
-            np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _NO_TIME), member.getvalue())
-    return stream.getvalue()
+            info, large = zipfile.ZipInfo(f"{name}.npy", _NO_TIME), array.nbytes > _LARGEST_PLAIN
+            with archive.open(info, "w", force_zip64=large) as member:
+                np.lib.format.write_array_header_1_0(member, np.lib.format.header_data_from_array_1_0(array))
+                member.write(array.reshape(-1).view(np.uint8).data)
 
 
 def unpack_arrays(data: bytes) -> dict[str, Array]:

@@ -27,7 +27,7 @@ from typing import Any
 from qglow.api.arrays import pack_arrays, unpack_arrays
 from qglow.api.staging import publish, read_checked, read_manifest, staging_folder
 from qglow.core.errors import ArtefactError, RecipeError, TextError, VerificationError
-from qglow.core.files import write_atomically
+from qglow.core.files import atomic_writer, write_atomically
 from qglow.core.types import Array
 from qglow.core.version import __version__
 from qglow.exporter import activation_type, export_qdq
@@ -104,7 +104,8 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
 
 
 def _write_constants(path: Path, parts: QuantizedParts) -> None:
-    write_atomically(path, pack_arrays(constant_data(parts.int8) | constant_data(parts.real)))
+    with atomic_writer(path) as stream:
+        pack_arrays(stream, constant_data(parts.int8) | constant_data(parts.real))
 
 
 def load_parts(folder: Path) -> QuantizedParts:

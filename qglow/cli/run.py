@@ -69,7 +69,7 @@ def run(
                 collected[name].append(array)
     if output is not None:
         with atomic_writer(output) as stream:
-            stream.write(pack_arrays({name: np.stack(arrays) for name, arrays in collected.items()}))
+            pack_arrays(stream, {name: np.stack(arrays) for name, arrays in collected.items()})
 
 
 def _answer(name: str, array: Array, top: int) -> str:

@@ -18,6 +18,8 @@ from qglow.core.version import __version__
 IR_VERSION = 10
 # From 21 on Q and DQ are what onnxruntime 1.18 and later read with IR version 10.
 OLDEST_OPSET = 21
+_LARGE_DATA = 1 << 16
+"""Bytes of a tensor's data above which the checker does without them."""
 
 ONNX_TYPES: dict[ElementType, int] = {
     ElementType.FLOAT: onnx.TensorProto.FLOAT,
@@ -84,7 +86,7 @@ class ProtoBuilder:
             name,
             [_value_info(n, t, unsigned) for n, t in inputs],
             [_value_info(n, t, unsigned) for n, t in outputs],
-            list(self._initializers.values()),
+            [_without_data(tensor) for tensor in self._initializers.values()],
         )
         opset = helper.make_opsetid("", _lowest_opset({n.op_type for n in self._nodes}))
         model = helper.make_model(
@@ -98,6 +100,8 @@ class ProtoBuilder:
             onnx.checker.check_model(model)
         except onnx.checker.ValidationError as error:
             raise InternalError(f"the exported model of {name} is not valid: {error}") from error
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(self._initializers.values())
         return model
 
 
@@ -115,6 +119,13 @@ def write_model(model: onnx.ModelProto, path: Path | str | None) -> None:
     """Write a model, whole or not at all, with the same bytes for the same model; nothing for None."""
     if path is not None:
         write_atomically(Path(path), model.SerializeToString(deterministic=True))
+
+
+def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """What the checker is given, as one string with the whole model, in the place of a large tensor."""
+    if len(tensor.raw_data) <= _LARGE_DATA:
+        return tensor
+    return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0], raw_data=b"")
 
 
 def _value_info(name: str, kind: TensorType, unsigned: bool) -> onnx.ValueInfoProto:

@@ -56,7 +56,9 @@ def content_digest(array: Array) -> str:
     """SHA-256 of an array's type, shape and bytes, 64 hexadecimal digits."""
     little = array.dtype.newbyteorder("<")
     head = f"{little.str} {list(array.shape)} ".encode("ascii")
-    return hashlib.sha256(head + np.ascontiguousarray(array, little).tobytes()).hexdigest()
+    digest = hashlib.sha256(head)
+    digest.update(np.ascontiguousarray(array, little).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def constant_id(value: Value) -> str:

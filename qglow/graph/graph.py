@@ -104,11 +104,7 @@ class Graph:
 
     def values(self) -> Iterator[Value]:
         """Every value once: inputs, then constants and node outputs in order of first need."""
-        seen: set[Value] = set()
-        for value in self._all_mentions():
-            if value not in seen:
-                seen.add(value)
-                yield value
+        yield from dict.fromkeys(self._all_mentions())
 
     def constants(self) -> list[Value]:
         """Every constant that a node reads or the graph returns."""
@@ -159,7 +155,7 @@ class Graph:
 
     def unique_name(self, wanted: str) -> str:
         """`wanted`, or `wanted` with a number, whichever no node or value has."""
-        taken = {v.name for v in self.values()} | {n.name for n in self.nodes}
+        taken = {v.name for v in self._all_mentions()} | {n.name for n in self.nodes}
         name, count = wanted, 0
         while name in taken:
             count += 1

@@ -106,7 +106,7 @@ class _Verifier:
         assert parameters is not None
         if kind.element is not ElementType.INT8:
             self._fail(f"value '{value.name}'", f"{kind.element.value} has quantization parameters")
-        if any(not -128 <= zero <= 127 for zero in parameters.zero_points):
+        if min(parameters.zero_points, default=0) < -128 or max(parameters.zero_points, default=0) > 127:
             self._fail(f"value '{value.name}'", "a zero point is no int8")
         axis = parameters.axis
         if axis is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
-from onnx import ModelProto, NodeProto
+from google.protobuf.message import DecodeError, Message
+from onnx import ModelProto, NodeProto, TensorProto
 
 from qglow.core.errors import ModelError
 
@@ -54,17 +54,10 @@ def check(path: Path, model: LoadedModel) -> None:
     operator it does not know.
     """
     ordered = ModelProto()
-    ordered.CopyFrom(model.proto)
-    del ordered.graph.node[:]
+    _copy_fields(model.proto, ordered, without={"graph"})
+    _copy_fields(model.proto.graph, ordered.graph, without={"node", "initializer"})
     ordered.graph.node.extend(model.nodes)
-    for tensor in ordered.graph.initializer:
-        # Data is checked where it is read; the checker would look for external files itself, and it gets
-        # the whole model as one string.
-        if tensor.data_location == onnx.TensorProto.EXTERNAL or len(tensor.raw_data) > _LARGE_DATA:
-            del tensor.external_data[:]
-            tensor.data_location = onnx.TensorProto.DEFAULT
-            tensor.raw_data = b""
-            tensor.dims[:] = [0]
+    ordered.graph.initializer.extend(_without_data(tensor) for tensor in model.proto.graph.initializer)
     for value in [*ordered.graph.input, *ordered.graph.output]:
         # Runtimes do without declared shapes; the checker does not.
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
@@ -73,6 +66,35 @@ def check(path: Path, model: LoadedModel) -> None:
         onnx.checker.check_model(ordered, full_check=False)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"{path} is not a valid ONNX model: {first_line(error)}") from error
+
+
+def _copy_fields(source: Message, target: Message, without: Set[str]) -> None:
+    """Everything in a message except for some fields, which are not copied even for a moment."""
+    for field, value in source.ListFields():
+        if field.name in without:
+            continue
+        if isinstance(value, Message):
+            getattr(target, field.name).CopyFrom(value)
+        elif hasattr(value, "extend"):
+            getattr(target, field.name).extend(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _without_data(tensor: TensorProto) -> TensorProto:
+    """What the checker gets of an initializer.
+
+    Data is checked where it is read; the checker would look for external files itself, and it gets the
+    whole model as one string.
+    """
+    external = tensor.data_location == TensorProto.EXTERNAL
+    if not external and len(tensor.raw_data) <= _LARGE_DATA:
+        return tensor
+    light = TensorProto()
+    _copy_fields(tensor, light, without={"external_data", "data_location", "raw_data", "dims"})
+    light.raw_data = b""
+    light.dims[:] = [0]
+    return light
 
 
 def first_line(error: BaseException) -> str:

@@ -43,21 +43,22 @@ class _Verifier:
     def fail(self, rule: str) -> NoReturn:
         raise VerificationError(f"{self._where}: %{self._program.name}: {self._at}: {rule}")
 
-    def require(self, condition: bool, rule: str) -> None:
+    def require(self, condition: bool, rule: str, *named: object) -> None:
+        """`named` fill the braces of the rule, only where it is broken: types take long to print."""
         if not condition:
-            self.fail(rule)
+            self.fail(rule.format(*named))
 
     def declarations(self) -> None:
         """Constants and placeholders are what they say."""
         for buffer in self._program.constants:
-            self.require(buffer.kind is BufferKind.CONSTANT, f"{buffer} is no constant")
+            self.require(buffer.kind is BufferKind.CONSTANT, "{} is no constant", buffer)
             self._constant_data(buffer)
         for buffer in self._program.placeholders:
-            self.require(buffer.kind is BufferKind.PLACEHOLDER, f"{buffer} is no placeholder")
+            self.require(buffer.kind is BufferKind.PLACEHOLDER, "{} is no placeholder", buffer)
         inputs = self._program.inputs()
         for buffer in [*self._program.constants, *self._program.placeholders]:
             self._new_name(buffer.name)
-            self.require(buffer.base is None and buffer.padding == NO_PADDING, f"{buffer} is not dense")
+            self.require(buffer.base is None and buffer.padding == NO_PADDING, "{} is not dense", buffer)
             self._exists.add(buffer)
         self._written.update(self._program.constants, inputs, self._state)
 
@@ -65,10 +66,10 @@ class _Verifier:
         if buffer.data is None:
             return
         fits = buffer.data.shape == buffer.type.shape and buffer.data.dtype == buffer.type.element.dtype
-        self.require(fits, f"data of {buffer} is {buffer.data.dtype}{list(buffer.data.shape)}")
+        self.require(fits, "data of {} is {}{}", buffer, buffer.data.dtype, list(buffer.data.shape))
 
     def _new_name(self, name: str) -> None:
-        self.require(name not in self._names, f"the name %{name} is taken")
+        self.require(name not in self._names, "the name %{} is taken", name)
         self._names.add(name)
 
     def instruction(self, index: int, instruction: Instruction) -> None:
@@ -91,28 +92,28 @@ class _Verifier:
 
     def _operands(self, instruction: Instruction) -> None:
         signature = instruction.operation.signature
-        self.require(len(signature) == len(instruction.buffers), f"{len(signature)} operands are needed")
+        self.require(len(signature) == len(instruction.buffers), "{} operands are needed", len(signature))
         for spec, buffer in zip(signature, instruction.buffers, strict=True):
-            self.require(buffer is not None or spec.optional, f"operand {spec.name} is missing")
+            self.require(buffer is not None or spec.optional, "operand {} is missing", spec.name)
 
     def _declared_buffer(self, instruction: Instruction, kind: BufferKind) -> Buffer:
         buffer = instruction.operand("dest")
-        self.require(buffer.kind is kind, f"{buffer} is not of kind {kind.value}")
-        self.require(buffer.name == instruction.name, f"it makes %{buffer.name} under another name")
-        self.require(buffer not in self._exists and buffer not in self._freed, f"{buffer} exists already")
+        self.require(buffer.kind is kind, "{} is not of kind {}", buffer, kind.value)
+        self.require(buffer.name == instruction.name, "it makes %{} under another name", buffer.name)
+        self.require(buffer not in self._exists and buffer not in self._freed, "{} exists already", buffer)
         return buffer
 
     def _allocate(self, instruction: Instruction) -> None:
         buffer = self._declared_buffer(instruction, BufferKind.ACTIVATION)
-        self.require(buffer.base is None, f"{buffer} has a base")
+        self.require(buffer.base is None, "{} has a base", buffer)
         padded = buffer.padding != NO_PADDING
-        self.require(not padded or len(buffer.type.shape) == 4, f"{buffer} has padding but not four axes")
-        self.require(min(buffer.padding) >= 0, f"{buffer} has negative padding")
+        self.require(not padded or len(buffer.type.shape) == 4, "{} has padding but not four axes", buffer)
+        self.require(min(buffer.padding) >= 0, "{} has negative padding", buffer)
         self._exists.add(buffer)
 
     def _deallocate(self, instruction: Instruction) -> None:
         buffer = instruction.operand("src")
-        self.require(buffer.kind is BufferKind.ACTIVATION, f"{buffer} is no activation")
+        self.require(buffer.kind is BufferKind.ACTIVATION, "{} is no activation", buffer)
         self._require_existence(buffer)
         self._freed.add(buffer)
 
@@ -120,17 +121,17 @@ class _Verifier:
         view, base = self._declared_buffer(instruction, BufferKind.VIEW), instruction.operand("src")
         operation = instruction.operation
         assert isinstance(operation, TensorView)
-        self.require(view.base is base, f"{view} has another base than %{base.name}")
-        self.require(view.offsets == operation.offsets, f"{view} has other offsets than its instruction")
+        self.require(view.base is base, "{} has another base than %{}", view, base.name)
+        self.require(view.offsets == operation.offsets, "{} has other offsets than its instruction", view)
         self._require_existence(base)
-        reshapes = not view.offsets
-        self.require(not reshapes or base.is_contiguous, f"%{base.name} is not contiguous and has no reshape")
+        sound = bool(view.offsets) or base.is_contiguous
+        self.require(sound, "%{} is not contiguous and has no reshape", base.name)
         self._exists.add(view)
 
     def _require_existence(self, buffer: Buffer) -> None:
-        self.require(buffer in self._exists, f"{buffer} is used before it is allocated")
-        self.require(buffer.root in self._exists, f"{buffer} is a view of what is not allocated")
-        self.require(buffer.root not in self._freed, f"{buffer} is used after its deallocation")
+        self.require(buffer in self._exists, "{} is used before it is allocated", buffer)
+        self.require(buffer.root in self._exists, "{} is a view of what is not allocated", buffer)
+        self.require(buffer.root not in self._freed, "{} is used after its deallocation", buffer)
 
     def _access(self, instruction: Instruction) -> None:
         operands = list(instruction.operands())
@@ -138,9 +139,9 @@ class _Verifier:
             self._require_existence(buffer)
             self._layout(instruction, spec, buffer)
             if spec.access is Access.IN:
-                self.require(self._is_written(buffer), f"{buffer} is read before it is written")
+                self.require(self._is_written(buffer), "{} is read before it is written", buffer)
             else:
-                self.require(buffer.root.kind is not BufferKind.CONSTANT, f"constant {buffer} is written")
+                self.require(buffer.root.kind is not BufferKind.CONSTANT, "constant {} is written", buffer)
         for spec, buffer in operands:
             if spec.access is not Access.IN:
                 self._aliases(instruction, spec, buffer)
@@ -149,17 +150,17 @@ class _Verifier:
 
     def _layout(self, instruction: Instruction, spec: Operand, buffer: Buffer) -> None:
         self.require(
-            spec.strided or buffer.is_contiguous, f"operand {spec.name}, {buffer}, is not contiguous"
+            spec.strided or buffer.is_contiguous, "operand {}, {}, is not contiguous", spec.name, buffer
         )
         strides, shape = buffer.layout.strides, buffer.type.shape
         inner = not shape or shape[-1] == 1 or strides[-1] == 1
-        self.require(inner, f"the last axis of {buffer} is not contiguous")
+        self.require(inner, "the last axis of {} is not contiguous", buffer)
         operation = instruction.operation
         if isinstance(operation, FillPadding):
             whole = buffer.layout == Layout.dense(shape, operation.padding)
-            self.require(whole, f"{buffer} does not have the padding {operation.padding}")
+            self.require(whole, "{} does not have the padding {}", buffer, operation.padding)
         if operation.updates_state and spec.access is Access.INOUT:
-            self.require(buffer.kind is BufferKind.PLACEHOLDER, f"state {buffer} is no placeholder")
+            self.require(buffer.kind is BufferKind.PLACEHOLDER, "state {} is no placeholder", buffer)
 
     def _aliases(self, instruction: Instruction, spec: Operand, buffer: Buffer) -> None:
         written = touched(instruction, spec, buffer)
@@ -168,7 +169,7 @@ class _Verifier:
                 continue
             paired = (spec.name, other_spec.name) in instruction.operation.in_place
             in_place = paired and same_place(buffer, other)
-            self.require(in_place, f"operands {spec.name} and {other_spec.name} may not share memory")
+            self.require(in_place, "operands {} and {} may not share memory", spec.name, other_spec.name)
 
     def _is_written(self, buffer: Buffer) -> bool:
         root = buffer.root
@@ -188,7 +189,7 @@ class _Verifier:
         if spec.access is Access.INOUT:
             part = instruction.operation.updated_slice(instruction.types)
             if part is None:
-                self.require(self._is_written(buffer), f"{buffer} is updated before it is written")
+                self.require(self._is_written(buffer), "{} is updated before it is written", buffer)
                 return
             offsets, shape = part
             start = layout.offset + sum(o * s for o, s in zip(offsets, layout.strides, strict=True))
@@ -204,9 +205,9 @@ class _Verifier:
         self._at = "end of the code"
         for buffer in self._exists:
             if buffer.kind is BufferKind.ACTIVATION:
-                self.require(buffer in self._freed, f"{buffer} is not deallocated")
+                self.require(buffer in self._freed, "{} is not deallocated", buffer)
         for buffer in self._program.outputs():
-            self.require(self._is_written(buffer), f"output {buffer} is not written")
+            self.require(self._is_written(buffer), "output {} is not written", buffer)
 
 
 def _verify_stacks(program: Program, where: str) -> None:

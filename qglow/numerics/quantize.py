@@ -52,9 +52,12 @@ def saturate(
     zero = np.asarray(zero_point, np.int32)
     low = (lo - zero).astype(np.float32)
     high = (hi - zero).astype(np.float32)
-    steps = np.asarray(np.rint(np.minimum(np.maximum(value, low), high)))
+    steps = np.asarray(np.maximum(value, low))
+    np.minimum(steps, high, out=steps)
+    np.rint(steps, out=steps)
     np.copyto(steps, 0.0, where=np.isnan(steps))
-    return np.asarray(steps.astype(np.int32) + zero).astype(dtype)
+    np.add(steps, zero.astype(np.float32), out=steps)  # exact: all of them are integers of 17 bits
+    return steps.astype(dtype)
 
 
 def quantize(

@@ -74,10 +74,12 @@ def accumulator_extremes(
     `w` is int8 with output channels along `axis`, `zero_w` a scalar or one value a channel,
     `bias` int32 of one value a channel. Padding contributes 0, which lies between the two.
     """
-    rows = np.moveaxis(np.asarray(w), axis, 0).astype(np.int64)
-    rows = rows.reshape(rows.shape[0], -1) - np.asarray(zero_w, np.int64).reshape(-1, 1)
-    positive = np.maximum(rows, 0).sum(axis=1)
-    negative = np.minimum(rows, 0).sum(axis=1)
+    rows = np.moveaxis(np.asarray(w), axis, 0)
+    rows = rows.reshape(rows.shape[0], -1)
+    if np.any(zero_w):
+        rows = rows.astype(np.int64) - np.asarray(zero_w, np.int64).reshape(-1, 1)
+    positive = np.maximum(rows, 0).sum(axis=1, dtype=np.int64)
+    negative = np.minimum(rows, 0).sum(axis=1, dtype=np.int64)
     up, down = INT8_MAX - zero_x, INT8_MIN - zero_x
     low = positive * down + negative * up
     high = positive * up + negative * down

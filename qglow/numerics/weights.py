@@ -27,8 +27,8 @@ def weight_scales(w: Array, bias: Array | None, scale_x: float, axis: int, per_t
     largest. Computed in float64. Raises ValueError for weights or biases that are not finite
     or so large that a scale would not be.
     """
-    rows = np.moveaxis(np.asarray(w, np.float64), axis, 0)
-    largest = np.max(np.abs(rows.reshape(rows.shape[0], -1)), axis=1, initial=0.0)
+    rows = np.moveaxis(np.asarray(w), axis, 0)
+    largest = np.max(np.abs(rows.reshape(rows.shape[0], -1)), axis=1, initial=0.0).astype(np.float64)
     offset = np.zeros_like(largest) if bias is None else np.abs(np.asarray(bias, np.float64))
     if not (np.all(np.isfinite(largest)) and np.all(np.isfinite(offset))):
         raise ValueError("weights and biases must be finite")

@@ -90,7 +90,7 @@ def _fold(graph: Graph, producer: Node, node: Node, r: Array, t: Array) -> Outco
     assert isinstance(operator, Conv | Gemm)
     w, bias = operand(producer, 1), producer.operand("bias")
     along = r.reshape((-1, 1, 1, 1) if isinstance(operator, Conv) else (1, -1))
-    weights = _rounded(np.asarray(w.data, np.float64) * along)
+    weights = _product(np.asarray(w.data), along)
     offset = _rounded(t if bias is None else np.asarray(bias.data, np.float64) * r + t)
     if not (np.all(np.isfinite(weights)) and np.all(np.isfinite(offset))):
         return Refused("the folded weights are not finite")
@@ -104,6 +104,13 @@ def _fold(graph: Graph, producer: Node, node: Node, r: Array, t: Array) -> Outco
         operator = dataclasses.replace(operator, lo=node.operator.lo, hi=node.operator.hi)
     fuse(graph, producer, node, operator, inputs)
     return f"folded into {operator.name} '{producer.name}'"
+
+
+def _product(weights: Array, factors: Array) -> Array:
+    """float32 of the products in float64, which never exist all at once."""
+    rounded = np.empty(weights.shape, np.float32)
+    with np.errstate(over="ignore"):
+        return np.multiply(weights, factors, out=rounded, dtype=np.float64, casting="same_kind")
 
 
 def _rounded(values: Array) -> Array:

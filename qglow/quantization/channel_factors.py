@@ -201,7 +201,8 @@ def _reader(scope: Scope, node: Node) -> _Reader:
     for group, columns in enumerate(places):
         order = np.argsort(columns, kind="stable")
         channels, starts = np.unique(columns[order], return_index=True)
-        sorted_rows = rows[group][:, order]
+        in_order = bool(np.all(order[:-1] < order[1:]))
+        sorted_rows = rows[group] if in_order else rows[group][:, order]
         peaks = np.max(np.abs(sorted_rows), axis=2)
         largest[group][:, channels] = np.maximum.reduceat(peaks, starts, axis=1)
         powers = np.sum(np.square(sorted_rows, dtype=np.float64), axis=(0, 2))

@@ -7,6 +7,8 @@ its bins have been merged into as many groups as there are int8 levels.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from qglow.core.types import Array
@@ -50,13 +52,19 @@ def _divergence(counts: Array, stop: int, levels: int) -> float:
     kept = counts[:stop]
     reference = kept.copy()
     reference[-1] += counts[stop:].sum()
-    group = np.minimum(np.arange(stop) * levels // stop, levels - 1)
+    group = _groups(stop, levels)
     filled = kept > 0.0
     sums = np.bincount(group, weights=kept, minlength=levels)
     sizes = np.bincount(group, weights=filled, minlength=levels)
     quantized = np.where(filled, (sums / np.maximum(sizes, 1.0))[group], 0.0)
     p, q = _smoothed(reference), _smoothed(quantized)
     return float(np.sum(p * np.log(p / q)))
+
+
+@functools.lru_cache(maxsize=4 * CANDIDATES)
+def _groups(stop: int, levels: int) -> Array:
+    """int64[stop]: the level that each bin is merged into."""
+    return np.minimum(np.arange(stop) * levels // stop, levels - 1)
 
 
 def _smoothed(counts: Array) -> Array:

@@ -132,8 +132,9 @@ def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: boo
 
 def _own_name(graph: Graph, node: Node, wanted: str) -> str:
     """`wanted` unless something else in the graph is called that: constants may be shared by nodes."""
-    others = {value.name for value in graph.values() if value not in node.inputs or value.users() != [node]}
-    return graph.unique_name(wanted) if wanted in others else wanted
+    named = (value for value in graph.values() if value.name == wanted)
+    taken = any(value not in node.inputs or value.users() != [node] for value in named)
+    return graph.unique_name(wanted) if taken else wanted
 
 
 Sources = Mapping[str, FloatWeights]
