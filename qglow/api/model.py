@@ -229,6 +229,7 @@ class Model:
         io: str | None = None,
         rounding: str | None = None,
         weight_range: str | None = None,
+        split_channels: float | None = None,
         rounding_budget: float | str | None = None,
         rounding_state: str | Path | None = None,
         effort: str = "fast",
@@ -251,6 +252,7 @@ class Model:
         the same for channels of normalizations; a number is the exponent of SmoothQuant, 0 to 1.
         io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
         by "gptq" or "adaround". weight_range: "max", or "mse" to clip weights where that costs less.
+        split_channels: the share of channels that may be split where a few reach far beyond the others.
         rounding_budget: seconds, or "10m", that rounding may take: layers left then keep what they have,
         which the report tells. rounding_state: a file for the layers that are done, from which the same call
         goes on. effort: "fast", or "balanced" or "best", which measure for every value which calibration
@@ -274,6 +276,7 @@ class Model:
             io=io,
             rounding=rounding,
             weight_range=weight_range,
+            split_channels=split_channels,
             rounding_budget=rounding_budget,
         )
         options = QuantizationOptions.of(chosen)

@@ -98,6 +98,12 @@ def quantize(
         str | None,
         typer.Option("--weight-range", metavar="NAME", help="Of int8 weights: max, or mse to clip them."),
     ] = None,
+    split_channels: Annotated[
+        float | None,
+        typer.Option(
+            "--split-channels", metavar="SHARE", help="Channels to split that reach far beyond others: 0.02."
+        ),
+    ] = None,
     rounding_budget: Annotated[
         str | None,
         typer.Option("--rounding-budget", metavar="TIME", help="When to begin no more layers: 90s, 10m, 1h."),
@@ -160,6 +166,7 @@ def quantize(
         activation_type=activation_type,
         rounding=rounding,
         weight_range=weight_range,
+        split_channels=split_channels,
         rounding_budget=rounding_budget,
         strict=strict or None,
     )

@@ -141,9 +141,11 @@ def _multiply(graph: Graph, node: Node, factors: Array) -> None:
         scaled = np.broadcast_to(weights.data, factors.shape) * factors
     else:
         scaled = weights.data * factors
-    inputs: list[Value | None] = [x, _renewed(graph, weights, scaled)]
+    inputs: list[Value | None] = [x, renewed(graph, weights, scaled, "equalized")]
     if rest and rest[0] is not None and rest[0].data is not None:
-        inputs.append(_renewed(graph, rest[0], np.broadcast_to(rest[0].data, factors.shape) * factors))
+        inputs.append(
+            renewed(graph, rest[0], np.broadcast_to(rest[0].data, factors.shape) * factors, "equalized")
+        )
     node.inputs = inputs
 
 
@@ -158,11 +160,12 @@ def _divide(graph: Graph, node: Node, factors: Array) -> None:
         scaled = rows.reshape(data.shape)
     else:
         scaled = data / factors[:, None]
-    node.inputs = [x, _renewed(graph, weights, scaled), *rest]
+    node.inputs = [x, renewed(graph, weights, scaled, "equalized"), *rest]
 
 
-def _renewed(graph: Graph, old: Value, data: Array) -> Value:
-    name = old.name if len(old.uses) == 1 else graph.unique_name(f"{old.name}_equalized")
+def renewed(graph: Graph, old: Value, data: Array, what: str) -> Value:
+    """A float32 constant in place of another for one of its readers; `what` is in its name if it has more."""
+    name = old.name if len(old.uses) == 1 else graph.unique_name(f"{old.name}_{what}")
     return constant(name, data.astype(np.float32))
 
 

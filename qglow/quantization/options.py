@@ -19,7 +19,8 @@ class QuantizationOptions:
     either, `op:OPERATOR`. `equalize` scales the channels of results where that lets int8 lose less,
     `smooth` those of normalizations (`alpha`: with this exponent of SmoothQuant), `correct_bias` takes the
     mean error of rounded weights out of the bias, `weight_range` "mse" cuts off weights where
-    all of them then have less error. `rules` hold for parts of the graph, each over the ones
+    all of them then have less error, `split_channels` is the share of channels that may be
+    split. `rules` hold for parts of the graph, each over the ones
     before it; `strict` makes one that fits nothing an error.
     """
 
@@ -36,6 +37,7 @@ class QuantizationOptions:
     smooth: bool = True
     alpha: float | None = None
     weight_range: str = "max"
+    split_channels: float = 0.0
 
     @staticmethod
     def of(recipe: Recipe) -> QuantizationOptions:
@@ -54,6 +56,7 @@ class QuantizationOptions:
             recipe.smooth is not False,
             None if isinstance(recipe.smooth, bool) else recipe.smooth,
             recipe.weight_range,
+            recipe.split_channels,
         )
 
     def pattern_for(self, node: Node) -> str | None:

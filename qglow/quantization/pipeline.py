@@ -33,6 +33,7 @@ from qglow.quantization.products import product_margins
 from qglow.quantization.ranges import Ranges
 from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
+from qglow.quantization.split_channels import split_channels
 from qglow.quantization.tensors import tensor_ranges
 from qglow.quantization.weights import FloatWeights, set_integers
 
@@ -124,6 +125,8 @@ class _Quantizer:
         wanted = Equalization(options.equalize, options.smooth, options.alpha)
         if wanted:
             equalize(graph, self._statistics, self._samples, reasons, wanted, choices.schema_of, log)
+        if options.split_channels:
+            split_channels(graph, self._statistics, reasons, options.split_channels, log)
         source = graph.copy()
         log.pass_name = "assign"
         ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))

@@ -144,6 +144,7 @@ _RECIPE = Section(
         "activation_type": as_text,
         "rounding": as_text,
         "weight_range": as_text,
+        "split_channels": as_number,
         "rounding_budget": optional(_seconds),
         "rules": _rules,
         "strict": as_flag,

@@ -86,6 +86,7 @@ class Recipe:
     normalizations; a number for it is the exponent of SmoothQuant. `correct_bias` takes the mean error of
     rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
     weights is to the "nearest" integer, or by "gptq" or "adaround", which look at the samples once more.
+    `split_channels`: the share of channels that may be split where a few reach far beyond the others.
     `rounding_budget`: seconds that those two may take; None: as many as they need.
     `weight_range`: int8 reaches to the largest weight ("max"), or as far as their error is least ("mse").
     `activation_type` is that of integers in the exported QDQ model.
@@ -110,6 +111,7 @@ class Recipe:
     smooth: bool | float = True
     weight_range: str = "max"
     rounding_budget: float | None = None
+    split_channels: float = 0.0
 
     def __post_init__(self) -> None:
         one_of(self.schema, SCHEMAS, "schema")
@@ -117,6 +119,8 @@ class Recipe:
         one_of(self.activation_type, ACTIVATION_TYPES, "activation_type")
         one_of(self.rounding, ROUNDINGS, "rounding")
         one_of(self.weight_range, WEIGHT_RANGES, "weight_range")
+        if not 0.0 <= self.split_channels <= 1.0:
+            raise ValueError(f"split_channels {self.split_channels:g}: a share of the channels, from 0 to 1")
         if self.rounding_budget is not None and not 0.0 <= self.rounding_budget < math.inf:
             raise ValueError(f"rounding_budget {self.rounding_budget:g}: a time, at least 0")
         if not isinstance(self.smooth, bool) and not 0.0 <= self.smooth <= 1.0:
@@ -163,6 +167,7 @@ class Recipe:
             "assert_all_quantized": self.assert_all_quantized,
             "equalize": self.equalize,
             "smooth": self.smooth,
+            "split_channels": self.split_channels,
             "correct_bias": self.correct_bias,
             "io": self.io,
             "activation_type": self.activation_type,
