@@ -26,7 +26,7 @@ PUBLIC = {
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DriftReport", "LayerReport",
     "Diagnosis", "QuantizationReport", "SufficiencyReport",
-    "Figures", "Goal", "Trial", "Tuning",
+    "Figures", "Goal", "Trial", "Tuning", "KernelTuning",
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
     # errors

@@ -38,6 +38,7 @@ from qglow.report.drift import DriftLimits, DriftReport
 from qglow.report.layers import LayerReport
 from qglow.report.sufficiency import SufficiencyReport
 from qglow.runtime.executable import Executable
+from qglow.toolchain.kernel_tuning import KernelTuning
 from qglow.tuning.search import Figures, Goal, Trial
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Executable",
     "Figures",
     "Goal",
+    "KernelTuning",
     "LayerReport",
     "Limits",
     "Match",

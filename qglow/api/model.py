@@ -9,6 +9,7 @@ from pathlib import Path
 from qglow.api.data import Data, Progress, open_samples, start
 from qglow.api.directory import QuantizedParts
 from qglow.api.effort import with_effort
+from qglow.api.kernels import tune_kernels
 from qglow.api.quantized import QuantizedModel
 from qglow.api.reconstruction import CalibrationSamples, reconstruct
 from qglow.api.stages import selected_program, stage_text
@@ -34,6 +35,7 @@ from qglow.report.report import ModelInfo
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompiledEngine, CompileOptions, compile_graph, lower_graph
 from qglow.toolchain.artefacts import write_artefact
+from qglow.toolchain.kernel_tuning import KernelTuning
 
 ENGINES = ("compiled", "interpreter")
 
@@ -139,6 +141,16 @@ class Model:
         process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
         """
         return compile_graph(self._graph, CompileOptions(isa=isa, threads=threads))
+
+    def tune_kernels(self, isa: str | None = None, *, progress: Progress | None = None) -> KernelTuning:
+        """Measure kernels and their settings on this processor and keep the best in the user's cache.
+
+        Everything that is compiled for this instruction set (default: QGLOW_ISA, else the host's best) then
+        uses them where a layer has the same shape; no bit of a result changes. What was measured
+        before is not measured again. `progress` is told of every kernel. Raises UsageError for an ISA
+        that the host lacks, InputFileError where the cache cannot be written.
+        """
+        return tune_kernels(self._graph, isa, progress)
 
     def save_program(self, path: str | Path, isa: str | None = None) -> None:
         """Compile and write one .qglow file, whole or not at all. Raises InputFileError, UsageError."""

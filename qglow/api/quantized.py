@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qglow.api.data import Progress
 from qglow.api.directory import Measurements, QuantizedParts, load_parts, save_parts, save_reports
+from qglow.api.kernels import tune_kernels
 from qglow.api.stages import selected_program, stage_text
 from qglow.api.staging import refreshed
 from qglow.core.types import Array, TensorType
@@ -24,6 +26,7 @@ from qglow.report.layers import LayerReport
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from qglow.toolchain.artefacts import write_artefact
+from qglow.toolchain.kernel_tuning import KernelTuning
 
 
 def load_quantized(directory: str | Path, model: str | Path | None = None) -> QuantizedModel:
@@ -153,6 +156,16 @@ class QuantizedModel:
         folder = Path(directory)
         with refreshed(folder):
             save_reports(self._parts, folder, Measurements(comparison, layers, data, diagnosis))
+
+    def tune_kernels(self, isa: str | None = None, *, progress: Progress | None = None) -> KernelTuning:
+        """Measure kernels and their settings on this processor and keep the best in the user's cache.
+
+        Everything that is compiled for this instruction set (default: QGLOW_ISA, else the host's best) then
+        uses them where a layer has the same shape; no bit of a result changes. What was measured
+        before is not measured again. `progress` is told of every kernel. Raises UsageError for an ISA
+        that the host lacks, InputFileError where the cache cannot be written.
+        """
+        return tune_kernels(self._parts.int8, isa, progress)
 
     def save_program(self, path: str | Path, isa: str | None = None) -> None:
         """Compile and write one .qglow file, whole or not at all. Raises InputFileError, UsageError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qglow.codegen.compiler import emit_assembly, emit_llvm_text
+from qglow.codegen.kernel_choices import saved_choices
 from qglow.core.errors import UsageError
 from qglow.graph.graph import Graph
 from qglow.graph.text import print_graph
@@ -24,7 +25,8 @@ _WIDTH = 170
 def selected_program(graph: Graph, isa: str | None = None) -> Program:
     """The program of a graph with the kernels and the memory plan of an ISA. Raises UsageError."""
     program = lower_graph(graph)
-    select_kernels(program, select_isa() if isa is None else isa_by_name(isa))
+    target = select_isa() if isa is None else isa_by_name(isa)
+    select_kernels(program, target, saved_choices(target))
     plan_memory(program)
     return program
 
@@ -49,13 +51,14 @@ def stage_text(graph: Graph, stage: str = "graph", isa: str | None = None, *, me
     if stage == "instructions" and isa is None:
         return print_program(program)
     target = select_isa() if isa is None else isa_by_name(isa)
-    select_kernels(program, target)
+    choices = saved_choices(target)
+    select_kernels(program, target, choices)
     plan = plan_memory(program)
     if stage == "instructions":
         return print_program(program)
     if stage == "kernels":
         timing = time_instructions(program, target) if measure else None
-        return to_text(kernel_document(program, target, timing), _WIDTH)
+        return to_text(kernel_document(program, target, timing, choices), _WIDTH)
     if stage == "memory":
         return to_text(memory_document(program, plan), _WIDTH)
     return emit_llvm_text(program, target) if stage == "llvm" else emit_assembly(program, target)

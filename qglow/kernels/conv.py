@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from qglow.core.types import Array
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import NO_PADDING, Instruction, Padding
-from qglow.kernels.conv_blocking import Blocking, blocking_cost, choose_blocking
+from qglow.kernels.conv_blocking import Blocking, blocking_cost, choose_blocking, ranked_blockings
 from qglow.kernels.conv_border import emit_bordered_copy
 from qglow.kernels.conv_geometry import Geometry, border_reach, convolution_geometry, copied_bytes
 from qglow.kernels.conv_packing import must_clamp_first, product_constants
 from qglow.kernels.isa import Isa
-from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.tile import select_tile
+from qglow.kernels.kernel import MOST_VARIANTS, Kernel, Site, candidates_for, kernel
+from qglow.kernels.tile import MicroTile, select_tile
 from qglow.kernels.tile_loops import Pointers
 from qglow.kernels.tile_output import OutputStage
 from qglow.kernels.tile_product import VectorProduct
@@ -42,6 +42,14 @@ class TiledProduct(Kernel):
     def blocking(self) -> Blocking:
         """The tile and the order of loops."""
         return Blocking(self.pixels, self.vectors, self.by_rows)
+
+    def other_blockings(self, geometry: Geometry, tile: MicroTile) -> list[Kernel]:
+        """This kernel on the tiles that are estimated to be the next best."""
+        found = [b for b in ranked_blockings(geometry, tile) if b != self.blocking]
+        return [
+            replace(self, pixels=b.pixels, vectors=b.vectors, by_rows=b.by_rows)
+            for b in found[:MOST_VARIANTS]
+        ]
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product of an instruction on this kernel's tile."""
@@ -83,6 +91,11 @@ class TiledConvolution(TiledProduct):
     def scratch_bytes(self, instruction: Instruction) -> int:
         """One image with borders, where the source's padding does not do."""
         return border_scratch(instruction)
+
+    def variants(self, instruction: Instruction, isa: Isa) -> list[Kernel]:
+        """Other tiles and orders of loops."""
+        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        return self.other_blockings(convolution_geometry(instruction), tile)
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Cycles of the product."""

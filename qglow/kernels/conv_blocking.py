@@ -7,7 +7,7 @@ into tiles of two adjacent sizes that fit exactly, so that no tile is ever partl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qglow.kernels.conv_geometry import Axis, Geometry, collapse
 from qglow.kernels.tile import MicroTile
@@ -113,7 +113,26 @@ def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
 
 def choose_blocking(geometry: Geometry, tile: MicroTile) -> Blocking:
     """The cheapest of the candidates; the larger tile among equals."""
-    return min(
-        candidates(geometry, tile),
-        key=lambda b: (blocking_cost(geometry, tile, b), -b.pixels * b.vectors),
-    )
+    return min(candidates(geometry, tile), key=lambda b: _rank(geometry, tile, b))
+
+
+def ranked_blockings(geometry: Geometry, tile: MicroTile) -> list[Blocking]:
+    """All candidates, the cheapest first, each followed by itself in the other order of loops.
+
+    Of those that make the same tiles, the first only.
+    """
+    ranked = sorted(candidates(geometry, tile), key=lambda b: _rank(geometry, tile, b))
+    both = [b for one in ranked for b in (one, replace(one, by_rows=not one.by_rows))]
+    distinct = {_tiles(geometry, tile, blocking): blocking for blocking in reversed(both)}
+    return [blocking for blocking in both if distinct[_tiles(geometry, tile, blocking)] is blocking]
+
+
+def _rank(geometry: Geometry, tile: MicroTile, blocking: Blocking) -> tuple[float, int]:
+    return blocking_cost(geometry, tile, blocking), -blocking.pixels * blocking.vectors
+
+
+def _tiles(geometry: Geometry, tile: MicroTile, blocking: Blocking) -> object:
+    """What the code of a blocking depends on."""
+    row = pixel_axes(geometry, blocking.by_rows)[-1].count
+    vectors = divide(-(-geometry.filters // tile.lanes), blocking.vectors)
+    return blocking.by_rows, tuple(divide(row, blocking.pixels)), tuple(vectors)

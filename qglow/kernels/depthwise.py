@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +23,8 @@ from qglow.kernels.tile_output import OutputStage
 
 TILE_SUMS = {32: 16, 16: 8}
 """Accumulators of a tile by the number of registers."""
+TILE_PIXELS = (1, 2, 3, 4, 5, 6, 7, 8)
+"""Pixels of a tile that are worth measuring."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class DepthwiseKernel(Kernel):
     def scratch_bytes(self, instruction: Instruction) -> int:
         """One image with borders, where the source's padding does not do."""
         return border_scratch(instruction)
+
+    def variants(self, instruction: Instruction, isa: Isa) -> list[Kernel]:
+        """Other numbers of pixels."""
+        row = instruction.operand("dest").type.shape[2]
+        return [replace(self, pixels=n) for n in TILE_PIXELS if n != self.pixels and n <= row]
 
 
 @kernel

@@ -16,6 +16,9 @@ from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.isa import Isa
 from qglow.kernels.operand import Memory, without_scale
 
+MOST_VARIANTS = 8
+"""Settings of one kernel that are measured for an instruction, besides the one with the least estimate."""
+
 
 @dataclass(frozen=True)
 class Site:
@@ -79,6 +82,13 @@ class Kernel(ABC):
     def compared(self, operation: Operation, memory: Memory) -> Memory:
         """An operand, without what the code for an operation does not depend on."""
         return memory if self.uses_scales else without_scale(memory)
+
+    def variants(self, instruction: Instruction, isa: Isa) -> list[Kernel]:
+        """Other settings of this kernel that are worth measuring, the most promising first.
+
+        At most `MOST_VARIANTS`. They give the same bits, and wish for the same padding and scratch.
+        """
+        return []
 
     @abstractmethod
     def cost(self, instruction: Instruction, isa: Isa) -> float:

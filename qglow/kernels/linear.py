@@ -32,6 +32,11 @@ class TiledFullyConnected(TiledProduct):
         filters = columns(instruction)
         return product_constants(instruction, filters, linear_geometry(instruction), tile, self.vectors, isa)
 
+    def variants(self, instruction: Instruction, isa: Isa) -> list[Kernel]:
+        """Other tiles."""
+        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        return self.other_blockings(linear_geometry(instruction), tile)
+
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Cycles of the product."""
         tile = select_tile(isa, instruction.operand("src").type.is_float)

@@ -9,10 +9,13 @@ from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.instructions.program import Instruction, Program
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import parse_kernel
+from qglow.kernels.select import NO_CHOICES, Choices, kernel_key
 from qglow.report.document import Document, Paragraph, Section, table
 from qglow.toolchain.timing import Timing
 
 _ESTIMATED = ("instruction", "operation", "kernel", "MACs>", "estimated cycles>", "share>")
+CHOSEN = " (measured)"
+"""Behind a kernel that `qglow compile --tune` found to be better than the one with the least estimate."""
 _MEASURED = ("us>", "share>", "MACs/ns>", "of peak>")
 
 
@@ -27,16 +30,26 @@ def multiply_adds(instruction: Instruction) -> int:
     return results * instruction.operand(rows).type.shape[-1]
 
 
-def kernel_document(program: Program, isa: Isa, timing: Timing | None = None) -> Document:
+def kernel_document(
+    program: Program, isa: Isa, timing: Timing | None = None, choices: Choices = NO_CHOICES
+) -> Document:
     """The kernel of every instruction with its estimated cost; with `timing`, also the measured one.
 
-    The peak that a rate is compared with is that of its element type.
+    The peak that a rate is compared with is that of its element type. `choices`, by which kernels were
+    selected, are marked where they differ from the estimate.
     """
     work = [instruction for instruction in program.code if instruction.kernel]
     costs = [parse_kernel(instruction.kernel).cost(instruction, isa) for instruction in work]
     total = sum(costs) or 1.0
     rows: list[tuple[str, ...]] = [
-        (i.name, i.operation.opcode, i.kernel, _count(i), f"{cost:.0f}", _percent(cost, total))
+        (
+            i.name,
+            i.operation.opcode,
+            _kernel(i, isa, choices),
+            _count(i),
+            f"{cost:.0f}",
+            _percent(cost, total),
+        )
         for i, cost in zip(work, costs, strict=True)
     ]
     if timing is None:
@@ -48,6 +61,11 @@ def kernel_document(program: Program, isa: Isa, timing: Timing | None = None) ->
         (table((*_ESTIMATED, *_MEASURED), rows), Paragraph(_summary(work, timing, all_us))),
     )
     return Document(program.name, (section,))
+
+
+def _kernel(instruction: Instruction, isa: Isa, choices: Choices) -> str:
+    is_measured = choices and choices.get(kernel_key(instruction, isa)) == instruction.kernel
+    return instruction.kernel + (CHOSEN if is_measured else "")
 
 
 def _measured(instruction: Instruction, timing: Timing, all_us: float) -> tuple[str, str, str, str]:

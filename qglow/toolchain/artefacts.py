@@ -15,13 +15,14 @@ import numpy as np
 from qglow.codegen.cache import compiler_version, default_folder
 from qglow.codegen.compiler import compile_program
 from qglow.codegen.jit import load
+from qglow.codegen.kernel_choices import saved_choices
 from qglow.core.errors import ArtefactError, InputFileError
 from qglow.core.files import sha256_hex
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program
 from qglow.kernels.isa import Isa, select_isa
-from qglow.kernels.select import select_kernels
+from qglow.kernels.select import NO_CHOICES, Choices, select_kernels
 from qglow.runtime.artefact import (
     Artefact,
     StoredProgram,
@@ -80,12 +81,14 @@ def _variant(artefact: Artefact, isa: Isa, cached: bool, trust: bool) -> CodeVar
 def _obtain(program: Callable[[], Program], identity: str, isa: Isa, cached: bool) -> CodeVariant:
     """Code of a program, which is asked for only where it has to be compiled."""
     if not cached:
-        return _compile(program(), isa)
-    key = sha256_hex("\0".join((identity, compiler_version(), isa.name)).encode())
+        return _compile(program(), isa, NO_CHOICES)
+    choices = saved_choices(isa)
+    parts = [identity, compiler_version(), isa.name, *(text for pair in choices.items() for text in pair)]
+    key = sha256_hex("\0".join(parts).encode())
     path = default_folder() / "programs" / f"{key}.qglow"
     found = _from_cache(path, identity, isa)
     if found is None:
-        found = _compile(program(), isa)
+        found = _compile(program(), isa, choices)
         _to_cache(path, identity, found)
     return found
 
@@ -106,7 +109,7 @@ def _to_cache(path: Path, identity: str, variant: CodeVariant) -> None:
         return
 
 
-def _compile(program: Program, isa: Isa) -> CodeVariant:
-    select_kernels(program, isa)
+def _compile(program: Program, isa: Isa, choices: Choices) -> CodeVariant:
+    select_kernels(program, isa, choices)
     plan_memory(program)
     return CodeVariant.of(program, compile_program(program, isa))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from qglow.codegen.compiler import compile_program, default_cache
 from qglow.codegen.jit import load
+from qglow.codegen.kernel_choices import saved_choices
 from qglow.core.passes import Pipeline
 from qglow.graph.graph import Graph
 from qglow.instructions.passes import default_pipeline
@@ -15,7 +16,7 @@ from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.instructions.verifier import verify_program
 from qglow.kernels.isa import select_isa
-from qglow.kernels.select import select_kernels
+from qglow.kernels.select import NO_CHOICES, select_kernels
 from qglow.lowering import CPU, lower
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
@@ -30,7 +31,7 @@ class CompileOptions:
     threads: how many threads may share a call; None for QGLOW_THREADS or the physical cores that
         the process may use. The code is the same for every number.
     observe: keep every activation in memory of its own, so that it can be read after a call.
-    cache: use the object cache of the user.
+    cache: use the object cache of the user, and the kernels that were measured to be best.
     """
 
     isa: str | None = None
@@ -62,7 +63,7 @@ def compile_lowered(program: Program, options: CompileOptions | None = None) -> 
     """
     options = options or CompileOptions()
     isa, threads = select_isa(options.isa), choose_threads(options.threads)
-    select_kernels(program, isa)
+    select_kernels(program, isa, saved_choices(isa) if options.cache else NO_CHOICES)
     plan_memory(program, reuse=not options.observe)
     compiled = compile_program(program, isa, default_cache() if options.cache else None)
     return Executable(Signature.of(program), compiled, load(compiled), threads, lambda: program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,13 @@ from qglow.instructions.program import Program
 from qglow.kernels.isa import Isa
 
 RUNS, WARMUP = 25, 3
+BURST = 3
+"""Calls of a program in a row that count, after one that does not."""
+LEAST_TURNS, MOST_TURNS, ENOUGH_SECONDS = 5, 40, 1.0
+"""How often two programs take turns: at least, at most, and when it is enough."""
+
+Ticks = Mapping[str, float]
+"""Ticks of the processor's clock by the name of an instruction."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +44,54 @@ def time_instructions(program: Program, isa: Isa, runs: int = RUNS) -> Timing:
 
     Inputs are random. Raises UsageError for an ISA that the host lacks.
     """
-    compiled = compile_program(program, isa, default_cache(), timed=True)
-    run = load(compiled)
-    tensors = {buffer.name: aligned_tensor(buffer.type) for buffer in program.placeholders}
-    _fill([tensors[buffer.name] for buffer in program.inputs()])
-    ticks = np.zeros((WARMUP + runs, len(program.code)), np.uint64)
-    arena, weights = aligned_bytes(compiled.arena_size), aligned(compiled.weights)
-    addresses = [tensors[name].ctypes.data for name in compiled.placeholders]
-    for row in ticks:
-        table = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, row.ctypes.data)
-        run(arena.ctypes.data, weights.ctypes.data, ctypes.addressof(table))
+    ticks = _TimedProgram(program, isa).run(WARMUP + runs)[WARMUP:]
     peaks = measure_peak(isa), measure_peak(isa, is_float=True)
-    medians = np.median(ticks[WARMUP:], axis=0) * (peaks[0].ns_per_tick / 1e3)
+    medians = np.median(ticks, axis=0) * (peaks[0].ns_per_tick / 1e3)
     times = {i.name: float(median) for i, median in zip(program.code, medians, strict=True)}
     return Timing(times, *peaks)
+
+
+def compare_instructions(one: Program, other: Program, isa: Isa) -> tuple[Ticks, Ticks]:
+    """Median ticks of every instruction of two programs by name, run in turns on one thread.
+
+    Programs as for `time_instructions`. They take turns in short bursts, so that both see what else the
+    processor does, and what they have in its caches is their own.
+    """
+    programs = [_TimedProgram(program, isa) for program in (one, other)]
+    rows: tuple[list[Array], list[Array]] = ([], [])
+    start = time.monotonic()
+    for turn in range(MOST_TURNS):
+        for timed, found in zip(programs, rows, strict=True):
+            found.append(timed.run(1 + BURST)[1:])
+        if turn + 1 >= LEAST_TURNS and time.monotonic() - start > ENOUGH_SECONDS:
+            break
+    medians = [np.median(np.concatenate(found), axis=0) for found in rows]
+    first, second = (
+        {i.name: float(ticks) for i, ticks in zip(program.code, median, strict=True)}
+        for program, median in zip((one, other), medians, strict=True)
+    )
+    return first, second
+
+
+class _TimedProgram:
+    """A program in memory, with random inputs."""
+
+    def __init__(self, program: Program, isa: Isa) -> None:
+        compiled = compile_program(program, isa, default_cache(), timed=True)
+        self._run = load(compiled)
+        self._tensors = {buffer.name: aligned_tensor(buffer.type) for buffer in program.placeholders}
+        _fill([self._tensors[buffer.name] for buffer in program.inputs()])
+        self._arena, self._weights = aligned_bytes(compiled.arena_size), aligned(compiled.weights)
+        self._addresses = [self._tensors[name].ctypes.data for name in compiled.placeholders]
+        self._size = len(program.code)
+
+    def run(self, count: int) -> Array:
+        """uint64[count, instructions]: ticks of every instruction in so many calls."""
+        ticks = np.zeros((count, self._size), np.uint64)
+        for row in ticks:
+            table = (ctypes.c_void_p * (len(self._addresses) + 1))(*self._addresses, row.ctypes.data)
+            self._run(self._arena.ctypes.data, self._weights.ctypes.data, ctypes.addressof(table))
+        return ticks
 
 
 def _fill(arrays: list[Array]) -> None:

@@ -1,0 +1,106 @@
+"""Kernels that were measured on this processor, kept between processes.
+
+A file for each instruction set, processor and version of the compiler, in the user's cache:
+
+    {"format": 1, "measured": {KEY: {KERNEL: [RATIO, ...]}}}
+
+KEY is `kernels.select.kernel_key`, KERNEL a kernel in words, and RATIO the time that it took over the
+time of the kernel with the least estimate, measured beside it. A file that is damaged is as good as none.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from llvmlite import binding
+
+from qglow.codegen.cache import compiler_version, default_folder
+from qglow.core.files import sha256_hex, write_atomically
+from qglow.kernels.isa import Isa
+from qglow.kernels.select import Choices
+
+FORMAT = 1
+CONFIRMED = 2
+"""How often a kernel has to have been better before it is chosen: among many, one is lucky."""
+WORTHWHILE = 0.97
+"""The share of the time that a kernel may take at most to be chosen."""
+
+Ratios = dict[str, dict[str, list[float]]]
+"""Ratios by key and kernel."""
+
+
+@dataclass
+class MeasuredKernels:
+    """What was measured for an instruction set. `path` is its file."""
+
+    path: Path
+    ratios: Ratios = field(default_factory=dict)
+
+    @staticmethod
+    def load(isa: Isa) -> MeasuredKernels:
+        """What the user's cache holds for this processor and compiler."""
+        path = choices_path(isa)
+        return MeasuredKernels(path, _read(path))
+
+    def save(self) -> None:
+        """Write the file, whole or not at all. Raises InputFileError."""
+        content = {"format": FORMAT, "measured": self.ratios}
+        write_atomically(self.path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    def add(self, key: str, kernel: str, ratio: float) -> None:
+        """Note one measurement."""
+        self.ratios.setdefault(key, {}).setdefault(kernel, []).append(ratio)
+
+    def best(self, key: str) -> str | None:
+        """The kernel that takes least of the time, confirmed or not; None where none is worth it."""
+        found = {kernel: statistics.mean(ratios) for kernel, ratios in self.ratios.get(key, {}).items()}
+        kernel = min(found, key=lambda name: (found[name], name), default=None)
+        return kernel if kernel is not None and found[kernel] <= WORTHWHILE else None
+
+    def is_confirmed(self, key: str, kernel: str) -> bool:
+        """Whether it was measured often enough."""
+        return len(self.ratios[key][kernel]) >= CONFIRMED
+
+    def choices(self) -> Choices:
+        """The kernels to take instead of the estimate's."""
+        best = {key: self.best(key) for key in self.ratios}
+        return {
+            key: kernel
+            for key, kernel in sorted(best.items())
+            if kernel is not None and self.is_confirmed(key, kernel)
+        }
+
+
+def saved_choices(isa: Isa) -> Choices:
+    """The choices in the user's cache for an instruction set of this processor; none without a file."""
+    return MeasuredKernels.load(isa).choices()
+
+
+def choices_path(isa: Isa) -> Path:
+    """The file for this processor and compiler in the folder that QGLOW_CACHE names."""
+    version = sha256_hex(f"{compiler_version()}\0{binding.get_host_cpu_name()}".encode())[:16]
+    return default_folder() / "kernels" / f"{isa.name}-{version}.json"
+
+
+def _read(path: Path) -> Ratios:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return _checked(content["measured"]) if content["format"] == FORMAT else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _checked(measured: Mapping[str, Mapping[str, list[float]]]) -> Ratios:
+    """Raises ValueError, TypeError or AttributeError for anything but positive ratios."""
+    ratios = {
+        str(key): {str(kernel): [float(r) for r in found] for kernel, found in kernels.items()}
+        for key, kernels in measured.items()
+    }
+    every = [found for kernels in ratios.values() for found in kernels.values()]
+    if not all(found and min(found) > 0.0 for found in every):
+        raise ValueError("a ratio is not positive")
+    return ratios

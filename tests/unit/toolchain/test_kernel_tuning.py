@@ -1,0 +1,184 @@
+"""The search over kernels: what is measured, written, resumed and chosen. Times are made up."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qglow.api.stages import selected_program, stage_text
+from qglow.codegen.kernel_choices import MeasuredKernels, choices_path, saved_choices
+from qglow.core.types import float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph
+from qglow.graph.ops.linear import Gemm
+from qglow.instructions.program import Instruction, Program
+from qglow.kernels.isa import GENERIC, Isa
+from qglow.kernels.select import alternatives, select_kernels
+from qglow.report.kernels import CHOSEN
+from qglow.toolchain import CompileOptions, compile_graph, lower_graph
+from qglow.toolchain.artefacts import write_artefact
+from qglow.toolchain.kernel_tuning import KernelSearch, KernelTuning
+from qglow.toolchain.timing import Ticks, compare_instructions
+
+ROWS, DEPTH, COLUMNS = 12, 20, 30
+USUAL = 100.0
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QGLOW_CACHE", str(tmp_path / "cache"))
+
+
+def graph() -> Graph:
+    """Two products of one shape, and one of another."""
+    builder = GraphBuilder("products")
+    rng = np.random.default_rng(0)
+    x = builder.input("x", float_type(ROWS, DEPTH))
+    weights = [rng.standard_normal((DEPTH, n)).astype(np.float32) for n in (COLUMNS, COLUMNS, 7)]
+    results = [
+        builder.node(Gemm(), x, builder.constant(f"w{n}", w), None, name=f"y{n}")
+        for n, w in enumerate(weights)
+    ]
+    return builder.finish(*results)
+
+
+class Clock:
+    """Made-up times: a kernel takes USUAL, or what `times` say of it; calls are counted."""
+
+    def __init__(self, times: Callable[[str], float], stop_after: int = 1000) -> None:
+        self.times, self.stop_after = times, stop_after
+        self.tried: list[dict[str, str]] = []
+
+    def __call__(self, one: Program, other: Program, isa: Isa) -> tuple[Ticks, Ticks]:
+        if len(self.tried) == self.stop_after:
+            raise KeyboardInterrupt
+        self.tried.append({i.name: i.kernel for i in other.code if i.kernel})
+        usual = {i.name: USUAL for i in one.code}
+        return usual, {**usual, **{i.name: self.times(i.kernel) for i in other.code if i.kernel}}
+
+
+def search(clock: Clock) -> KernelSearch:
+    return KernelSearch(lambda: lower_graph(graph()), GENERIC, MeasuredKernels.load(GENERIC), clock)
+
+
+def run(clock: Clock) -> tuple[KernelTuning, list[int]]:
+    done: list[int] = []
+    return search(clock).run(done.append), done
+
+
+def favourite(kernel: str) -> float:
+    return 50.0 if kernel == third_kernel() else 120.0
+
+
+@functools.cache
+def third_kernel() -> str:
+    """An alternative for the products of one shape, and for no other."""
+    first, _, last = (i for i in lowered_with_kernels() if i.kernel)
+    names = [kernel.describe() for kernel in alternatives(first, GENERIC)]
+    others = {kernel.describe() for kernel in alternatives(last, GENERIC)}
+    return [name for name in names[1:] if name not in others][1]
+
+
+def lowered_with_kernels() -> list[Instruction]:
+    program = lower_graph(graph())
+    select_kernels(program, GENERIC)
+    return program.code
+
+
+def test_the_fastest_is_found_once_and_is_what_is_compiled_from_then_on() -> None:
+    usual = [i.kernel for i in selected_program(graph(), "generic").code if i.kernel]
+    waiting = search(Clock(favourite)).pending
+    clock = Clock(favourite)
+    found, done = run(clock)
+    assert (found.shapes, found.kernels, found.changed) == (2, waiting, 1)
+    assert sum(done) == waiting and found.gain > 1.0
+    chosen = [i.kernel for i in selected_program(graph(), "generic").code if i.kernel]
+    assert chosen[0] == chosen[1] != usual[0] and favourite(chosen[0]) == 50.0
+    assert chosen[2] == usual[2]
+    again = Clock(favourite)
+    assert search(again).pending == 0
+    assert run(again)[0] == found and len(again.tried) == 1, "only the gain is measured anew"
+
+
+def test_an_interrupted_search_goes_on_where_it_was() -> None:
+    whole = run(Clock(favourite))[0]
+    choices = saved_choices(GENERIC)
+    choices_path(GENERIC).unlink()
+    with pytest.raises(KeyboardInterrupt):
+        run(Clock(favourite, stop_after=2))
+    first = MeasuredKernels.load(GENERIC).ratios
+    assert sum(len(kernels) for kernels in first.values()) == 4
+    rest = Clock(favourite)
+    assert run(rest)[0] == whole and saved_choices(GENERIC) == choices
+    again = {kernel for tried in rest.tried[:-2] for kernel in tried.values()}
+    assert not again & {kernel for kernels in first.values() for kernel in kernels}
+
+
+def test_what_was_faster_by_luck_alone_is_not_chosen() -> None:
+    seen: set[str] = set()
+
+    def lucky(kernel: str) -> float:
+        first = kernel not in seen
+        seen.add(kernel)
+        return 60.0 if first else 150.0
+
+    found, _ = run(Clock(lucky))
+    assert found.changed == 0 and found.gain == 1.0 and not saved_choices(GENERIC)
+
+
+def test_a_gain_within_the_noise_changes_nothing() -> None:
+    assert run(Clock(lambda kernel: 98.5))[0].changed == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"format": 1}',
+        '{"format": 1, "measured": {"k": {"a": [-1.0, 0.5]}}}',
+        '{"format": 99, "measured": {"k": {"a": [0.5, 0.5]}}}',
+        '{"format": 1, "measured": {"k": [1]}}',
+    ],
+)
+def test_a_file_that_is_no_such_file_counts_for_nothing(content: str) -> None:
+    path = choices_path(GENERIC)
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    assert saved_choices(GENERIC) == {}
+
+
+def test_choices_are_in_results_and_in_the_list_of_kernels(tmp_path: Path) -> None:
+    x = {"x": np.random.default_rng(1).standard_normal((ROWS, DEPTH)).astype(np.float32)}
+    options = CompileOptions(isa="generic")
+    before = compile_graph(graph(), options)(x)
+    write_artefact(tmp_path / "before.qglow", lower_graph(graph()), options)
+    assert CHOSEN not in stage_text(graph(), "kernels", "generic")
+    run(Clock(favourite))
+    assert stage_text(graph(), "kernels", "generic").count(CHOSEN) == 2
+    after = compile_graph(graph(), options)(x)
+    assert all(np.array_equal(after[name], before[name]) for name in before)
+    write_artefact(tmp_path / "after.qglow", lower_graph(graph()), options)
+    assert (tmp_path / "before.qglow").read_bytes() != (tmp_path / "after.qglow").read_bytes()
+    without = CompileOptions(isa="generic", cache=False)
+    write_artefact(tmp_path / "without.qglow", lower_graph(graph()), without)
+    assert (tmp_path / "before.qglow").read_bytes() == (tmp_path / "without.qglow").read_bytes()
+
+
+def test_the_file_says_what_was_measured() -> None:
+    run(Clock(favourite))
+    content = json.loads(choices_path(GENERIC).read_text())
+    [wide] = [key for key in content["measured"] if f"{COLUMNS}]" in key]
+    assert wide.startswith("fullyconnected")
+    assert [0.5, 0.5] in content["measured"][wide].values()
+
+
+def test_programs_take_turns() -> None:
+    one, other = (selected_program(graph(), "generic") for _ in range(2))
+    for ticks, program in zip(compare_instructions(one, other, GENERIC), (one, other), strict=True):
+        assert set(ticks) == {i.name for i in program.code} and sum(ticks.values()) > 0.0
