@@ -25,6 +25,7 @@ from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, 
 from qglow.report.layers import LayerReport
 from qglow.report.layers import compare_layers as run_layers
 from qglow.report.node_times import NodeTimes, measure_nodes
+from qglow.report.openvino_model import has_bfloat16
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.report import timings_json
 from qglow.report.runner import RealInterface, Runner, batch_size, real_types, run_samples, stored
@@ -149,7 +150,8 @@ def bench(
     """Median latencies, measured in turns: qglow and onnxruntime, float32 and int8.
 
     The int8 programs are left out for a float model, the float32 ones for a model that was quantized
-    already: there onnxruntime runs that very file. `openvino` adds OpenVINO on the same files.
+    already: there onnxruntime runs that very file. `openvino` adds OpenVINO on the same files, and in
+    bfloat16 where the processor has it.
     Inputs are random. threads: of every program (default: QGLOW_THREADS, else the physical cores
     that the process may use). Raises UsageError where OpenVINO is asked for and not installed.
     """
@@ -169,6 +171,8 @@ def bench(
         contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind], count)
     for kind, file in files.items() if openvino else ():
         contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind], count)
+        if kind == "float32" and has_bfloat16():
+            contenders["OpenVINO bfloat16"] = of_openvino(file, fed[kind], count, "bf16")
     result = run_bench(contenders, alternations, advance=start(progress, alternations))
     return replace(result, threads=count)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from qglow.core.types import Array, TensorType
 from qglow.report.bench import Contender
-from qglow.report.openvino_model import openvino_request
+from qglow.report.openvino_model import Precision, openvino_request
 from qglow.report.oracle import OnnxruntimeModel
 
 Inputs = Mapping[str, Array]
@@ -57,12 +57,15 @@ def of_onnxruntime(model: Path | bytes, inputs: Inputs, threads: int = 1) -> Con
     return run
 
 
-def of_openvino(model: Path | bytes, inputs: Inputs, threads: int = 1) -> Contender:
-    """OpenVINO, tuned for latency, floats kept in float32.
+def of_openvino(
+    model: Path | bytes, inputs: Inputs, threads: int = 1, precision: Precision = "f32"
+) -> Contender:
+    """OpenVINO, tuned for latency, floats kept in float32 or computed in bfloat16.
 
     Raises UsageError where OpenVINO is not installed, ModelError where it refuses the model or crashes on it.
     """
-    request = openvino_request(model, {name: array.shape for name, array in inputs.items()}, threads)
+    shapes = {name: array.shape for name, array in inputs.items()}
+    request = openvino_request(model, shapes, threads, precision)
     import openvino
 
     for name, array in inputs.items():

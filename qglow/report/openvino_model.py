@@ -12,38 +12,53 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from qglow.core.errors import ModelError, UsageError
 
 Shapes = Mapping[str, Sequence[int]]
+Precision = Literal["f32", "bf16"]
 TRIAL_SECONDS = 600.0
 
 
-def openvino_request(model: Path | bytes, shapes: Shapes, threads: int = 1) -> Any:
-    """An inference request, tuned for latency, floats kept in float32 (on AMX its default is bfloat16).
+def has_bfloat16() -> bool:
+    """Whether OpenVINO computes in bfloat16 here. Raises UsageError where it is not installed."""
+    return "BF16" in _openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
+
+def openvino_request(
+    model: Path | bytes, shapes: Shapes, threads: int = 1, precision: Precision = "f32"
+) -> Any:
+    """An inference request, tuned for latency.
+
+    precision: of floats; OpenVINO's own default depends on the processor (on AMX it is bfloat16).
     Raises UsageError where OpenVINO is not installed, ModelError where it refuses the model or crashes.
     """
-    try:
-        import openvino
-    except ImportError as error:
-        raise UsageError('OpenVINO is not installed: pip install "qglow[bench]"') from error
+    openvino = _openvino()
     with TemporaryDirectory(prefix="qglow-openvino-") as folder:
         path = model if isinstance(model, Path) else Path(folder) / "model.onnx"
         if not isinstance(model, Path):
             path.write_bytes(model)
-        _try(path, shapes, threads)
+        _try(path, shapes, threads, precision)
         try:
-            return _request(openvino, path, shapes, threads)
+            return _request(openvino, path, shapes, threads, precision)
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:300]
             raise ModelError(f"OpenVINO cannot load the model: {reason}") from error
 
 
-def _try(path: Path, shapes: Shapes, threads: int) -> None:
+def _openvino() -> Any:
+    try:
+        import openvino
+    except ImportError as error:
+        raise UsageError('OpenVINO is not installed: pip install "qglow[bench]"') from error
+    return openvino
+
+
+def _try(path: Path, shapes: Shapes, threads: int, precision: Precision) -> None:
     given = json.dumps({name: [int(size) for size in shape] for name, shape in shapes.items()})
-    command = [sys.executable, "-m", "qglow.report.openvino_model", str(path), given, str(threads)]
+    module = "qglow.report.openvino_model"
+    command = [sys.executable, "-m", module, str(path), given, str(threads), precision]
     try:
         done = subprocess.run(command, capture_output=True, timeout=TRIAL_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
@@ -52,12 +67,12 @@ def _try(path: Path, shapes: Shapes, threads: int) -> None:
         raise ModelError(f"OpenVINO crashes on the model (signal {-done.returncode})")
 
 
-def _request(openvino: Any, path: Path, shapes: Shapes, threads: int) -> Any:
+def _request(openvino: Any, path: Path, shapes: Shapes, threads: int, precision: str) -> Any:
     options = {
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
     }
     core = openvino.Core()
     source = core.read_model(str(path))
@@ -69,9 +84,9 @@ def main(arguments: Sequence[str]) -> int:
     """Make a model ready; what goes wrong in a way that can be told is told when it is done in earnest."""
     import openvino
 
-    path, shapes, threads = arguments
+    path, shapes, threads, precision = arguments
     try:
-        _request(openvino, Path(path), json.loads(shapes), int(threads)).infer()
+        _request(openvino, Path(path), json.loads(shapes), int(threads), precision).infer()
     except RuntimeError:
         return 1
     return 0

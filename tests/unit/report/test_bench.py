@@ -7,10 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import qglow
 from qglow.core.errors import ModelError, UsageError
 from qglow.report.bench import MIN_ALTERNATIONS, TURN_NS, bench
 from qglow.report.contenders import of_onnxruntime, of_openvino, random_inputs
+from qglow.report.openvino_model import Precision, has_bfloat16, openvino_request
 from tests.unit.report.models import linear_model
+from tests.zoo import REPOSITORY
 
 
 class FakeTime:
@@ -85,6 +88,23 @@ def test_rivals_run() -> None:
     run()
     pytest.importorskip("openvino")
     of_openvino(model, {"x": np.ones((2, 4), np.float32)})()
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_openvino_computes_in_the_precision_that_is_asked_for(precision: Precision) -> None:
+    pytest.importorskip("openvino")
+    if precision == "bf16" and not has_bfloat16():
+        pytest.skip("the processor has no bfloat16")
+    request = openvino_request(linear_model().SerializeToString(), {"x": (2, 4)}, 1, precision)
+    used = request.get_compiled_model().get_property("INFERENCE_PRECISION_HINT")
+    assert used.to_string() == precision
+
+
+def test_bfloat16_is_measured_where_the_processor_has_it() -> None:
+    pytest.importorskip("openvino")
+    model = qglow.load_model(REPOSITORY / "calib_data" / "digits.onnx")
+    measured = qglow.bench(model, openvino=True, threads=1, alternations=1).latencies
+    assert "OpenVINO float32" in measured and ("OpenVINO bfloat16" in measured) is has_bfloat16()
 
 
 @pytest.mark.parametrize(
