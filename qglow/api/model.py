@@ -242,6 +242,7 @@ class Model:
         rounding: str | None = None,
         weight_range: str | None = None,
         split_channels: float | None = None,
+        group_size: int | None = None,
         rounding_budget: float | str | None = None,
         rounding_state: str | Path | None = None,
         effort: str = "fast",
@@ -265,6 +266,7 @@ class Model:
         io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
         by "gptq" or "adaround". weight_range: "max", or "mse" to clip weights where that costs less.
         split_channels: the share of channels that may be split where a few reach far beyond the others.
+        group_size: how many inputs of a Gemm share a scale of weights, 0 for all of them.
         rounding_budget: seconds, or "10m", that rounding may take: layers left then keep what they have,
         which the report tells. rounding_state: a file for the layers that are done, from which the same call
         goes on. effort: "fast", or "balanced" or "best", which measure for every value which calibration
@@ -289,6 +291,7 @@ class Model:
             rounding=rounding,
             weight_range=weight_range,
             split_channels=split_channels,
+            group_size=group_size,
             rounding_budget=rounding_budget,
         )
         options = QuantizationOptions.of(chosen)

@@ -104,6 +104,12 @@ def quantize(
             "--split-channels", metavar="SHARE", help="Channels to split that reach far beyond others: 0.02."
         ),
     ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(
+            "--group-size", metavar="N", help="Inputs of a Gemm that share a scale of weights: 128."
+        ),
+    ] = None,
     rounding_budget: Annotated[
         str | None,
         typer.Option("--rounding-budget", metavar="TIME", help="When to begin no more layers: 90s, 10m, 1h."),
@@ -167,6 +173,7 @@ def quantize(
         rounding=rounding,
         weight_range=weight_range,
         split_channels=split_channels,
+        group_size=group_size,
         rounding_budget=rounding_budget,
         strict=strict or None,
     )

@@ -20,7 +20,8 @@ class QuantizationOptions:
     `smooth` those of normalizations (`alpha`: with this exponent of SmoothQuant), `correct_bias` takes the
     mean error of rounded weights out of the bias, `weight_range` "mse" cuts off weights where
     all of them then have less error, `split_channels` is the share of channels that may be
-    split. `rules` hold for parts of the graph, each over the ones
+    split, `group_size` how many inputs of a Gemm have one scale of weights (0: all).
+    `rules` hold for parts of the graph, each over the ones
     before it; `strict` makes one that fits nothing an error.
     """
 
@@ -38,6 +39,7 @@ class QuantizationOptions:
     alpha: float | None = None
     weight_range: str = "max"
     split_channels: float = 0.0
+    group_size: int = 0
 
     @staticmethod
     def of(recipe: Recipe) -> QuantizationOptions:
@@ -57,6 +59,7 @@ class QuantizationOptions:
             None if isinstance(recipe.smooth, bool) else recipe.smooth,
             recipe.weight_range,
             recipe.split_channels,
+            recipe.group_size,
         )
 
     def pattern_for(self, node: Node) -> str | None:

@@ -25,6 +25,7 @@ from qglow.quantization.folding.fold_rescale_up import FoldRescaleUp
 from qglow.quantization.folding.merge_rescales import MergeRescales
 from qglow.quantization.folding.read_integers import ReadIntegers
 from qglow.quantization.folding.sink_rescale import SinkRescale
+from qglow.quantization.group_weights import WeightGroups
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands
 from qglow.quantization.options import QuantizationOptions
@@ -118,8 +119,6 @@ class _Quantizer:
         choices = choices_of(graph, options)
         reasons = float_reasons(graph, options, choices)
         plan_islands(graph, reasons)
-        int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
-        by_name = {node.name: reason for node, reason in reasons.items()}
         if options.assert_all_quantized and reasons:
             raise UnsupportedError(not_quantized(reasons))
         wanted = Equalization(options.equalize, options.smooth, options.alpha)
@@ -127,10 +126,16 @@ class _Quantizer:
             equalize(graph, self._statistics, self._samples, reasons, wanted, choices.schema_of, log)
         if options.split_channels:
             split_channels(graph, self._statistics, reasons, options.split_channels, log)
+        groups = WeightGroups(graph, self._statistics, reasons, choices, options.group_size)
+        if options.group_size:
+            groups.run(log)
         source = graph.copy()
+        int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
+        by_name = {node.name: reason for node, reason in reasons.items()}
         log.pass_name = "assign"
         ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))
         assignment = assign_parameters(graph, int8, ranges, log)
+        assignment = {value: chosen for value, chosen in assignment.items() if value not in groups.partial}
         interface = interface_parameters(graph, assignment, ranges) if options.int8_io else {}
         sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
         inputs = {node.name: operand(node).name for node in sums}

@@ -9,6 +9,7 @@ from qglow.core.errors import RecipeError
 from qglow.recipe.choices import SECONDS, Calibration, parse_time
 from qglow.recipe.documents import (
     Section,
+    as_count,
     as_flag,
     as_number,
     as_text,
@@ -145,6 +146,7 @@ _RECIPE = Section(
         "rounding": as_text,
         "weight_range": as_text,
         "split_channels": as_number,
+        "group_size": as_count,
         "rounding_budget": optional(_seconds),
         "rules": _rules,
         "strict": as_flag,

@@ -87,6 +87,7 @@ class Recipe:
     rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
     weights is to the "nearest" integer, or by "gptq" or "adaround", which look at the samples once more.
     `split_channels`: the share of channels that may be split where a few reach far beyond the others.
+    `group_size`: inputs of a Gemm whose weights share a scale for each output; 0: all.
     `rounding_budget`: seconds that those two may take; None: as many as they need.
     `weight_range`: int8 reaches to the largest weight ("max"), or as far as their error is least ("mse").
     `activation_type` is that of integers in the exported QDQ model.
@@ -112,6 +113,7 @@ class Recipe:
     weight_range: str = "max"
     rounding_budget: float | None = None
     split_channels: float = 0.0
+    group_size: int = 0
 
     def __post_init__(self) -> None:
         one_of(self.schema, SCHEMAS, "schema")
@@ -119,6 +121,8 @@ class Recipe:
         one_of(self.activation_type, ACTIVATION_TYPES, "activation_type")
         one_of(self.rounding, ROUNDINGS, "rounding")
         one_of(self.weight_range, WEIGHT_RANGES, "weight_range")
+        if self.group_size < 0:
+            raise ValueError(f"group_size {self.group_size}: a number of inputs, or 0 for no groups")
         if not 0.0 <= self.split_channels <= 1.0:
             raise ValueError(f"split_channels {self.split_channels:g}: a share of the channels, from 0 to 1")
         if self.rounding_budget is not None and not 0.0 <= self.rounding_budget < math.inf:
@@ -167,6 +171,7 @@ class Recipe:
             "assert_all_quantized": self.assert_all_quantized,
             "equalize": self.equalize,
             "smooth": self.smooth,
+            "group_size": self.group_size,
             "split_channels": self.split_channels,
             "correct_bias": self.correct_bias,
             "io": self.io,
