@@ -108,3 +108,11 @@ def test_profiling_is_measured() -> None:
     table = run("measure_profiling.py", "--alternations", "20", may_fail="times as long as")
     assert table.startswith("| model | qglow profiling | qglow float32 | ORT float32 |")
     assert "geometric mean of the ratios" in table
+
+
+@pytest.mark.slow
+def test_single_options_are_measured() -> None:
+    table = run("measure_options.py", "--limit", "20")
+    titles, _, row, *_ = table.splitlines()
+    figures = dict(zip(titles.split(" | ")[1:], row.rstrip(" |").split(" | ")[1:], strict=True))
+    assert float(figures["rounding: gptq"]) != float(figures["recipe"]) > 25.0
