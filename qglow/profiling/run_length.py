@@ -45,16 +45,18 @@ def decode_counts(text: str, bins: int) -> Array:
 
 def _fill(counts: Array, start: int, items: str) -> int:
     """Write one run; returns the bin after it."""
+    values: list[int] = []
+    room = counts.size - start
     for item in items.split(","):
         match = _ITEM.fullmatch(item)
         if match is None:
             raise ValueError(f"{item[:40]!r} is not a count such as '5' or '7*2'")
-        value, stop = int(match[1]), start + int(match[2] or 1)
-        if stop > counts.size or value > _LARGEST:
+        value, times = int(match[1]), int(match[2] or 1)
+        if len(values) + times > room or value > _LARGEST:
             raise ValueError(f"a run of counts goes past bin {counts.size} or 2^62")
-        counts[start:stop] = value
-        start = stop
-    return start
+        values += [value] * times
+    counts[start : start + len(values)] = values
+    return start + len(values)
 
 
 def _items(values: Array) -> str:

@@ -203,12 +203,21 @@ def _reader(scope: Scope, node: Node) -> _Reader:
         channels, starts = np.unique(columns[order], return_index=True)
         in_order = bool(np.all(order[:-1] < order[1:]))
         sorted_rows = rows[group] if in_order else rows[group][:, order]
-        peaks = np.max(np.abs(sorted_rows), axis=2)
-        largest[group][:, channels] = np.maximum.reduceat(peaks, starts, axis=1)
+        peaks = _largest_taps(sorted_rows)
+        alone = channels.size == columns.size
+        largest[group][:, channels] = peaks if alone else np.maximum.reduceat(peaks, starts, axis=1)
         powers = np.sum(np.square(sorted_rows, dtype=np.float64), axis=(0, 2))
         squares[channels] += np.add.reduceat(powers, starts)
         taps[group, channels] = rows.shape[3] * np.diff(np.append(starts, columns.size))
     return _Reader(largest, squares, taps, value)
+
+
+def _largest_taps(rows: Array) -> Array:
+    """The largest magnitude along the last axis, which is too short for numpy to be fast along it."""
+    peaks = np.abs(rows[:, :, 0])
+    for tap in range(1, rows.shape[2]):
+        np.maximum(peaks, np.abs(rows[:, :, tap]), out=peaks)
+    return np.asarray(peaks)
 
 
 def _error(readers: list[_Reader], seen: Mapping[Value, _Seen], summed: bool, factors: Array | None) -> float:
