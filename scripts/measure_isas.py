@@ -42,6 +42,7 @@ HELD_TO = {
     "avx2": "AVX2",
     "avxvnni": "AVX2_VNNI",
     "avx512vnni": "AVX512_CORE_VNNI",
+    "avx512vbmi": "AVX512_CORE_VNNI",
     "amx": "AVX512_CORE_AMX",
 }
 """What keeps OpenVINO to the same instructions, by qglow's names of them."""

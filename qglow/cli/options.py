@@ -60,7 +60,7 @@ IsaOption = Annotated[
     typer.Option(
         "--isa",
         metavar="NAME",
-        help="generic, avx2, avxvnni, avx512vnni or amx [QGLOW_ISA, or the host's best].",
+        help="generic, avx2, avxvnni, avx512vnni, avx512vbmi or amx [QGLOW_ISA, or the host's best].",
     ),
 ]
 ThreadsOption = Annotated[

@@ -85,12 +85,14 @@ _V3 = frozenset({"avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _AVX_VNNI = _V3 | {"avxvnni"}
 _VNNI = _V4 | {"avx512vnni"}
-_AMX = _VNNI | {"avx512vbmi", "amx-tile", "amx-int8"}
+_VBMI = _VNNI | {"avx512vbmi"}
+_AMX = _VBMI | {"amx-tile", "amx-int8"}
 
 GENERIC = Isa("generic", "x86-64", "", frozenset(), 128, 16, False, (_PMADDWD,))
 AVX2 = Isa("avx2", "x86-64-v3", "", _V3, 256, 16, True, (_VPMADDWD,))
 AVX_VNNI = Isa("avxvnni", "x86-64-v3", "+avxvnni", _AVX_VNNI, 256, 16, True, (_VEX_VPDPBUSD,))
 AVX512_VNNI = Isa("avx512vnni", "x86-64-v4", "+avx512vnni", _VNNI, 512, 32, True, (_VPDPBUSD,))
+AVX512_VBMI = replace(AVX512_VNNI, name="avx512vbmi", features="+avx512vnni,+avx512vbmi", requires=_VBMI)
 AMX = Isa(
     "amx",
     "x86-64-v4",
@@ -103,7 +105,7 @@ AMX = Isa(
 )
 AMX_EMULATED = replace(AVX512_VNNI, name="amx-emulated", tiles=(_TDPBUSD, _VPDPBUSD), emulates_amx=True)
 
-ISAS: tuple[Isa, ...] = (GENERIC, AVX2, AVX_VNNI, AVX512_VNNI, AMX)
+ISAS: tuple[Isa, ...] = (GENERIC, AVX2, AVX_VNNI, AVX512_VNNI, AVX512_VBMI, AMX)
 """Slowest first. The emulated one is for tests and never selected on its own."""
 
 

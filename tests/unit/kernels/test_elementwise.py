@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qglow.codegen.compiler import emit_assembly
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
@@ -17,7 +20,8 @@ from qglow.instructions.ops.memory import FillPadding, Splat
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
 from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.program import Program
-from tests.runtimes import assert_same_bits
+from qglow.kernels.isa import isa_by_name
+from tests.runtimes import assert_same_bits, prepare
 
 SPECIAL = np.array(
     [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, -3e38, 1e-30],
@@ -163,6 +167,17 @@ def test_lookup(size: int) -> None:
     src, out = builder.placeholder("src", source), builder.placeholder("dest", dest)
     builder.emit("op", Lookup(), out, src, builder.constant("table", bytes_of(rng, (256,))))
     assert_same_bits(builder.finish(), {"src": data})
+
+
+@pytest.mark.parametrize(("isa", "permute"), [("avx512vnni", "w"), ("avx512vbmi", "b"), ("amx", "b")])
+def test_tables_are_looked_up_by_the_widest_permute_there_is(isa: str, permute: str) -> None:
+    builder = ProgramBuilder("lookup")
+    kind = int8_type((400,), 0.1, 0)
+    src, out = builder.placeholder("src", kind), builder.placeholder("dest", kind)
+    builder.emit("op", Lookup(), out, src, builder.constant("table", np.zeros(256, np.int8)))
+    prepared = prepare(builder.finish(), isa)
+    found = set(re.findall(r"vperm[it]2([bw])", emit_assembly(prepared, isa_by_name(isa))))
+    assert found == {permute}
 
 
 @pytest.mark.parametrize("kind", [float_type(37), int8_type((37,), 0.1, 3)])
