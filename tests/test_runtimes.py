@@ -32,6 +32,7 @@ from tests.suite import (
     resize,
     selection,
     transposed,
+    wide,
 )
 from tests.suite.problem import Maker, Problem
 
@@ -49,6 +50,7 @@ FAMILIES = {
     "resize": resize,
     "selection": selection,
     "transposed": transposed,
+    "wide": wide,
 }
 MAKERS = [
     (f"{family}-{i}", make) for family, module in FAMILIES.items() for i, make in enumerate(module.PROBLEMS)

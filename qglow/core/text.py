@@ -255,7 +255,7 @@ def parse_type(lexer: Lexer, named_scales: NamedScales | None = None) -> TensorT
         element = ElementType(lexer.name())
     except ValueError:
         lexer.fail(f"unknown element type '{token.text}'", token)
-    quantization = _parse_quantization(lexer, named_scales) if lexer.accept("[") else None
+    quantization = _parse_quantization(lexer, element, named_scales) if lexer.accept("[") else None
     lexer.expect("<")
     dims: list[int] = []
     while not lexer.accept(">"):
@@ -269,7 +269,7 @@ def _expect_cross(lexer: Lexer) -> None:
     lexer.expect("x")
 
 
-def _parse_quantization(lexer: Lexer, named_scales: NamedScales | None) -> Quantization:
+def _parse_quantization(lexer: Lexer, element: ElementType, named_scales: NamedScales | None) -> Quantization:
     start = lexer.peek
     lexer.expect("S")
     lexer.expect(":")
@@ -285,7 +285,7 @@ def _parse_quantization(lexer: Lexer, named_scales: NamedScales | None) -> Quant
     if len(zeros) == 1:
         zeros *= len(scales)
     try:
-        return Quantization(tuple(_float32(s) for s in scales), tuple(zeros), axis)
+        return Quantization(tuple(_float32(s) for s in scales), tuple(zeros), axis, element)
     except ValueError as error:
         lexer.fail(str(error), start)
 

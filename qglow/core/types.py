@@ -24,6 +24,7 @@ class ElementType(enum.Enum):
     FLOAT = "float"
     DOUBLE = "double"
     INT8 = "i8"
+    INT16 = "i16"
     INT32 = "i32"
     INT64 = "i64"
     BOOL = "bool"
@@ -48,10 +49,13 @@ _DTYPES: dict[ElementType, np.dtype[Any]] = {
     ElementType.FLOAT: np.dtype(np.float32),
     ElementType.DOUBLE: np.dtype(np.float64),
     ElementType.INT8: np.dtype(np.int8),
+    ElementType.INT16: np.dtype(np.int16),
     ElementType.INT32: np.dtype(np.int32),
     ElementType.INT64: np.dtype(np.int64),
     ElementType.BOOL: np.dtype(np.bool_),
 }
+QUANTIZED_BITS = {ElementType.INT8: 8, ElementType.INT16: 16}
+"""Types that may stand for reals, and their widths."""
 _BY_DTYPE = {dtype: element for element, dtype in _DTYPES.items()}
 
 
@@ -66,29 +70,32 @@ def format_float(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Scale and zero point of a tensor, or of every slice along `axis`.
+    """Scale and zero point of a tensor, or of every slice along `axis`, and the type of its integers.
 
     `scales` and `zero_points` have one element for a tensor, else one a slice. Scales are
-    Python floats that hold float32 values exactly.
+    Python floats that hold float32 values exactly. `element` is int8 or int16.
     """
 
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
     axis: int | None = None
+    element: ElementType = ElementType.INT8
 
     def __post_init__(self) -> None:
         if len(self.scales) != len(self.zero_points) or not self.scales:
             raise ValueError("one zero point a scale, and at least one scale")
         if self.axis is None and len(self.scales) != 1:
             raise ValueError("several scales need an axis")
+        if self.element not in QUANTIZED_BITS:
+            raise ValueError(f"{self.element.value} has no quantization parameters")
         for scale in self.scales:
             if not (scale > 0.0 and math.isfinite(scale)) or float(np.float32(scale)) != scale:
                 raise ValueError(f"scale {scale} is not a positive finite float32")
 
     @staticmethod
-    def per_tensor(scale: float, zero_point: int) -> Quantization:
+    def per_tensor(scale: float, zero_point: int, element: ElementType = ElementType.INT8) -> Quantization:
         """One scale and zero point for the whole tensor; `scale` is rounded to float32."""
-        return Quantization((float(np.float32(scale)),), (int(zero_point),))
+        return Quantization((float(np.float32(scale)),), (int(zero_point),), None, element)
 
     @staticmethod
     def per_channel(scales: Array, axis: int, zero_points: Array | None = None) -> Quantization:
@@ -96,6 +103,27 @@ class Quantization:
         values = tuple(float(s) for s in np.asarray(scales, np.float32))
         zeros = (0,) * len(values) if zero_points is None else tuple(int(z) for z in zero_points)
         return Quantization(values, zeros, axis)
+
+    @property
+    def smallest(self) -> int:
+        """The smallest integer of the type."""
+        return -(1 << (QUANTIZED_BITS[self.element] - 1))
+
+    @property
+    def largest(self) -> int:
+        """The largest integer of the type."""
+        return (1 << (QUANTIZED_BITS[self.element] - 1)) - 1
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether integers are int16."""
+        return self.element is ElementType.INT16
+
+    @property
+    def real_range(self) -> tuple[float, float]:
+        """Smallest and largest real value. Raises ValueError for per-channel parameters."""
+        zero, scale = self.zero_point, self.scale
+        return (self.smallest - zero) * scale, (self.largest - zero) * scale
 
     @property
     def scale(self) -> float:
@@ -152,18 +180,15 @@ class TensorType:
         """The same elements in another shape."""
         return TensorType(self.element, tuple(int(d) for d in shape), self.quantization)
 
-    def quantized(self, quantization: Quantization, element: ElementType = ElementType.INT8) -> TensorType:
+    def quantized(self, quantization: Quantization) -> TensorType:
         """The same shape as integers with these parameters."""
-        return TensorType(element, self.shape, quantization)
+        return TensorType(quantization.element, self.shape, quantization)
 
     def real_range(self) -> tuple[float, float] | None:
-        """Smallest and largest real value of a per-tensor int8 type; None for others."""
+        """Smallest and largest real value of a per-tensor quantized type; None for others."""
         if self.quantization is None or self.quantization.axis is not None:
             return None
-        if self.element is not ElementType.INT8:
-            return None
-        scale, zero = self.quantization.scale, self.quantization.zero_point
-        return (-128 - zero) * scale, (127 - zero) * scale
+        return self.quantization.real_range
 
     def __str__(self) -> str:
         dims = " x ".join(str(d) for d in self.shape)

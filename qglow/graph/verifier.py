@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qglow.core.errors import VerificationError
-from qglow.core.types import ElementType, TensorType
+from qglow.core.types import TensorType
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import (
     Accumulate,
@@ -14,6 +14,7 @@ from qglow.graph.operator import (
     Products,
     ReadsIntegers,
     SameAs,
+    Table,
     Unify,
 )
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
@@ -104,10 +105,14 @@ class _Verifier:
         kind = value.type
         parameters = kind.quantization
         assert parameters is not None
-        if kind.element is not ElementType.INT8:
-            self._fail(f"value '{value.name}'", f"{kind.element.value} has quantization parameters")
-        if min(parameters.zero_points, default=0) < -128 or max(parameters.zero_points, default=0) > 127:
-            self._fail(f"value '{value.name}'", "a zero point is no int8")
+        if kind.element is not parameters.element:
+            what = f"{kind.element.value} has parameters of {parameters.element.value}"
+            self._fail(f"value '{value.name}'", what)
+        low, high = min(parameters.zero_points, default=0), max(parameters.zero_points, default=0)
+        if low < parameters.smallest or high > parameters.largest:
+            self._fail(f"value '{value.name}'", f"a zero point is no {kind.element.value}")
+        if parameters.is_wide and any(parameters.zero_points):
+            self._fail(f"value '{value.name}'", "int16 has zero point 0")
         axis = parameters.axis
         if axis is None:
             return
@@ -153,9 +158,10 @@ def _agrees(actual: TensorType, inferred: TensorType) -> bool:
 def quantized_form_problem(node: Node) -> str | None:
     """Why the node's types are no form that its operator's policy allows; None when they are.
 
-    The forms: all float; Accumulate int8 x and w, an int32 bias, int8 or float result; Products int8
-    operands, int8 or float result; SameAs and Unify the same int8 parameters throughout; Rescaled,
-    Table and a Unify that rescales int8 in and out, each its own; ReadsIntegers any.
+    The forms: all float; Accumulate integers as x, int8 as w, an int32 bias, integer or float result;
+    Products int8 operands, int8 or float result; SameAs and Unify the same parameters throughout;
+    Rescaled and a Unify that rescales integers in and out, each with its own; Table int8 in and out;
+    ReadsIntegers int8. Integers are int8 or int16.
     """
     operator, policy = node.operator, node.operator.policy
     if isinstance(operator, Quantize | Dequantize | Rescale):
@@ -163,6 +169,8 @@ def quantized_form_problem(node: Node) -> str | None:
     operands = [value for value in node.inputs if value is not None]
     if not any(value.type.is_quantized for value in [*operands, *node.outputs]):
         return None
+    if isinstance(policy, Products | Table | ReadsIntegers) and _any_wide([*operands, *node.outputs]):
+        return "it has no int16 form"
     if isinstance(policy, KeepFloat):
         return f"it stays float ({policy.reason}), but has a quantized operand or result"
     if isinstance(policy, ReadsIntegers):
@@ -176,12 +184,16 @@ def quantized_form_problem(node: Node) -> str | None:
     return _elementwise_problem(node, may_be_float=isinstance(policy, Products))
 
 
+def _any_wide(values: Sequence[Value]) -> bool:
+    return any(v.type.quantization is not None and v.type.quantization.is_wide for v in values)
+
+
 def _border_problem(node: Node) -> str | None:
     x = node.inputs[0]
     quantized = (x is not None and x.type.is_quantized, node.output.type.is_quantized)
     wanted = {Quantize: (False, True), Dequantize: (True, False), Rescale: (True, True)}[type(node.operator)]
     if quantized != wanted:
-        words = {False: "float", True: "int8"}
+        words = {False: "float", True: "integers"}
         return f"it takes {words[wanted[0]]} and gives {words[wanted[1]]}"
     return None
 
@@ -190,6 +202,8 @@ def _accumulate_problem(node: Node, policy: Accumulate) -> str | None:
     x, w = node.operand(policy.x), node.operand(policy.w)
     if x is None or w is None or not (x.type.is_quantized and w.type.is_quantized):
         return "input and weights must both be quantized, or neither"
+    if _any_wide([w]):
+        return "weights are int8, whatever the input is"
     parameters = w.type.quantization
     axis = 0 if len(w.type.shape) == 4 else 1
     if parameters is not None and parameters.axis not in (None, axis):
@@ -203,7 +217,7 @@ def _same_problem(values: Sequence[Value | None]) -> str | None:
 
 
 def _elementwise_problem(node: Node, may_be_float: bool) -> str | None:
-    """Int8 throughout, but for operands that the int8 form takes as they are (vectors of an Affine).
+    """Integers throughout, but for operands that the integer form takes as they are (vectors of an Affine).
 
     `may_be_float`: so may the result be.
     """

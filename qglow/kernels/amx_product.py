@@ -149,11 +149,10 @@ class AmxProduct(ProductLoops):
         """Results of one tile of pixels, a few at a time."""
         e, vectors = self.e, block.piece.size
         kind = vec(F32, self.tile.lanes)
-        assert pointers.multiplier is not None
-        multipliers = [
-            e.load(e.offset(pointers.multiplier, v * ROW_BYTES), kind, align=ROW_BYTES)
-            for v in range(vectors)
-        ]
+        multipliers = []
+        if pointers.multiplier is not None:
+            places = [e.offset(pointers.multiplier, v * ROW_BYTES) for v in range(vectors)]
+            multipliers = [e.load(place, kind, align=ROW_BYTES) for place in places]
         whole = walk.rows - walk.rows % STORED_PIXELS
         if whole:
             with e.loop(0, whole, STORED_PIXELS, name="pixel") as first:

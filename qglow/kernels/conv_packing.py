@@ -21,7 +21,7 @@ def product_constants(
     most_vectors: int,
     isa: Isa,
 ) -> dict[str, Array]:
-    """Packed filter and bias, for int8 also multipliers.
+    """Packed filter and bias, for int8 also multipliers, where there are any.
 
     `filters` has output channels first; blocks are of at most `most_vectors` vectors.
     """
@@ -32,13 +32,12 @@ def product_constants(
     packed = {"filter": pack_filters(rows, geometry, tile, most_vectors)}
     if tile.is_float:
         return packed | {"bias": pack_channels(values.astype(np.float32), geometry, tile.lanes)}
-    multiplier = instruction.operand("multiplier").data
-    assert multiplier is not None
     folded = fold_zero_point(rows, values, source_zero_point(instruction) + isa.activation_bias)
-    return packed | {
-        "bias": pack_channels(folded, geometry, tile.lanes),
-        "multiplier": pack_channels(multiplier.astype(np.float32), geometry, tile.lanes),
-    }
+    packed["bias"] = pack_channels(folded, geometry, tile.lanes)
+    multiplier = instruction.optional("multiplier")
+    if multiplier is not None and multiplier.data is not None:
+        packed["multiplier"] = pack_channels(multiplier.data.astype(np.float32), geometry, tile.lanes)
+    return packed
 
 
 def source_zero_point(instruction: Instruction) -> int:
@@ -89,7 +88,7 @@ def pack_filters(rows: Array, geometry: Geometry, tile: PackedTile, most_vectors
 
 def must_clamp_first(instruction: Instruction, filters: Array) -> bool:
     """Whether sums times multipliers may be too large to round to int32 (rule 5)."""
-    if instruction.operand("src").type.is_float or instruction.operand("dest").type.is_float:
+    if not instruction.operand("dest").type.is_quantized:
         return False
     bias, multiplier = instruction.operand("bias").data, instruction.operand("multiplier").data
     assert bias is not None

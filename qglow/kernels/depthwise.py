@@ -62,8 +62,8 @@ class DepthwiseConvolution(DepthwiseKernel):
         """Filter by chunk and group of taps, bias and multiplier in the order of lanes."""
         step, geometry = plan(instruction, isa)
         taps = constant_filter(instruction).reshape(geometry.channels, -1)
-        bias, multiplier = instruction.operand("bias").data, instruction.operand("multiplier").data
-        assert bias is not None and multiplier is not None
+        bias, multiplier = instruction.operand("bias").data, instruction.optional("multiplier")
+        assert bias is not None
         folded = fold_zero_point(taps, bias, source_zero_point(instruction) + isa.activation_bias)
         weights, sums, factors = [], [], []
         for channels in geometry.chunk_channels():
@@ -72,12 +72,10 @@ class DepthwiseConvolution(DepthwiseKernel):
                 weights.append(step.pack(np.pad(chosen, ((0, step.taps - len(group)), (0, 0)))))
             order = np.array(channels)[lane_order(step.width)].reshape(-1)
             sums.append(folded[order])
-            factors.append(multiplier.astype(np.float32)[order])
-        return {
-            "filter": np.concatenate(weights),
-            "bias": np.concatenate(sums),
-            "multiplier": np.concatenate(factors),
-        }
+            if multiplier is not None and multiplier.data is not None:
+                factors.append(multiplier.data.astype(np.float32)[order])
+        constants = {"filter": np.concatenate(weights), "bias": np.concatenate(sums)}
+        return constants | ({"multiplier": np.concatenate(factors)} if factors else {})
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Interleaves, products and the end of every chunk, three operations a cycle."""
@@ -128,7 +126,9 @@ class _Tile:
                 sums[pixel] = [
                     step.accumulate(e, *operands) for operands in zip(sums[pixel], taps, loaded, strict=True)
                 ]
-        multipliers = self._channels(constants["multiplier"], chunk, vec(F32, width // VECTORS))
+        multipliers = []
+        if "multiplier" in constants:
+            multipliers = self._channels(constants["multiplier"], chunk, vec(F32, width // VECTORS))
         for pixel in range(pixels):
             result = e.offset(dest, pixel * self.geometry.axes[-1].dest_stride)
             self.output.emit_interleaved(e, sums[pixel], multipliers, result, self.geometry.stored)

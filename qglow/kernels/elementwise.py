@@ -11,14 +11,14 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.elementwise import Affine, ElementAdd, ElementMul, ElementSub
-from qglow.instructions.ops.quantize import Lookup, Rescale
+from qglow.instructions.ops.quantize import Lookup, Requantize, Rescale
 from qglow.instructions.program import Instruction
 from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.expressions import EXPRESSIONS, Point
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.operand import Memory, contiguous_runs, memory_of, without_parameters
-from qglow.kernels.requantize import fits_rounding
+from qglow.kernels.operand import Memory, contiguous_runs, is_biased, memory_of, without_parameters
+from qglow.kernels.requantize import fits_rounding, steps_limit
 from qglow.kernels.sweep import sweep
 
 LANES = 16
@@ -144,7 +144,7 @@ def spread_over_dest(operation: Any, operands: Mapping[str, Memory]) -> dict[str
 
 def is_channelwise(operation: Any, name: str) -> bool:
     """Whether an operand has one value a channel."""
-    return isinstance(operation, Affine) and name in ("scale", "shift")
+    return isinstance(operation, Affine | Requantize) and name in ("scale", "shift", "multiplier")
 
 
 def affine_is_proven(instruction: Instruction) -> bool:
@@ -153,9 +153,9 @@ def affine_is_proven(instruction: Instruction) -> bool:
     factors, shifts = (instruction.operand(name).data for name in ("scale", "shift"))
     if source is None or factors is None or shifts is None:
         return False
-    reach = max(127 - source.zero_point, source.zero_point + 128)
-    largest = np.abs(factors.astype(np.float64)) * reach + np.abs(shifts.astype(np.float64))
-    return fits_rounding(float(np.max(largest, initial=0.0)) * 1.001)
+    largest = np.abs(factors.astype(np.float64)) * steps_limit(source, 1.0)
+    largest += np.abs(shifts.astype(np.float64)) * 1.001
+    return fits_rounding(np.max(largest, initial=0.0))
 
 
 @candidates_for(*EXPRESSIONS)
@@ -173,7 +173,7 @@ def _fills_registers(instruction: Instruction, isa: Isa) -> bool:
     """Whether whole registers of bytes pay: int8 arithmetic that interleaves, and runs with small rests."""
     buffers = [instruction.operand(name) for name in ("dest", *_sources(instruction))]
     interleaves = isinstance(instruction.operation, ElementAdd | ElementSub | ElementMul | Rescale)
-    if not interleaves or buffers[0].type.is_float:
+    if not interleaves or not all(is_biased(buffer.type) for buffer in buffers):
         return False
     memories = [memory_of(None, buffer, isa).spread(buffers[0].type.shape) for buffer in buffers]
     runs = contiguous_runs(memories[0].shape, [m.strides for m in memories], [1] * len(memories))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from qglow.core.types import Quantization
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.activation import Sigmoid, Tanh
 from qglow.instructions.ops.elementwise import (
@@ -23,18 +24,25 @@ from qglow.instructions.ops.elementwise import (
 )
 from qglow.instructions.ops.logic import Cast, Compare
 from qglow.instructions.ops.memory import Splat, stored_value
-from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
+from qglow.instructions.ops.quantize import (
+    Dequantize,
+    HighByte,
+    Lookup,
+    LowByte,
+    Quantize,
+    Requantize,
+    Rescale,
+)
 from qglow.instructions.ops.selection import ElementMax, ElementMin, Select
-from qglow.kernels.builder import F32, Emitter, Value, scalar, vec
+from qglow.kernels.builder import F32, F64, I8, Emitter, Value, scalar, vec
 from qglow.kernels.functions import FUNCTIONS
 from qglow.kernels.interleaved import centred_floats, fills_registers, round_interleaved
 from qglow.kernels.logic import emit_cast, emit_compare, emit_extremum, emit_select
 from qglow.kernels.lookup import emit_lookup
-from qglow.kernels.operand import Memory
+from qglow.kernels.operand import Memory, is_biased
 from qglow.kernels.polynomials import emit_power, emit_sigmoid, emit_tanh
 from qglow.kernels.requantize import (
-    ByteRange,
-    byte_range,
+    IntegerRange,
     clamp_float,
     emit_affine_int8,
     emit_dequantize,
@@ -42,11 +50,13 @@ from qglow.kernels.requantize import (
     emit_requantize,
     emit_steps,
     fits_rounding,
-    round_to_bytes,
+    integer_range,
+    round_to_integers,
     steps_limit,
     widen_centred,
 )
 from qglow.numerics.requantize import multiplier, ratio
+from qglow.numerics.wide import LOW_ZERO, PLACE
 
 
 @dataclass(frozen=True)
@@ -72,20 +82,32 @@ class Point:
         return self.memories["dest"]
 
     @property
-    def result(self) -> ByteRange:
-        """Zero point and bounds of an int8 result."""
-        low, high = getattr(self.operation, "q_lo", -128), getattr(self.operation, "q_hi", 127)
-        return byte_range(self.dest.type, self.dest.bias, low, high)
+    def result(self) -> IntegerRange:
+        """Zero point and bounds of an integer result."""
+        low, high = getattr(self.operation, "q_lo", None), getattr(self.operation, "q_hi", None)
+        return integer_range(self.dest.type, self.dest.bias, low, high)
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether integers fill registers of bytes, which are widened and narrowed without being moved."""
+        kinds = [memory.type for memory in self.memories.values()]
+        return all(is_biased(kind) for kind in kinds) and fills_registers(self.e, self.lanes)
+
+    def quantization(self, name: str) -> Quantization:
+        """Parameters of an integer operand."""
+        known = self.memories[name].type.quantization
+        assert known is not None
+        return known
 
     def rescaled(self, name: str) -> Value:
-        """An int8 operand with the parameters and within the bounds of dest."""
+        """An integer operand with the parameters and within the bounds of dest."""
         memory = self.memories[name]
         factor = float(ratio(memory.scale, self.dest.scale))
-        proven = fits_rounding(steps_limit(memory.zero_point, factor))
-        if fills_registers(self.e, self.lanes):
+        proven = fits_rounding(steps_limit(self.quantization(name), factor))
+        if self.interleaves:
             return round_interleaved(self.e, self.steps(name, factor), self.result, proven)
         steps = emit_steps(self.e, self.values[name], memory.zero_point, factor)
-        return round_to_bytes(self.e, steps, self.result, proven, may_be_nan=False)
+        return round_to_integers(self.e, steps, self.result, proven, may_be_nan=False)
 
     def steps(self, name: str, factor: float) -> list[Value]:
         """`float32(q - zp) * factor` of an int8 operand that fills registers, interleaved."""
@@ -130,15 +152,15 @@ def _combine(point: Point, combine: Callable[[Value, Value], Value]) -> Value:
         return point.bounded(combine(point.values["lhs"], point.values["rhs"]))
     memories = {name: point.memories[name] for name in ("lhs", "rhs")}
     factors = {name: float(ratio(m.scale, point.dest.scale)) for name, m in memories.items()}
-    proven = fits_rounding(*(steps_limit(m.zero_point, factors[name]) for name, m in memories.items()))
-    if fills_registers(point.e, point.lanes):
+    proven = fits_rounding(*(steps_limit(point.quantization(name), factors[name]) for name in memories))
+    if point.interleaves:
         registers = [point.steps(name, factor) for name, factor in factors.items()]
         sums = [combine(*pair) for pair in zip(*registers, strict=True)]
         return round_interleaved(point.e, sums, point.result, proven)
     steps = [
         emit_steps(point.e, point.values[name], m.zero_point, factors[name]) for name, m in memories.items()
     ]
-    return round_to_bytes(point.e, combine(*steps), point.result, proven)
+    return round_to_integers(point.e, combine(*steps), point.result, proven)
 
 
 def _mul(point: Point) -> Value:
@@ -147,8 +169,8 @@ def _mul(point: Point) -> Value:
         return point.bounded(e.b.fmul(point.values["lhs"], point.values["rhs"]))
     lhs, rhs = point.memories["lhs"], point.memories["rhs"]
     factor = float(multiplier(lhs.scale, rhs.scale, point.dest.scale))
-    limit = steps_limit(lhs.zero_point, 1.0) * steps_limit(rhs.zero_point, factor)
-    if fills_registers(e, point.lanes):
+    limit = steps_limit(point.quantization("lhs"), 1.0) * steps_limit(point.quantization("rhs"), factor)
+    if point.interleaves:
         # The product of two integers below 2^8 is exact in float32 too.
         pairs = zip(point.steps("lhs", 1.0), point.steps("rhs", 1.0), strict=True)
         products = [e.b.fmul(e.b.fmul(*pair), scalar(pair[0].type, factor)) for pair in pairs]
@@ -209,6 +231,37 @@ def _rescale(point: Point) -> Value:
     return point.rescaled("src")
 
 
+def _high_byte(point: Point) -> Value:
+    e, x = point.e, point.values["src"]
+    return _byte(point, e.b.ashr(x, scalar(x.type, 8)), 0)
+
+
+def _low_byte(point: Point) -> Value:
+    return _byte(point, point.values["src"], LOW_ZERO)
+
+
+def _byte(point: Point, x: Value, offset: int) -> Value:
+    """The low bits of int16, moved by an offset and held as memory holds int8."""
+    e, byte = point.e, vec(I8, point.lanes)
+    return e.b.add(e.b.trunc(x, byte), scalar(byte, (point.dest.bias + offset) % 256))
+
+
+def _requantize(point: Point) -> Value:
+    """Sums of bytes are exact in double, so that they are rounded once."""
+    e, low, high = point.e, point.values["low"], point.values.get("high")
+    reals = vec(F32, point.lanes)
+    if high is None:
+        total = e.b.sitofp(low, reals)
+    else:
+        wide = vec(F64, point.lanes)
+        place = e.b.fmul(e.b.sitofp(high, wide), scalar(wide, PLACE))
+        total = e.b.fptrunc(e.b.fadd(place, e.b.sitofp(low, wide)), reals)
+    value = e.b.fmul(total, point.values["multiplier"])
+    if point.dest.is_float:
+        return point.bounded(value)
+    return round_to_integers(e, value, point.result, proven=False, may_be_nan=False)
+
+
 def _lookup(point: Point) -> Value:
     return emit_lookup(point.e, point.values["src"], point.tables["table"])
 
@@ -264,6 +317,9 @@ EXPRESSIONS: dict[type[Operation], Callable[[Point], Value]] = {
     Quantize: _quantize,
     Dequantize: _dequantize,
     Rescale: _rescale,
+    HighByte: _high_byte,
+    LowByte: _low_byte,
+    Requantize: _requantize,
     Lookup: _lookup,
     Splat: _splat,
 }

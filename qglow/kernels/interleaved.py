@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, suffix, vec
-from qglow.kernels.requantize import ByteRange, clamp_float
+from qglow.kernels.requantize import IntegerRange, clamp_float
 from qglow.kernels.tile_output import PACKED, PACKS
 
 MAGIC_WORD = 0x4B00
@@ -52,7 +52,7 @@ def centred_floats(e: Emitter, q: Value, zero_point: int) -> list[Value]:
     return result
 
 
-def round_interleaved(e: Emitter, values: Sequence[Value], result: ByteRange, proven: bool) -> Value:
+def round_interleaved(e: Emitter, values: Sequence[Value], result: IntegerRange, proven: bool) -> Value:
     """Clamp, round half to even, add the zero point: interleaved float32 steps to bytes in order.
 
     `proven` says that no magnitude reaches 2^30. Otherwise floats are clamped first, and NaN becomes the
@@ -65,7 +65,7 @@ def round_interleaved(e: Emitter, values: Sequence[Value], result: ByteRange, pr
     return e.concat(bytes_)
 
 
-def _round_register(e: Emitter, values: Sequence[Value], result: ByteRange, proven: bool) -> Value:
+def _round_register(e: Emitter, values: Sequence[Value], result: IntegerRange, proven: bool) -> Value:
     lanes = values[0].type.count
     whole, words, bytes_ = vec(I32, lanes), vec(I16, 2 * lanes), vec(I8, 4 * lanes)
     to_words, to_bytes = PACKS[lanes]

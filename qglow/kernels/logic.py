@@ -37,11 +37,11 @@ def emit_select(e: Emitter, condition: Value, lhs: Value, rhs: Value) -> Value:
 def emit_extremum(e: Emitter, lhs: Value, rhs: Value, symbol: str, kind: TensorType) -> Value:
     """The larger (symbol ">") or smaller of both; NaN where either is.
 
-    int8 activations and booleans are unsigned bytes.
+    int8 activations and booleans are unsigned bytes, int16 activations are signed.
     """
     if _is_real(lhs):
         wins = e.b.or_(e.b.fcmp_ordered(symbol, lhs, rhs), e.b.fcmp_unordered("uno", lhs, lhs))
-    elif kind.is_quantized or kind.element is ElementType.BOOL:
+    elif lhs.type.element == I8 and (kind.is_quantized or kind.element is ElementType.BOOL):
         wins = e.b.icmp_unsigned(symbol, lhs, rhs)
     else:
         wins = e.b.icmp_signed(symbol, lhs, rhs)

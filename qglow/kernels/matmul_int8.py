@@ -297,9 +297,9 @@ class PackedMatMul(Kernel):
 
     def _product(self, site: Site, shared: bool) -> _Product:
         tile, dest, lhs, rhs = select_tile(site.isa, False), site["dest"], site["lhs"], site["rhs"]
-        output = OutputStage(tile.lanes, False, True, float("-inf"), float("inf"))
+        output = OutputStage(tile.lanes, False, False, float("-inf"), float("inf"))
         if not dest.is_float:
-            output = OutputStage(tile.lanes, False, False, 0, 255, dest.zero_point, self.clamp_first)
+            output = OutputStage(tile.lanes, False, True, 0, 255, dest.zero_point, self.clamp_first)
         return _Product(
             site.e,
             tile,

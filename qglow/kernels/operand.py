@@ -2,7 +2,7 @@
 
 Every int8 activation (int8 with one scale) is held as an unsigned byte, `q + bias`, with the
 ISA's `activation_bias`; so are its zero point and its bounds. All other int8 data (weights,
-tables) stays signed until a kernel packs it.
+tables) stays signed until a kernel packs it, and int16 activations are signed, without a bias.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 
 from qglow.core.types import Array, ElementType, Quantization, Shape, TensorType
 from qglow.instructions.program import NO_PADDING, Buffer, Layout, Padding
-from qglow.kernels.builder import F32, F64, I8, I32, I64, Emitter, Index, Value
+from qglow.kernels.builder import F32, F64, I8, I16, I32, I64, Emitter, Index, Value
 from qglow.kernels.isa import ACTIVATION_BIAS, Isa
 
 _LLVM_TYPES: dict[ElementType, Any] = {
     ElementType.FLOAT: F32,
     ElementType.DOUBLE: F64,
     ElementType.INT8: I8,
+    ElementType.INT16: I16,
     ElementType.INT32: I32,
     ElementType.INT64: I64,
     ElementType.BOOL: I8,
@@ -86,7 +87,7 @@ class Memory:
 
     @property
     def scale(self) -> float:
-        """The scale of an int8 activation."""
+        """The scale of an integer activation."""
         return _parameters(self.type).scale
 
     @property
@@ -127,9 +128,10 @@ class Memory:
 
 def without_scale(memory: Memory) -> Memory:
     """The operand with scale 1, for comparing what does not depend on scales."""
-    if not is_biased(memory.type):
+    known = memory.type.quantization
+    if known is None or known.axis is not None:
         return memory
-    unit = Quantization.per_tensor(1.0, _parameters(memory.type).zero_point)
+    unit = replace(known, scales=(1.0,))
     return replace(memory, type=memory.type.quantized(unit))
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.program import Instruction
-from qglow.kernels.builder import F32, I32, Emitter, Index, Value, scalar, vec
+from qglow.kernels.builder import F32, I8, I32, Emitter, Index, Value, scalar, vec
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.operand import Memory
-from qglow.kernels.requantize import byte_range, emit_requantize, fits_rounding
+from qglow.kernels.requantize import emit_requantize, fits_rounding, integer_range, steps_limit, widen_centred
 from qglow.numerics.pool import average_multiplier
 from qglow.numerics.reductions import PARTIAL_SUMS
 
@@ -210,7 +210,7 @@ def _segment_pairs(site: Site) -> Iterator[tuple[Segment, Segment]]:
 @kernel
 @dataclass(frozen=True)
 class MaxPooling(_PoolKernel):
-    """The largest element; of bytes with the bias added, which keeps their order."""
+    """The largest element; of bytes with the bias added, which keeps their order, or of signed int16."""
 
     name: ClassVar[str] = "maxpool"
     uses_scales: ClassVar[bool] = False
@@ -219,10 +219,11 @@ class MaxPooling(_PoolKernel):
         """NaN wins over everything in floats."""
         e, is_float = site.e, site["src"].is_float
         kind = vec(site["src"].element, self.lanes)
-        lowest = scalar(kind, float("-inf") if is_float else 0)
+        name, least = ("llvm.umax", 0) if kind.element == I8 else ("llvm.smax", -(1 << 15))
+        lowest = scalar(kind, float("-inf") if is_float else least)
 
         def step(values: list[Value], _: int, tap: Value) -> list[Value]:
-            return [_float_max(e, values[0], tap) if is_float else e.intrinsic("llvm.umax", values[0], tap)]
+            return [_float_max(e, values[0], tap) if is_float else e.intrinsic(name, values[0], tap)]
 
         return window.fold([lowest], step)[0]
 
@@ -260,13 +261,13 @@ class AveragePooling(_PoolKernel):
         kind = vec(I32, self.lanes)
 
         def step(values: list[Value], _: int, tap: Value) -> list[Value]:
-            return [e.b.add(values[0], e.b.zext(tap, kind))]
+            return [e.b.add(values[0], widen_centred(e, tap, 0))]
 
         total = window.fold([scalar(kind, -src.zero_point * window.taps)], step)[0]
         assert src.type.quantization is not None and dest.type.quantization is not None
         factor = float(average_multiplier(src.type.quantization, dest.type.quantization, np.array(count)))
-        proven = fits_rounding(255.0 * window.taps * factor * 1.001)
-        result = byte_range(dest.type, dest.bias)
+        proven = fits_rounding(steps_limit(src.type.quantization, window.taps * factor))
+        result = integer_range(dest.type, dest.bias)
         return emit_requantize(e, total, scalar(vec(F32, self.lanes), factor), result, proven)
 
 

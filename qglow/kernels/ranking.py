@@ -14,6 +14,7 @@ from qglow.instructions.program import Instruction
 from qglow.kernels.builder import I32, I64, Emitter, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.requantize import widen_centred
 from qglow.kernels.softmax import keep, reduce_lanes
 
 LANES = 16
@@ -40,10 +41,10 @@ class Ranking:
         return isinstance(self.site.operation, FirstValues)
 
     def keys(self, x: Value) -> Value:
-        """int32 keys of a vector of elements. int8 is held as bytes in order, of which none is below 0."""
+        """int32 keys of a vector of elements, which for integers are these themselves."""
         e, kind, largest = self.site.e, vec(I32, x.type.count), self.site.operation.largest
         if not self.site["src"].is_float:
-            found = e.b.zext(x, kind)
+            found = widen_centred(e, x, 0)
             return found if largest else e.b.not_(found)
         # Adding 0 makes -0 the 0 that it equals.
         bits = e.b.bitcast(e.b.fadd(x, scalar(x.type, 0.0)), kind)

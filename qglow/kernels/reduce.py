@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from qglow.instructions.ops.reduce import Reduce
 from qglow.instructions.program import Instruction
-from qglow.kernels.builder import Emitter, Index, Value, scalar, vec
+from qglow.kernels.builder import F32, I8, Emitter, Index, Value, scalar, vec
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.softmax import keep, reduce_lanes
@@ -28,14 +28,16 @@ class Combination:
     parts: int
 
 
-def combination(e: Emitter, kind: str, is_float: bool) -> Combination:
-    """That of a kind of reduction. int8 is held as bytes in order, of which none is below 0."""
+def combination(e: Emitter, kind: str, element: Any) -> Combination:
+    """That of a kind of reduction, of elements of this LLVM type. int8 is bytes, of which none is below 0."""
     if kind in ("sum", "mean"):
         return Combination(0.0, e.b.fadd, PARTIAL_SUMS)
     if kind == "prod":
         return Combination(1.0, e.b.fmul, PARTIAL_SUMS)
-    if not is_float:
-        name, least = ("llvm.umax", 0) if kind == "max" else ("llvm.umin", -1)
+    if element != F32:
+        sort = "u" if element == I8 else "s"
+        ends = (0, -1) if element == I8 else (-(1 << 15), (1 << 15) - 1)
+        name, least = f"llvm.{sort}{kind}", ends[kind == "min"]
         return Combination(least, lambda a, b: e.intrinsic(name, a, b), 1)
     sign, start = (">", -math.inf) if kind == "max" else ("<", math.inf)
     return Combination(start, lambda a, b: _winner(e, sign, a, b), 1)
@@ -72,7 +74,7 @@ class ReduceAlong(Kernel):
         rows, extent, _ = src.shape
         if not rows:
             return
-        how = combination(e, site.operation.kind, src.is_float)
+        how = combination(e, site.operation.kind, src.element)
         with e.loop(*e.share(rows), name="row") as row:
             start = e.offset(src.pointer, e.scaled(row, extent * src.element_bytes))
             lanes = self._lanes(site, start, extent, how)
@@ -129,7 +131,7 @@ class ReduceAcross(Kernel):
 
     def _columns(self, site: Site, start: Value, count: int | None) -> Value:
         e, src = site.e, site["src"]
-        how = combination(e, site.operation.kind, src.is_float)
+        how = combination(e, site.operation.kind, src.element)
         _, extent, inner = src.shape
 
         def step(values: list[Value], row: Index, part: int) -> list[Value]:

@@ -1,6 +1,7 @@
-"""The ends of int8 kernels: rules 1, 2, 5 and 6 of the numeric contract as vector code.
+"""The ends of integer kernels: rules 1, 2, 5 and 6 of the numeric contract as vector code.
 
-Results are bytes with the activation bias added; zero points and bounds are given likewise.
+int8 results are bytes with the activation bias added; zero points and bounds are given likewise. int16
+results are signed, without a bias.
 """
 
 from __future__ import annotations
@@ -9,36 +10,42 @@ from dataclasses import dataclass
 from typing import Any
 
 from qglow.core.types import Quantization, TensorType
-from qglow.kernels.builder import F32, I8, I32, Emitter, Value, scalar, suffix, vec
+from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, suffix, vec
 from qglow.numerics.requantize import ROUNDING_LIMIT
 
 __all__ = [
     "ROUNDING_LIMIT",
-    "ByteRange",
-    "byte_range",
+    "IntegerRange",
+    "integer_range",
     "clamp_float",
     "emit_affine_int8",
     "emit_dequantize",
     "emit_quantize",
     "emit_requantize",
     "emit_steps",
-    "round_to_bytes",
+    "round_to_integers",
     "widen_centred",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class ByteRange:
-    """Zero point and bounds of a result, all with the activation bias added."""
+class IntegerRange:
+    """Zero point and bounds of a result, all with the activation bias added; `element` is i8 or i16."""
 
     zero_point: int
     low: int = 0
     high: int = 255
+    element: Any = I8
 
 
-def byte_range(kind: TensorType, bias: int, q_lo: int = -128, q_hi: int = 127) -> ByteRange:
-    """The biased zero point and bounds of an int8 activation type."""
-    return ByteRange(_quantization(kind).zero_point + bias, q_lo + bias, q_hi + bias)
+def integer_range(
+    kind: TensorType, bias: int, q_lo: int | None = None, q_hi: int | None = None
+) -> IntegerRange:
+    """The biased zero point and bounds of an activation type; the bounds are those of the type if None."""
+    known = _quantization(kind)
+    low, high = known.smallest if q_lo is None else q_lo, known.largest if q_hi is None else q_hi
+    element = I16 if known.is_wide else I8
+    return IntegerRange(known.zero_point + bias, low + bias, high + bias, element)
 
 
 def _quantization(kind: TensorType) -> Quantization:
@@ -59,10 +66,10 @@ def clamp_float(e: Emitter, value: Value, low: float, high: float) -> Value:
     return value
 
 
-def round_to_bytes(
-    e: Emitter, value: Value, result: ByteRange, proven: bool, may_be_nan: bool = True
+def round_to_integers(
+    e: Emitter, value: Value, result: IntegerRange, proven: bool, may_be_nan: bool = True
 ) -> Value:
-    """Clamp, round half to even, add the zero point: float32 steps of the result to bytes.
+    """Clamp, round half to even, add the zero point: float32 steps of the result to its integers.
 
     `proven` says that no magnitude reaches 2^30: then clamping is done on integers, which is
     cheaper. Otherwise floats are clamped first, and NaN becomes the zero point.
@@ -81,49 +88,52 @@ def round_to_bytes(
         # Bounds of an activation may leave out the zero point, which NaN becomes nevertheless.
         steps = e.intrinsic("llvm.smax", steps, scalar(wide, result.low))
         steps = e.intrinsic("llvm.smin", steps, scalar(wide, result.high))
-    return e.b.trunc(steps, vec(I8, wide.count))
+    return e.b.trunc(steps, vec(result.element, wide.count))
 
 
-def emit_requantize(e: Emitter, acc: Value, multiplier: Value, result: ByteRange, proven: bool) -> Value:
-    """Rule 5: int32 sums times float32 multipliers, to bytes. `proven`: max|acc| * m < 2^30."""
+def emit_requantize(e: Emitter, acc: Value, multiplier: Value, result: IntegerRange, proven: bool) -> Value:
+    """Rule 5: int32 sums times float32 multipliers, to integers. `proven`: max|acc| * m < 2^30."""
     value = e.b.fmul(e.b.sitofp(acc, multiplier.type), multiplier)
-    return round_to_bytes(e, value, result, proven, may_be_nan=False)
+    return round_to_integers(e, value, result, proven, may_be_nan=False)
 
 
-def emit_quantize(e: Emitter, value: Value, scale: float, result: ByteRange) -> Value:
-    """Rule 1: float32 to bytes by a true division; NaN becomes the zero point."""
-    return round_to_bytes(e, e.b.fdiv(value, scalar(value.type, scale)), result, proven=False)
+def emit_quantize(e: Emitter, value: Value, scale: float, result: IntegerRange) -> Value:
+    """Rule 1: float32 to integers by a true division; NaN becomes the zero point."""
+    return round_to_integers(e, e.b.fdiv(value, scalar(value.type, scale)), result, proven=False)
 
 
 def widen_centred(e: Emitter, q: Value, zero_point: int) -> Value:
-    """int32 of bytes minus their (biased) zero point."""
-    wide = e.b.zext(q, vec(I32, q.type.count))
+    """int32 of bytes minus their (biased) zero point, or of int16."""
+    widen = e.b.zext if q.type.element == I8 else e.b.sext
+    wide = widen(q, vec(I32, q.type.count))
     return e.b.sub(wide, scalar(wide.type, zero_point)) if zero_point else wide
 
 
 def emit_steps(e: Emitter, q: Value, zero_point: int, factor: float) -> Value:
-    """`float32(q - zp) * factor` of bytes: reals for their scale, steps of another type for a ratio."""
+    """`float32(q - zp) * factor` of integers: reals for their scale, steps of another type for a ratio."""
     value = e.b.sitofp(widen_centred(e, q, zero_point), vec(F32, q.type.count))
     return e.b.fmul(value, scalar(value.type, factor))
 
 
 def emit_dequantize(e: Emitter, q: Value, zero_point: int, scale: float) -> Value:
-    """Rule 2: bytes to float32."""
+    """Rule 2: integers to float32."""
     return emit_steps(e, q, zero_point, scale)
 
 
 def emit_affine_int8(
-    e: Emitter, q: Value, zero_point: int, factor: Value, shift: Value, result: ByteRange, proven: bool
+    e: Emitter, q: Value, zero_point: int, factor: Value, shift: Value, result: IntegerRange, proven: bool
 ) -> Value:
-    """Rule 6, BatchNormalization: `float32(q - zp) * r + t` to bytes, vectors r and t."""
+    """Rule 6, BatchNormalization: `float32(q - zp) * r + t` to integers, vectors r and t."""
     value = e.b.sitofp(widen_centred(e, q, zero_point), factor.type)
     value = e.b.fadd(e.b.fmul(value, factor), shift)
-    return round_to_bytes(e, value, result, proven)
+    return round_to_integers(e, value, result, proven)
 
 
-def steps_limit(zero_point: int, factor: float) -> float:
-    """Largest magnitude that `float32(q - zp) * factor` of a byte can have, with room for rounding."""
-    return max(zero_point, 255 - zero_point) * abs(float(factor)) * 1.001
+def steps_limit(quantization: Quantization, factor: float) -> float:
+    """Largest magnitude that `float32(q - zp) * factor` can have, with room for rounding."""
+    zero = quantization.zero_point
+    reach = max(zero - quantization.smallest, quantization.largest - zero)
+    return reach * abs(float(factor)) * 1.001
 
 
 def fits_rounding(*limits: Any) -> bool:

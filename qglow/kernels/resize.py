@@ -12,7 +12,7 @@ from qglow.kernels.gather import before_axis, behind_axis
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.operand import contiguous_runs
-from qglow.kernels.requantize import byte_range, emit_dequantize, emit_quantize
+from qglow.kernels.requantize import emit_dequantize, emit_quantize, integer_range
 from qglow.kernels.sweep import outer_loops, sweep_run
 
 LANES = 16
@@ -101,7 +101,7 @@ class _Row:
         dest = self.site["dest"]
         if dest.is_float:
             return total
-        return emit_quantize(self.site.e, total, dest.scale, byte_range(dest.type, dest.bias))
+        return emit_quantize(self.site.e, total, dest.scale, integer_range(dest.type, dest.bias))
 
 
 @candidates_for(Interpolate)

@@ -25,7 +25,7 @@ from qglow.kernels.tile_output import OutputStage
 
 @dataclass(frozen=True)
 class Pointers:
-    """Addresses that a stretch of the product starts from; no multiplier for floats.
+    """Addresses that a stretch of the product starts from; no multiplier where sums are results.
 
     `ahead` is the distance from weights to those that are to be fetched early.
     """

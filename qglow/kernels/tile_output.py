@@ -1,4 +1,4 @@
-"""The end of a tile: int32 sums or float chains to int8 or float32 in memory (rule 5).
+"""The end of a tile: int32 sums or float chains to int8 or float32 in memory (rule 5), or sums as they are.
 
 Int8 results of up to four vectors are narrowed together by saturating packs, whose last step
 is the clamp to 0..255 of activations that are held as unsigned bytes.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qglow.core.types import ElementType
 from qglow.instructions.program import Instruction
 from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, vec
 from qglow.kernels.isa import Isa
@@ -28,13 +29,15 @@ PACKS = {
 class OutputStage:
     """What happens to a sum: kind of result, bounds and zero point.
 
+    `is_result`: it is the result, but for bounds: a float chain, or an int32 sum that is kept.
+    `to_bytes`: results are int8, else of four bytes.
     For an int8 result zero point and bounds are physical (0..255). `clamp_first` puts the
     clamp before the rounding, where sums may be too large to be rounded to int32.
     """
 
     lanes: int
-    from_float: bool
-    to_float: bool
+    is_result: bool
+    to_bytes: bool
     lo: float
     hi: float
     zero_point: int = 0
@@ -44,20 +47,22 @@ class OutputStage:
     def of(instruction: Instruction, lanes: int, isa: Isa, clamp_first: bool) -> OutputStage:
         """The stage of an instruction with operands `src` and `dest` and bounds."""
         operation, dest = instruction.operation, instruction.operand("dest").type
+        if dest.element is ElementType.INT32:
+            return OutputStage(lanes, True, False, float("-inf"), float("inf"))
         from_float = instruction.operand("src").type.is_float
         bounds = {name: getattr(operation, name) for name in ("lo", "hi", "q_lo", "q_hi")}
         if dest.is_float:
-            return OutputStage(lanes, from_float, True, bounds["lo"], bounds["hi"])
+            return OutputStage(lanes, from_float, False, bounds["lo"], bounds["hi"])
         assert dest.quantization is not None
         bias = isa.activation_bias
         low, high = bounds["q_lo"] + bias, bounds["q_hi"] + bias
         zero_point = dest.quantization.zero_point + bias
-        return OutputStage(lanes, False, False, low, high, zero_point, clamp_first)
+        return OutputStage(lanes, False, True, low, high, zero_point, clamp_first)
 
     @property
     def element_bytes(self) -> int:
         """Bytes of one result."""
-        return 4 if self.to_float else 1
+        return 1 if self.to_bytes else 4
 
     def emit(
         self,
@@ -68,9 +73,9 @@ class OutputStage:
         channels: int,
     ) -> None:
         """Store `channels` results of every pixel: sums [pixel][vector], addresses by pixel."""
-        if self.to_float:
+        if not self.to_bytes:
             for sums, pointer in zip(pixels, pointers, strict=True):
-                self._store_floats(e, sums, multipliers, pointer, channels)
+                self._store_words(e, sums, multipliers, pointer, channels)
             return
         together = max(1, PACKED // len(pixels[0]))
         for first in range(0, len(pixels), together):
@@ -84,12 +89,11 @@ class OutputStage:
 
         That is, within each 128 bits of bytes, four channels of each vector in turn.
         """
-        if not self.to_float:
+        if self.to_bytes:
             rounded = [self._rounded(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
             store_part(e, self._bounded(e, self._pack(e, rounded)), 0, channels, pointer)
             return
-        scaled = [self._scaled(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
-        joined = e.concat([clamp_float(e, value, self.lo, self.hi) for value in scaled])
+        joined = e.concat([self._word(e, total, multipliers, i) for i, total in enumerate(sums)])
         for part in range(self.lanes // 4):
             lanes = [vector * self.lanes + 4 * part + lane for vector in range(PACKED) for lane in range(4)]
             room = min(4 * PACKED, channels - part * 4 * PACKED)
@@ -97,7 +101,7 @@ class OutputStage:
                 ordered = e.shuffle(joined, None, lanes)
                 store_part(e, ordered, 0, room, e.offset(pointer, part * 16 * PACKED))
 
-    def _store_floats(
+    def _store_words(
         self,
         e: Emitter,
         sums: Sequence[Value],
@@ -106,10 +110,14 @@ class OutputStage:
         channels: int,
     ) -> None:
         for index, total in enumerate(sums):
-            value = total if self.from_float else self._scaled(e, total, multipliers[index])
-            value = clamp_float(e, value, self.lo, self.hi)
+            value = self._word(e, total, multipliers, index)
             count = min(self.lanes, channels - index * self.lanes)
             store_part(e, value, 0, count, e.offset(pointer, index * self.lanes * 4))
+
+    def _word(self, e: Emitter, total: Value, multipliers: Sequence[Value], index: int) -> Value:
+        """A result of four bytes; without multipliers where sums are results."""
+        value = total if self.is_result else self._scaled(e, total, multipliers[index])
+        return clamp_float(e, value, self.lo, self.hi)
 
     def _store_bytes(
         self,
@@ -178,7 +186,7 @@ class OutputStage:
 
 def store_part(e: Emitter, vector: Value, start: int, count: int, pointer: Value) -> None:
     """Store `count` elements from element `start` in as few stores of powers of two as fit."""
-    size = 4 if vector.type.element == F32 else 1
+    size = 1 if vector.type.element == I8 else 4
     done = 0
     while done < count:
         piece = 1 << ((count - done).bit_length() - 1)

@@ -1,21 +1,74 @@
-"""Constants of the operators that multiply and accumulate int8: rule 5 of the numeric contract."""
+"""Instructions and constants of the operators that multiply and accumulate: rules 3 and 5.
+
+Integers go into one instruction where input and result are int8 (or the result float). Else int32 sums
+are kept and rescaled by an instruction of their own: of int8, or of both bytes of int16.
+"""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType, TensorType
 from qglow.graph.graph import Node, Value
+from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.ops.linear import FullyConnected
+from qglow.instructions.ops.quantize import HighByte, LowByte, Requantize
 from qglow.instructions.program import Buffer
+from qglow.lowering.bounds import bounds
 from qglow.lowering.context import Lowering
 from qglow.numerics.requantize import multiplier
 
 
-def accumulation_operands(
+def emit_accumulation(
+    lowering: Lowering,
+    node: Node,
+    operation: Convolution | FullyConnected,
+    dest: Buffer,
+    source: Buffer,
+    filters: Buffer,
+) -> None:
+    """A Conv or Gemm from `source` to `dest`; `operation` is without the node's bounds."""
+    x, w = node.operand("x"), node.operand("w")
+    assert x is not None and w is not None
+    limits = bounds(node.operator.lo, node.operator.hi, node.output.type)  # type: ignore[attr-defined]
+    bias, factors = _operands(lowering, node, x, w, dest.type.shape[-1])
+    if not (_is_wide(x.type) or _is_wide(node.output.type)):
+        bounded = dataclasses.replace(operation, **limits)  # type: ignore[arg-type]
+        lowering.emit(bounded, dest, source, filters, bias, factors)
+        return
+
+    def sums(part: str, of: Buffer, start: Buffer | None) -> Buffer:
+        result = lowering.allocate(f"{dest.name}.{part}", TensorType(ElementType.INT32, dest.type.shape))
+        lowering.emit(operation, result, of, filters, start, suffix=f".{part}")
+        return result
+
+    rescaling = Requantize(**limits)  # type: ignore[arg-type]
+    if not _is_wide(x.type):
+        lowering.emit(rescaling, dest, sums("sums", source, bias), factors)
+        return
+    high, low = (_byte(lowering, source, byte) for byte in (HighByte(), LowByte()))
+    nothing = lowering.constant(f"{node.name}.nothing", np.zeros(dest.type.shape[-1], np.int32))
+    parts = sums("low", low, bias), sums("high", high, nothing)
+    lowering.emit(rescaling, dest, parts[0], factors, parts[1])
+
+
+def _is_wide(kind: TensorType) -> bool:
+    return kind.quantization is not None and kind.quantization.is_wide
+
+
+def _byte(lowering: Lowering, source: Buffer, operation: HighByte | LowByte) -> Buffer:
+    assert source.type.quantization is not None
+    parameters = type(operation).parameters(source.type.quantization)
+    return lowering.derived(operation, source, source.type.quantized(parameters), f".{operation.opcode}")
+
+
+def _operands(
     lowering: Lowering, node: Node, x: Value, w: Value, channels: int
 ) -> tuple[Buffer | None, Buffer | None]:
-    """Bias and multiplier of a Conv or Gemm: float has no multiplier, int8 always has both."""
+    """Bias and multiplier of a Conv or Gemm: float has no multiplier, integers always have both."""
     bias = node.operand("bias")
     if not x.type.is_quantized:
         return (None if bias is None else lowering.read(bias)), None

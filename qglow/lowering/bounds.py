@@ -9,10 +9,10 @@ from qglow.numerics.requantize import quantized_bounds
 
 
 def bounds(lo: float, hi: float, result: TensorType) -> dict[str, float | int]:
-    """Attributes lo, hi for a float result, q_lo, q_hi for an int8 one."""
+    """Attributes lo, hi for a float result, q_lo, q_hi for an integer one; defaults are those of int8."""
     if result.quantization is None:
         return {"lo": lo, "hi": hi}
-    if math.isinf(lo) and math.isinf(hi):
+    if math.isinf(lo) and math.isinf(hi) and not result.quantization.is_wide:
         return {}
     q_lo, q_hi = quantized_bounds(lo, hi, result.quantization)
     return {"q_lo": q_lo, "q_hi": q_hi}

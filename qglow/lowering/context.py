@@ -31,6 +31,7 @@ class Lowering:
         self._orders: dict[Value, Order] = {}
         self._buffers: dict[tuple[Value, Order], Buffer] = {}
         self._constants: dict[str, Buffer] = {}
+        self._derived: dict[tuple[Buffer, Operation], Buffer] = {}
         self._names: set[str] = set()
         self._output_of: dict[Value, Buffer] = {}
         self._node: Node | None = None
@@ -104,7 +105,7 @@ class Lowering:
         data = np.ascontiguousarray(data)
         made = TensorType(ElementType.of(data.dtype), tuple(data.shape))
         if kind is not None and kind.quantization is not None and kind.quantization.axis is None:
-            made = made.quantized(kind.quantization, made.element)
+            made = made.quantized(kind.quantization)
         found = self._constants.get(name)
         if found is not None and found.type == made and np.array_equal(np.asarray(found.data), data):
             return found
@@ -121,6 +122,14 @@ class Lowering:
         instruction = Instruction(name, operation, (*buffers, *absent), origin=self._origin())
         self._append(instruction)
         return instruction
+
+    def derived(self, operation: Operation, source: Buffer, kind: TensorType, suffix: str) -> Buffer:
+        """What an operation makes of one buffer, computed once however often it is asked for."""
+        key = (source, operation)
+        if key not in self._derived:
+            self._derived[key] = self.allocate(f"{source.name}{suffix}", kind)
+            self.emit(operation, self._derived[key], source, suffix=suffix)
+        return self._derived[key]
 
     def placeholder(self, name: str, kind: TensorType) -> Buffer:
         """A further placeholder of the program (state)."""

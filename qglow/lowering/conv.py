@@ -6,15 +6,14 @@ from qglow.core.errors import UnsupportedError
 from qglow.graph.graph import Node
 from qglow.graph.ops.conv import Conv
 from qglow.instructions.ops.conv import Convolution
-from qglow.lowering.accumulation import accumulation_operands
-from qglow.lowering.bounds import bounds
+from qglow.lowering.accumulation import emit_accumulation
 from qglow.lowering.context import NHWC, Lowering
 from qglow.lowering.rules import lowers
 
 
 @lowers(Conv)
 def lower_conv(lowering: Lowering, node: Node) -> None:
-    """One convolution. Raises UnsupportedError for weights that are not constant."""
+    """One convolution, or several around int16. Raises UnsupportedError for weights that are not constant."""
     operator = node.operator
     assert isinstance(operator, Conv)
     x, w = node.operand("x"), node.operand("w")
@@ -24,13 +23,11 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
     source = lowering.read(x, NHWC)
     name = f"{w.name}.ohwi"
     filters = lowering.constant(name, w.data.transpose(0, 2, 3, 1))
-    bias, multiplier = accumulation_operands(lowering, node, x, w, w.type.shape[0])
     dest = lowering.write(node.output, NHWC)
     operation = Convolution(
         strides=operator.strides,
         pads=operator.pads,
         dilations=operator.dilations,
         group=operator.group,
-        **bounds(operator.lo, operator.hi, node.output.type),  # type: ignore[arg-type]
     )
-    lowering.emit(operation, dest, source, filters, bias, multiplier)
+    emit_accumulation(lowering, node, operation, dest, source, filters)

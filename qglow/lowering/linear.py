@@ -6,25 +6,22 @@ from qglow.graph.graph import Node
 from qglow.graph.ops import linear as graph
 from qglow.graph.ops.linear import Gemm
 from qglow.instructions.ops.linear import FullyConnected, MatMul
-from qglow.lowering.accumulation import accumulation_operands
-from qglow.lowering.bounds import bounds
+from qglow.lowering.accumulation import emit_accumulation
 from qglow.lowering.context import Lowering, natural
 from qglow.lowering.rules import lowers
 
 
 @lowers(Gemm)
 def lower_gemm(lowering: Lowering, node: Node) -> None:
-    """One fullyconnected."""
+    """One fullyconnected, or several around int16."""
     operator = node.operator
     assert isinstance(operator, Gemm)
     x, w = node.operand("x"), node.operand("w")
     assert x is not None and w is not None
     source = lowering.read(x, natural(x.type.shape))
     filters = lowering.read(w, (0, 1)) if w.data is None else lowering.constant(w.name, w.data)
-    bias, multiplier = accumulation_operands(lowering, node, x, w, w.type.shape[1])
     dest = lowering.write(node.output)
-    operation = FullyConnected(**bounds(operator.lo, operator.hi, node.output.type))  # type: ignore[arg-type]
-    lowering.emit(operation, dest, source, filters, bias, multiplier)
+    emit_accumulation(lowering, node, FullyConnected(), dest, source, filters)
 
 
 @lowers(graph.MatMul)

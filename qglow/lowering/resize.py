@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from qglow.core.types import TensorType, float_type
 from qglow.graph.graph import Node
 from qglow.graph.ops import resize as graph
@@ -9,6 +11,7 @@ from qglow.instructions.ops.memory import Copy
 from qglow.instructions.ops.quantize import Rescale
 from qglow.instructions.ops.resize import Interpolate
 from qglow.instructions.program import Buffer
+from qglow.lowering.bounds import bounds
 from qglow.lowering.context import Lowering, Order, permuted
 from qglow.lowering.rules import lowers
 from qglow.numerics.resize import Taps
@@ -51,4 +54,6 @@ def _interpolate(lowering: Lowering, node: Node, dest: Buffer, source: Buffer, a
 
 def _unchanged(lowering: Lowering, node: Node, source: Buffer, order: Order, kind: TensorType) -> None:
     dest = lowering.write(node.output, order)
-    lowering.emit(Rescale() if kind.is_quantized else Copy(), dest, source)
+    limits = bounds(-math.inf, math.inf, node.output.type)
+    operation = Rescale(**limits) if kind.is_quantized else Copy()  # type: ignore[arg-type]
+    lowering.emit(operation, dest, source)

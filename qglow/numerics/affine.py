@@ -11,7 +11,7 @@ import numpy as np
 
 from qglow.core.types import Array, Quantization
 from qglow.numerics.elementwise import clip
-from qglow.numerics.quantize import INT8_MAX, INT8_MIN, along, saturate
+from qglow.numerics.quantize import along, saturate_to
 from qglow.numerics.requantize import multiplier
 
 
@@ -55,13 +55,13 @@ def affine_int8(
     r: Array,
     t: Array,
     y_quant: Quantization,
-    lo: int = INT8_MIN,
-    hi: int = INT8_MAX,
+    lo: int | None = None,
+    hi: int | None = None,
     axis: int = 1,
 ) -> Array:
-    """`float32(x - zp_x) * r' + t'` rounded to int8; r and t are those of the float operator."""
+    """`float32(x - zp_x) * r' + t'` rounded to the type of y; r and t are those of the float operator."""
     factor, shift = affine_multipliers(x_quant, r, t, y_quant)
-    return affine_steps(x, x_quant.zero_point, factor, shift, y_quant.zero_point, lo, hi, axis)
+    return affine_steps(x, x_quant.zero_point, factor, shift, y_quant, lo, hi, axis)
 
 
 def affine_steps(
@@ -69,13 +69,13 @@ def affine_steps(
     zero_x: int,
     factor: Array,
     shift: Array,
-    zero_y: int,
-    lo: int = INT8_MIN,
-    hi: int = INT8_MAX,
+    y_quant: Quantization,
+    lo: int | None = None,
+    hi: int | None = None,
     axis: int = 1,
 ) -> Array:
-    """`float32(x - zp_x) * r' + t'` rounded to int8, from the pairs of `affine_multipliers`."""
+    """`float32(x - zp_x) * r' + t'` rounded to the type of y, from the pairs of `affine_multipliers`."""
     centred = (np.asarray(x).astype(np.int32) - zero_x).astype(np.float32)
     value = centred * along(factor, centred.ndim, axis, np.float32)
     value = value + along(shift, centred.ndim, axis, np.float32)
-    return saturate(value, zero_y, lo, hi)
+    return saturate_to(value, y_quant, lo, hi)

@@ -12,7 +12,7 @@ import numpy as np
 
 from qglow.core.types import Array, Quantization, Shape
 from qglow.numerics.elementwise import clip
-from qglow.numerics.quantize import INT8_MAX, INT8_MIN, parameters
+from qglow.numerics.quantize import parameters
 from qglow.numerics.requantize import multiplier, requantize
 from qglow.numerics.weights import bias_scales
 from qglow.numerics.windows import Pads, Pair, output_extents, pad_for_windows, taps
@@ -68,8 +68,8 @@ def conv_accumulate(
 ) -> Array:
     """Exact sums of `(x - zero_x) * (w - zero_w)` plus the int32 bias, as int64.
 
-    `zero_w` is a scalar or one value an output channel. Padding holds `zero_x`, so it adds
-    nothing.
+    x is int8, or int16 with zero point 0. `zero_w` is a scalar or one value an output channel. Padding
+    holds `zero_x`, so it adds nothing.
     """
     zeros = np.asarray(zero_w, np.int16).reshape(-1, 1, 1, 1)
     centred_x = np.asarray(x, np.int16) - np.int16(zero_x)
@@ -109,11 +109,11 @@ def conv_int8(
 def finish(
     acc: Array, scale_x: float, scales_w: Array, y_quant: Quantization | None, lo: float, hi: float
 ) -> Array:
-    """Sums to int8 of `y_quant`, or to float32 without it; bounds in the unit of the result."""
+    """Sums to integers of `y_quant`, or to float32 without it; bounds in the unit of the result."""
     if y_quant is None:
         return clip(acc.astype(np.float32) * bias_scales(scale_x, scales_w), lo, hi)
-    bounds = int(max(lo, INT8_MIN)), int(min(hi, INT8_MAX))
-    return requantize(acc, multiplier(scale_x, scales_w, y_quant.scale), y_quant.zero_point, *bounds)
+    bounds = int(max(lo, y_quant.smallest)), int(min(hi, y_quant.largest))
+    return requantize(acc, multiplier(scale_x, scales_w, y_quant.scale), y_quant, *bounds)
 
 
 def exact_float(x: Array, rows: Array) -> type[np.float32] | type[np.float64]:
@@ -121,7 +121,7 @@ def exact_float(x: Array, rows: Array) -> type[np.float32] | type[np.float64]:
 
     Every partial sum, in any order, is at most max|x| times the sum of |w|.
     """
-    largest = int(np.max(np.abs(x), initial=0))
+    largest = max(int(np.max(x, initial=0)), -int(np.min(x, initial=0)))
     total = int(np.max(np.sum(np.abs(rows), axis=-1, dtype=np.int64), initial=0))
     return np.float32 if largest * total <= FLOAT32_EXACT else np.float64
 

@@ -1,6 +1,7 @@
-"""Elementwise arithmetic, float and int8 (rule 6 of the numeric contract).
+"""Elementwise arithmetic, float and integer (rule 6 of the numeric contract).
 
-Bounds of int8 functions are int8 values; `quantized_bounds` makes them of real ones.
+Every operand and result of the functions called int8 may be int16 as well: parameters say which. Their
+bounds are integers of the result's type; `quantized_bounds` makes them of real ones.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 from qglow.core.types import Array, Quantization
 from qglow.numerics import polynomials
-from qglow.numerics.quantize import INT8_MAX, INT8_MIN, dequantize_by, quantize, saturate
+from qglow.numerics.quantize import dequantize_by, quantize_by, saturate_to
 from qglow.numerics.requantize import multiplier, quantized_bounds, ratio, requantize, rescale
 
 
@@ -82,12 +83,12 @@ def add_int8(
     b: Array,
     b_quant: Quantization,
     y_quant: Quantization,
-    lo: int = INT8_MIN,
-    hi: int = INT8_MAX,
+    lo: int | None = None,
+    hi: int | None = None,
 ) -> Array:
     """`float32(a - za) * (s_a / s_y) + float32(b - zb) * (s_b / s_y)`, rounded to int8."""
     value = _in_steps(a, a_quant, y_quant) + _in_steps(b, b_quant, y_quant)
-    return saturate(value, y_quant.zero_point, lo, hi)
+    return saturate_to(value, y_quant, lo, hi)
 
 
 def sub_int8(
@@ -96,12 +97,12 @@ def sub_int8(
     b: Array,
     b_quant: Quantization,
     y_quant: Quantization,
-    lo: int = INT8_MIN,
-    hi: int = INT8_MAX,
+    lo: int | None = None,
+    hi: int | None = None,
 ) -> Array:
     """`float32(a - za) * (s_a / s_y) - float32(b - zb) * (s_b / s_y)`, rounded to int8."""
     value = _in_steps(a, a_quant, y_quant) - _in_steps(b, b_quant, y_quant)
-    return saturate(value, y_quant.zero_point, lo, hi)
+    return saturate_to(value, y_quant, lo, hi)
 
 
 def mul_int8(
@@ -110,13 +111,13 @@ def mul_int8(
     b: Array,
     b_quant: Quantization,
     y_quant: Quantization,
-    lo: int = INT8_MIN,
-    hi: int = INT8_MAX,
+    lo: int | None = None,
+    hi: int | None = None,
 ) -> Array:
     """The exact product `(a - za) * (b - zb)` times `(s_a * s_b) / s_y`, rounded to int8."""
     product = _centred(a, a_quant) * _centred(b, b_quant)
     factor = multiplier(a_quant.scale, b_quant.scale, y_quant.scale)
-    return requantize(product, factor, y_quant.zero_point, lo, hi)
+    return requantize(product, factor, y_quant, lo, hi)
 
 
 def div_int8(
@@ -125,12 +126,12 @@ def div_int8(
     b: Array,
     b_quant: Quantization,
     y_quant: Quantization,
-    lo: int = INT8_MIN,
-    hi: int = INT8_MAX,
+    lo: int | None = None,
+    hi: int | None = None,
 ) -> Array:
     """The float quotient of the reals, quantized; 0 / 0 gives the zero point."""
     value = div(dequantize_by(a, a_quant), dequantize_by(b, b_quant))
-    return quantize(value, y_quant.scale, y_quant.zero_point, lo, hi)
+    return _quantized(value, y_quant, lo, hi)
 
 
 def power_int8(
@@ -139,17 +140,17 @@ def power_int8(
     b: Array,
     b_quant: Quantization,
     y_quant: Quantization,
-    lo: int = INT8_MIN,
-    hi: int = INT8_MAX,
+    lo: int | None = None,
+    hi: int | None = None,
 ) -> Array:
     """The float power of the reals, quantized; NaN gives the zero point."""
     value = power(dequantize_by(a, a_quant), dequantize_by(b, b_quant))
-    return quantize(value, y_quant.scale, y_quant.zero_point, lo, hi)
+    return _quantized(value, y_quant, lo, hi)
 
 
 def prelu_int8(x: Array, x_quant: Quantization, slope: Array, y_quant: Quantization) -> Array:
     """`prelu` of the reals, quantized; the slope is float."""
-    return quantize(prelu(dequantize_by(x, x_quant), slope), y_quant.scale, y_quant.zero_point)
+    return quantize_by(prelu(dequantize_by(x, x_quant), slope), y_quant)
 
 
 def max_int8(
@@ -192,6 +193,12 @@ def clip_int8(
 def relu_int8(x: Array, x_quant: Quantization, y_quant: Quantization) -> Array:
     """A rescale whose lower bound is the zero point of the result."""
     return clip_int8(x, x_quant, y_quant, 0.0)
+
+
+def _quantized(value: Array, y_quant: Quantization, lo: int | None, hi: int | None) -> Array:
+    """Rule 1 within bounds."""
+    with np.errstate(all="ignore"):
+        return saturate_to(value / np.float32(y_quant.scale), y_quant, lo, hi)
 
 
 def _centred(q: Array, quantization: Quantization) -> Array:

@@ -24,7 +24,8 @@ def gemm_float(x: Array, w: Array, bias: Array | None = None) -> Array:
 def gemm_accumulate(x: Array, zero_x: int, w: Array, zero_w: Any = 0, bias: Array | None = None) -> Array:
     """Exact sums of `(x - zero_x) * (w - zero_w)` plus the int32 bias, as int64 M x N.
 
-    `zero_w` is a scalar or one value a column. Leading axes of both are stacks, which broadcast.
+    x is int8, or int16 with zero point 0. `zero_w` is a scalar or one value a column. Leading axes of
+    both are stacks, which broadcast.
     """
     centred_x = np.asarray(x, np.int16) - np.int16(zero_x)
     centred_w = np.asarray(w, np.int16) - np.asarray(zero_w, np.int16)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import Array, Quantization, Shape
-from qglow.numerics.quantize import INT8_MAX, INT8_MIN
 from qglow.numerics.reductions import interleaved_sum
 from qglow.numerics.requantize import finite, requantize
 from qglow.numerics.windows import Pads, Pair, output_extents, pad_for_windows, taps
 
 NO_PADS: Pads = (0, 0, 0, 0)
 NO_DILATION: Pair = (1, 1)
+MOST_WIDE_TAPS = 65535
+"""Elements of int16 whose sum int32 holds."""
 
 
 def pool_output_shape(
@@ -40,8 +41,8 @@ def max_pool(
     dilations: Pair = NO_DILATION,
     ceil_mode: bool = False,
 ) -> Array:
-    """Largest element of every window, float32 or int8; padding never wins, NaN does."""
-    lowest = np.float32(-np.inf) if x.dtype == np.float32 else np.int8(INT8_MIN)
+    """Largest element of every window, float32 or integers; padding never wins, NaN does."""
+    lowest = np.float32(-np.inf) if x.dtype == np.float32 else np.iinfo(x.dtype).min
     shape = pool_output_shape(x.shape, kernel, strides, pads, dilations, ceil_mode)
     extents = shape[2], shape[3]
     padded = pad_for_windows(x, kernel, strides, pads, dilations, extents, lowest)
@@ -81,18 +82,18 @@ def average_pool_int8(
     pads: Pads = NO_PADS,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
-    lo: int = INT8_MIN,
-    hi: int = INT8_MAX,
+    lo: int | None = None,
+    hi: int | None = None,
     dilations: Pair = NO_DILATION,
 ) -> Array:
-    """The exact sum of `q - zp` of every window times `s_x / (s_y * count)`, rounded to int8."""
+    """The exact sum of `q - zp` of every window times `s_x / (s_y * count)`, rounded to the type of y."""
     centred = np.asarray(x).astype(np.int32) - x_quant.zero_point
     views = _views(centred, kernel, strides, pads, ceil_mode, dilations)
     acc = np.zeros(views[0].shape, np.int32)
     for view in views:
         acc += view
     counts = window_counts(x.shape, kernel, strides, pads, ceil_mode, count_include_pad, dilations)
-    return requantize(acc, average_multiplier(x_quant, y_quant, counts), y_quant.zero_point, lo, hi)
+    return requantize(acc, average_multiplier(x_quant, y_quant, counts), y_quant, lo, hi)
 
 
 def average_multiplier(x_quant: Quantization, y_quant: Quantization, counts: Array) -> Array:

@@ -60,6 +60,15 @@ def saturate(
     return steps.astype(dtype)
 
 
+def saturate_to(
+    value: Array, quantization: Quantization, lo: int | None = None, hi: int | None = None
+) -> Array:
+    """`saturate` to the type and the zero point of one scale; bounds are those of the type unless given."""
+    low = quantization.smallest if lo is None else lo
+    high = quantization.largest if hi is None else hi
+    return saturate(value, quantization.zero_point, low, high, quantization.element.dtype)
+
+
 def quantize(
     x: Array,
     scale: Any,
@@ -89,8 +98,9 @@ def dequantize(q: Array, scale: Any, zero_point: Any, axis: int | None = None) -
 
 
 def quantize_by(x: Array, quantization: Quantization) -> Array:
-    """int8 of `x` under these parameters."""
-    return quantize(x, *parameters(quantization), axis=quantization.axis)
+    """Integers of `x` under these parameters."""
+    low, high, dtype = quantization.smallest, quantization.largest, quantization.element.dtype
+    return quantize(x, *parameters(quantization), low, high, dtype, quantization.axis)
 
 
 def dequantize_by(q: Array, quantization: Quantization) -> Array:
@@ -118,6 +128,6 @@ def through_float(
     quantizations: Sequence[Quantization],
     y_quant: Quantization,
 ) -> Array:
-    """An int8 operator that has no rule of its own: dequantize, the float operator, quantize."""
+    """An integer operator that has no rule of its own: dequantize, the float operator, quantize."""
     reals = [dequantize_by(q, quantization) for q, quantization in zip(inputs, quantizations, strict=True)]
     return quantize_by(function(*reals), y_quant)

@@ -88,4 +88,4 @@ def mean_int8(x: Array, x_quant: Quantization, y_quant: Quantization, axes: Sequ
     centred = np.asarray(x).astype(np.int64) - x_quant.zero_point
     total = np.sum(centred, axis=tuple(axes), keepdims=True)
     count = np.array(math.prod(x.shape[axis] for axis in axes))
-    return requantize(total, average_multiplier(x_quant, y_quant, count), y_quant.zero_point)
+    return requantize(total, average_multiplier(x_quant, y_quant, count), y_quant)

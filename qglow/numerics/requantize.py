@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qglow.core.types import Array, Quantization
-from qglow.numerics.quantize import INT8_MAX, INT8_MIN, quantize, saturate
+from qglow.numerics.quantize import INT8_MAX, INT8_MIN, quantize_by, saturate_to
 
 INT32_MAX = 2**31 - 1
 ROUNDING_LIMIT = 2.0**30
@@ -40,30 +40,31 @@ def finite(values: Array, what: str) -> Array:
     return values
 
 
-def requantize(acc: Array, multiplier: Any, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX) -> Array:
-    """`clamp(round_half_even(float32(acc) * m) + zp)` as int8.
+def requantize(
+    acc: Array, multiplier: Any, target: Quantization, lo: int | None = None, hi: int | None = None
+) -> Array:
+    """`clamp(round_half_even(float32(acc) * m) + zp)` in the type of `target`, within bounds.
 
-    `acc` holds integers of the int32 range; `multiplier` is float32 and broadcasts against it.
-    The clamp is done in float: the same result, and nothing to prove about the product.
+    `acc` holds integers, which are rounded to float32 once; `multiplier` is float32 and broadcasts
+    against it. The clamp is done in float: the same result, and nothing to prove about the product.
     """
     with np.errstate(over="ignore", under="ignore"):
         product = np.asarray(acc).astype(np.float32) * np.asarray(multiplier, np.float32)
-    return saturate(product, zero_point, lo, hi)
+    return saturate_to(product, target, lo, hi)
 
 
 def quantized_bounds(lo_real: float, hi_real: float, quantization: Quantization) -> tuple[int, int]:
-    """The int8 bounds that stand for a fused Relu or Clip to [lo_real, hi_real]."""
-    real = np.array([lo_real, hi_real], np.float32)
-    lo, hi = quantize(real, quantization.scale, quantization.zero_point)
+    """The integer bounds that stand for a fused Relu or Clip to [lo_real, hi_real]."""
+    lo, hi = quantize_by(np.array([lo_real, hi_real], np.float32), quantization)
     return int(lo), int(hi)
 
 
 def rescale(
-    q: Array, source: Quantization, target: Quantization, lo: int = INT8_MIN, hi: int = INT8_MAX
+    q: Array, source: Quantization, target: Quantization, lo: int | None = None, hi: int | None = None
 ) -> Array:
-    """int8 values of `source` as int8 values of `target`: `float32(q - zp_x) * (s_x / s_y)`."""
+    """Integers of `source` as integers of `target`: `float32(q - zp_x) * (s_x / s_y)`."""
     steps = np.asarray(q).astype(np.int32) - source.zero_point
-    return requantize(steps, ratio(source.scale, target.scale), target.zero_point, lo, hi)
+    return requantize(steps, ratio(source.scale, target.scale), target, lo, hi)
 
 
 def accumulator_extremes(

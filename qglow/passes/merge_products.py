@@ -20,7 +20,6 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.passes import Refused
-from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Binary, Unary
@@ -136,5 +135,5 @@ def _joined(graph: Graph, values: list[Value], axis: int) -> Value:
     known = [quantization for quantization in found if quantization is not None]
     scales = tuple(scale for quantization in known for scale in quantization.scales)
     zeros = tuple(zero for quantization in known for zero in quantization.zero_points)
-    joined = Quantization(scales, zeros, known[0].axis) if known else None
+    joined = dataclasses.replace(known[0], scales=scales, zero_points=zeros) if known else None
     return constant(graph.unique_name(f"{values[0].name}.merged"), np.ascontiguousarray(data), joined)

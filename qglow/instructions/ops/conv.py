@@ -21,9 +21,9 @@ from qglow.instructions.operation import (
 )
 from qglow.instructions.ops.rules import (
     BoundedOperation,
-    int8_parameters,
-    require_activation,
+    parameters_of,
     require_float,
+    require_float_or_int8,
     require_int8,
     require_rank,
     require_shape,
@@ -43,7 +43,8 @@ class Convolution(BoundedOperation):
     float: dest = clamp(conv(src, filter) + bias), all float32, no multiplier.
     int8: int32 accumulation of (src - zero point) * filter plus the int32 bias at scale
     s_x * s_w, then `multiplier` per output channel: (s_x * s_w) / s_y for an int8 dest,
-    s_x * s_w for a float one. The filter's type carries no quantization.
+    s_x * s_w for a float one. An int32 dest without a scale takes the sums as they are, without
+    multiplier and bounds. The filter's type carries no quantization.
     """
 
     opcode: ClassVar[str] = "convolution"
@@ -63,7 +64,7 @@ class Convolution(BoundedOperation):
 
     def verify(self, types: Types) -> None:
         """Shapes agree with the window, and operand types are those of one of the forms."""
-        self.verify_bounds()
+        self.verify_bounds(types["dest"])
         require_rank(types, 4, "dest", "src", "filter")
         require_window(self.strides, self.pads, self.dilations)
         self._verify_shapes(types)
@@ -97,9 +98,11 @@ class Convolution(BoundedOperation):
         if types["src"].is_float:
             result = clip(conv_float(src, filters, bias, *window), self.lo, self.hi)
         else:
-            zero = int8_parameters(types["src"]).zero_point
+            zero = parameters_of(types["src"]).zero_point
             acc = conv_accumulate(src, zero, filters, 0, bias, *window)
-            result = self.finish(acc, arrays["multiplier"].reshape(-1, 1, 1), types["dest"])
+            result = acc
+            if "multiplier" in arrays:
+                result = self.finish(acc, arrays["multiplier"].reshape(-1, 1, 1), types["dest"])
         arrays["dest"][...] = result.transpose(0, 2, 3, 1)
 
     def _pads(self) -> Pads:
@@ -118,12 +121,14 @@ def verify_accumulation(types: Types, channels: int) -> None:
         require("multiplier" not in types, "a float operation has no multiplier")
     else:
         require_int8(types, "src")
-        require_activation(types, "dest")
         weights = types["filter"]
         plain = weights.element is ElementType.INT8 and weights.quantization is None
         require(plain, f"filter is {weights}, not plain int8")
         require("bias" in types and types["bias"].element is ElementType.INT32, "an int32 bias is needed")
-        require("multiplier" in types, "a multiplier is needed")
+        sums = types["dest"].element is ElementType.INT32
+        require(("multiplier" in types) != sums, "a multiplier is needed, but for sums as they are")
         require_float(types, "multiplier")
+        if not sums:
+            require_float_or_int8(types, "dest")
     require_shape(types, "bias", (channels,), "one a channel")
     require_shape(types, "multiplier", (channels,), "one a channel")

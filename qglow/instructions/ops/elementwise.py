@@ -1,6 +1,6 @@
 """Elementwise arithmetic: sums, products, quotients, clamps, affine maps of channels.
 
-All operands float32, or all int8, each with its own scale and zero point.
+All operands float32, or all integers, int8 or int16, each with its own scale and zero point.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from qglow.instructions.operation import Arrays, Operand, Operation, Types, out,
 from qglow.instructions.ops.rules import (
     INFINITY,
     BoundedOperation,
-    int8_parameters,
-    require_activation,
+    parameters_of,
     require_broadcast,
     require_float,
-    require_same_kind,
+    require_one_kind,
     require_shape,
 )
 from qglow.numerics.affine import affine_float, affine_steps
@@ -57,9 +56,8 @@ class _Binary(BoundedOperation):
 
     def verify(self, types: Types) -> None:
         """One element type, and shapes that spread."""
-        self.verify_bounds()
-        require_activation(types, "dest", "lhs", "rhs")
-        require_same_kind(types, "dest", "lhs", "rhs")
+        self.verify_bounds(types["dest"])
+        require_one_kind(types, "dest", "lhs", "rhs")
         for name in ("lhs", "rhs"):
             require_broadcast(types, name, types["dest"].shape)
 
@@ -69,7 +67,7 @@ class _Binary(BoundedOperation):
         if types["dest"].is_float:
             arrays["dest"][...] = type(self).in_float(lhs, rhs, self.lo, self.hi)
             return
-        of_lhs, of_rhs, of_dest = (int8_parameters(types[name]) for name in ("lhs", "rhs", "dest"))
+        of_lhs, of_rhs, of_dest = (parameters_of(types[name]) for name in ("lhs", "rhs", "dest"))
         arrays["dest"][...] = type(self).in_int8(lhs, of_lhs, rhs, of_rhs, of_dest, self.q_lo, self.q_hi)
 
 
@@ -135,8 +133,7 @@ class PRelu(Operation):
 
     def verify(self, types: Types) -> None:
         """dest and src of one shape and element type, a float slope."""
-        require_activation(types, "dest", "src")
-        require_same_kind(types, "src", "dest")
+        require_one_kind(types, "src", "dest")
         require_shape(types, "src", types["dest"].shape, "that of dest")
         require_float(types, "slope")
         require_broadcast(types, "slope", types["dest"].shape)
@@ -147,7 +144,7 @@ class PRelu(Operation):
         if types["src"].is_float:
             arrays["dest"][...] = prelu(src, slope)
             return
-        of_src, of_dest = int8_parameters(types["src"]), int8_parameters(types["dest"])
+        of_src, of_dest = parameters_of(types["src"]), parameters_of(types["dest"])
         arrays["dest"][...] = prelu_int8(src, of_src, slope, of_dest)
 
 
@@ -191,9 +188,8 @@ class Affine(BoundedOperation):
 
     def verify(self, types: Types) -> None:
         """dest and src of one shape and element type; one float scale and shift a channel."""
-        self.verify_bounds()
-        require_activation(types, "dest", "src")
-        require_same_kind(types, "src", "dest")
+        self.verify_bounds(types["dest"])
+        require_one_kind(types, "src", "dest")
         shape = types["src"].shape
         require(len(shape) >= 1, "src has no channel axis")
         require_shape(types, "dest", shape, "that of src")
@@ -207,5 +203,5 @@ class Affine(BoundedOperation):
         if types["src"].is_float:
             arrays["dest"][...] = affine_float(src, scale, shift, -1, self.lo, self.hi)
             return
-        zeros = int8_parameters(types["src"]).zero_point, int8_parameters(types["dest"]).zero_point
-        arrays["dest"][...] = affine_steps(src, zeros[0], scale, shift, zeros[1], self.q_lo, self.q_hi, -1)
+        zero, dest = parameters_of(types["src"]).zero_point, parameters_of(types["dest"])
+        arrays["dest"][...] = affine_steps(src, zero, scale, shift, dest, self.q_lo, self.q_hi, -1)

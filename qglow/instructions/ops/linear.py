@@ -25,9 +25,9 @@ from qglow.instructions.operation import (
 from qglow.instructions.ops.conv import verify_accumulation
 from qglow.instructions.ops.rules import (
     BoundedOperation,
-    int8_parameters,
-    require_activation,
+    parameters_of,
     require_float,
+    require_float_or_int8,
     require_int8,
     require_rank,
     require_shape,
@@ -53,7 +53,7 @@ class FullyConnected(BoundedOperation):
 
     def verify(self, types: Types) -> None:
         """Shapes of a matrix product, operand types of one of the forms."""
-        self.verify_bounds()
+        self.verify_bounds(types["dest"])
         require_rank(types, 2, "dest", "src", "filter")
         (rows, depth), (filter_depth, columns) = types["src"].shape, types["filter"].shape
         require(depth == filter_depth, f"src has {depth} columns, filter {filter_depth} rows")
@@ -66,8 +66,8 @@ class FullyConnected(BoundedOperation):
         if types["src"].is_float:
             result = clip(gemm_float(src, filters, bias), self.lo, self.hi)
         else:
-            acc = gemm_accumulate(src, int8_parameters(types["src"]).zero_point, filters, 0, bias)
-            result = self.finish(acc, arrays["multiplier"], types["dest"])
+            acc = gemm_accumulate(src, parameters_of(types["src"]).zero_point, filters, 0, bias)
+            result = self.finish(acc, arrays["multiplier"], types["dest"]) if "multiplier" in arrays else acc
         arrays["dest"][...] = result
 
 
@@ -90,7 +90,7 @@ class MatMul(Operation):
             require_float(types, "dest", "rhs")
         else:
             require_int8(types, "lhs", "rhs")
-            require_activation(types, "dest")
+            require_float_or_int8(types, "dest")
         lhs, rhs = types["lhs"].shape, types["rhs"].shape
         require(min(len(lhs), len(rhs)) >= 2, f"lhs {lhs} and rhs {rhs} are not matrices")
         require(lhs[-1] == rhs[-2], f"lhs has {lhs[-1]} columns, rhs {rhs[-2]} rows")
@@ -106,7 +106,7 @@ class MatMul(Operation):
         if types["lhs"].is_float:
             arrays["dest"][...] = gemm_float(lhs, rhs)
         else:
-            parameters = [int8_parameters(types[name]) for name in ("lhs", "rhs")]
+            parameters = [parameters_of(types[name]) for name in ("lhs", "rhs")]
             arrays["dest"][...] = matmul_int8(
                 lhs, parameters[0], rhs, parameters[1], types["dest"].quantization
             )

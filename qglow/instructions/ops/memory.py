@@ -20,7 +20,7 @@ from qglow.instructions.operation import (
     require,
 )
 from qglow.instructions.ops.rules import require_same_elements, require_same_kind
-from qglow.numerics.quantize import quantize
+from qglow.numerics.quantize import quantize_by
 
 
 @register
@@ -159,8 +159,7 @@ def stored_value(value: float, kind: TensorType) -> float | int:
     """The element of a buffer of type `kind` that stands for a real value."""
     if kind.quantization is None:
         return float(value) if kind.is_float else int(value)
-    scale, zero_point = kind.quantization.scale, kind.quantization.zero_point
-    return int(quantize(np.array(value, np.float32), scale, zero_point))
+    return int(quantize_by(np.array(value, np.float32), kind.quantization))
 
 
 def verify_slice(offsets: Shape, part: TensorType, whole: TensorType, steps: Shape = ()) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qglow.core.types import Shape
+from qglow.core.types import ElementType, Shape
 from qglow.instructions.operation import (
     Arrays,
     Operand,
@@ -23,15 +23,15 @@ from qglow.instructions.operation import (
     require,
 )
 from qglow.instructions.ops.rules import (
-    int8_parameters,
+    parameters_of,
     require_activation,
+    require_one_kind,
     require_rank,
     require_same_elements,
-    require_same_kind,
     require_shape,
     require_window,
 )
-from qglow.numerics.pool import average_pool_float, average_pool_int8, max_pool
+from qglow.numerics.pool import MOST_WIDE_TAPS, average_pool_float, average_pool_int8, max_pool
 from qglow.numerics.windows import Pads, Pair, output_extents
 
 
@@ -101,7 +101,7 @@ class MaxPool(_Window):
 @register
 @dataclass(frozen=True)
 class AveragePool(_Window):
-    """Mean of every window; int8 operands have parameters of their own.
+    """Mean of every window; operands of integers have parameters of their own.
 
     Padding counts only with `count_include_pad`.
     """
@@ -111,9 +111,12 @@ class AveragePool(_Window):
     count_include_pad: bool = False
 
     def verify(self, types: Types) -> None:
-        """As every window; both float32 or both int8."""
+        """As every window; both float32 or both integers, whose sums int32 holds."""
         super().verify(types)
-        require_same_kind(types, "src", "dest")
+        require_one_kind(types, "src", "dest")
+        wide = types["src"].element is ElementType.INT16
+        taps = self.kernel[0] * self.kernel[1]
+        require(not wide or taps <= MOST_WIDE_TAPS, f"sums of {taps} int16 elements may be beyond int32")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """numerics.pool, which takes NCHW."""
@@ -123,6 +126,6 @@ class AveragePool(_Window):
         if types["src"].is_float:
             result = average_pool_float(src, *window, dilations=dilations)
         else:
-            x, y = int8_parameters(types["src"]), int8_parameters(types["dest"])
+            x, y = parameters_of(types["src"]), parameters_of(types["dest"])
             result = average_pool_int8(src, x, y, *window, dilations=dilations)
         arrays["dest"][...] = result.transpose(0, 2, 3, 1)

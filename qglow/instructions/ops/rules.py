@@ -16,28 +16,30 @@ INFINITY = float("inf")
 
 @dataclass(frozen=True)
 class BoundedOperation(Operation):
-    """Arithmetic whose result is clamped: to [lo, hi] in floats, to [q_lo, q_hi] in int8."""
+    """Arithmetic whose result is clamped: to [lo, hi] in floats, to [q_lo, q_hi] in integers."""
 
     lo: float = -INFINITY
     hi: float = INFINITY
     q_lo: int = -128
     q_hi: int = 127
 
-    def verify_bounds(self) -> None:
-        """Bounds are in order, and integer bounds are int8 values."""
+    def verify_bounds(self, dest: TensorType) -> None:
+        """Bounds are in order, and integer bounds are values of the result's type."""
         require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
-        require_int8_bounds(self.q_lo, self.q_hi)
+        require_integer_bounds(self.q_lo, self.q_hi, dest)
 
     def finish(self, acc: Array, multiplier: Array, dest: TensorType) -> Array:
         """Integer sums as clamped elements of `dest`: requantized, or float32 times the multiplier."""
         if dest.is_float:
             return clip(acc.astype(np.float32) * multiplier, self.lo, self.hi)
-        return requantize(acc, multiplier, int8_parameters(dest).zero_point, self.q_lo, self.q_hi)
+        return requantize(acc, multiplier, parameters_of(dest), self.q_lo, self.q_hi)
 
 
-def require_int8_bounds(low: int, high: int) -> None:
-    """Bounds are int8 values in order."""
-    require(-128 <= low <= high <= 127, f"bounds {low}..{high} are not in order within -128..127")
+def require_integer_bounds(low: int, high: int, kind: TensorType) -> None:
+    """Bounds are values of an integer type, int8 where there is none, in order."""
+    wide = kind.element is ElementType.INT16
+    least, most = (-32768, 32767) if wide else (-128, 127)
+    require(least <= low <= high <= most, f"bounds {low}..{high} are not in order within {least}..{most}")
 
 
 def require_float(types: Types, *names: str) -> None:
@@ -48,6 +50,24 @@ def require_float(types: Types, *names: str) -> None:
 
 
 def require_activation(types: Types, *names: str) -> None:
+    """The present operands are float32, or int8 or int16 with one scale."""
+    for name in names:
+        if name in types and not types[name].is_float:
+            require_integers(types, name)
+
+
+def require_integers(types: Types, *names: str) -> None:
+    """The present operands are int8 or int16 with one scale; int16 has zero point 0."""
+    for name in names:
+        if name not in types:
+            continue
+        kind = types[name]
+        require(is_integers(kind), f"{name} is {kind}, not int8 or int16 with one scale")
+        symmetric = kind.element is ElementType.INT8 or parameters_of(kind).zero_point == 0
+        require(symmetric, f"{name} is {kind}, and int16 has zero point 0")
+
+
+def require_float_or_int8(types: Types, *names: str) -> None:
     """The present operands are float32, or int8 with one scale."""
     for name in names:
         if name in types and not types[name].is_float:
@@ -63,8 +83,8 @@ def require_int8(types: Types, *names: str) -> None:
         require(is_int8(kind), f"{name} is {kind}, not int8 with one scale")
 
 
-def int8_parameters(kind: TensorType) -> Quantization:
-    """Scale and zero point of a type that `verify` has found to be int8."""
+def parameters_of(kind: TensorType) -> Quantization:
+    """Scale and zero point of a type that `verify` has found to be int8 or int16."""
     if kind.quantization is None:
         raise TypeErrorInOperation(f"{kind} has no scale")
     return kind.quantization
@@ -72,8 +92,13 @@ def int8_parameters(kind: TensorType) -> Quantization:
 
 def is_int8(kind: TensorType) -> bool:
     """Whether a type is int8 with one scale and zero point."""
+    return kind.element is ElementType.INT8 and is_integers(kind)
+
+
+def is_integers(kind: TensorType) -> bool:
+    """Whether a type is int8 or int16 with one scale and zero point."""
     quantization = kind.quantization
-    return kind.element is ElementType.INT8 and quantization is not None and quantization.axis is None
+    return quantization is not None and quantization.axis is None and quantization.element is kind.element
 
 
 def require_same_elements(types: Types, first: str, *others: str) -> None:
@@ -91,6 +116,14 @@ def require_same_kind(types: Types, first: str, *others: str) -> None:
             types[name].element is types[first].element,
             f"{name} is {types[name]}, and {first} is {types[first]}: one element type is needed",
         )
+
+
+def require_one_kind(types: Types, *names: str) -> None:
+    """Operands are all float32, or all int8 or int16 with one scale each."""
+    require_activation(types, *names)
+    if len({types[name].is_float for name in names}) > 1:
+        listed = ", ".join(f"{name} is {types[name]}" for name in names)
+        raise TypeErrorInOperation(f"{listed}: all float or all integers are needed")
 
 
 def require_shape(types: Types, name: str, shape: Shape, why: str) -> None:

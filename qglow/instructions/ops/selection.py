@@ -1,7 +1,7 @@
 """Choices between operands: maximum, minimum, and by a condition.
 
 Operands spread over dest along axes where they have extent 1. Elements are of any one type;
-int8 ones with parameters other than dest's are rescaled.
+int8 and int16 ones with parameters other than dest's are rescaled.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import numpy as np
 
 from qglow.core.types import Array, ElementType
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
-from qglow.instructions.ops.rules import int8_parameters, is_int8, require_broadcast, require_same_kind
+from qglow.instructions.ops.rules import is_integers, parameters_of, require_broadcast, require_same_kind
 from qglow.numerics.elementwise import max_int8, maximum, min_int8, minimum, where_int8
 
 
 def _verify_choices(types: Types) -> None:
-    require_same_kind(types, "dest", "lhs", "rhs")
     kinds = [types[name] for name in ("dest", "lhs", "rhs")]
-    quantized = [is_int8(kind) for kind in kinds]
+    quantized = [is_integers(kind) for kind in kinds]
     plain = not any(kind.is_quantized for kind in kinds)
-    require(plain or all(quantized), "some operands are quantized, and not all are int8 with one scale")
+    if plain:
+        require_same_kind(types, "dest", "lhs", "rhs")
+    require(plain or all(quantized), "some operands are quantized, and not all are integers with one scale")
     for name in ("lhs", "rhs"):
         require_broadcast(types, name, types["dest"].shape)
 
@@ -52,7 +53,7 @@ class _Extremum(Operation):
         if not types["dest"].is_quantized:
             arrays["dest"][...] = type(self).plain(lhs, rhs)
             return
-        of_lhs, of_rhs, of_dest = (int8_parameters(types[name]) for name in ("lhs", "rhs", "dest"))
+        of_lhs, of_rhs, of_dest = (parameters_of(types[name]) for name in ("lhs", "rhs", "dest"))
         arrays["dest"][...] = type(self).in_int8(lhs, of_lhs, rhs, of_rhs, of_dest)
 
 
@@ -104,5 +105,5 @@ class Select(Operation):
         if not types["dest"].is_quantized:
             arrays["dest"][...] = np.where(condition, lhs, rhs)
             return
-        of_lhs, of_rhs, of_dest = (int8_parameters(types[name]) for name in ("lhs", "rhs", "dest"))
+        of_lhs, of_rhs, of_dest = (parameters_of(types[name]) for name in ("lhs", "rhs", "dest"))
         arrays["dest"][...] = where_int8(condition, lhs, of_lhs, rhs, of_rhs, of_dest)

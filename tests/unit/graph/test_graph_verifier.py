@@ -86,6 +86,15 @@ def quantize_int64(graph: Graph) -> None:
     graph.value("y").type = TensorType(ElementType.INT64, (2,), Quantization.per_tensor(1.0, 0))
 
 
+def quantize_another_integer(graph: Graph) -> None:
+    graph.value("y").type = TensorType(ElementType.INT16, (2,), Quantization.per_tensor(1.0, 0))
+
+
+def shift_int16(graph: Graph) -> None:
+    wide = Quantization.per_tensor(1.0, 1, ElementType.INT16)
+    graph.value("y").type = float_type(2).quantized(wide)
+
+
 def quantize_beyond_int8(graph: Graph) -> None:
     graph.value("y").type = float_type(2).quantized(Quantization.per_tensor(1.0, 128))
 
@@ -113,8 +122,10 @@ BREAKS: list[tuple[Callable[[Graph], None], str]] = [
     (lose_an_operand, "Add 'add': operand rhs is missing"),
     (mix_shapes, "Add 'add': shapes .* do not broadcast"),
     (add_an_output, "Add 'more': 2 outputs, the operator gives 1"),
-    (quantize_int64, "value 'y': i64 has quantization parameters"),
-    (quantize_beyond_int8, "value 'y': a zero point is no int8"),
+    (quantize_int64, "value 'y': i64 has parameters of i8"),
+    (quantize_another_integer, "value 'y': i16 has parameters of i8"),
+    (shift_int16, "value 'y': int16 has zero point 0"),
+    (quantize_beyond_int8, "value 'y': a zero point is no i8"),
     (quantize_a_result_per_channel, "value 'y': only constants have parameters per channel"),
     (feed_an_input, "input 'c': an input is neither constant nor computed"),
 ]
@@ -145,9 +156,9 @@ IMAGE = "<1 x 2 x 1 x 1>"
         (f"%x: {Q}{IMAGE}", f"%y: {P}{IMAGE} = MaxPool @n (%x) {{kernel=[1, 1]}}", "the same quantization"),
         (f"%x: {Q}<2>, %z: {P}<2>", f"%y: {Q}<4> = Concat @n (%x, %z) {{axis=0}}", "the same quantization"),
         (f"%x: {Q}<2>", f"%y: {Q}<2> = Softmax @n (%x)", "it stays float"),
-        ("%x: float<2>", "%y: float<2> = Quantize @n (%x)", "takes float and gives int8"),
-        ("%x: float<2>", "%y: float<2> = Dequantize @n (%x)", "takes int8 and gives float"),
-        (f"%x: {Q}<2>", "%y: float<2> = Rescale @n (%x)", "takes int8 and gives int8"),
+        ("%x: float<2>", "%y: float<2> = Quantize @n (%x)", "takes float and gives integers"),
+        ("%x: float<2>", "%y: float<2> = Dequantize @n (%x)", "takes integers and gives float"),
+        (f"%x: {Q}<2>", "%y: float<2> = Rescale @n (%x)", "takes integers and gives integers"),
         (f"%x: {Q}<2 x 2>, %w: float<2 x 2>", f"%y: {Q}<2 x 2> = Gemm @n (%x, %w)", "both be quantized"),
         (
             f"%x: {Q}<2 x 2>, %w: {Q}<2 x 2>, %b: float<2>",

@@ -54,7 +54,7 @@ def test_int8_is_one_multiplication_and_one_addition_of_float32(rng: np.random.G
     value = (x.astype(int) + 7).astype(np.float32) * factor.reshape(by_channel) + shift.reshape(by_channel)
     np.testing.assert_array_equal(result, np.clip(np.rint(value) + 20, -128, 127))
     np.testing.assert_array_equal(affine_multipliers(x_quant, r, t, y_quant), (factor, shift))
-    np.testing.assert_array_equal(affine_steps(x, -7, factor, shift, 20), result)
+    np.testing.assert_array_equal(affine_steps(x, -7, factor, shift, y_quant), result)
     bounded = affine_int8(x, x_quant, r, t, y_quant, lo=20, hi=90)
     np.testing.assert_array_equal(bounded, np.clip(result, 20, 90))
 

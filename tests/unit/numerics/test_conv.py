@@ -175,7 +175,7 @@ def test_int8_is_the_accumulator_requantized_per_channel(rng: np.random.Generato
         x, Quantization.per_tensor(0.02, 3), w, Quantization.per_channel(scales, 0), bias, y_quant
     )
     m = multiplier(0.02, scales, 1.3)[:, None, None]
-    np.testing.assert_array_equal(result, requantize(conv_accumulate(x, 3, w, 0, bias), m, 4))
+    np.testing.assert_array_equal(result, requantize(conv_accumulate(x, 3, w, 0, bias), m, y_quant))
 
 
 def test_sums_beyond_float32_are_still_exact() -> None:

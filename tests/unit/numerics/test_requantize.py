@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qglow.core.types import Quantization
+from qglow.core.types import ElementType, Quantization
 from qglow.numerics.quantize import dequantize_by
 from qglow.numerics.requantize import (
     accumulator_extremes,
@@ -40,6 +40,10 @@ def float32_of(value: Fraction) -> Fraction:
     return round(value / unit) * unit
 
 
+def with_zero(zero_point: int) -> Quantization:
+    return Quantization.per_tensor(1.0, zero_point)
+
+
 @given(ACCUMULATORS, MULTIPLIERS, ZERO_POINTS, ZERO_POINTS, ZERO_POINTS)
 def test_requantize_is_two_float32_roundings_and_one_to_an_integer(
     acc: int, m: float, zero: int, a: int, b: int
@@ -48,13 +52,19 @@ def test_requantize_is_two_float32_roundings_and_one_to_an_integer(
     product = float32_of(float32_of(Fraction(acc)) * Fraction(m))
     expected = max(lo, min(hi, round(product) + zero))
     for dtype in (np.int32, np.int64):
-        assert requantize(np.array([acc], dtype), np.float32(m), zero, lo, hi) == expected
+        assert requantize(np.array([acc], dtype), np.float32(m), with_zero(zero), lo, hi) == expected
 
 
 def test_ties_saturation_and_extreme_sums() -> None:
     acc = np.array([1, 3, -1, -3, 5, 2**31 - 1, -(2**31)], np.int32)
-    np.testing.assert_array_equal(requantize(acc, 0.5, 0), [0, 2, 0, -2, 2, 127, -128])
-    np.testing.assert_array_equal(requantize(acc, 3e38, -7), [127, 127, -128, -128, 127, 127, -128])
+    np.testing.assert_array_equal(requantize(acc, 0.5, with_zero(0)), [0, 2, 0, -2, 2, 127, -128])
+    np.testing.assert_array_equal(
+        requantize(acc, 3e38, with_zero(-7)), [127, 127, -128, -128, 127, 127, -128]
+    )
+    wide = Quantization.per_tensor(1.0, 0, ElementType.INT16)
+    result = requantize(acc, 0.5, wide)
+    np.testing.assert_array_equal(result, [0, 2, 0, -2, 2, 32767, -32768])
+    assert result.dtype == np.int16
 
 
 def test_multiplier_is_evaluated_from_left_to_right_in_float32() -> None:
