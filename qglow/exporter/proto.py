@@ -25,6 +25,7 @@ ONNX_TYPES: dict[ElementType, int] = {
     ElementType.FLOAT: onnx.TensorProto.FLOAT,
     ElementType.DOUBLE: onnx.TensorProto.DOUBLE,
     ElementType.INT8: onnx.TensorProto.INT8,
+    ElementType.INT16: onnx.TensorProto.INT16,
     ElementType.INT32: onnx.TensorProto.INT32,
     ElementType.INT64: onnx.TensorProto.INT64,
     ElementType.BOOL: onnx.TensorProto.BOOL,

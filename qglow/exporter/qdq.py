@@ -3,13 +3,14 @@
 How tensors are named, for a value `v` of the graph:
 
     v            its real value: the DequantizeLinear of a quantized value, or the float value itself
-    v__q         its integers, uint8 (`q + 128`, zero point + 128) unless int8 is asked for
+    v__q         its integers, uint8 (`q + 128`, zero point + 128) unless int8 is asked for, or int16
     v__real      what the operator gives, before QuantizeLinear
     An int8 input or output of the graph is v itself, and v__float is its real value.
 
     v__scale, v__zero_point    its parameters; values with equal ones share those of the first
 
-Weights are int8 per channel, biases int32 with scale float32(s_x * s_w) and no zero point.
+int16 values are int16 there too, as QuantizeLinear has them from operator set 21 on; onnxruntime computes
+with their reals. Weights are int8 per channel, biases int32 with scale float32(s_x * s_w) and no zero point.
 A fused Relu or Clip is left out where the parameters imply it by saturation. Where they do not,
 it acts between two QuantizeLinear of equal parameters: that is exactly the narrowed clamp of an
 int8 operator, and onnxruntime still finds its DequantizeLinear-operator-QuantizeLinear pattern.
@@ -31,7 +32,7 @@ from qglow.exporter.proto import ProtoBuilder, unique, write_model
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
-from qglow.numerics.quantize import INT8_MAX, INT8_MIN, parameters
+from qglow.numerics.quantize import parameters
 from qglow.numerics.requantize import quantized_bounds
 
 Activations = Literal["uint8", "int8"]
@@ -161,7 +162,7 @@ class _Writer:
     @staticmethod
     def _is_implied(bounds: tuple[float, float], quantization: Quantization) -> bool:
         """Whether saturation alone keeps results within the bounds."""
-        return quantized_bounds(*bounds, quantization) == (INT8_MIN, INT8_MAX)
+        return quantized_bounds(*bounds, quantization) == (quantization.smallest, quantization.largest)
 
     # Integers and reals
 
@@ -212,8 +213,8 @@ class _Writer:
         if key in self._parameters:
             return self._parameters[key]
         scales, zeros = parameters(quantization)
-        integers: Array = zeros.astype(np.int8)
-        if not is_weight and self._offset:
+        integers: Array = zeros.astype(quantization.element.dtype)
+        if not (is_weight or quantization.is_wide) and self._offset:
             integers = (zeros + self._offset).astype(np.uint8)
         self._parameters[key] = _Parameters(
             self._builder.constant(f"{name}__scale", scales),

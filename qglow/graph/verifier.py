@@ -161,7 +161,7 @@ def quantized_form_problem(node: Node) -> str | None:
     The forms: all float; Accumulate integers as x, int8 as w, an int32 bias, integer or float result;
     Products int8 operands, int8 or float result; SameAs and Unify the same parameters throughout;
     Rescaled and a Unify that rescales integers in and out, each with its own; Table int8 in and out;
-    ReadsIntegers int8. Integers are int8 or int16.
+    ReadsIntegers any. Integers are int8 or int16.
     """
     operator, policy = node.operator, node.operator.policy
     if isinstance(operator, Quantize | Dequantize | Rescale):
@@ -169,7 +169,7 @@ def quantized_form_problem(node: Node) -> str | None:
     operands = [value for value in node.inputs if value is not None]
     if not any(value.type.is_quantized for value in [*operands, *node.outputs]):
         return None
-    if isinstance(policy, Products | Table | ReadsIntegers) and _any_wide([*operands, *node.outputs]):
+    if isinstance(policy, Products | Table) and _any_wide([*operands, *node.outputs]):
         return "it has no int16 form"
     if isinstance(policy, KeepFloat):
         return f"it stays float ({policy.reason}), but has a quantized operand or result"

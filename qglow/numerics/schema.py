@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from qglow.core.types import Quantization
+from qglow.core.types import ElementType, Quantization
 from qglow.numerics.quantize import INT8_MAX, INT8_MIN
 
 SMALLEST_SCALE = 2.0**-126
@@ -28,21 +28,26 @@ class Schema(enum.Enum):
     symmetric_with_power2_scale = "symmetric_with_power2_scale"
 
 
-def choose_parameters(low: float, high: float, schema: Schema) -> Quantization:
-    """int8 parameters of the real range [low, high], widened to hold 0.
+def choose_parameters(
+    low: float, high: float, schema: Schema, element: ElementType = ElementType.INT8
+) -> Quantization:
+    """int8 or int16 parameters of the real range [low, high], widened to hold 0.
 
-    A range of nothing but 0 has scale 1. Scales are computed in float64, rounded to float32
-    and normal. Raises ValueError when a bound is not finite or low is above high.
+    int16 has zero point 0 under every schema: of 16 bits one can be spared. A range of nothing but 0 has
+    scale 1. Scales are computed in float64, rounded to float32 and normal. Raises ValueError when a
+    bound is not finite or low is above high.
     """
     if not (math.isfinite(low) and math.isfinite(high)) or low > high:
         raise ValueError(f"[{low}, {high}] is not a range of finite values")
     low, high = min(float(low), 0.0), max(float(high), 0.0)
-    if schema is Schema.asymmetric or (schema is Schema.symmetric_with_uint8 and low == 0.0):
+    wide = element is ElementType.INT16
+    if not wide and (schema is Schema.asymmetric or (schema is Schema.symmetric_with_uint8 and low == 0.0)):
         return _whole_range(low, high)
-    scale = max(low / INT8_MIN, high / INT8_MAX)
+    least, most = (-(1 << 15), (1 << 15) - 1) if wide else (INT8_MIN, INT8_MAX)
+    scale = max(low / least, high / most)
     if schema is Schema.symmetric_with_power2_scale and scale > 0.0:
         scale = _power_of_two_above(scale)
-    return Quantization.per_tensor(_usable(scale), 0)
+    return Quantization.per_tensor(_usable(scale), 0, element)
 
 
 def _whole_range(low: float, high: float) -> Quantization:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qglow.core.passes import PassLog
-from qglow.core.types import ElementType, Quantization, TensorType
+from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import SameAs, Unify
+from qglow.graph.operator import Accumulate, SameAs, Unify
 from qglow.numerics.schema import Schema
 from qglow.quantization.calibration import Range
-from qglow.quantization.placement import data_operands
+from qglow.quantization.choices import Choices
+from qglow.quantization.placement import data_operands, reads_wide
 from qglow.quantization.ranges import Ranges
 
 LARGEST_LOSS = 1.0
 """dB of SQNR that a value may lose for parameters that it shares."""
 
 Assignment = dict[Value, Quantization]
+NarrowOperands = dict[tuple[str, int], Quantization]
+"""Parameters by name of a node and index of the operand."""
 
 
 def assign_parameters(graph: Graph, int8: Iterable[Node], ranges: Ranges, log: PassLog) -> Assignment:
@@ -32,8 +35,11 @@ def assign_parameters(graph: Graph, int8: Iterable[Node], ranges: Ranges, log: P
 class _Group:
     """Values with one range. `own` is what each would have alone; a fixed group has parameters instead."""
 
-    def __init__(self, value: Value, bounds: Range, schema: Schema, fixed: Quantization | None) -> None:
+    def __init__(
+        self, value: Value, bounds: Range, schema: Schema, fixed: Quantization | None, wide: bool
+    ) -> None:
         self.schema = schema
+        self.wide = wide
         self.own: dict[Value, Range] = {value: bounds}
         self.range = bounds
         self.fixed = fixed
@@ -45,6 +51,7 @@ class _Assigner:
         self._ranges = ranges
         self._log = log
         self._groups: dict[Value, _Group] = {}
+        self._wide = _wide_values(self._nodes, ranges.choices)
 
     def run(self) -> Assignment:
         for node in self._nodes:
@@ -54,20 +61,17 @@ class _Assigner:
         return {value: self._parameters(group) for value, group in self._groups.items()}
 
     def _parameters(self, group: _Group) -> Quantization:
-        return group.fixed or self._ranges.parameters(group.range, group.schema)
+        return group.fixed or self._ranges.parameters(group.range, group.schema, group.wide)
 
     def _group(self, value: Value) -> _Group:
         """The value's group; one of its own when it has none yet."""
         if value not in self._groups:
-            fixed = None if value.producer is None else value.producer.operator.fixed
+            fixed, wide = fixed_parameters(value), value in self._wide
             schema = self._ranges.schema(value)
-            if fixed is not None:
-                quantization = Quantization.per_tensor(fixed.scale, fixed.zero_point)
-                covered = TensorType(ElementType.INT8, (), quantization).real_range()
-                assert covered is not None
-                self._groups[value] = _Group(value, covered, schema, quantization)
+            if fixed is not None and not wide:
+                self._groups[value] = _Group(value, fixed.real_range, schema, fixed, wide)
             else:
-                self._groups[value] = _Group(value, self._ranges.of(value), schema, None)
+                self._groups[value] = _Group(value, self._ranges.of(value, wide), schema, None, wide)
         return self._groups[value]
 
     def _place_result(self, node: Node) -> None:
@@ -84,14 +88,14 @@ class _Assigner:
     def _unify(self, node: Node) -> None:
         """Merge the operands that lose little in the range of all of them; the result is in that group."""
         groups = list(dict.fromkeys(self._group(value) for value in _operands(node)))
-        schema = self._ranges.schema(node.output)
-        if len(groups) == 1 and groups[0].schema is schema:
+        schema, wide = self._ranges.schema(node.output), node.output in self._wide
+        if len(groups) == 1 and groups[0].schema is schema and groups[0].wide is wide:
             self._groups[node.output] = groups[0]
             return
         hull = _hull(groups)
         sharing = []
         for group in groups:
-            refusal = self._refusal(group, hull, schema)
+            refusal = self._refusal(group, hull, schema, wide)
             if refusal is None:
                 sharing.append(group)
             else:
@@ -101,10 +105,12 @@ class _Assigner:
         else:
             self._group(node.output)
 
-    def _refusal(self, group: _Group, hull: Range, schema: Schema) -> str | None:
+    def _refusal(self, group: _Group, hull: Range, schema: Schema, wide: bool) -> str | None:
         names = ", ".join(f"'{value.name}'" for value in group.own)
         if group.fixed is not None:
             return f"{names} has a range known in advance, which is not widened"
+        if group.wide is not wide:
+            return f"{names} is int{16 if group.wide else 8}, and the result int{16 if wide else 8}"
         if group.schema is not schema:
             return f"{names} has the schema {group.schema.name}, and the result {schema.name}"
         loss = self._worst_loss(group, hull)
@@ -113,7 +119,7 @@ class _Assigner:
         return f"{names} would lose {loss:.1f} dB in the range of all operands"
 
     def _worst_loss(self, group: _Group, hull: Range) -> float:
-        return max(self._ranges.loss(value, own, hull) for value, own in group.own.items())
+        return max(self._ranges.loss(value, own, hull, group.wide) for value, own in group.own.items())
 
     def _merge(self, groups: list[_Group], hull: Range) -> _Group:
         first = groups[0]
@@ -123,6 +129,48 @@ class _Assigner:
             members = [value for value, group in self._groups.items() if group is other]
             self._groups.update(dict.fromkeys(members, first))
         return first
+
+
+def _wide_values(nodes: Iterable[Node], choices: Choices) -> set[Value]:
+    """Values that are int16: what such nodes give, and what they read that no integer node gives.
+
+    Data movement gives what it reads, whatever is chosen for it.
+    """
+    integer, wide = {value for node in nodes for value in node.outputs}, set[Value]()
+    for node in nodes:
+        if choices.of_node(node).wide:
+            wide.update(node.outputs)
+            wide.update(value for value in _operands(node) if value not in integer)
+        wide.update(v for v in _operands(node) if v.producer is None and choices.of_value(v).wide)
+    return wide
+
+
+def narrow_operands(nodes: Iterable[Node], assignment: Assignment, ranges: Ranges) -> NarrowOperands:
+    """int8 parameters for operands that are int16 and that nodes can only read as int8, or shall.
+
+    That is what products and tables of int8 nodes read: int16 would take them twice the work.
+    """
+    found: NarrowOperands = {}
+    for node in nodes:
+        if ranges.choices.of_node(node).wide or not needs_narrow(node):
+            continue
+        for index in data_operands(node):
+            value = node.inputs[index]
+            if value is not None and assignment[value].is_wide:
+                own = ranges.parameters(ranges.of(value), ranges.schema(value))
+                found[node.name, index] = fixed_parameters(value) or own
+    return found
+
+
+def needs_narrow(node: Node) -> bool:
+    """Whether an int8 node reads int8 only."""
+    return isinstance(node.operator.policy, Accumulate) or not reads_wide(node)
+
+
+def fixed_parameters(value: Value) -> Quantization | None:
+    """int8 parameters of a value whose range is known in advance; None for all others."""
+    fixed = None if value.producer is None else value.producer.operator.fixed
+    return None if fixed is None else Quantization.per_tensor(fixed.scale, fixed.zero_point)
 
 
 def _operands(node: Node) -> list[Value]:

@@ -16,7 +16,8 @@ from qglow.recipe.rules import Match, Rule
 class Choice:
     """What holds for one node and its results, or for one input of the model.
 
-    kept_float: the rule that keeps it float, in words, or "". rules: numbers, from 1, of all that fit.
+    wide: results are int16, not int8. kept_float: the rule that keeps it float, in words, or "". rules:
+    numbers, from 1, of all that fit.
     """
 
     schema: Schema
@@ -24,6 +25,7 @@ class Choice:
     per_tensor: bool
     kept_float: str = ""
     rules: tuple[int, ...] = ()
+    wide: bool = False
 
     def under(self, number: int, rule: Rule) -> Choice:
         """This choice with a rule, the `number`-th of the recipe, over it."""
@@ -36,6 +38,7 @@ class Choice:
             calibration=rule.calibration or self.calibration,
             per_tensor=self.per_tensor if rule.granularity is None else rule.granularity == "tensor",
             kept_float=kept,
+            wide=self.wide if rule.dtype is None else rule.dtype == "int16",
             rules=(*self.rules, number),
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.quantize import Dequantize, Quantize
-from qglow.quantization.assign import Assignment
+from qglow.quantization.assign import Assignment, fixed_parameters
 from qglow.quantization.ranges import Ranges
 
 Interface = Mapping[str, Quantization]
@@ -16,17 +16,16 @@ Interface = Mapping[str, Quantization]
 def interface_parameters(graph: Graph, assignment: Assignment, ranges: Ranges) -> Interface:
     """Parameters of every float input and output of a graph, by name.
 
-    Those of its int8 nodes; where only float nodes have a value, the operator's own or its range.
+    Those of its int8 nodes; where only others have a value, the operator's own or its range.
     """
     values = [value for value in [*graph.inputs, *graph.outputs] if value.type.is_float]
-    return {value.name: assignment.get(value) or _own(value, ranges) for value in values}
+    return {value.name: _parameters(value, assignment.get(value), ranges) for value in values}
 
 
-def _own(value: Value, ranges: Ranges) -> Quantization:
-    fixed = None if value.producer is None else value.producer.operator.fixed
-    if fixed is not None:
-        return Quantization.per_tensor(fixed.scale, fixed.zero_point)
-    return ranges.parameters(ranges.of(value), ranges.schema(value))
+def _parameters(value: Value, assigned: Quantization | None, ranges: Ranges) -> Quantization:
+    if assigned is not None and not assigned.is_wide:
+        return assigned
+    return fixed_parameters(value) or ranges.parameters(ranges.of(value), ranges.schema(value))
 
 
 def make_interface_int8(graph: Graph, parameters: Interface) -> None:

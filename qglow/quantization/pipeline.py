@@ -13,7 +13,7 @@ from qglow.graph.verifier import verify_graph
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import Profile
 from qglow.quantization import weight_range
-from qglow.quantization.assign import assign_parameters
+from qglow.quantization.assign import assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.choices import Choices
 from qglow.quantization.equalize import Equalization, equalize
@@ -135,13 +135,14 @@ class _Quantizer:
         log.pass_name = "assign"
         ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))
         assignment = assign_parameters(graph, int8, ranges, log)
+        narrow = narrow_operands(int8, assignment, ranges)
         assignment = {value: chosen for value, chosen in assignment.items() if value not in groups.partial}
         interface = interface_parameters(graph, assignment, ranges) if options.int8_io else {}
         sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: self._weights(node, choices) for node in sums}
         tensors = tensor_ranges(assignment, self._statistics, choices)
-        rewrite(graph, int8, assignment, sources, options.per_tensor)
+        rewrite(graph, int8, assignment, sources, options.per_tensor, narrow)
         make_interface_int8(graph, interface)
         verify_graph(graph, "after rewriting to int8")
         self._folding.run(graph, verify_graph, log)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, KeepFloat, Products, ReadsIntegers
+from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, ReadsIntegers, Table
 from qglow.graph.ops.normalization import Affine
+from qglow.graph.ops.pool import AveragePool, GlobalAveragePool
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
+from qglow.graph.ops.reduce import ReduceMean
 from qglow.graph.ops.shape import Gather, Pad
-from qglow.quantization.choices import Choices
+from qglow.numerics.pool import MOST_WIDE_TAPS
+from qglow.quantization.choices import Choice, Choices
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.products import unfit_product
+
+_NO_WIDE_FORM: dict[type[Policy], str] = {
+    Table: "a table of 65536 entries would not pay",
+    Products: "both of its operands are computed",
+}
 
 FloatReasons = dict[Node, str]
 """Nodes that stay float, each with the reason."""
@@ -37,6 +47,26 @@ def handles_reals(node: Node) -> bool:
     return any(v.type.is_float for v in values) and bool(node.outputs)
 
 
+def reads_wide(node: Node) -> bool:
+    """Whether the node's integer form takes int16 operands, and may give an int16 result."""
+    if isinstance(node.operator.policy, Table | Products):
+        return False
+    return _summed(node) <= MOST_WIDE_TAPS
+
+
+def _summed(node: Node) -> int:
+    """How many elements of its operand a mean adds up; 0 for all other nodes."""
+    operator, x = node.operator, node.inputs[0] if node.inputs else None
+    shape = () if x is None else x.type.shape
+    if isinstance(operator, AveragePool):
+        return math.prod(operator.kernel)
+    if isinstance(operator, GlobalAveragePool):
+        return math.prod(shape[2:])
+    if isinstance(operator, ReduceMean):
+        return math.prod(shape[axis] for axis in operator.axes)
+    return 0
+
+
 def float_reasons(graph: Graph, options: QuantizationOptions, choices: Choices | None = None) -> FloatReasons:
     """Every node that cannot or shall not run in int8, with the reason. Costs are not considered.
 
@@ -47,13 +77,13 @@ def float_reasons(graph: Graph, options: QuantizationOptions, choices: Choices |
     for node in graph.nodes:
         if not handles_reals(node):
             continue
-        reason = _reason(node, options.pattern_for(node), choices.of_node(node).kept_float)
+        reason = _reason(node, options.pattern_for(node), choices.of_node(node))
         if reason is not None:
             reasons[node] = reason
     return reasons
 
 
-def _reason(node: Node, pattern: str | None, rule: str) -> str | None:
+def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
     policy = node.operator.policy
     if isinstance(node.operator, Quantize | Dequantize | Rescale):
         return "it converts between float and int8 in the model itself"
@@ -61,8 +91,10 @@ def _reason(node: Node, pattern: str | None, rule: str) -> str | None:
         return policy.reason
     if pattern is not None:
         return f"kept by --keep-float {pattern}"
-    if rule:
-        return f"kept by {rule}"
+    if choice.kept_float:
+        return f"kept by {choice.kept_float}"
+    if choice.wide and not reads_wide(node):
+        return f"it has no int16 form: {_NO_WIDE_FORM.get(type(policy), 'its sums could be beyond int32')}"
     if len(node.outputs) != 1 or not node.output.type.is_float:
         return "its result is not one float tensor"
     if isinstance(policy, Accumulate):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qglow.core.errors import ProfileError
-from qglow.core.types import Quantization
+from qglow.core.types import ElementType, Quantization
 from qglow.graph.graph import Value
 from qglow.graph.operator import Table
 from qglow.numerics.schema import Schema, choose_parameters
@@ -18,6 +18,9 @@ from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.calibration import Range, choose_range
 from qglow.quantization.choices import Choices
 from qglow.quantization.squared_error import Function, expected_squared_error
+from qglow.recipe.choices import Calibration
+
+EVERYTHING = Calibration("minmax")
 
 
 def fused_bounds(value: Value) -> Range:
@@ -52,8 +55,11 @@ class Ranges:
     choices: Choices
     results: frozenset[str] = frozenset()
 
-    def of(self, value: Value) -> Range:
-        """The range int8 shall cover. Raises ProfileError where the profile knows nothing of the value."""
+    def of(self, value: Value, wide: bool = False) -> Range:
+        """The range integers shall cover. Raises ProfileError where the profile knows nothing of the value.
+
+        `wide`: as int16, whose steps are so fine that nothing that was seen is cut off for finer ones.
+        """
         if value.data is not None:
             data = np.asarray(value.data, np.float32)
             return min(float(data.min(initial=0.0)), 0.0), max(float(data.max(initial=0.0)), 0.0)
@@ -62,26 +68,25 @@ class Ranges:
         function = None if value.name in self.results else only_function(value)
         bounds = fused_bounds(value)
         given = value.producer is None
-        return choose_range(
-            profile, choice.calibration, choice.schema, *bounds, function=function, given=given
-        )
+        calibration = EVERYTHING if wide else choice.calibration
+        return choose_range(profile, calibration, choice.schema, *bounds, function=function, given=given)
 
     def schema(self, value: Value) -> Schema:
         """The schema chosen for a value."""
         return self.choices.of_value(value).schema
 
-    def parameters(self, bounds: Range, schema: Schema) -> Quantization:
-        """Scale and zero point of a range."""
-        return choose_parameters(*bounds, schema)
+    def parameters(self, bounds: Range, schema: Schema, wide: bool = False) -> Quantization:
+        """Scale and zero point of a range, of int8 or of int16."""
+        return choose_parameters(*bounds, schema, ElementType.INT16 if wide else ElementType.INT8)
 
-    def loss(self, value: Value, own: Range, other: Range) -> float:
+    def loss(self, value: Value, own: Range, other: Range, wide: bool = False) -> float:
         """How many dB of SQNR the value would lose with the range `other` in place of `own`."""
         if own == other:
             return 0.0
         schema = self.schema(value)
-        scales = self.parameters(own, schema).scale, self.parameters(other, schema).scale
+        scales = self.parameters(own, schema, wide).scale, self.parameters(other, schema, wide).scale
         coarser = 20.0 * math.log10(scales[1] / scales[0])
-        if value.is_constant or not self._profile(value).total:
+        if wide or value.is_constant or not self._profile(value).total:
             return coarser
         distribution = Distribution.of(self._profile(value))
         low, high = np.array([own[0], other[0]]), np.array([own[1], other[1]])

@@ -9,31 +9,45 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate, Unify
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.numerics.quantize import quantize_by
-from qglow.quantization.assign import Assignment
+from qglow.quantization.assign import Assignment, NarrowOperands
 from qglow.quantization.placement import data_operands
 from qglow.quantization.weights import Sources, set_integers
 
 
 def rewrite(
-    graph: Graph, int8: Iterable[Node], parameters: Assignment, sources: Sources, per_tensor: bool
+    graph: Graph,
+    int8: Iterable[Node],
+    parameters: Assignment,
+    sources: Sources,
+    per_tensor: bool,
+    narrow: NarrowOperands | None = None,
 ) -> None:
-    """Give these nodes of `graph` their int8 form, in place.
+    """Give these nodes of `graph` their integer form, in place.
 
     Each reads its operands through Quantize nodes, one for every value and parameters, and its result
-    goes on through a Dequantize; sums without parameters for their result give float. An int8 result
+    goes on through a Dequantize; sums without parameters for their result give float. Operands in
+    `narrow` are read with parameters of their own. An integer result
     keeps the value's name, unless the value is an output of the graph; then the float result does.
     """
-    rewriter = _Rewriter(graph, parameters, sources, per_tensor)
+    rewriter = _Rewriter(graph, parameters, sources, per_tensor, narrow or {})
     for node in list(int8):
         rewriter.node(node)
 
 
 class _Rewriter:
-    def __init__(self, graph: Graph, parameters: Assignment, sources: Sources, per_tensor: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        parameters: Assignment,
+        sources: Sources,
+        per_tensor: bool,
+        narrow: NarrowOperands,
+    ) -> None:
         self._graph = graph
         self._parameters = dict(parameters)
         self._sources = sources
         self._per_tensor = per_tensor
+        self._narrow = narrow
         self._quantized: dict[tuple[Value, Quantization], Value] = {}
 
     def node(self, node: Node) -> None:
@@ -44,7 +58,8 @@ class _Rewriter:
         for index in data_operands(node):
             value = operands[index] if index < len(operands) else None
             if value is not None:
-                operands[index] = self._quantize(value, same or self._parameters[value])
+                own = self._narrow.get((node.name, index), self._parameters[value])
+                operands[index] = self._quantize(value, same or own)
         node.inputs = operands
         if result is not None:
             self._dequantize(node, result)
@@ -52,7 +67,7 @@ class _Rewriter:
             set_integers(self._graph, node, self._sources[node.name], self._per_tensor)
 
     def _quantize(self, value: Value, quantization: Quantization) -> Value:
-        """The value in int8 with these parameters."""
+        """The value in integers with these parameters."""
         key = (value, quantization)
         if key in self._quantized:
             return self._quantized[key]
@@ -70,7 +85,7 @@ class _Rewriter:
         return result
 
     def _dequantize(self, node: Node, quantization: Quantization) -> None:
-        """Make the node's result int8 and let its users read it dequantized."""
+        """Make the node's result integers and let its users read it dequantized."""
         given = node.output
         real = Value(self._graph.unique_name(f"{given.name}_float"), given.type)
         self._graph.replace_value(given, real)

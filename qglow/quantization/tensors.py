@@ -1,4 +1,4 @@
-"""What was seen of every int8 value, and which range of it int8 covers."""
+"""What was seen of every integer value, and which range of it the integers cover."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qglow.core.types import ElementType, Quantization, TensorType
+from qglow.core.types import Quantization
+from qglow.numerics.schema import Schema
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.assign import Assignment
 from qglow.quantization.channels import ChannelRanges, channel_ranges
 from qglow.quantization.choices import Choices
+from qglow.quantization.ranges import EVERYTHING
 
 BINS = 48
 
@@ -50,7 +52,8 @@ def tensor_ranges(
         profile = statistics.get(value.name)
         if profile is not None and not value.is_constant:
             choice = choices.of_value(value)
-            names = choice.schema.name, str(choice.calibration)
+            wide = Schema.symmetric.name, str(EVERYTHING)
+            names = wide if quantization.is_wide else (choice.schema.name, str(choice.calibration))
             found.append(_range(value.name, names, profile, quantization))
     return tuple(found)
 
@@ -58,7 +61,7 @@ def tensor_ranges(
 def _range(
     name: str, choice: tuple[str, str], profile: ValueProfile, quantization: Quantization
 ) -> TensorRange:
-    covered = TensorType(ElementType.INT8, (), quantization).real_range() or (0.0, 0.0)
+    covered = quantization.real_range
     counts: tuple[int, ...] = ()
     low, high, clipped = profile.low, profile.high, 0.0
     if profile.total:

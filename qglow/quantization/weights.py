@@ -12,8 +12,9 @@ from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, constant
 from qglow.graph.operator import Accumulate
 from qglow.numerics.quantize import along
-from qglow.numerics.requantize import accumulator_margin, worst_accumulator
+from qglow.numerics.requantize import accumulator_margin
 from qglow.numerics.weights import dequantize_weights, quantize_bias, quantize_weights, weight_scales
+from qglow.numerics.wide import worst_sum
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: boo
         raise InternalError(f"{node} has no int8 input")
     made = integers(source, x.type.quantization.scale, per_tensor)
     per_tensor = per_tensor if source.given is None else source.given.per_tensor
-    worst = worst_accumulator(made.weights, made.bias, x.type.quantization.zero_point, axis=source.axis)
+    worst = worst_sum(made.weights, made.bias, x.type.quantization, source.axis)
     margin = accumulator_margin(worst)
     if margin < 1.0:
         raise UnsupportedError(

@@ -90,8 +90,8 @@ def _rule(keep_float: bool | None = None, **values: Any) -> Rule:
     if "match" not in values:
         raise ValueError("match has to say what the rule is about")
     if keep_float is not None:
-        dtype = "float" if keep_float else "int8"
-        if values.setdefault("dtype", dtype) != dtype:
+        dtype = values.setdefault("dtype", "float" if keep_float else "int8")
+        if (dtype == "float") is not keep_float:
             raise ValueError(f"keep_float: {str(keep_float).lower()} contradicts dtype: {values['dtype']}")
     return Rule(**values)
 

@@ -87,7 +87,7 @@ def _precision(node: Node, report: QuantizationReport | None, source: Graph | No
     if report is None:
         return Section("Precision", (facts([*rows, ("runs in", "float32: the model is not quantized")]),))
     reason = next((f.reason for f in report.float_nodes if f.name == node.name), None)
-    rows.append(("runs in", "int8" if is_int8(node) else f"float32: {reason or 'it converts'}"))
+    rows.append(("runs in", _integers(node) if is_int8(node) else f"float32: {reason or 'it converts'}"))
     if source is not None:
         choice = Choices.of(source, report.options).of_node(node)
         listed = ", ".join(f"{n} ({report.options.rules[n - 1].match})" for n in choice.rules)
@@ -96,6 +96,11 @@ def _precision(node: Node, report: QuantizationReport | None, source: Graph | No
         if node.name in island.nodes:
             rows.append(("int8 region", f"{number}, of {len(island.nodes)} nodes"))
     return Section("Precision", (facts(rows),))
+
+
+def _integers(node: Node) -> str:
+    known = [v.type.quantization for v in (*node.inputs, *node.outputs) if v is not None]
+    return "int16" if any(q is not None and q.is_wide for q in known) else "int8"
 
 
 def _parameters(node: Node, report: QuantizationReport) -> list[Section]:

@@ -174,7 +174,7 @@ def _activation_errors(value: Value, array: Array) -> Iterator[tuple[str, Array]
 
 
 def _clipped(array: Array, kind: Quantization) -> Array:
-    low, high = (kind.scale * (end - kind.zero_point) for end in (-128, 127))
+    low, high = kind.real_range
     return np.clip(array, np.float32(low), np.float32(high))
 
 

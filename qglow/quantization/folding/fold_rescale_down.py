@@ -10,6 +10,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Products, Rescaled, Table, Unify
 from qglow.graph.ops.quantize import Dequantize, Rescale
 from qglow.graph.rewriting import operand
+from qglow.quantization.assign import needs_narrow
 from qglow.quantization.folding.editing import contains, covered, limits, parameters, remove_unused, unbounded
 
 
@@ -38,6 +39,9 @@ def _fold(node: Node, user: Node, log: PassLog) -> None:
         return
     if not _takes_any(user):
         log.refused(node.name, f"{user} shares parameters with its operands")
+        return
+    if parameters(source).is_wide and not parameters(node.output).is_wide and needs_narrow(user):
+        log.refused(node.name, f"{user} reads int8")
         return
     if not contains(limits(node), covered(source)) and not contains(limits(node), _reach(source)):
         log.refused(node.name, f"its saturation may matter to {user}")

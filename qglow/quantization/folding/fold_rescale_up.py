@@ -19,6 +19,7 @@ from qglow.quantization.folding.editing import (
     unbounded,
     with_bounds,
 )
+from qglow.quantization.placement import reads_wide
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ def _fold(graph: Graph, node: Node, log: PassLog) -> None:
         return
     if not gives_any_parameters(producer.operator):
         log.refused(node.name, f"{producer} has no multiplier of its own")
+        return
+    if parameters(node.output).is_wide and not reads_wide(producer):
+        log.refused(node.name, f"{producer} has no int16 form")
         return
     if only_user(graph, value) is None:
         log.refused(node.name, f"%{value.name} has other users")

@@ -15,8 +15,9 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import dequantize_by
-from qglow.numerics.requantize import accumulator_margin, worst_accumulator
+from qglow.numerics.requantize import accumulator_margin
 from qglow.numerics.weights import quantize_bias
+from qglow.numerics.wide import worst_sum
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import expected_error, nearest, rounded_with_feedback
 from qglow.quantization.reconstruction.learned import rounded_by_learning
@@ -259,9 +260,7 @@ def _install(graph: Graph, node: Node, result: Rounded, log: PassLog) -> tuple[s
     policy = node.operator.policy
     assert isinstance(policy, Accumulate)
     x = _quantization(_input(node))
-    margin = accumulator_margin(
-        worst_accumulator(result.weights, result.bias, x.zero_point, axis=result.axis)
-    )
+    margin = accumulator_margin(worst_sum(result.weights, result.bias, x, result.axis))
     if margin < 1.0:
         log.refused(node.name, "with other weights its sums could overflow int32")
         return node.name, None
