@@ -65,6 +65,8 @@ class WeightGroups:
             return "it stays float"
         if self.choices.of_node(node).per_tensor:
             return "one scale for all its weights is wanted"
+        if self.choices.of_node(node).wide:
+            return "groups give their sums in float, and its result is to be int16"
         length = operand(node).type.shape[1]
         return f"its {length} inputs are one group" if length <= self.size else None
 

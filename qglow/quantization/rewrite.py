@@ -71,7 +71,7 @@ class _Rewriter:
         key = (value, quantization)
         if key in self._quantized:
             return self._quantized[key]
-        name = self._graph.unique_name(f"{value.name}_int8")
+        name = self._graph.unique_name(_integer_name(value.name, quantization))
         if value.data is not None:
             self._quantized[key] = constant(name, quantize_by(value.data, quantization), quantization)
             return self._quantized[key]
@@ -93,5 +93,10 @@ class _Rewriter:
         name = self._graph.unique_name(f"dequantize_{given.name}")
         self._graph.insert_after(node, Node(name, Dequantize(), [given], [real]))
         if self._graph.is_output(real):
-            given.name, real.name = self._graph.unique_name(f"{given.name}_int8"), given.name
+            fresh = self._graph.unique_name(_integer_name(given.name, quantization))
+            given.name, real.name = fresh, given.name
         self._parameters[real] = self._parameters[given]
+
+
+def _integer_name(name: str, quantization: Quantization) -> str:
+    return f"{name}_int16" if quantization.is_wide else f"{name}_int8"

@@ -121,7 +121,11 @@ def _parameters(node: Node, report: QuantizationReport) -> list[Section]:
 def _profiled(value: Value, ranges: dict[str, TensorRange]) -> TensorRange | None:
     """What was seen of a value, or of the value that it is the int8 form of."""
     source = value.producer.inputs[0] if value.producer is not None and value.producer.inputs else None
-    names = [value.name, value.name.removesuffix("_int8"), *([] if source is None else [source.name])]
+    names = [
+        value.name,
+        value.name.removesuffix("_int8").removesuffix("_int16"),
+        *([] if source is None else [source.name]),
+    ]
     return next((ranges[name] for name in names if name in ranges), None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from qglow.core.types import ElementType
 from qglow.graph.graph import Graph
 from qglow.quantization.report import IslandReport, QuantizationReport
 from qglow.report.document import (
@@ -40,6 +41,7 @@ def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:
     total = len(report.quantized) + len(report.float_nodes)
     rows = [
         ("nodes in int8", f"{len(report.quantized)} of {total}: {_operators(report)}"),
+        *_wide_results(report),
         ("nodes in float", str(len(report.float_nodes))),
         ("parameters", "the model's own, kept" if report.given else "from the profile"),
         ("int8 regions", f"{len(report.islands)}, {sum(len(i.borders) for i in report.islands)} borders"),
@@ -51,6 +53,11 @@ def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:
         margin, name = min(margins)
         rows.append(("int32 sums", f"proven not to overflow; the closest, {name}, fits {margin:.1f} times"))
     return rows
+
+
+def _wide_results(report: QuantizationReport) -> list[tuple[str, str]]:
+    wide = sum(node.result.startswith(ElementType.INT16.value) for node in report.quantized)
+    return [("of them to int16", str(wide))] if wide else []
 
 
 def _operators(report: QuantizationReport) -> str:

@@ -210,6 +210,6 @@ def _activation(arena: Array, buffer: Buffer, bias: int) -> Array:
     start = (buffer.root.arena_offset or 0) + layout.offset * dtype.itemsize
     strides = tuple(s * dtype.itemsize for s in layout.strides)
     seen: Array = np.ndarray(buffer.type.shape, dtype, arena.data, start, strides)
-    if buffer.type.is_quantized and bias:
+    if is_biased(buffer.type) and bias:
         return (seen.view(np.uint8) ^ np.uint8(bias)).view(np.int8)
     return seen.copy()

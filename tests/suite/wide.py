@@ -10,7 +10,7 @@ from qglow.core.types import ElementType, Quantization, Shape, TensorType, float
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sub
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, PRelu, Sub
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
@@ -18,12 +18,24 @@ from qglow.graph.ops.quantize import Quantize, Rescale
 from qglow.graph.ops.ranking import TopK
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin
 from qglow.graph.ops.resize import Resize, ResizeNearest
-from qglow.graph.ops.selection import Max, Min, Where
+from qglow.graph.ops.selection import Max, Where
 from qglow.graph.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 from tests.suite.conv import CASES, Case
 from tests.suite.problem import Drawing, Maker, Problem
 
-IMAGE = (2, 35, 7, 5)
+IMAGE = (2, 19, 5, 3)
+MOVEMENTS: tuple[Operator, ...] = (
+    MaxPool(kernel=(3, 3), pads=(1, 1, 1, 1), strides=(2, 2)),
+    ReduceMax(axes=(2, 3)),
+    ReduceMin(axes=(1,)),
+    TopK(axis=1, k=4),
+    TopK(axis=1, k=4, largest=False),
+    Transpose(perm=(0, 2, 3, 1)),
+    Reshape(shape=(2, 19 * 5, 3)),
+    Slice((0, 3, 1, 0), (2, 18, 5, 3), (1, 3, 2, 1)),
+    Pad(pads=(0, 1, 2, 0, 0, 3, 0, 1)),
+    ResizeNearest(sizes=(2, 19, 10, 6), scales=(1.0, 1.0, 2.0, 2.0)),
+)
 FORMS = [(True, True), (True, False), (False, True)]
 """Whether input and result are int16, of operators that take and give either."""
 
@@ -55,7 +67,7 @@ class WideDrawing(Drawing):
 
 
 def conv(name: str, case: Case) -> Maker:
-    """int16 to int16, int8 and float; int8 to int16."""
+    """int16 to int16 and int8 to int16."""
 
     def make(random: np.random.Generator) -> Problem:
         drawing = WideDrawing(f"conv_int16_{name}", random)
@@ -64,10 +76,7 @@ def conv(name: str, case: Case) -> Maker:
         for wide in (True, False):
             x = drawing.of(wide, *case.image)
             w, bias = drawing.int8_weights(x, 0, *shape)
-            found += drawing.results(case.operator, (True, False) if wide else (True,), x, w, bias)
-            if wide:
-                plain = float_type(*found[0].type.shape)
-                found.append(drawing.builder.node(case.operator, x, w, bias, output_types=[plain]))
+            found += drawing.results(case.operator, (True,), x, w, bias)
         return drawing.finish(*found)
 
     return make
@@ -107,15 +116,15 @@ def largest_sums(random: np.random.Generator) -> Problem:
 
 
 def binary(operator: Operator, shape: Shape) -> Maker:
-    """Every mixture of int16 and int8 operands and results with int16 among them."""
+    """Mixtures of int16 and int8 operands and results, with int16 among them."""
 
     def make(random: np.random.Generator) -> Problem:
         drawing = WideDrawing(f"{operator.name}_int16", random)
         wide, narrow, other = (drawing.of(kind, *shape) for kind in (True, False, True))
         found = [
             *drawing.results(operator, (True, False), wide, other),
-            *drawing.results(operator, (True, False), wide, narrow),
-            *drawing.results(operator, (True, False), narrow, wide),
+            *drawing.results(operator, (False,), wide, narrow),
+            *drawing.results(operator, (True,), narrow, wide),
             *drawing.results(operator, (True,), narrow, narrow),
         ]
         return drawing.finish(*found)
@@ -150,18 +159,17 @@ def with_factors(operator: Operator, shape: Shape, *factors: Shape) -> Maker:
     return make
 
 
-def movement(operator: Operator, shape: Shape = IMAGE) -> Maker:
+def movements(random: np.random.Generator) -> Problem:
     """int16 elements that keep their parameters."""
-
-    def make(random: np.random.Generator) -> Problem:
-        drawing = WideDrawing(f"{operator.name}_int16", random)
-        x = drawing.of(True, *shape)
+    drawing = WideDrawing("movement_int16", random)
+    x = drawing.of(True, *IMAGE)
+    parameters = x.type.quantization
+    assert parameters is not None
+    found = []
+    for operator in MOVEMENTS:
         (kind,) = operator.infer([x.type])
-        parameters = x.type.quantization
-        assert parameters is not None
-        return drawing.finish(drawing.builder.node(operator, x, output_types=[kind.quantized(parameters)]))
-
-    return make
+        found.append(drawing.builder.node(operator, x, output_types=[kind.quantized(parameters)]))
+    return drawing.finish(*found)
 
 
 def concat(random: np.random.Generator) -> Problem:
@@ -201,28 +209,19 @@ def behind_one_another(random: np.random.Generator) -> Problem:
 
 
 ODD = (3, 17)
+TAKEN = ("first_layer", "asymmetric_pads", "grouped", "depthwise_strided", "depth_multiplier", "single_pixel")
 PROBLEMS: list[Maker] = [
-    *(conv(name, case) for name, case in CASES.items()),
-    *(gemm(*shape) for shape in ((1, 1, 1), (3, 10, 5), (4, 64, 130), (17, 33, 16))),
+    *(conv(name, CASES[name]) for name in TAKEN),
+    *(gemm(*shape) for shape in ((1, 1, 1), (4, 64, 130))),
     largest_sums,
-    *(binary(f, s) for f in (Add(), Add(lo=0.0), Sub(), Mul(lo=-1.0, hi=1.0)) for s in (IMAGE, ODD)),
-    *(binary(f, ODD) for f in (Div(), Pow(), Max(), Min())),
-    *(unary(f) for f in (Relu(), Clip(lo=0.0, hi=6.0), Rescale(), Rescale(lo=0.0))),
-    *(unary(f) for f in (AveragePool(kernel=(3, 2), pads=(1, 0, 1, 1)), GlobalAveragePool())),
-    *(unary(f) for f in (ReduceMean(axes=(2, 3)), ReduceMean(axes=(1,)))),
+    *(binary(f, IMAGE) for f in (Add(), Mul(lo=-1.0, hi=1.0))),
+    *(binary(f, ODD) for f in (Sub(lo=0.0), Div(), Max())),
+    *(unary(f) for f in (Clip(lo=0.0, hi=6.0), Rescale())),
+    *(unary(f) for f in (AveragePool(kernel=(3, 2), pads=(1, 0, 1, 1)), ReduceMean(axes=(1,)))),
     unary(Resize(sizes=(1, 6, 9, 7), scales=(1.0, 1.0, 1.5, 1.4), mode="linear"), (1, 6, 6, 5)),
-    with_factors(Affine(lo=0.0), IMAGE, (35,), (35,)),
-    with_factors(PRelu(), IMAGE, (35, 1, 1)),
-    movement(MaxPool(kernel=(3, 3), pads=(1, 1, 1, 1), strides=(2, 2))),
-    movement(ReduceMax(axes=(2, 3))),
-    movement(ReduceMin(axes=(1,))),
-    movement(TopK(axis=1, k=4)),
-    movement(TopK(axis=1, k=4, largest=False)),
-    movement(Transpose(perm=(0, 2, 3, 1))),
-    movement(Reshape(shape=(2, 35 * 7, 5))),
-    movement(Slice((0, 3, 1, 0), (2, 30, 7, 5), (1, 3, 2, 1))),
-    movement(Pad(pads=(0, 1, 2, 0, 0, 3, 0, 1))),
-    movement(ResizeNearest(sizes=(2, 35, 14, 10), scales=(1.0, 1.0, 2.0, 2.0))),
+    with_factors(Affine(lo=0.0), IMAGE, (19,), (19,)),
+    with_factors(PRelu(), IMAGE, (19, 1, 1)),
+    movements,
     concat,
     where,
     behind_one_another,
