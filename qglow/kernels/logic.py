@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from qglow.core.types import ElementType, TensorType
-from qglow.kernels.builder import F32, F64, I8, I32, I64, Emitter, Value, scalar, suffix, vec
+from qglow.kernels.builder import F32, F64, I8, I16, I32, I64, Emitter, Value, scalar, suffix, vec
 
 _SYMBOLS = {
     "equal": "==",
@@ -15,7 +15,12 @@ _SYMBOLS = {
     "less": "<",
     "less-or-equal": "<=",
 }
-_LLVM_INTEGERS = {ElementType.INT8: I8, ElementType.INT32: I32, ElementType.INT64: I64}
+_LLVM_INTEGERS = {
+    ElementType.INT8: I8,
+    ElementType.INT16: I16,
+    ElementType.INT32: I32,
+    ElementType.INT64: I64,
+}
 
 
 def emit_compare(e: Emitter, relation: str, lhs: Value, rhs: Value) -> Value:
