@@ -226,3 +226,12 @@ def test_the_report_names_the_range_that_int16_covers() -> None:
     assert tensors["stem"].calibration == "minmax" and tensors["stem"].zero_point == 0
     assert tensors["stem"].high == pytest.approx(tensors["stem"].seen_high, rel=1e-3)
     assert tensors["total"].calibration == "kl"
+
+
+def test_a_gemm_to_int16_is_not_cut_into_groups() -> None:
+    """Groups are new nodes, for which no rule was written: they would be int8 without a word."""
+    options = dataclasses.replace(rules("y"), group_size=4)
+    found = quantize(residual_network(), profile_of(), options)
+    assert sum(isinstance(node.operator, Gemm) for node in found.graph.nodes) == 1
+    whole = quantize(residual_network(), profile_of(), dataclasses.replace(rules(), group_size=4))
+    assert sum(isinstance(node.operator, Gemm) for node in whole.graph.nodes) == 2
