@@ -9,10 +9,9 @@ import pytest
 
 from qglow.core.types import Array
 from qglow.graph.interpreter import Interpreter
-from qglow.kernels.isa import host_isas
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.toolchain import CompileOptions, compile_graph
-from tests.end_to_end.zoo_flow import CASES, MODELS, NAMES, WITH_FMA, float_graph, inputs
+from tests.end_to_end.zoo_flow import CASES, HOST, MODELS, NAMES, WITH_FMA, float_graph, inputs
 from tests.zoo import zoo_model
 
 TOLERANCE = 1e-4
@@ -46,7 +45,7 @@ def test_interpreter_agrees_with_onnxruntime(name: str, batch: int) -> None:
     assert_close(Interpreter(float_graph(name, batch)).run(inputs(name, batch)), name, batch)
 
 
-@pytest.mark.parametrize("isa", [isa.name for isa in host_isas()])
+@pytest.mark.parametrize("isa", HOST)
 @pytest.mark.parametrize(("name", "batch"), CASES)
 def test_compiled_program_agrees_with_onnxruntime(name: str, batch: int, isa: str) -> None:
     assert_close(compiled_outputs(name, batch, isa), name, batch)
