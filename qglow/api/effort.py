@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from qglow.api.data import Data, Progress, start
@@ -17,7 +17,9 @@ from qglow.recipe.choices import Calibration, one_of
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
 from qglow.tuning.costs import node_cycles
-from qglow.tuning.effort import EFFORTS, FAST, affordable_nodes, rules_for, with_float
+from qglow.tuning.effort import EFFORTS, FAST, affordable, rules_for
+from qglow.tuning.mix import Mix, with_mix
+from qglow.tuning.needs import widest
 from qglow.tuning.prediction import ordered_steps, runs_for
 from qglow.tuning.ranges import choose_ranges
 from qglow.tuning.sensitivity import sensitivity
@@ -37,8 +39,8 @@ def with_effort(
 
     Which these are is measured at the outputs of the float graph over calibration samples. What the
     recipe's own rules say of a value holds. Where the effort allows some time for it, the nodes where int8
-    costs the outputs most stay float, unless the recipe wants all quantized. Raises UsageError where there
-    are no samples.
+    costs the outputs most become int16 or stay float; only int16 where the recipe wants all
+    quantized. Raises UsageError where there are no samples.
     """
     try:
         one_of(effort, (FAST, *EFFORTS), "effort")
@@ -69,23 +71,31 @@ def with_effort(
     choices = choose_ranges(source, int8_graphs, taken, options, advance)
     rules = rules_for(choices, recipe.calibration)
     found = replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq")
-    if not chosen.float_share or recipe.assert_all_quantized:
+    if not chosen.float_share:
         return found
-    result = quantize_with(graph, dict(statistics), samples, QuantizationOptions.of(found))
-    return with_float(found, _worst_nodes(result, chosen.float_share, runs, options, progress))
+
+    def quantized(recipe: Recipe) -> QuantizedGraph:
+        return quantize_with(graph, dict(statistics), samples, QuantizationOptions.of(recipe))
+
+    return with_mix(found, _worst_nodes(quantized, found, chosen.float_share, runs, options, progress))
 
 
 def _worst_nodes(
-    result: QuantizedGraph,
+    quantized: Callable[[Recipe], QuantizedGraph],
+    recipe: Recipe,
     share: float,
     runs: CalibrationRuns,
     options: CompileOptions,
     progress: Progress | None,
-) -> tuple[str, ...]:
+) -> Mix:
+    result = quantized(recipe)
+    wide = quantized(with_mix(recipe, Mix(int16=widest(result.graph))))
     taken = runs.spread(runs_for(result.source, len(runs)))
     advance = start(progress, len(taken))
     found = sensitivity(result.source, result.graph, taken, options, advance)
     # One instruction set's estimates everywhere: what a model becomes does not depend on the machine.
-    steps = ordered_steps(result.source, result.graph, found, AVX512_VNNI)
+    steps = ordered_steps(
+        result.source, result.graph, wide.graph, found, AVX512_VNNI, may_float=not recipe.assert_all_quantized
+    )
     cycles = sum(node_cycles(result.graph, AVX512_VNNI).values())
-    return affordable_nodes(steps, found.noise, cycles, share)
+    return affordable(steps, found.noise, cycles, share)

@@ -1,4 +1,4 @@
-"""Mixed precision: the nodes that have to stay float so that an int8 model keeps to a goal."""
+"""Mixed precision: the nodes that have to be int16 or float so that an int8 model keeps to a goal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from qglow.report.runner import real_types
 from qglow.report.task_metric import TaskMetric, open_metric
 from qglow.runtime.cores import choose_threads
 from qglow.toolchain import CompileOptions, compile_graph
-from qglow.tuning.effort import with_float
+from qglow.tuning.mix import Mix, with_mix
+from qglow.tuning.needs import widest
 from qglow.tuning.order import Step
 from qglow.tuning.prediction import ordered_steps, runs_for
 from qglow.tuning.search import Figures, Found, Goal, Trial, pareto, search
@@ -75,7 +76,7 @@ class Tuning:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the best trial. Raises ComparisonFailed where there is none."""
-        return with_float(self._base, self.require().keep_float)
+        return with_mix(self._base, self.require().mix)
 
     def save_recipe(self, path: str | Path) -> None:
         """Write the recipe, with what it reached as comments, whole or not at all.
@@ -107,16 +108,17 @@ def tune(
     progress: Phases | None = None,
     told: Callable[[Trial], None] = lambda trial: None,
 ) -> Tuning:
-    """Find the nodes to keep float so that the int8 model keeps to a goal, in as little time as possible.
+    """Find the nodes to keep float or make int16 so that the int8 model keeps to a goal, in least time.
 
     What each error of int8 does to the outputs is predicted on calibration samples. That, and estimated
-    times, give the order in which nodes become float; how many of them have to is found by measuring
+    times, give the order in which nodes become int16 or float; how many of them have to is found by measuring
     int8 models on `data`: accuracy by labels, by `metric`, or without either by agreement with float, and
-    latency in turns with the model without further float nodes.
+    latency in turns with the model without any of these nodes.
     `data` chooses the result, so that its figures there flatter: measure on other data what counts.
 
     calibration_data: samples of the profile. recipe, effort: as for `Model.quantize`; what is found adds
-    to the recipe's keep_float. select, samples, labels, metric, isa, threads: as for `compare`.
+    to the recipe's keep_float and rules; with assert_all_quantized it is int16 alone.
+    select, samples, labels, metric, isa, threads: as for `compare`.
     time_limit: seconds after which no further model is measured; the first one is in any case. state: a
     file for what was found so far, so that the same call goes on from there; another goal may use it too.
     progress: given what is done, gives what `Model.profile` takes. told: is given every trial.
@@ -160,8 +162,6 @@ class _Tuner:
         """Raise UsageError for what cannot be tuned."""
         if self.model.is_quantized:
             raise UsageError(f"{self.model.path} is quantized already: its precision is given")
-        if recipe.assert_all_quantized:
-            raise UsageError("the recipe says assert_all_quantized, which leaves nothing to tune")
         if self.goal == Goal():
             raise UsageError("say what to reach: --max-drop, --min-sqnr, --min-metric or --max-latency")
         if self.goal.min_metric is not None and self.metric is None:
@@ -188,7 +188,7 @@ class _Tuner:
                 save_state(path, state)
 
         keep()  # a place that cannot be written is found out before the work, not after it
-        base = self._quantized(state.recipe or recipe, (), effort if state.recipe is None else "fast")
+        base = self._quantized(state.recipe or recipe, Mix(), effort if state.recipe is None else "fast")
         state.recipe = base.recipe
         if state.steps is None:
             state.steps = list(self._predicted(base))
@@ -216,32 +216,31 @@ class _Tuner:
         )
         clock = _Clock(deadline)
 
-        def evaluate(steps: int, names: tuple[str, ...]) -> Figures:
+        def evaluate(steps: int, mix: Mix) -> Figures:
             if steps not in state.figures:
                 with clock:
-                    made = base if not names else self._quantized(base.recipe, names)
-                    program = first if not names else compile_graph(made.graph, self.options)
-                    what = f"measuring with {len(names)} more nodes in float"
-                    advance = start(self._told(what), count)
+                    made = self._quantized(base.recipe, mix) if mix else base
+                    program = compile_graph(made.graph, self.options) if mix else first
+                    advance = start(self._told(f"measuring with {mix}"), count)
                     state.figures[steps] = measurement.figures(program, constant_bytes(made.graph), advance)
                 keep()
             figures = state.figures[steps]
             if figures.reference is None:
                 self._check_drop(figures.measure)
-            told(Trial(steps, names, figures))
+            told(Trial(steps, mix, figures))
             return figures
 
-        return search([step.nodes for step in state.steps], self.goal, evaluate, clock.out_of_time)
+        return search([step.mix for step in state.steps], self.goal, evaluate, clock.out_of_time)
 
-    def _quantized(self, recipe: Recipe, names: Sequence[str], effort: str = "fast") -> QuantizedModel:
+    def _quantized(self, recipe: Recipe, mix: Mix, effort: str = "fast") -> QuantizedModel:
         return self.model.quantize(
             self.profile,
-            with_float(recipe, names),
+            with_mix(recipe, mix),
             effort=effort,
             calibration_data=self.calibration,
             isa=self.options.isa,
             threads=self.options.threads,
-            progress=self._told(f"quantizing with {len(names)} more nodes in float"),
+            progress=self._told(f"quantizing with {mix}"),
         )
 
     def _predicted(self, base: QuantizedModel) -> Sequence[Step]:
@@ -250,7 +249,11 @@ class _Tuner:
         runs = inputs.spread(runs_for(real, len(inputs)))
         advance = start(self._told("predicting what each error does"), len(runs))
         found = sensitivity(real, int8, runs, self.options, advance)
-        return ordered_steps(real, int8, found, select_isa(self.options.isa))
+        # Only estimates are made of it, which do not depend on how weights are rounded.
+        nearest = replace(base.recipe, rounding="nearest", rounding_budget=None)
+        wide = self._quantized(nearest, Mix(int16=widest(int8))).graph
+        isa, may_float = select_isa(self.options.isa), not base.recipe.assert_all_quantized
+        return ordered_steps(real, int8, wide, found, isa, may_float=may_float)
 
     def _check_drop(self, measure: str) -> None:
         """Raise UsageError for a limit on what has no figure for float."""

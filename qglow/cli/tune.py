@@ -1,4 +1,4 @@
-"""qglow tune: which nodes have to stay float so that an int8 model keeps to a goal."""
+"""qglow tune: which nodes have to be int16 or stay float so that an int8 model keeps to a goal."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def tune(
         Path, typer.Option("--output", "-o", metavar="FILE", help="The recipe to write.")
     ] = Path("tuned.yaml"),
 ) -> None:
-    """Find the nodes to keep float so that an int8 model keeps to a goal.
+    """Find the nodes to keep float or make int16 so that an int8 model keeps to a goal.
 
     Predicts from calibration samples what every error of int8 does to the outputs, and measures
-    models with the worst of them in float on --data: accuracy and latency. Prints what each
+    models with the worst of them in int16 or float on --data: accuracy and latency. Prints what each
     gives, and writes the recipe of the fastest that keeps to the limits. Interrupted, the same
     command goes on. Exits with 1, and writes no recipe, where none is found.
     """
@@ -138,7 +138,7 @@ def tune(
         found.save_recipe(output)
     show(tuning_section(found.trials, found.best))
     best = found.require()
-    say(f"{output}: {len(best.keep_float)} more nodes in float; measure it on other data than {found.data}")
+    say(f"{output}: {best.mix}; measure it on other data than {found.data}")
 
 
 def _time(text: str, units: dict[str, float], option: str) -> float:

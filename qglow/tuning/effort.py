@@ -11,7 +11,7 @@ from qglow.graph.graph import Graph
 from qglow.graph.operator import Accumulate
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
-from qglow.recipe.schema import Recipe
+from qglow.tuning.mix import Mix
 from qglow.tuning.order import Step
 from qglow.tuning.ranges import RangeChoice
 
@@ -26,7 +26,7 @@ class Effort:
     """candidates: calibrations to choose from. multiply_adds: that all runs together may take, about.
 
     fewest: runs over inputs that are done in any case. float_share: how much longer, as a share, the
-    program may take by nodes that stay float because int8 costs the outputs most there.
+    program may take by nodes in int16 or float, where int8 costs the outputs most.
     """
 
     candidates: tuple[str, ...]
@@ -63,28 +63,22 @@ def multiply_adds(graph: Graph) -> float:
 
 
 LEAST_GAIN = 0.02
-"""Share of the predicted noise that a step towards float has to take away."""
+"""Share of the predicted noise that a step towards int16 or float has to take away."""
 
 
-def affordable_nodes(steps: Sequence[Step], noise: float, cycles: float, share: float) -> tuple[str, ...]:
-    """Nodes of the first steps that together add at most `share` to the cycles, each of some use.
+def affordable(steps: Sequence[Step], noise: float, cycles: float, share: float) -> Mix:
+    """The first steps that together add at most `share` to the cycles, each of some use.
 
     noise: predicted for the int8 model, cycles: estimated for it.
     """
-    names: list[str] = []
+    taken: list[Mix] = []
     left = share * cycles
     for step in steps:
         left -= step.cycles
         if left < 0.0 or step.noise < LEAST_GAIN * noise:
             break
-        names += step.nodes
-    return tuple(dict.fromkeys(names))
-
-
-def with_float(recipe: Recipe, names: Sequence[str]) -> Recipe:
-    """The recipe with nodes of these names kept in float besides."""
-    patterns = (f"re:{re.escape(name)}" if name.startswith(("re:", "op:")) else name for name in names)
-    return recipe.with_overrides(keep_float=tuple(patterns))
+        taken.append(step.mix)
+    return Mix.joined(taken)
 
 
 def rules_for(choices: Sequence[RangeChoice], calibration: Calibration) -> tuple[Rule, ...]:

@@ -1,159 +1,144 @@
-"""In which order nodes are given up to float, so that each step removes most error for its time."""
+"""In which order nodes are given up to int16 and float, so that each step removes most error for its time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Products, ReadsIntegers, SameAs, Unify
-from qglow.graph.ops.quantize import Rescale
 from qglow.quantization.report import is_int8
+from qglow.tuning.levels import Cycles, Levels
+from qglow.tuning.mix import Mix, Precision
+from qglow.tuning.needs import Needs, carried_by, float_needs, int16_needs, moved_from, readers
 from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, Sensitivity, int8_values
 
 MOST_STEPS = 200
 """Steps that are worked out: beyond so many, int8 has little part in a model."""
 
-_CONVERTED_A_CYCLE = 4.0
-"""Elements that are turned from int8 into float or back in a cycle, about."""
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Nodes that become float together.
+    """Nodes that become float or int16 together.
 
     noise: what this takes away of the predicted noise, relative to the power of the outputs. cycles: what
-    it is estimated to cost, conversions at the new borders included.
+    it is estimated to cost, conversions at the new borders included; less than 0 where float is faster than
+    the int16 before it.
     """
 
-    nodes: tuple[str, ...]
+    mix: Mix
     noise: float
     cycles: float
 
 
-def order_nodes(
-    float_graph: Graph,
-    int8_graph: Graph,
-    found: Sensitivity,
-    int8_cycles: Mapping[str, float],
-    float_cycles: Mapping[str, float],
-) -> list[Step]:
+def order_nodes(float_graph: Graph, int8_graph: Graph, found: Sensitivity, cycles: Cycles) -> list[Step]:
     """Greedy: next comes what takes away most noise for its time, until nothing takes away any.
 
     What int8 does to a value is gone once all that read it are float, and what computes it can give float:
-    sums can as they are, everything else has to be float itself. What it does to the weights of a node is
-    gone once that node is float. So a step is what one value, or one node, still needs.
+    sums can as they are, everything else has to be float itself. It is gone too once the value is int16,
+    over all that was seen of it: what computes it gives that, and the sums that read it take int16. What
+    int8 does to the weights of a node is gone once that node is float. So a step is what one value, or one
+    node, still needs. A precision without estimated cycles is not tried.
     """
-    work = _Order(float_graph, int8_graph, found, int8_cycles, float_cycles)
+    work = _Ladder(float_graph, int8_graph, found, cycles)
     steps: list[Step] = []
     while len(steps) < MOST_STEPS and (step := work.next()) is not None:
         steps.append(step)
     return steps
 
 
-class _Order:
-    def __init__(
-        self,
-        float_graph: Graph,
-        int8_graph: Graph,
-        found: Sensitivity,
-        int8_cycles: Mapping[str, float],
-        float_cycles: Mapping[str, float],
-    ) -> None:
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """What is needed together; the values and nodes whose noise or time that may change."""
+
+    needs: Needs
+    places: tuple[Value, ...]
+    values: frozenset[Value]
+    nodes: frozenset[Node]
+
+
+class _Ladder:
+    def __init__(self, float_graph: Graph, int8_graph: Graph, found: Sensitivity, cycles: Cycles) -> None:
         known = {node.name for node in float_graph.nodes}
         nodes = [node for node in int8_graph.nodes if node.name in known and is_int8(node)]
         self._weights = {node: found.of(node.outputs[0].name, WEIGHTS) for node in nodes if node.outputs}
-        self._needs: dict[Value, frozenset[Node]] = {}
         self._noise: dict[Value, float] = {}
+        wanted: list[Needs] = []
         for value in int8_values(int8_graph):
-            needed = frozenset(_needed(value))
-            if needed and needed <= set(nodes) and not any(int8_graph.is_output(v) for v in _moved(value)):
-                self._needs[value] = needed
-                self._noise[value] = found.of(value.name, ROUNDING, CLIPPING)
-        self._needed_by: dict[Node, list[Value]] = {}
-        for value, needed in self._needs.items():
-            for node in needed:
-                self._needed_by.setdefault(node, []).append(value)
-        alone = (frozenset((node,)) for node, noise in self._weights.items() if noise > 0.0)
-        self._candidates = list(dict.fromkeys((*self._needs.values(), *alone)))
-        self._slower = {n: float_cycles.get(n.name, 0.0) - int8_cycles.get(n.name, 0.0) for n in nodes}
-        self._float: frozenset[Node] = frozenset()
+            needs = float_needs(value)
+            if not needs or any(int8_graph.is_output(v) for v in moved_from(value)):
+                continue
+            self._noise[value] = found.of(value.name, ROUNDING, CLIPPING)
+            wanted += [needs, int16_needs(value)]
+        wanted += [{node: Precision.FLOAT} for node, noise in self._weights.items() if noise > 0.0]
+        self._places = _places_by_node(self._noise)
+        self._levels = Levels.of(int8_graph, cycles)
+        possible = (n for n in wanted if set(n) <= set(nodes) and all(p in cycles for p in n.values()))
+        unlike = {frozenset(needs.items()): needs for needs in possible}
+        self._candidates = [self._candidate(needs) for needs in unlike.values()]
 
     def next(self) -> Step | None:
         """The best step from here, which is taken; None where none takes any noise away."""
-        best: tuple[float, frozenset[Node], Step] | None = None
+        best: tuple[float, Needs, Step] | None = None
         for candidate in self._candidates:
-            nodes = candidate - self._float
-            if not nodes:
+            changes = self._levels.raised(candidate.needs)
+            if not changes:
                 continue
-            noise = self._gain(nodes)
+            after = self._levels.changed(changes)
+            noise = self._gain(candidate, changes, after)
             if noise <= 0.0:
                 continue
-            cycles = self._cost(nodes)
+            around = candidate.nodes, candidate.values
+            cycles = after.cost(*around) - self._levels.cost(*around)
             score = noise / max(cycles, 1.0)
             if best is None or score > best[0]:
-                best = score, nodes, Step(tuple(sorted(node.name for node in nodes)), noise, cycles)
+                best = score, changes, Step(_mix(changes), noise, cycles)
         if best is None:
             return None
-        self._float |= best[1]
+        self._levels = self._levels.changed(best[1])
         return best[2]
 
-    def _gain(self, nodes: frozenset[Node]) -> float:
-        after = self._float | nodes
-        values = {value for node in nodes for value in self._needed_by.get(node, ())}
-        freed = sum(self._noise[value] for value in values if self._needs[value] <= after)
-        return freed + sum(self._weights.get(node, 0.0) for node in nodes)
+    def _gain(self, candidate: _Candidate, changes: Needs, after: Levels) -> float:
+        gained = sum(self._weights.get(node, 0.0) for node, to in changes.items() if to is Precision.FLOAT)
+        for value in candidate.places:
+            gained += self._noise[value] * (after.exact(value) - self._levels.exact(value))
+        return gained
 
-    def _cost(self, nodes: frozenset[Node]) -> float:
-        after = self._float | nodes
-        touched = {v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None and not v.is_constant}
-        converted = sum(_converted(v, after) - _converted(v, self._float) for v in touched)
-        return sum(max(self._slower[node], 0.0) for node in nodes) + converted / _CONVERTED_A_CYCLE
-
-
-def _converted(value: Value, is_float: frozenset[Node]) -> int:
-    """Elements of a value of the int8 graph that pass a border with these nodes in float."""
-    if not value.type.is_quantized:
-        return 0
-    readers = value.users()
-    in_int8 = any(is_int8(node) and node not in is_float for node in readers)
-    in_float = any(not is_int8(node) or node in is_float for node in readers)
-    producer = value.producer
-    if producer is None or producer in is_float or not is_int8(producer):
-        return value.type.size if in_int8 else 0
-    by_itself = isinstance(producer.operator.policy, Accumulate | Products) and not in_int8
-    return value.type.size if in_float and not by_itself else 0
+    def _candidate(self, needs: Needs) -> _Candidate:
+        places = (value for node in needs for value in self._places.get(node, ()))
+        values = _values_around(needs)
+        nodes = {user for value in values for user in value.users() if is_int8(user)}
+        nodes |= {v.producer for v in values if v.producer is not None and is_int8(v.producer)}
+        return _Candidate(needs, tuple(dict.fromkeys(places)), values, frozenset(nodes | set(needs)))
 
 
-def _needed(value: Value) -> Iterator[Node]:
-    """What has to be float so that nothing of a value is int8."""
-    for moved in _moved(value):
-        yield from _readers(moved)
-    producer = value.producer
-    if producer is None or not is_int8(producer) or isinstance(producer.operator, Rescale):
-        return
-    if not isinstance(producer.operator.policy, Accumulate | Products):
-        yield producer
-
-
-def _readers(value: Value) -> Iterator[Node]:
-    """The int8 nodes that compute with a value, also on another scale."""
-    for node in value.users():
-        if isinstance(node.operator, Rescale):
-            yield from _readers(node.output)
-        elif is_int8(node) and not isinstance(node.operator.policy, ReadsIntegers):
-            yield node
-
-
-def _moved(value: Value) -> list[Value]:
-    """The value, and those that only move its integers on."""
-    found = [value]
-    for current in found:
-        for node in current.users():
-            same = (v for v in node.outputs if v.type.quantization == value.type.quantization)
-            found += [v for v in same if _moves(node) and v not in found]
+def _places_by_node(noise: Mapping[Value, float]) -> dict[Node, list[Value]]:
+    """For each node the values with noise that its precision can matter to."""
+    found: dict[Node, list[Value]] = {}
+    for value, power in noise.items():
+        if power > 0.0:
+            read = {node: Precision.INT8 for moved in moved_from(value) for node in readers(moved)}
+            for node in read | float_needs(value) | int16_needs(value):
+                found.setdefault(node, []).append(value)
     return found
 
 
-def _moves(node: Node) -> bool:
-    return isinstance(node.operator.policy, SameAs | Unify)
+def _values_around(nodes: Iterable[Node]) -> frozenset[Value]:
+    """What the nodes read and give, and what carries the precision of that on or brings it."""
+    found = [
+        v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None and not v.is_constant
+    ]
+    seen = set(found)
+    for value in found:
+        further = [v for user in value.users() if carried_by(user) is value for v in user.outputs]
+        carried = None if value.producer is None else carried_by(value.producer)
+        further += [] if carried is None else [carried]
+        found += [v for v in further if v not in seen]
+        seen.update(further)
+    return frozenset(seen)
+
+
+def _mix(changes: Needs) -> Mix:
+    def named(precision: Precision) -> tuple[str, ...]:
+        return tuple(sorted(node.name for node, to in changes.items() if to is precision))
+
+    return Mix(named(Precision.FLOAT), named(Precision.INT16))

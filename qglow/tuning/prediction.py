@@ -1,4 +1,4 @@
-"""From an int8 model and calibration samples to the order in which its nodes are given up to float."""
+"""From an int8 model and calibration samples to the order in which its nodes leave int8."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from qglow.graph.graph import Graph
 from qglow.kernels.isa import Isa
 from qglow.tuning.costs import node_cycles
 from qglow.tuning.effort import multiply_adds
+from qglow.tuning.mix import Precision
 from qglow.tuning.order import Step, order_nodes
 from qglow.tuning.sensitivity import Sensitivity
 
@@ -25,7 +26,21 @@ def runs_for(graph: Graph, available: int) -> int:
     return min(available, MOST_RUNS, max(FEWEST_RUNS, affordable))
 
 
-def ordered_steps(float_graph: Graph, int8_graph: Graph, found: Sensitivity, isa: Isa) -> Sequence[Step]:
-    """The order by estimated times on an instruction set."""
-    cycles = (node_cycles(graph, isa) for graph in (int8_graph, float_graph))
-    return order_nodes(float_graph, int8_graph, found, *cycles)
+def ordered_steps(
+    float_graph: Graph,
+    int8_graph: Graph,
+    int16_graph: Graph,
+    found: Sensitivity,
+    isa: Isa,
+    *,
+    may_float: bool,
+) -> Sequence[Step]:
+    """The order by estimated times on an instruction set.
+
+    int16_graph: with all nodes in int16 that have that form. may_float: whether float is tried too.
+    """
+    graphs = {Precision.INT8: int8_graph, Precision.INT16: int16_graph}
+    if may_float:
+        graphs[Precision.FLOAT] = float_graph
+    cycles = {precision: node_cycles(graph, isa) for precision, graph in graphs.items()}
+    return order_nodes(float_graph, int8_graph, found, cycles)

@@ -1,10 +1,12 @@
-"""The search for the fewest nodes in float that reach a goal: predicted order, measured steps."""
+"""The search for the fewest steps away from int8 that reach a goal: predicted order, measured steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+from qglow.tuning.mix import Mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +15,8 @@ class Figures:
 
     measure: what the accuracy is. accuracy: higher is better: top-1 or agreement in per cent, a metric, or
     SQNR in dB. reference: that of the float model; None where the accuracy itself compares with float.
-    sqnr_db: of the outputs against float. latency_ms: a call, as the ratio to the program without further
-    nodes in float, times the latency of that. weight_bytes: of all its constants.
+    sqnr_db: of the outputs against float. latency_ms: a call, as the ratio to the program without any
+    steps, times the latency of that. weight_bytes: of all its constants.
     """
 
     measure: str
@@ -68,11 +70,21 @@ class Goal:
 
 @dataclass(frozen=True)
 class Trial:
-    """One trade of time for accuracy: how many steps of the order, the nodes in float, what came out."""
+    """One trade of time for accuracy: how many steps of the order, what they change, what came out."""
 
     steps: int
-    keep_float: tuple[str, ...]
+    mix: Mix
     figures: Figures
+
+    @property
+    def keep_float(self) -> tuple[str, ...]:
+        """Names of the nodes that stay float besides."""
+        return self.mix.keep_float
+
+    @property
+    def int16(self) -> tuple[str, ...]:
+        """Names of the nodes whose results are int16 besides."""
+        return self.mix.int16
 
 
 @dataclass(frozen=True)
@@ -99,14 +111,14 @@ def pareto(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def search(
-    steps: Sequence[Iterable[str]],
+    steps: Sequence[Mix],
     goal: Goal,
-    evaluate: Callable[[int, tuple[str, ...]], Figures],
+    evaluate: Callable[[int, Mix], Figures],
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> Found:
     """Measure with more and more of the steps taken, until the goal is met; then with fewer of them.
 
-    `evaluate` is given the number of steps and the names of their nodes. The number of steps doubles
+    `evaluate` is given the number of steps and what they change together. The number of steps doubles
     while what comes out is not accurate enough; a bisection then finds fewer that are. Where only time has
     a limit, it finds the most steps that are fast enough. The first trial has no steps. None is
     begun once `out_of_time` says so, but that one; all that was measured counts.
@@ -119,12 +131,12 @@ def search(
 class _Search:
     def __init__(
         self,
-        steps: Sequence[Iterable[str]],
+        steps: Sequence[Mix],
         goal: Goal,
-        evaluate: Callable[[int, tuple[str, ...]], Figures],
+        evaluate: Callable[[int, Mix], Figures],
         out_of_time: Callable[[], bool],
     ) -> None:
-        self._steps = [tuple(names) for names in steps]
+        self._steps = list(steps)
         self._goal = goal
         self._evaluate = evaluate
         self._out_of_time = out_of_time
@@ -166,8 +178,8 @@ class _Search:
 
     def _trial(self, count: int) -> Trial:
         if count not in self.trials:
-            names = tuple(dict.fromkeys(name for step in self._steps[:count] for name in step))
-            self.trials[count] = Trial(count, names, self._evaluate(count, names))
+            mix = Mix.joined(self._steps[:count])
+            self.trials[count] = Trial(count, mix, self._evaluate(count, mix))
         return self.trials[count]
 
 

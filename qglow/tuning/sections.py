@@ -15,7 +15,8 @@ def tuning_section(trials: Sequence[Trial], best: Trial | None) -> Section:
     base = next(trial for trial in trials if trial.steps == 0)
     measure = base.figures.measure
     titles = (
-        "more in float>",
+        "more in int16>",
+        "in float>",
         f"{measure}>",
         "drop>",
         "SQNR>",
@@ -32,7 +33,8 @@ def tuning_section(trials: Sequence[Trial], best: Trial | None) -> Section:
 def _row(trial: Trial, base: Figures, is_best: bool) -> tuple[str, ...]:
     figures = trial.figures
     return (
-        str(len(trial.keep_float)),
+        str(len(trial.mix.int16)),
+        str(len(trial.mix.keep_float)),
         accuracy_text(figures, figures.accuracy),
         "-" if figures.drop is None else f"{figures.drop:.2f}",
         decibels(figures.sqnr_db),
@@ -53,7 +55,7 @@ def accuracy_text(figures: Figures, value: float) -> str:
 def trial_text(trial: Trial, base: Figures) -> str:
     """A trial in a line."""
     figures = trial.figures
-    return f"{len(trial.keep_float)} more nodes in float: " + ", ".join(_parts(figures, base))
+    return f"{trial.mix}: " + ", ".join(_parts(figures, base))
 
 
 def goal_text(goal: Goal) -> str:
@@ -70,7 +72,7 @@ def goal_text(goal: Goal) -> str:
 def recipe_comments(trial: Trial, base: Figures, goal: Goal, data: str, samples: int) -> str:
     """What a recipe was found for, and what it reached, as lines of YAML comments."""
     lines = [
-        f"Found by qglow tune for {goal_text(goal)}: {len(trial.keep_float)} more nodes stay float.",
+        f"Found by qglow tune for {goal_text(goal)}: {trial.mix}.",
         *(f"  {part}" for part in _parts(trial.figures, base)),
         f"Measured on {samples} samples of {data}, which also chose it: what counts are others.",
     ]

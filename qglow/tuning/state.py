@@ -12,18 +12,19 @@ from qglow.core.errors import InputFileError
 from qglow.core.files import write_atomically
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
+from qglow.tuning.mix import Mix
 from qglow.tuning.order import Step
 from qglow.tuning.search import Figures
 
 FORMAT = "qglow tuning"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass
 class State:
     """Everything that need not be done again.
 
-    about: what the search is of, by name: digests and options. recipe: what is given up to float from;
+    about: what the search is of, by name: digests and options. recipe: from which int8 is given up;
     None before it is known. steps: the order; None before it is known. figures: by number of steps.
     """
 
@@ -84,8 +85,12 @@ def _parsed(document: dict[str, Any], where: str) -> State:
 
 
 def _step(document: Mapping[str, Any]) -> Step:
-    nodes: Sequence[Any] = document["nodes"]
-    return Step(tuple(str(name) for name in nodes), float(document["noise"]), float(document["cycles"]))
+    mix = Mix(*(_names(document["mix"][field]) for field in ("keep_float", "int16")))
+    return Step(mix, float(document["noise"]), float(document["cycles"]))
+
+
+def _names(document: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(str(name) for name in document)
 
 
 def _figures(document: Mapping[str, Any]) -> Figures:

@@ -71,12 +71,12 @@ def test_the_recipe_reaches_the_goal_and_says_so(
     assert text.startswith("# Found by qglow tune for SQNR of at least 25 dB")
     loaded, taken = qglow.load_model(MODEL), qglow.load_profile(profile)
     recipe = qglow.load_recipe(tmp_path / TUNED)
-    assert recipe.keep_float and recipe.per_tensor
+    assert (recipe.keep_float or recipe.rules) and recipe.per_tensor
     tuned = loaded.quantize(taken, recipe)
     plain = loaded.quantize(taken, qglow.load_recipe(tmp_path / RECIPE))
     assert sqnr(plain) < 25.0 <= sqnr(tuned)
     assert tuned.report is not None and plain.report is not None
-    assert len(plain.report.quantized) > len(tuned.report.quantized) > 0
+    assert len(plain.report.quantized) >= len(tuned.report.quantized) > 0
 
 
 def test_what_was_found_is_not_done_again_and_serves_another_goal(
@@ -174,18 +174,6 @@ def test_what_does_not_fit_is_refused(
     err = capsys.readouterr().err
     assert said in err and "Traceback" not in err and "internal" not in err
     assert not (tmp_path / TUNED).exists()
-
-
-def test_a_recipe_that_wants_all_in_int8_cannot_be_tuned(profile: Path) -> None:
-    with pytest.raises(qglow.UsageError, match="assert_all_quantized"):
-        qglow.tune(
-            qglow.load_model(MODEL),
-            qglow.load_profile(profile),
-            str(TEST_DATA),
-            qglow.Goal(max_drop=1.0),
-            calibration_data=str(CALIBRATION),
-            recipe=qglow.Recipe(assert_all_quantized=True),
-        )
 
 
 def test_without_labels_accuracy_is_agreement_and_a_function_may_say_what_it_is(

@@ -7,6 +7,7 @@ import pytest
 
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
+from qglow.tuning.mix import Precision
 from qglow.tuning.order import Step, order_nodes
 from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, Sensitivity, Source, sensitivity
 from tests.unit.profiling.networks import profile_of, residual_network
@@ -24,43 +25,39 @@ def nodes(*values: str) -> tuple[str, ...]:
 
 
 def order(*sources: Source, int8: float = 100.0, real: float = 400.0, **others: float) -> list[Step]:
-    found = Sensitivity(1, sources)
+    """With float beside int8 alone."""
     fast, slow = dict.fromkeys(NODE.values(), int8), dict.fromkeys(NODE.values(), real)
-    return order_nodes(
-        RESULT.source,
-        RESULT.graph,
-        found,
-        fast,
-        slow | {NODE[name]: cycles for name, cycles in others.items()},
-    )
+    slow |= {NODE[name]: cycles for name, cycles in others.items()}
+    cycles = {Precision.INT8: fast, Precision.FLOAT: slow}
+    return order_nodes(RESULT.source, RESULT.graph, Sensitivity(1, sources), cycles)
 
 
 def test_a_value_that_sums_give_needs_its_readers_alone() -> None:
     [step] = order(Source("stem", CLIPPING, 0.1))
-    assert step.nodes == nodes("depthwise")
+    assert step.mix.keep_float == nodes("depthwise")
     assert step.noise == pytest.approx(0.1)
 
 
 def test_all_readers_of_a_value_become_float_together() -> None:
     [step] = order(Source("depthwise", ROUNDING, 0.1))
-    assert step.nodes == nodes("pointwise", "total")
+    assert step.mix.keep_float == nodes("pointwise", "total")
 
 
 def test_a_value_that_no_sums_give_needs_its_producer_too() -> None:
     [step] = order(Source("total", ROUNDING, 0.1))
-    assert step.nodes == nodes("mean", "total")
+    assert step.mix.keep_float == nodes("mean", "total")
 
 
 def test_weights_need_their_node_alone() -> None:
     [step] = order(Source("stem", WEIGHTS, 0.1))
-    assert step.nodes == nodes("stem")
+    assert step.mix.keep_float == nodes("stem")
 
 
 def test_most_noise_for_its_time_comes_first() -> None:
     sources = Source("stem", ROUNDING, 0.1), Source("pointwise", WEIGHTS, 0.09)
-    assert [step.nodes for step in order(*sources)] == [nodes("depthwise"), nodes("pointwise")]
+    assert [step.mix.keep_float for step in order(*sources)] == [nodes("depthwise"), nodes("pointwise")]
     dear = order(*sources, depthwise=40000.0)
-    assert [step.nodes for step in dear] == [nodes("pointwise"), nodes("depthwise")]
+    assert [step.mix.keep_float for step in dear] == [nodes("pointwise"), nodes("depthwise")]
     assert dear[1].cycles > 39000.0
 
 
@@ -68,9 +65,9 @@ def test_what_is_float_already_is_not_counted_again() -> None:
     steps = order(
         Source("depthwise", ROUNDING, 0.5), Source("pointwise", WEIGHTS, 0.1), Source("stem", ROUNDING, 0.1)
     )
-    assert steps[0].nodes == nodes("pointwise", "total")
+    assert steps[0].mix.keep_float == nodes("pointwise", "total")
     assert steps[0].noise == pytest.approx(0.6)
-    names = [name for step in steps for name in step.nodes]
+    names = [name for step in steps for name in step.mix.keep_float]
     assert len(names) == len(set(names))
     assert sum(step.noise for step in steps) == pytest.approx(0.7)
 
@@ -81,7 +78,7 @@ def test_conversions_at_new_borders_cost() -> None:
     # The input of stem is converted no more, its result is: 8 x 36 instead of 3 x 36 elements.
     assert first.cycles == pytest.approx((8 - 3) * 36 / 4.0)
     # pointwise alone would need its input in both forms, and its result converted.
-    assert inside.nodes == nodes("pointwise", "total")
+    assert inside.mix.keep_float == nodes("pointwise", "total")
     assert inside.cycles == pytest.approx(8 * 36 / 4.0)
 
 
@@ -92,11 +89,11 @@ def test_nothing_without_noise_is_a_step() -> None:
 def test_with_all_steps_taken_hardly_an_error_is_left() -> None:
     given = runs(8)
     found = sensitivity(RESULT.source, RESULT.graph, given)
-    steps = order_nodes(RESULT.source, RESULT.graph, found, {}, {})
+    steps = order_nodes(RESULT.source, RESULT.graph, found, {Precision.INT8: {}, Precision.FLOAT: {}})
     assert sum(step.noise for step in steps) == pytest.approx(found.noise)
     before, noise = sqnr_db(RESULT.source, RESULT.graph, given), found.noise
     for count in (1, len(steps) // 2, len(steps)):
-        names = tuple(name for step in steps[:count] for name in step.nodes)
+        names = tuple(name for step in steps[:count] for name in step.mix.keep_float)
         options = QuantizationOptions(keep_float=names)
         mixed = quantize(residual_network(), profile_of(30), options).graph
         after = sqnr_db(RESULT.source, mixed, given) if count < len(steps) else np.inf

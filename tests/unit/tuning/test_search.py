@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from qglow.tuning.mix import Mix
 from qglow.tuning.search import Figures, Goal, Trial, pareto, search
 
 
@@ -20,14 +21,14 @@ class Model:
         self.plain = plain
         self.asked: list[int] = []
 
-    def __call__(self, steps: int, names: tuple[str, ...]) -> Figures:
-        assert len(names) == len(set(names)) == steps
+    def __call__(self, steps: int, mix: Mix) -> Figures:
+        assert len(mix.keep_float) == len(set(mix.keep_float)) == steps
         self.asked.append(steps)
         return figures(min(self.plain + steps, 90.0), 1.0 + 0.01 * steps, 20.0 + steps)
 
 
-def steps(count: int) -> list[list[str]]:
-    return [[f"node{i}"] for i in range(count)]
+def steps(count: int) -> list[Mix]:
+    return [Mix((f"node{i}",)) for i in range(count)]
 
 
 @pytest.mark.parametrize(("max_drop", "fewest"), [(10.0, 0), (9.5, 1), (5.0, 5), (0.3, 10)])
@@ -41,8 +42,13 @@ def test_the_fewest_steps_that_are_accurate_enough_are_found(max_drop: float, fe
 
 
 def test_trials_are_in_order_of_their_steps_and_nodes_of_several_steps_come_once() -> None:
-    found = search([["a", "b"], ["b", "c"]], Goal(max_drop=0.0), lambda steps, names: figures(80.0))
-    assert [trial.keep_float for trial in found.trials] == [(), ("a", "b"), ("a", "b", "c")]
+    found = search(
+        [Mix(("a",), ("b", "d")), Mix(("a", "b"), ("c",))],
+        Goal(max_drop=0.0),
+        lambda steps, mix: figures(80.0),
+    )
+    assert [trial.keep_float for trial in found.trials] == [(), ("a",), ("a", "b")]
+    assert [trial.int16 for trial in found.trials] == [(), ("b", "d"), ("d", "c")], "float is above int16"
 
 
 def test_a_goal_that_no_step_reaches_has_no_best() -> None:
@@ -101,7 +107,7 @@ def test_an_accuracy_without_reference_keeps_to_no_drop() -> None:
 
 def test_pareto_leaves_out_what_another_beats() -> None:
     values = [(80.0, 1.0, 20.0), (79.0, 1.1, 30.0), (82.0, 1.2, 21.0), (82.0, 1.3, 22.0), (82.0, 1.4, 21.5)]
-    trials = [Trial(i, (), figures(*value)) for i, value in enumerate(values)]
+    trials = [Trial(i, Mix(), figures(*value)) for i, value in enumerate(values)]
     assert [trial.steps for trial in pareto(reversed(trials))] == [0, 2, 3]
-    same = [Trial(0, (), figures(80.0)), Trial(1, (), figures(81.0))]
+    same = [Trial(0, Mix(), figures(80.0)), Trial(1, Mix(), figures(81.0))]
     assert [trial.steps for trial in pareto(same)] == [1], "of equally fast ones the more accurate"

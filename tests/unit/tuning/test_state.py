@@ -13,6 +13,7 @@ from qglow.core.errors import InputFileError
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Preprocessing, Recipe
+from qglow.tuning.mix import Mix
 from qglow.tuning.order import Step
 from qglow.tuning.search import Figures
 from qglow.tuning.state import State, load_state, save_state
@@ -20,10 +21,13 @@ from qglow.tuning.state import State, load_state, save_state
 ABOUT = {"model": "ab" * 32, "data": "cd" * 32}
 
 
+MIX = {"keep_float": ["a"], "int16": []}
+
+
 def whole() -> State:
     rule = Rule(Match(name="a|b"), calibration=Calibration.parse("percentile:99.9"))
     recipe = Recipe(Preprocessing(resize=256, scale=1 / 255), keep_float=("re:x.*",), rules=(rule,))
-    steps = [Step(("a", "b"), 0.25, 1000.0), Step(("c",), 1e-9, 0.0)]
+    steps = [Step(Mix(("a", "b")), 0.25, 1000.0), Step(Mix(("c",), ("d", "é")), 1e-9, -4.0)]
     figures = {
         0: Figures("top-1", 80.0, 90.0, 20.0, 1.0, 1000),
         3: Figures("psnr", math.inf, None, math.inf, 1.5, 2000),
@@ -58,7 +62,7 @@ def test_a_state_of_something_else_is_refused_by_what_differs(tmp_path: Path) ->
 
 
 def changed(**values: Any) -> str:
-    document = {"format": "qglow tuning", "version": 1, "about": ABOUT, "recipe": None, "steps": None}
+    document = {"format": "qglow tuning", "version": 2, "about": ABOUT, "recipe": None, "steps": None}
     return json.dumps(document | {"figures": {}} | values)
 
 
@@ -70,11 +74,12 @@ def changed(**values: Any) -> str:
         "null",
         '{"format": "qglow tuning"}',
         changed(format="another"),
-        changed(version=2),
+        changed(version=1),
         changed(about=[]),
         changed(recipe=3),
-        changed(steps=[{"nodes": ["a"]}]),
-        changed(steps=[{"nodes": ["a"], "noise": "much", "cycles": 1}]),
+        changed(steps=[{"mix": MIX}]),
+        changed(steps=[{"mix": {"keep_float": ["a"]}, "noise": 1, "cycles": 1}]),
+        changed(steps=[{"mix": MIX, "noise": "much", "cycles": 1}]),
         changed(figures={"many": {}}),
         changed(figures={"0": {"accuracy": 1}}),
         changed(figures=[1]),

@@ -12,6 +12,7 @@ from qglow.core.types import float_type
 from qglow.report.comparison import FLOAT, INT8, Accuracy, Agreement, Comparison, Pairing
 from qglow.report.metrics import error_between
 from qglow.report.task_metric import MetricFigures
+from qglow.tuning.mix import Mix
 from qglow.tuning.search import Figures, Goal, Trial
 from qglow.tuning.sections import goal_text, recipe_comments, tuning_section
 from qglow.tuning.trials import Remembering, measured_accuracy
@@ -65,16 +66,16 @@ def test_accuracy_is_the_best_that_there_is() -> None:
 
 
 def test_the_table_and_the_comments_say_what_was_measured() -> None:
-    plain = Trial(0, (), Figures("top-1", 80.0, 90.0, 12.0, 1.0, 1000))
-    better = Trial(2, ("a", "b", "c"), Figures("top-1", 89.9, 90.0, 20.0, 1.1, 2000))
+    plain = Trial(0, Mix(), Figures("top-1", 80.0, 90.0, 12.0, 1.0, 1000))
+    better = Trial(2, Mix(("a", "b", "c"), ("d",)), Figures("top-1", 89.9, 90.0, 20.0, 1.1, 2000))
     [table] = tuning_section([plain, better], better).blocks
     assert table.rows == (  # type: ignore[union-attr]
-        ("0", "80.00 %", "10.00", "12.00 dB", "1.00 ms", "1.00", "1.00 kB", ""),
-        ("3", "89.90 %", "0.10", "20.00 dB", "1.10 ms", "1.10", "2.00 kB", "chosen"),
+        ("0", "0", "80.00 %", "10.00", "12.00 dB", "1.00 ms", "1.00", "1.00 kB", ""),
+        ("1", "3", "89.90 %", "0.10", "20.00 dB", "1.10 ms", "1.10", "2.00 kB", "chosen"),
     )
     goal = Goal(max_drop=0.3, max_latency_ms=2.0)
     assert goal_text(goal) == "a drop of at most 0.3 and at most 2 ms a call"
     lines = recipe_comments(better, plain.figures, goal, "test.npz", 500).splitlines()
     assert all(line.startswith("# ") for line in lines)
-    assert "3 more nodes stay float" in lines[0] and "500 samples of test.npz" in lines[-1]
+    assert "3 more nodes in float, 1 in int16" in lines[0] and "500 samples of test.npz" in lines[-1]
     assert any("89.90 % (float 90.00 %)" in line for line in lines)

@@ -1,0 +1,111 @@
+"""What an int8 graph would be like with other precisions for its nodes: what is still int8, and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import Accumulate, Products
+from qglow.quantization.assign import needs_narrow
+from qglow.quantization.report import is_int8
+from qglow.tuning.mix import Precision
+from qglow.tuning.needs import carried_by, float_needs, moved_from, readers
+
+Cycles = Mapping[Precision, Mapping[str, float]]
+"""Estimates by name of the node, with all nodes that can be in one precision in it. INT8 is always there."""
+
+_CONVERTED_A_CYCLE = 4.0
+"""Elements that are turned from one of int8, int16 and float into another in a cycle, about."""
+
+INT8, INT16, FLOAT = Precision
+
+
+class Levels:
+    """Precisions of the nodes of an int8 graph. All that is asked about is worked out anew each time."""
+
+    def __init__(self, precisions: Mapping[Node, Precision], cycles: Cycles) -> None:
+        self._precisions = precisions
+        self._cycles = cycles
+
+    @staticmethod
+    def of(graph: Graph, cycles: Cycles) -> Levels:
+        """As the graph is."""
+        return Levels({node: _present(node) for node in graph.nodes if is_int8(node)}, cycles)
+
+    def precision(self, node: Node) -> Precision:
+        """What a node computes in; FLOAT for all that the int8 graph has in float."""
+        return self._precisions.get(node, FLOAT)
+
+    def raised(self, needs: Mapping[Node, Precision]) -> dict[Node, Precision]:
+        """What of these least precisions is not there yet."""
+        return {node: least for node, least in needs.items() if self.precision(node) < least}
+
+    def changed(self, changes: Mapping[Node, Precision]) -> Levels:
+        """These with others for some nodes."""
+        return Levels({**self._precisions, **changes}, self._cycles)
+
+    def exact(self, value: Value) -> bool:
+        """Whether nothing of a value is rounded to int8 any more."""
+        if all(self.precision(node) is FLOAT for node in float_needs(value)):
+            return True
+        return all(self._is_exact(moved) for moved in moved_from(value))
+
+    def cost(self, nodes: Iterable[Node], values: Iterable[Value]) -> float:
+        """Estimated cycles of nodes, and of the conversions of values between precisions."""
+        converted = sum(self._converted(value) for value in values)
+        return sum(self._node_cost(node) for node in nodes) + converted / _CONVERTED_A_CYCLE
+
+    def _is_exact(self, value: Value) -> bool:
+        read = {self._read_as(node, value) for node in readers(value)}
+        if INT8 in read:
+            return False
+        return self._is_wide(value) or (self._comes_in_float(value) and read <= {FLOAT})
+
+    def _comes_in_float(self, value: Value) -> bool:
+        return value.producer is None or self.precision(value.producer) is FLOAT
+
+    def _is_wide(self, value: Value) -> bool:
+        """Whether the value is int16 for whatever can read that."""
+        producer = value.producer
+        if producer is None or self.precision(producer) is FLOAT:
+            return any(self.precision(node) is INT16 for node in readers(value))
+        carried = carried_by(producer)
+        return self.precision(producer) is INT16 if carried is None else self._is_wide(carried)
+
+    def _read_as(self, node: Node, value: Value) -> Precision:
+        precision = self.precision(node)
+        if precision is FLOAT:
+            return FLOAT
+        takes_wide = precision is INT16 or not needs_narrow(node)
+        return INT16 if takes_wide and self._is_wide(value) else INT8
+
+    def _node_cost(self, node: Node) -> float:
+        precision = self.precision(node)
+        cost = self._cycles[INT8].get(node.name, 0.0)
+        operands = (v for v in node.inputs if v is not None and v.type.is_quantized and not v.is_constant)
+        if precision is FLOAT:
+            cost = max(self._cycles[FLOAT].get(node.name, 0.0), cost)
+        elif any(self._read_as(node, value) is INT16 for value in operands):
+            cost = max(self._cycles.get(INT16, {}).get(node.name, 0.0), cost)
+        elif precision is INT16:
+            cost += node.output.type.size / _CONVERTED_A_CYCLE  # twice the bytes; sums by an instruction more
+        return cost
+
+    def _converted(self, value: Value) -> int:
+        """Elements of a value that are written again for those who read it in another precision."""
+        if not value.type.is_quantized or value.is_constant:
+            return 0
+        read = {self._read_as(node, value) for node in value.users()}
+        if self._comes_in_float(value):
+            return value.type.size * len(read - {FLOAT})
+        assert value.producer is not None
+        if read == {FLOAT} and isinstance(value.producer.operator.policy, Accumulate | Products):
+            return 0  # sums are given in float as they are
+        return value.type.size * len(read - {INT16 if INT16 in read else INT8})
+
+
+def _present(node: Node) -> Precision:
+    """The precision of a node of an int8 graph that computes on integers."""
+    tied = [*node.outputs, *(node.inputs[:1] if isinstance(node.operator.policy, Accumulate) else ())]
+    kinds = (value.type.quantization for value in tied if value is not None)
+    return INT16 if any(kind is not None and kind.is_wide for kind in kinds) else INT8

@@ -1,0 +1,145 @@
+"""When values become int16 on the way to float, by hand-made sensitivities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.core.types import float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.elementwise import Sigmoid
+from qglow.graph.ops.pool import MaxPool
+from qglow.graph.ops.shape import Concat
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.pipeline import quantize
+from qglow.recipe.schema import Recipe
+from qglow.tuning.levels import Cycles
+from qglow.tuning.mix import Mix, Precision, with_mix
+from qglow.tuning.needs import int16_needs, widest
+from qglow.tuning.order import Step, order_nodes
+from qglow.tuning.sensitivity import ROUNDING, WEIGHTS, Sensitivity, Source, sensitivity
+from tests.unit.profiling.networks import profile_of, residual_network
+from tests.unit.tuning.networks import quantized, runs, sqnr_db
+
+RESULT = quantized()
+"""Values: stem -> depthwise -> pointwise; total adds the last two; mean -> flat -> y."""
+
+NODE = {node.outputs[0].name: node.name for node in RESULT.source.nodes}
+"""The node by its result."""
+
+PLANE = 8 * 36 / 4.0
+"""Cycles to convert stem, depthwise, pointwise or total."""
+
+
+def mix(keep_float: tuple[str, ...] = (), int16: tuple[str, ...] = ()) -> Mix:
+    """By results of the nodes."""
+    return Mix(*(tuple(sorted(NODE[value] for value in values)) for values in (keep_float, int16)))
+
+
+def cycles(int8: float = 1000.0, int16: float = 2000.0, real: float | None = 8000.0) -> Cycles:
+    """The same for all nodes. real: None where float is out of the question."""
+    costs = {Precision.INT8: int8, Precision.INT16: int16}
+    if real is not None:
+        costs[Precision.FLOAT] = real
+    return {precision: dict.fromkeys(NODE.values(), cost) for precision, cost in costs.items()}
+
+
+def order(*sources: Source, costs: Cycles | None = None) -> list[Step]:
+    return order_nodes(RESULT.source, RESULT.graph, Sensitivity(1, sources), costs or cycles())
+
+
+def test_a_value_becomes_int16_with_the_sums_that_read_it_where_that_is_cheaper_than_float() -> None:
+    [step] = order(Source("stem", ROUNDING, 0.1))
+    assert step.mix == mix(int16=("stem", "depthwise"))
+    assert step.noise == pytest.approx(0.1)
+    # stem, as what it reads is int16 too, depthwise, and total, which reads that as int16; pointwise as int8.
+    assert step.cycles == pytest.approx(3 * 1000.0 + PLANE)
+    [dear] = order(Source("stem", ROUNDING, 0.1), costs=cycles(int16=9500.0))
+    assert dear.mix == mix(keep_float=("depthwise",))
+
+
+def test_what_is_no_sum_need_not_be_int16_to_read_it() -> None:
+    [step] = order(Source("pointwise", ROUNDING, 0.1))
+    assert step.mix == mix(int16=("pointwise",))
+    assert step.cycles == pytest.approx(1000.0 + PLANE)
+    [moved] = order(Source("mean", ROUNDING, 0.1))
+    assert moved.mix == mix(int16=("mean", "y")), "flat moves what it reads"
+
+
+def test_int16_leaves_the_noise_of_weights_for_float_to_take_away() -> None:
+    sources = Source("stem", ROUNDING, 0.5), Source("depthwise", WEIGHTS, 0.1)
+    first, second = order(*sources)
+    assert first.mix == mix(int16=("stem", "depthwise"))
+    assert second.mix == mix(keep_float=("depthwise",))
+    assert second.noise == pytest.approx(0.1)
+    assert Mix.joined([first.mix, second.mix]) == mix(("depthwise",), ("stem",))
+    assert second.cycles < 7000.0 - 1000.0, "the time of int16 is not spent any more"
+
+
+def test_float_that_is_faster_than_int16_costs_less_than_nothing() -> None:
+    costs = {**cycles(int16=3000.0, real=4000.0)}
+    costs[Precision.FLOAT] = costs[Precision.FLOAT] | {NODE["depthwise"]: 2900.0}
+    first, *_ = order(Source("stem", ROUNDING, 0.5), Source("depthwise", WEIGHTS, 0.1), costs=costs)
+    assert first.mix == mix(keep_float=("depthwise",)), "which takes both"
+
+
+def test_without_float_nothing_but_int16_is_tried() -> None:
+    sources = Source("total", ROUNDING, 0.1), Source("depthwise", WEIGHTS, 0.5)
+    [step] = order(*sources, costs=cycles(real=None))
+    assert step.mix == mix(int16=("total",))
+
+
+def test_with_all_values_in_int16_the_rounding_of_weights_is_left() -> None:
+    given = runs(8, seed=1)  # which the profile has seen
+    found = sensitivity(RESULT.source, RESULT.graph, given)
+    steps = order_nodes(RESULT.source, RESULT.graph, found, cycles(real=None))
+    left = found.noise - sum(step.noise for step in steps)
+    assert left == pytest.approx(sum(source.noise for source in found.sources if source.kind == WEIGHTS))
+    before = sqnr_db(RESULT.source, RESULT.graph, given)
+    for count in (1, len(steps) // 2, len(steps)):
+        options = QuantizationOptions.of(
+            with_mix(
+                Recipe(calibration=RESULT.report.options.calibration),
+                Mix.joined(step.mix for step in steps[:count]),
+            )
+        )
+        mixed = quantize(residual_network(), profile_of(30), options).graph
+        after = sqnr_db(RESULT.source, mixed, given)
+        assert after > before
+        before = after
+    assert before == pytest.approx(-10.0 * np.log10(left), abs=1.5)
+
+
+def joining_network() -> Graph:
+    """a = Conv(x [1,3,6,6]); joined = Concat(MaxPool(a), Sigmoid(a)); y = Conv(joined)."""
+    random = np.random.default_rng(3)
+
+    def weights(*shape: int) -> np.ndarray:
+        return random.normal(size=shape).astype(np.float32)
+
+    b = GraphBuilder("joining")
+    x = b.input("x", float_type(1, 3, 6, 6))
+    a = b.node(Conv(), x, b.constant("w", weights(4, 3, 1, 1)), name="a")
+    moved = b.node(MaxPool(kernel=(2, 2), strides=(2, 2)), a, name="moved")
+    small = b.node(MaxPool(kernel=(2, 2), strides=(2, 2)), a, name="small")
+    s = b.node(Sigmoid(), small, name="s")
+    joined = b.node(Concat(axis=1), moved, s, name="joined")
+    return b.finish(b.node(Conv(), joined, b.constant("v", weights(4, 8, 1, 1)), name="y"))
+
+
+def test_what_has_no_int16_form_has_to_be_float_and_what_joins_values_int16() -> None:
+    source = joining_network()
+    graph = quantize(source, profile_of(4, graph=source)).graph
+    values = {value.name: value for node in graph.nodes for value in node.outputs}
+    results = {node.name: node.outputs[0].name for node in source.nodes}
+
+    def needs(value: str) -> dict[str, Precision]:
+        return {results[node.name]: least for node, least in int16_needs(values[value]).items()}
+
+    assert needs("a") == {
+        "a": Precision.INT16, "s": Precision.FLOAT, "joined": Precision.INT16, "y": Precision.INT16,
+    }  # fmt: skip
+    assert needs("s") == {"s": Precision.FLOAT, "joined": Precision.INT16, "y": Precision.INT16}
+    assert {results[name] for name in widest(graph)} == {"a", "moved", "small", "joined", "y"}
