@@ -230,11 +230,15 @@ class Emitter:
 
     def load_lanes(self, pointer: Value, element: Any, lanes: int, count: int | None = None) -> Value:
         """Load `lanes` elements, of which only the first `count` are read; the others are 0."""
-        kind = vec(element, lanes)
         if count is None or count >= lanes:
-            return self.load(pointer, kind)
-        arguments = [pointer, *_mask_arguments(count, lanes), scalar(kind, 0)]
-        return self.call(f"llvm.masked.load.{suffix(kind)}.p0", kind, arguments)
+            return self.load(pointer, vec(element, lanes))
+        return self.load_where(pointer, element, _mask(count, lanes))
+
+    def load_where(self, pointer: Value, element: Any, mask: Value) -> Value:
+        """Load the elements where a vector of i1 is true; the others are 0, and their memory is not read."""
+        kind = vec(element, mask.type.count)
+        name = f"llvm.masked.load.{suffix(kind)}.p0"
+        return self.call(name, kind, [pointer, mask, scalar(kind, 0)])
 
     def store_lanes(self, value: Value, pointer: Value, count: int | None = None) -> None:
         """Store a vector, or its first `count` lanes.
@@ -249,7 +253,7 @@ class Emitter:
         if count & (count - 1) == 0:
             self.store(self.shuffle(value, None, range(count)), pointer)
             return
-        arguments = [value, pointer, *_mask_arguments(count, lanes)]
+        arguments = [value, pointer, _mask(count, lanes)]
         self.call(f"llvm.masked.store.{suffix(value.type)}.p0", VOID, arguments)
 
     # Calls
@@ -376,5 +380,5 @@ def _trips(start: Index, stop: Index, step: int) -> int:
     return 0
 
 
-def _mask_arguments(count: int, lanes: int) -> list[Value]:
-    return [ir.Constant(vec(I1, lanes), [int(lane < count) for lane in range(lanes)])]
+def _mask(count: int, lanes: int) -> Value:
+    return ir.Constant(vec(I1, lanes), [int(lane < count) for lane in range(lanes)])

@@ -13,6 +13,7 @@ from qglow.kernels import gather as gather
 from qglow.kernels import linear as linear
 from qglow.kernels import matmul as matmul
 from qglow.kernels import matmul_int8 as matmul_int8
+from qglow.kernels import normalization as normalization
 from qglow.kernels import pool as pool
 from qglow.kernels import profile as profile
 from qglow.kernels import ranking as ranking

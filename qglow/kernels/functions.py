@@ -87,14 +87,23 @@ def emit_gelu(e: Emitter, x: Value, approximate: str) -> Value:
 
 def emit_power_of(e: Emitter, x: Value, exponent: float) -> Value:
     """x^exponent."""
-    square = e.b.fmul(x, x)
+    if exponent == 1.0:
+        return x
     if exponent == 2.0:
-        return square
+        return e.b.fmul(x, x)
     if exponent == 3.0:
-        return e.b.fmul(square, x)
-    if exponent == 0.5:
-        return emit_sqrt(e, x)
+        return e.b.fmul(e.b.fmul(x, x), x)
+    if exponent in numerics.ROOTS:
+        return _root(e, x, exponent)
     return emit_power(e, x, scalar(x.type, exponent))
+
+
+def _root(e: Emitter, x: Value, exponent: float) -> Value:
+    root = emit_sqrt(e, x)
+    if exponent == 0.5:
+        return root
+    fourth = emit_sqrt(e, root)
+    return fourth if exponent == 0.25 else e.b.fmul(root, fourth)
 
 
 FUNCTIONS: dict[type[Operation], Callable[..., Value]] = {

@@ -1,4 +1,4 @@
-"""Affine maps of channels: what is left of a BatchNormalization that cannot fold."""
+"""Affine maps of channels, what is left of a BatchNormalization that cannot fold, and LRN."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from qglow.core.types import Array
 from qglow.graph.graph import Node, Value
 from qglow.graph.ops import normalization as graph
 from qglow.instructions.ops.elementwise import Affine
+from qglow.instructions.ops.normalization import LocalResponse
 from qglow.lowering.bounds import bounds
 from qglow.lowering.context import NHWC, Lowering, natural
 from qglow.lowering.rules import lowers
@@ -35,6 +36,18 @@ def lower_affine(lowering: Lowering, node: Node) -> None:
     dest = lowering.write(node.output, order)
     operation = Affine(**bounds(operator.lo, operator.hi, result))  # type: ignore[arg-type]
     lowering.emit(operation, dest, source, *factors)
+
+
+@lowers(graph.LRN)
+def lower_local_response(lowering: Lowering, node: Node) -> None:
+    """One localresponse; the value is brought to an order that ends with the channels."""
+    operator, x = node.operator, node.inputs[0]
+    assert isinstance(operator, graph.LRN) and x is not None
+    order = (0, *range(2, len(x.type.shape)), 1)
+    source = lowering.read(x, order)
+    dest = lowering.write(node.output, order)
+    operation = LocalResponse(operator.size, operator.alpha, operator.beta, operator.bias)
+    lowering.emit(operation, dest, source)
 
 
 def _constant(node: Node, value: Value | None) -> Array:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.ops.elementwise import Add, Div, Mul, Sub
-from qglow.graph.ops.functions import PowerOf, Reciprocal, Sqrt
-from qglow.graph.ops.normalization import LRN, InstanceNormalization, LayerNormalization
-from qglow.graph.ops.pool import AveragePool
+from qglow.graph.ops.elementwise import Add, Mul, Sub
+from qglow.graph.ops.functions import Reciprocal, Sqrt
+from qglow.graph.ops.normalization import InstanceNormalization, LayerNormalization
 from qglow.graph.ops.reduce import ReduceMean
-from qglow.graph.ops.shape import Reshape, Transpose
+from qglow.graph.ops.shape import Reshape
 from qglow.lowering.decompose import DECOMPOSITIONS, Parts
 
 
@@ -49,26 +46,6 @@ def _standardize(parts: Parts, x: Value, axes: tuple[int, ...], epsilon: float) 
     return parts.add("standard", Mul(), centred, inverse)
 
 
-def _local_response(node: Node, graph: Graph) -> list[Node]:
-    """The channels' window is an averagepool over images of one column, whose channels are pixels."""
-    operator, x = node.operator, node.inputs[0]
-    assert isinstance(operator, LRN) and x is not None
-    batch, channels, *rest = x.type.shape
-    before = (operator.size - 1) // 2
-    parts = Parts(node, graph)
-    squares = parts.add("squares", Mul(), x, x)
-    columns = parts.add("columns", Reshape(shape=(batch, channels, 1, math.prod(rest))), squares)
-    images = parts.add("images", Transpose(perm=(0, 3, 1, 2)), columns)
-    pool = AveragePool(
-        kernel=(operator.size, 1), pads=(before, 0, operator.size - 1 - before, 0), count_include_pad=True
-    )
-    means = parts.add("back", Transpose(perm=(0, 2, 3, 1)), parts.add("means", pool, images))
-    means = parts.add("shaped", Reshape(shape=x.type.shape), means)
-    scaled = parts.add("scaled", Mul(), means, _number(parts, "alpha", operator.alpha))
-    shifted = parts.add("shifted", Add(), scaled, _number(parts, "bias", operator.bias))
-    return parts.finish(Div(), x, parts.add("power", PowerOf(exponent=operator.beta), shifted))
-
-
 def _along_channels(parts: Parts, name: str, vector: Value, rank: int) -> Value:
     """A vector [C] as it spreads over the pixels of images."""
     shape = (vector.type.shape[0], *(1,) * (rank - 2))
@@ -89,6 +66,5 @@ DECOMPOSITIONS.update(
     {
         LayerNormalization: _layer_normalization,
         InstanceNormalization: _instance_normalization,
-        LRN: _local_response,
     }
 )

@@ -88,13 +88,27 @@ def power_of(x: Array, exponent: float) -> Array:
     """x^exponent: products and roots for the exponents that have them, else polynomials.power."""
     x = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
+        if exponent == 1.0:
+            return x
         if exponent == 2.0:
             return x * x
         if exponent == 3.0:
             return (x * x) * x
-        if exponent == 0.5:
-            return sqrt(x)
+        if exponent in ROOTS:
+            return _root(x, exponent)
         return power(x, np.full_like(x, exponent))
+
+
+ROOTS = (0.25, 0.5, 0.75)
+"""Exponents whose power is roots and one product: within 2.5 units in the last place, and no polynomial."""
+
+
+def _root(x: Array, exponent: float) -> Array:
+    root = sqrt(x)
+    if exponent == 0.5:
+        return root
+    fourth = sqrt(root)
+    return fourth if exponent == 0.25 else np.asarray(root * fourth)
 
 
 def log_reference(x: Array) -> Array:

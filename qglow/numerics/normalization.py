@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from qglow.core.types import Array
 from qglow.numerics.elementwise import add, div, mul, sub
 from qglow.numerics.functions import power_of, reciprocal, sqrt
-from qglow.numerics.pool import average_pool_float
 from qglow.numerics.reduce import reduce
+from qglow.numerics.reductions import interleaved_sum
 
 
 def standardize(x: Array, axes: Sequence[int], epsilon: float) -> Array:
@@ -37,13 +38,22 @@ def instance_normalization(x: Array, scale: Array, bias: Array, epsilon: float) 
     return add(result, bias.reshape(vector))
 
 
-def local_response(x: Array, size: int, alpha: float, beta: float, bias: float) -> Array:
-    """`x / (bias + alpha * mean)^beta`, the mean over the squares of `size` neighbouring channels.
+def local_response(x: Array, size: int, alpha: float, beta: float, bias: float, axis: int = 1) -> Array:
+    """`x / (bias + (alpha / size) * sum)^beta`, the sum over the squares of `size` neighbours along `axis`.
 
-    Channels that do not exist count as zeros.
+    Neighbours that do not exist count as zeros. Neighbour i of the window has index i in the
+    interleaved sum; `alpha / size` is one float32, rounded from the quotient in double.
     """
-    images = mul(x, x).reshape(x.shape[0], 1, x.shape[1], -1)
+    x = np.moveaxis(np.asarray(x, np.float32), axis, -1)
     before = (size - 1) // 2
-    pads = (before, 0, size - 1 - before, 0)
-    means = average_pool_float(images, (size, 1), pads=pads, count_include_pad=True).reshape(x.shape)
-    return div(x, power_of(add(mul(means, np.array(alpha, np.float32)), np.array(bias, np.float32)), beta))
+    pads = [(0, 0)] * (x.ndim - 1) + [(before, size - 1 - before)]
+    windows = sliding_window_view(np.pad(mul(x, x), pads), size, axis=-1)
+    with np.errstate(all="ignore"):
+        scaled = mul(interleaved_sum(windows), response_factor(alpha, size))
+        powers = power_of(add(scaled, np.array(bias, np.float32)), beta)
+    return np.moveaxis(div(x, powers), -1, axis)
+
+
+def response_factor(alpha: float, size: int) -> Array:
+    """What local_response multiplies sums of squares by."""
+    return np.array(alpha / size, np.float32)

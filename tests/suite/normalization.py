@@ -62,5 +62,9 @@ PROBLEMS: list[Maker] = [
     instance(2, 20, 5, 6),
     instance(2, 3, 7),
     response(LRN(size=5), 2, 20, 5, 6),
+    response(LRN(size=5, alpha=0.3), 1, 96, 2, 3),
     response(LRN(size=4, alpha=0.5, beta=0.5, bias=2.0), 1, 7, 9),
+    response(LRN(size=16, alpha=0.5, beta=1.25), 2, 37, 3),
+    response(LRN(size=37, alpha=2.0, beta=0.25), 1, 50, 3, 2),
+    response(LRN(size=3, alpha=2.0, beta=1.0), 3, 16),
 ]

@@ -16,4 +16,6 @@ CASES = [
     Case("instance", node("InstanceNormalization", "x", "s", "h"), (7, 22), constants=VECTORS),
     Case("instance-line", node("InstanceNormalization", "x", "s", "h"), (7, 22), {"x": (2, 6, 9)}, VECTORS),
     Case("lrn", node("LRN", "x", size=3, alpha=0.1, beta=0.5, bias=2.0), (7, 13)),
+    Case("lrn-defaults", node("LRN", "x", size=5), (7, 13)),
+    Case("lrn-wide", node("LRN", "x", size=19, alpha=3.0, bias=0.5), (7, 13)),
 ]

@@ -14,6 +14,7 @@ from qglow.instructions.ops.elementwise import Affine, Clip, ElementAdd, Element
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.ops.memory import Copy, FillPadding, Splat, TensorView
 from qglow.instructions.ops.movement import Extract, Insert, Transpose
+from qglow.instructions.ops.normalization import LocalResponse
 from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.ops.profile import Profile
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
@@ -258,6 +259,8 @@ REFUSED: list[tuple[Operation, dict[str, TensorType], str]] = [
     (FillPadding((1, 1, 1, 1)), {"dest": ROW}, "only four-dimensional"),
     (FillPadding((-1, 0, 0, 0)), {"dest": IMAGE}, "padding is not"),
     (Softmax(axis=1), {"dest": ROW, "src": ROW}, "axis 1"),
+    (LocalResponse(0, 1.0, 0.75, 1.0), {"dest": ROW, "src": ROW}, "size 0 is not positive"),
+    (LocalResponse(3, 1.0, 0.75, 1.0), {"dest": float_type(5), "src": ROW}, "dest has shape"),
     (Profile(), STATISTICS | {"channel_range": float_type(2, 3)}, "go with a channel axis"),
     (Profile(channel_axis=1), STATISTICS, "go with a channel axis"),
     (Profile(), STATISTICS | {"counts": int32(65536)}, "counts is i32"),

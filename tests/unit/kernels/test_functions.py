@@ -22,7 +22,7 @@ FUNCTIONS: list[Operation] = [
     *(cls() for cls in OPERATIONS.values() if issubclass(cls, Function)),
     Gelu(approximate="tanh"),
     Swish(1.5),
-    *(PowerOf(exponent) for exponent in (2.0, 3.0, 0.5, -1.0, 1.7)),
+    *(PowerOf(exponent) for exponent in (1.0, 2.0, 3.0, 0.25, 0.5, 0.75, -1.0, 1.7)),
 ]
 
 

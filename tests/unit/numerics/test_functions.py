@@ -59,6 +59,22 @@ def test_float_follows_the_reference(name: str) -> None:
     np.testing.assert_allclose(function(x, *settings), exact, rtol=1e-5, atol=2e-7)
 
 
+@pytest.mark.parametrize("exponent", functions.ROOTS)
+def test_powers_by_roots_err_by_the_documented_units(exponent: float) -> None:
+    x = np.abs(every_magnitude()[::3])
+    exact = np.power(x.astype(np.float64), exponent)
+    finite = np.isfinite(exact)
+    away = units_in_the_last_place(functions.power_of(x, exponent)[finite], exact[finite])
+    assert np.max(away) <= 2.5
+
+
+@pytest.mark.parametrize("exponent", functions.ROOTS)
+def test_powers_by_roots_at_the_ends(exponent: float) -> None:
+    x = np.array([np.inf, np.nan, -1.0, 0.0, 1.0, 1e-45], np.float32)
+    values = [np.inf, np.nan, np.nan, 0.0, 1.0, np.power(np.float64(x[-1]), exponent)]
+    np.testing.assert_allclose(functions.power_of(x, exponent), np.array(values, np.float32), rtol=1e-6)
+
+
 def test_powers_err_by_the_documented_units() -> None:
     rng = np.random.default_rng(2)
     x = np.exp(rng.uniform(-5, 5, 200_000)).astype(np.float32)
