@@ -16,10 +16,10 @@ from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.recipe.choices import Calibration, one_of
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
-from qglow.tuning.costs import node_cycles
-from qglow.tuning.effort import EFFORTS, FAST, affordable, rules_for
+from qglow.tuning.effort import EFFORTS, FAST, LEAST_GAIN, rules_for
 from qglow.tuning.mix import Mix, with_mix
 from qglow.tuning.needs import widest
+from qglow.tuning.order import Limits
 from qglow.tuning.prediction import ordered_steps, runs_for
 from qglow.tuning.ranges import choose_ranges
 from qglow.tuning.sensitivity import sensitivity
@@ -95,7 +95,12 @@ def _worst_nodes(
     found = sensitivity(result.source, result.graph, taken, options, advance)
     # One instruction set's estimates everywhere: what a model becomes does not depend on the machine.
     steps = ordered_steps(
-        result.source, result.graph, wide.graph, found, AVX512_VNNI, may_float=not recipe.assert_all_quantized
+        result.source,
+        result.graph,
+        wide.graph,
+        found,
+        AVX512_VNNI,
+        may_float=not recipe.assert_all_quantized,
+        limits=Limits(share, LEAST_GAIN),
     )
-    cycles = sum(node_cycles(result.graph, AVX512_VNNI).values())
-    return affordable(steps, found.noise, cycles, share)
+    return Mix.joined(step.mix for step in steps)

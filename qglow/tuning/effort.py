@@ -11,8 +11,6 @@ from qglow.graph.graph import Graph
 from qglow.graph.operator import Accumulate
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
-from qglow.tuning.mix import Mix
-from qglow.tuning.order import Step
 from qglow.tuning.ranges import RangeChoice
 
 FAST = "fast"
@@ -64,21 +62,6 @@ def multiply_adds(graph: Graph) -> float:
 
 LEAST_GAIN = 0.02
 """Share of the predicted noise that a step towards int16 or float has to take away."""
-
-
-def affordable(steps: Sequence[Step], noise: float, cycles: float, share: float) -> Mix:
-    """The first steps that together add at most `share` to the cycles, each of some use.
-
-    noise: predicted for the int8 model, cycles: estimated for it.
-    """
-    taken: list[Mix] = []
-    left = share * cycles
-    for step in steps:
-        left -= step.cycles
-        if left < 0.0 or step.noise < LEAST_GAIN * noise:
-            break
-        taken.append(step.mix)
-    return Mix.joined(taken)
 
 
 def rules_for(choices: Sequence[RangeChoice], calibration: Calibration) -> tuple[Rule, ...]:

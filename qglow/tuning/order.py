@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -30,18 +31,43 @@ class Step:
     cycles: float
 
 
-def order_nodes(float_graph: Graph, int8_graph: Graph, found: Sensitivity, cycles: Cycles) -> list[Step]:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """share: how much longer, as a share, all steps together may take; None: as much as they do.
+    least_gain: share of the predicted noise that each step has to take away.
+    """
+
+    share: float | None = None
+    least_gain: float = 0.0
+
+
+NO_LIMITS = Limits()
+
+
+def order_nodes(
+    float_graph: Graph,
+    int8_graph: Graph,
+    found: Sensitivity,
+    cycles: Cycles,
+    limits: Limits = NO_LIMITS,
+) -> list[Step]:
     """Greedy: next comes what takes away most noise for its time, until nothing takes away any.
 
     What int8 does to a value is gone once all that read it are float, and what computes it can give float:
     sums can as they are, everything else has to be float itself. It is gone too once the value is int16,
     over all that was seen of it: what computes it gives that, and the sums that read it take int16. What
     int8 does to the weights of a node is gone once that node is float. So a step is what one value, or one
-    node, still needs. A precision without estimated cycles is not tried.
+    node, still needs. A precision without estimated cycles is not tried, and passed over is what goes beyond
+    the limits.
     """
     work = _Ladder(float_graph, int8_graph, found, cycles)
+    left = math.inf if limits.share is None else limits.share * sum(cycles[Precision.INT8].values())
     steps: list[Step] = []
-    while len(steps) < MOST_STEPS and (step := work.next()) is not None:
+    while len(steps) < MOST_STEPS:
+        step = work.next(left, limits.least_gain * found.noise)
+        if step is None:
+            break
+        left -= step.cycles
         steps.append(step)
     return steps
 
@@ -76,8 +102,8 @@ class _Ladder:
         unlike = {frozenset(needs.items()): needs for needs in possible}
         self._candidates = [self._candidate(needs) for needs in unlike.values()]
 
-    def next(self) -> Step | None:
-        """The best step from here, which is taken; None where none takes any noise away."""
+    def next(self, most_cycles: float, least_noise: float) -> Step | None:
+        """The best step from here within limits, which is taken; None where none takes any noise away."""
         best: tuple[float, Needs, Step] | None = None
         for candidate in self._candidates:
             changes = self._levels.raised(candidate.needs)
@@ -85,12 +111,12 @@ class _Ladder:
                 continue
             after = self._levels.changed(changes)
             noise = self._gain(candidate, changes, after)
-            if noise <= 0.0:
+            if noise <= 0.0 or noise < least_noise:
                 continue
             around = candidate.nodes, candidate.values
             cycles = after.cost(*around) - self._levels.cost(*around)
             score = noise / max(cycles, 1.0)
-            if best is None or score > best[0]:
+            if cycles <= most_cycles and (best is None or score > best[0]):
                 best = score, changes, Step(_mix(changes), noise, cycles)
         if best is None:
             return None

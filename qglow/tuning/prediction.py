@@ -10,7 +10,7 @@ from qglow.kernels.isa import Isa
 from qglow.tuning.costs import node_cycles
 from qglow.tuning.effort import multiply_adds
 from qglow.tuning.mix import Precision
-from qglow.tuning.order import Step, order_nodes
+from qglow.tuning.order import NO_LIMITS, Limits, Step, order_nodes
 from qglow.tuning.sensitivity import Sensitivity
 
 MOST_RUNS = 32
@@ -34,6 +34,7 @@ def ordered_steps(
     isa: Isa,
     *,
     may_float: bool,
+    limits: Limits = NO_LIMITS,
 ) -> Sequence[Step]:
     """The order by estimated times on an instruction set.
 
@@ -43,4 +44,4 @@ def ordered_steps(
     if may_float:
         graphs[Precision.FLOAT] = float_graph
     cycles = {precision: node_cycles(graph, isa) for precision, graph in graphs.items()}
-    return order_nodes(float_graph, int8_graph, found, cycles)
+    return order_nodes(float_graph, int8_graph, found, cycles, limits)

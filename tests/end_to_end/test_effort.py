@@ -54,6 +54,7 @@ def test_the_best_effort_keeps_some_nodes_in_float(balanced: qglow.QuantizedMode
     recipe = qglow.Recipe(assert_all_quantized=True)
     whole = model.quantize(taken, recipe, effort="best", calibration_data=samples)
     assert not whole.recipe.keep_float
+    assert "int16" in [rule.dtype for rule in whole.recipe.rules] and sqnr(whole) > sqnr(balanced)
 
 
 def test_what_the_user_says_of_a_value_holds(profile: Path) -> None:

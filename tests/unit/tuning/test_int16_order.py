@@ -18,7 +18,7 @@ from qglow.recipe.schema import Recipe
 from qglow.tuning.levels import Cycles
 from qglow.tuning.mix import Mix, Precision, with_mix
 from qglow.tuning.needs import int16_needs, widest
-from qglow.tuning.order import Step, order_nodes
+from qglow.tuning.order import NO_LIMITS, Limits, Step, order_nodes
 from qglow.tuning.sensitivity import ROUNDING, WEIGHTS, Sensitivity, Source, sensitivity
 from tests.unit.profiling.networks import profile_of, residual_network
 from tests.unit.tuning.networks import quantized, runs, sqnr_db
@@ -46,8 +46,8 @@ def cycles(int8: float = 1000.0, int16: float = 2000.0, real: float | None = 800
     return {precision: dict.fromkeys(NODE.values(), cost) for precision, cost in costs.items()}
 
 
-def order(*sources: Source, costs: Cycles | None = None) -> list[Step]:
-    return order_nodes(RESULT.source, RESULT.graph, Sensitivity(1, sources), costs or cycles())
+def order(*sources: Source, costs: Cycles | None = None, limits: Limits = NO_LIMITS) -> list[Step]:
+    return order_nodes(RESULT.source, RESULT.graph, Sensitivity(1, sources), costs or cycles(), limits)
 
 
 def test_a_value_becomes_int16_with_the_sums_that_read_it_where_that_is_cheaper_than_float() -> None:
@@ -89,6 +89,30 @@ def test_without_float_nothing_but_int16_is_tried() -> None:
     sources = Source("total", ROUNDING, 0.1), Source("depthwise", WEIGHTS, 0.5)
     [step] = order(*sources, costs=cycles(real=None))
     assert step.mix == mix(int16=("total",))
+
+
+SOURCES = (
+    Source("stem", ROUNDING, 0.5),  # 3072 cycles
+    Source("pointwise", ROUNDING, 0.09),  # 1072 cycles, of 7000
+    Source("y", WEIGHTS, 0.01),  # 7000 cycles and 2 to convert flat
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "noise"),
+    [
+        (NO_LIMITS, [0.5, 0.09, 0.01]),
+        (Limits(0.6), [0.5, 0.09]),
+        (Limits(0.5), [0.5]),
+        (Limits(0.2), [0.09]),
+        (Limits(0.1), []),
+        (Limits(least_gain=0.1), [0.5, 0.09]),
+        (Limits(least_gain=0.2), [0.5]),
+        (Limits(0.2, 0.2), []),
+    ],
+)
+def test_what_goes_beyond_the_limits_is_passed_over(limits: Limits, noise: list[float]) -> None:
+    assert [step.noise for step in order(*SOURCES, limits=limits)] == pytest.approx(noise)
 
 
 def test_with_all_values_in_int16_the_rounding_of_weights_is_left() -> None:

@@ -7,9 +7,7 @@ import math
 import pytest
 
 from qglow.recipe.choices import Calibration
-from qglow.tuning.effort import EFFORTS, affordable, multiply_adds, rules_for
-from qglow.tuning.mix import Mix
-from qglow.tuning.order import Step
+from qglow.tuning.effort import EFFORTS, multiply_adds, rules_for
 from qglow.tuning.ranges import RangeChoice, choose_ranges
 from tests.unit.profiling.networks import residual_network
 from tests.unit.tuning.networks import quantized, runs, sqnr_db
@@ -68,28 +66,3 @@ def test_runs_keep_to_the_work_that_an_effort_allows(effort: str) -> None:
     assert found * multiply_adds(graph) * 5 * len(chosen.candidates) <= chosen.multiply_adds
     assert chosen.runs(graph, many, many) == chosen.fewest
     assert not math.isinf(found)
-
-
-STEPS = [
-    Step(Mix(("a",)), 0.5, 3.0),
-    Step(Mix(("b", "a")), 0.2, 1.0),
-    Step(Mix(("c",)), 0.2, 20.0),
-    Step(Mix(("d",)), 0.1, 0.0),
-]
-
-
-@pytest.mark.parametrize(
-    ("share", "nodes"), [(0.0, ()), (0.03, ("a",)), (0.05, ("a", "b")), (0.5, ("a", "b", "c", "d"))]
-)
-def test_nodes_leave_int8_as_far_as_the_time_goes(share: float, nodes: tuple[str, ...]) -> None:
-    assert affordable(STEPS, 1.0, 100.0, share).keep_float == nodes
-
-
-def test_steps_of_no_use_are_not_taken() -> None:
-    steps = [*STEPS[:1], Step(Mix(("e",)), 0.001, 0.0), *STEPS[1:]]
-    assert affordable(steps, 1.0, 100.0, 1.0) == Mix(("a",))
-
-
-def test_int16_may_be_paid_for_and_given_up_to_float() -> None:
-    steps = [Step(Mix((), ("a", "b")), 0.5, 2.0), Step(Mix(("a",), ("c",)), 0.3, -1.0)]
-    assert affordable(steps, 1.0, 100.0, 0.02) == Mix(("a",), ("b", "c"))
