@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
-from qglow.api.data import Data, Progress, start
-from qglow.api.reconstruction import CalibrationRuns, CalibrationSamples
+from qglow.api.data import Progress, start
+from qglow.api.quantizer import Quantizer
+from qglow.api.reconstruction import CalibrationRuns
 from qglow.core.errors import UsageError
-from qglow.graph.graph import Graph
 from qglow.kernels.isa import AVX512_VNNI
-from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.options import QuantizationOptions
-from qglow.quantization.pipeline import QuantizedGraph, quantize_with
+from qglow.quantization.pipeline import QuantizedGraph
 from qglow.recipe.choices import Calibration, one_of
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
@@ -28,11 +26,7 @@ from qglow.tuning.sensitivity import sensitivity
 def with_effort(
     recipe: Recipe,
     effort: str,
-    graph: Graph,
-    statistics: Mapping[str, ValueProfile],
-    samples: int,
-    calibration: Data | CalibrationSamples | None,
-    options: CompileOptions,
+    quantizer: Quantizer,
     progress: Progress | None = None,
 ) -> Recipe:
     """The recipe with what an effort adds: GPTQ, and rules with the calibrations that suit each value best.
@@ -48,6 +42,7 @@ def with_effort(
         raise UsageError(str(error)) from error
     if effort == FAST:
         return recipe
+    calibration, options = quantizer.calibration, quantizer.options
     if calibration is None:
         raise UsageError(
             f"effort {effort} looks at the calibration samples: give them with --calibration-data, "
@@ -55,12 +50,7 @@ def with_effort(
         )
     chosen = EFFORTS[effort]
     made = {
-        name: quantize_with(
-            graph,
-            dict(statistics),
-            samples,
-            QuantizationOptions.of(replace(recipe, calibration=Calibration.parse(name))),
-        )
+        name: quantizer(replace(recipe, calibration=Calibration.parse(name)))
         for name in dict.fromkeys((str(recipe.calibration), *chosen.candidates))
     }
     source = next(iter(made.values())).source
@@ -73,11 +63,7 @@ def with_effort(
     found = replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq")
     if not chosen.float_share:
         return found
-
-    def quantized(recipe: Recipe) -> QuantizedGraph:
-        return quantize_with(graph, dict(statistics), samples, QuantizationOptions.of(recipe))
-
-    return with_mix(found, _worst_nodes(quantized, found, chosen.float_share, runs, options, progress))
+    return with_mix(found, _worst_nodes(quantizer, found, chosen.float_share, runs, options, progress))
 
 
 def _worst_nodes(

@@ -11,6 +11,7 @@ from qglow.api.directory import QuantizedParts
 from qglow.api.effort import with_effort
 from qglow.api.kernels import tune_kernels
 from qglow.api.quantized import QuantizedModel
+from qglow.api.quantizer import Quantizer
 from qglow.api.reconstruction import CalibrationSamples, reconstruct
 from qglow.api.stages import selected_program, stage_text
 from qglow.core.errors import ModelError, UsageError
@@ -27,7 +28,6 @@ from qglow.profiling.profiler import profile as run_profile
 from qglow.quantization.given import carries_parameters
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.options import QuantizationOptions
-from qglow.quantization.pipeline import quantize_with
 from qglow.recipe.schema import Recipe
 from qglow.report.document import Document
 from qglow.report.explain import explain
@@ -237,6 +237,7 @@ class Model:
         assert_all_quantized: bool | None = None,
         equalize: bool | None = None,
         smooth: bool | float | None = None,
+        profile_again: bool | None = None,
         correct_bias: bool | None = None,
         io: str | None = None,
         rounding: str | None = None,
@@ -263,6 +264,7 @@ class Model:
         or values, "re:REGEX", "op:OPERATOR". assert_all_quantized: refuse to leave a node in float.
         equalize, correct_bias: whether channels are scaled where that helps, and biases corrected. smooth:
         the same for channels of normalizations; a number is the exponent of SmoothQuant, 0 to 1.
+        profile_again: histograms of what these scale, from calibration_data; else ranges of channels serve.
         io: "float", or "int8" for int8 inputs and outputs. rounding: of weights, to the "nearest" integer or
         by "gptq" or "adaround". weight_range: "max", or "mse" to clip weights where that costs less.
         split_channels: the share of channels that may be split where a few reach far beyond the others.
@@ -286,6 +288,7 @@ class Model:
             assert_all_quantized=assert_all_quantized,
             equalize=equalize,
             smooth=smooth,
+            profile_again=profile_again,
             correct_bias=correct_bias,
             io=io,
             rounding=rounding,
@@ -311,20 +314,12 @@ class Model:
                 chosen = replace(chosen, preprocessing=profile.preprocessing)
             statistics = profile.check_matches(self._canonical_batch()._graph)
             options_of_code = CompileOptions(isa=isa, threads=threads)
-            chosen = with_effort(
-                chosen,
-                effort,
-                self._graph,
-                statistics,
-                profile.samples,
-                calibration_data,
-                options_of_code,
-                progress,
-            )
-            options = QuantizationOptions.of(chosen)
+            quantizer = Quantizer(self._graph, statistics, profile.samples, calibration_data, options_of_code)
+            chosen = with_effort(chosen, effort, quantizer, progress)
             place = None if rounding_state is None else Path(rounding_state)
-            result = quantize_with(self._graph, statistics, profile.samples, options)
-            result = reconstruct(result, chosen, calibration_data, options_of_code, progress, place)
+            result = reconstruct(
+                quantizer(chosen), chosen, calibration_data, options_of_code, progress, place
+            )
         report = replace(result.report, log=(*self.log, *result.report.log))
         source = ModelReference(self.path, self.sha256)
         parts = QuantizedParts(source, self.info, chosen, report, result.graph, result.source)

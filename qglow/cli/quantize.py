@@ -84,6 +84,13 @@ def quantize(
         str | None,
         typer.Option("--smooth", metavar="true|false|ALPHA", help="The same for channels of normalizations."),
     ] = None,
+    profile_again: Annotated[
+        bool | None,
+        typer.Option(
+            "--profile-again/--no-profile-again",
+            help="Histograms of scaled channels from --calibration-data, not their ranges alone.",
+        ),
+    ] = None,
     correct_bias: Annotated[
         bool | None,
         typer.Option("--correct-bias/--no-correct-bias", help="Take errors of weights out of biases."),
@@ -167,6 +174,7 @@ def quantize(
         assert_all_quantized=assert_all_quantized or None,
         equalize=equalize,
         smooth=None if smooth is None else parse_smooth(smooth),
+        profile_again=profile_again,
         correct_bias=correct_bias,
         io=io,
         activation_type=activation_type,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from qglow.core.errors import UnsupportedError, UsageError
@@ -59,12 +60,14 @@ class QuantizedGraph:
     """An int8 graph and what was done to get it.
 
     `source` is the float graph that it stands for: the one given, with its channels equalized where
-    that was done, so that values of one name are comparable.
+    that was done, so that values of one name are comparable. `rescaled` are the names of its values
+    that the profile has no histogram of, because their channels were scaled or split.
     """
 
     graph: Graph
     source: Graph
     report: QuantizationReport
+    rescaled: tuple[str, ...] = ()
 
 
 def quantize(
@@ -90,9 +93,15 @@ def quantize_with(
     options: QuantizationOptions | None = None,
     folding: Pipeline[Graph] = FOLDING,
     log: PassLog | None = None,
+    seen_again: Mapping[str, ValueProfile] | None = None,
 ) -> QuantizedGraph:
-    """As `quantize`, from statistics by value name over `samples` samples."""
-    return _Quantizer(graph, statistics, samples, options or QuantizationOptions(), folding, log).run()
+    """As `quantize`, from statistics by value name over `samples` samples.
+
+    seen_again: what a profile of `QuantizedGraph.source`, made with the same arguments, found of `rescaled`
+    values: their histograms then count in place of the ranges of their channels.
+    """
+    made = _Quantizer(graph, statistics, samples, options or QuantizationOptions(), folding, log)
+    return made.run(seen_again or {})
 
 
 class _Quantizer:
@@ -106,6 +115,7 @@ class _Quantizer:
         log: PassLog | None,
     ) -> None:
         self._graph = graph.copy()
+        self._profiled = statistics
         self._statistics = dict(statistics)
         self._samples = samples
         self._options = options
@@ -113,7 +123,7 @@ class _Quantizer:
         self._log = log or PassLog()
         self._bytes_before = constant_bytes(graph)
 
-    def run(self) -> QuantizedGraph:
+    def run(self, seen_again: Mapping[str, ValueProfile]) -> QuantizedGraph:
         graph, options, log = self._graph, self._options, self._log
         check_patterns(graph, options)
         choices = choices_of(graph, options)
@@ -130,6 +140,7 @@ class _Quantizer:
         if options.group_size:
             groups.run(log)
         source = graph.copy()
+        rescaled = self._see_again(seen_again)
         int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
         by_name = {node.name: reason for node, reason in reasons.items()}
         log.pass_name = "assign"
@@ -152,7 +163,28 @@ class _Quantizer:
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
         verify_graph(graph, "after the final weights")
         report = make_report(graph, options, by_name, margins, self._bytes_before, str(self._folding), log)
-        return QuantizedGraph(graph, source, replace(report, warnings=choices.unmatched, tensors=tensors))
+        report = replace(report, warnings=choices.unmatched, tensors=tensors)
+        return QuantizedGraph(graph, source, report, rescaled)
+
+    def _see_again(self, found: Mapping[str, ValueProfile]) -> tuple[str, ...]:
+        """Take over what was found of values that have no histogram any more; returns their names."""
+        rescaled = self._without_histogram()
+        self._log.pass_name = "profile-again"
+        for name in rescaled:
+            if name in found:
+                # Means of channels stay: they are of as many samples as those of all other values.
+                channels = self._statistics[name].channels
+                self._statistics[name] = replace(found[name], channels=channels)
+                self._log.applied(
+                    name, "a histogram of the calibration samples replaces the range of channels"
+                )
+        return rescaled
+
+    def _without_histogram(self) -> tuple[str, ...]:
+        counted = {name for name, profile in self._profiled.items() if profile.total}
+        now = {name for name, profile in self._statistics.items() if not profile.total}
+        changed = now & (counted | (self._statistics.keys() - self._profiled.keys()))
+        return tuple(v.name for v in self._graph.values() if v.name in changed)
 
     def _weights(self, node: Node, choices: Choices) -> FloatWeights:
         source = FloatWeights.of(node)

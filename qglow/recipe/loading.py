@@ -140,6 +140,7 @@ _RECIPE = Section(
         "assert_all_quantized": as_flag,
         "equalize": as_flag,
         "smooth": lambda value: value if isinstance(value, bool) else as_number(value),
+        "profile_again": as_flag,
         "correct_bias": as_flag,
         "io": as_text,
         "activation_type": as_text,

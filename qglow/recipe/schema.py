@@ -83,9 +83,11 @@ class Recipe:
     `keep_float` names what stays float32: a value's or node's name, `re:REGEX` for names,
     or `op:OPERATOR` for every node of an operator. A regular expression has to fit the whole name.
     `equalize` scales channels of results up and down again where that lets int8 lose less, `smooth` those of
-    normalizations; a number for it is the exponent of SmoothQuant. `correct_bias` takes the mean error of
-    rounded weights out of biases, `io` is the element type of inputs and outputs. `rounding` of
-    weights is to the "nearest" integer, or by "gptq" or "adaround", which look at the samples once more.
+    normalizations; a number for it is the exponent of SmoothQuant. `profile_again` takes histograms of
+    what that scales over the calibration samples, where else ranges of channels serve. `correct_bias` takes
+    the mean error of rounded weights out of biases, `io` is the element type of inputs and outputs.
+    `rounding` of weights is to the "nearest" integer, or by "gptq" or "adaround", which look at the samples
+    once more.
     `split_channels`: the share of channels that may be split where a few reach far beyond the others.
     `group_size`: inputs of a Gemm whose weights share a scale for each output; 0: all.
     `rounding_budget`: seconds that those two may take; None: as many as they need.
@@ -114,6 +116,7 @@ class Recipe:
     rounding_budget: float | None = None
     split_channels: float = 0.0
     group_size: int = 0
+    profile_again: bool = False
 
     def __post_init__(self) -> None:
         one_of(self.schema, SCHEMAS, "schema")
@@ -173,6 +176,7 @@ class Recipe:
             "smooth": self.smooth,
             "group_size": self.group_size,
             "split_channels": self.split_channels,
+            "profile_again": self.profile_again,
             "correct_bias": self.correct_bias,
             "io": self.io,
             "activation_type": self.activation_type,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +25,17 @@ class CompiledEngine:
     """Profiles with native code. Satisfies profiling's `Engine`.
 
     A program is compiled for every batch size that occurs: the one asked for, and that of the
-    last samples where they do not fill a batch.
+    last samples where they do not fill a batch. names: the values to profile; None: all.
     """
 
-    def __init__(self, graph_for_batch: GraphForBatch, options: CompileOptions | None = None) -> None:
+    def __init__(
+        self,
+        graph_for_batch: GraphForBatch,
+        options: CompileOptions | None = None,
+        names: Collection[str] | None = None,
+    ) -> None:
         self._graph_for_batch = graph_for_batch
+        self._names = names
         self._options = options or CompileOptions()
         self._programs: dict[int, _ProfiledProgram] = {}
         self._statistics: dict[str, ValueProfile] = {}
@@ -38,7 +44,7 @@ class CompiledEngine:
         """Run a batch and count its values in."""
         batch = next(iter(inputs.values())).shape[0]
         if batch not in self._programs:
-            graph = insert_profile_nodes(self._graph_for_batch(batch))
+            graph = insert_profile_nodes(self._graph_for_batch(batch), self._names)
             self._programs[batch] = _ProfiledProgram.compile(graph, self._options)
         program = self._programs[batch]
         program.executable(inputs)

@@ -42,6 +42,7 @@ keep_float: [logits, "re:block.*", "op:Softmax"]
 assert_all_quantized: true
 equalize: false
 smooth: 0.25
+profile_again: true
 correct_bias: false
 io: int8
 """
@@ -70,6 +71,7 @@ def test_every_key_is_read() -> None:
         False,
         "int8",
         smooth=0.25,
+        profile_again=True,
     )
 
 
