@@ -9,7 +9,7 @@ from qglow.graph.operator import Accumulate, Products
 from qglow.quantization.assign import needs_narrow
 from qglow.quantization.report import is_int8
 from qglow.tuning.mix import Precision
-from qglow.tuning.needs import carried_by, float_needs, moved_from, readers
+from qglow.tuning.needs import Place, carried_by, readers
 
 Cycles = Mapping[Precision, Mapping[str, float]]
 """Estimates by name of the node, with all nodes that can be in one precision in it. INT8 is always there."""
@@ -44,11 +44,11 @@ class Levels:
         """These with others for some nodes."""
         return Levels({**self._precisions, **changes}, self._cycles)
 
-    def exact(self, value: Value) -> bool:
+    def exact(self, place: Place) -> bool:
         """Whether nothing of a value is rounded to int8 any more."""
-        if all(self.precision(node) is FLOAT for node in float_needs(value)):
+        if all(self.precision(node) is FLOAT for node in place.to_float):
             return True
-        return all(self._is_exact(moved) for moved in moved_from(value))
+        return all(self._is_exact(moved) for moved in place.moved)
 
     def cost(self, nodes: Iterable[Node], values: Iterable[Value]) -> float:
         """Estimated cycles of nodes, and of the conversions of values between precisions."""

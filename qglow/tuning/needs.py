@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Products, ReadsIntegers, SameAs, Unify
@@ -14,6 +15,27 @@ from qglow.tuning.mix import Precision
 
 Needs = dict[Node, Precision]
 """The least precision that each of some nodes has to have."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Place:
+    """A value that is rounded, all that moves its integers on, and what it would take to be more exact."""
+
+    value: Value
+    moved: tuple[Value, ...]
+    to_float: Needs
+    to_int16: Needs
+
+    @staticmethod
+    def of(value: Value) -> Place:
+        """That of a value that `int8_values` gives."""
+        return Place(value, tuple(moved_from(value)), float_needs(value), int16_needs(value))
+
+    @property
+    def nodes(self) -> Iterable[Node]:
+        """The nodes whose precision makes it more or less exact."""
+        read = (node for moved in self.moved for node in readers(moved))
+        return dict.fromkeys([*read, *self.to_float, *self.to_int16])
 
 
 def float_needs(value: Value) -> Needs:

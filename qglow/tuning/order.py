@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from qglow.graph.graph import Graph, Node, Value
 from qglow.quantization.report import is_int8
 from qglow.tuning.levels import Cycles, Levels
 from qglow.tuning.mix import Mix, Precision
-from qglow.tuning.needs import Needs, carried_by, float_needs, int16_needs, moved_from, readers
+from qglow.tuning.needs import Needs, Place, carried_by
 from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, Sensitivity, int8_values
 
 MOST_STEPS = 200
@@ -72,14 +72,27 @@ def order_nodes(
     return steps
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Candidate:
-    """What is needed together; the values and nodes whose noise or time that may change."""
+    """What is needed together; the values and nodes whose noise or time that may change.
+
+    reach: the nodes on whose precision it depends what that changes.
+    """
 
     needs: Needs
-    places: tuple[Value, ...]
-    values: frozenset[Value]
-    nodes: frozenset[Node]
+    places: tuple[Place, ...]
+    values: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    reach: frozenset[Node]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rated:
+    """What a candidate changes now, and what it is worth."""
+
+    changes: Needs
+    noise: float
+    cycles: float
 
 
 class _Ladder:
@@ -87,16 +100,20 @@ class _Ladder:
         known = {node.name for node in float_graph.nodes}
         nodes = [node for node in int8_graph.nodes if node.name in known and is_int8(node)]
         self._weights = {node: found.of(node.outputs[0].name, WEIGHTS) for node in nodes if node.outputs}
-        self._noise: dict[Value, float] = {}
+        self._noise: dict[Place, float] = {}
         wanted: list[Needs] = []
-        for value in int8_values(int8_graph):
-            needs = float_needs(value)
-            if not needs or any(int8_graph.is_output(v) for v in moved_from(value)):
+        for place in map(Place.of, int8_values(int8_graph)):
+            if not place.to_float or any(int8_graph.is_output(moved) for moved in place.moved):
                 continue
-            self._noise[value] = found.of(value.name, ROUNDING, CLIPPING)
-            wanted += [needs, int16_needs(value)]
+            # Also where there is no noise: what moves a border further may save conversions.
+            self._noise[place] = found.of(place.value.name, ROUNDING, CLIPPING)
+            wanted += [place.to_float, place.to_int16]
         wanted += [{node: Precision.FLOAT} for node, noise in self._weights.items() if noise > 0.0]
-        self._places = _places_by_node(self._noise)
+        self._places: dict[Node, list[Place]] = {}
+        for place in self._noise:
+            for node in place.nodes:
+                self._places.setdefault(node, []).append(place)
+        self._ratings: dict[_Candidate, _Rated] = {}
         self._levels = Levels.of(int8_graph, cycles)
         possible = (n for n in wanted if set(n) <= set(nodes) and all(p in cycles for p in n.values()))
         unlike = {frozenset(needs.items()): needs for needs in possible}
@@ -104,55 +121,58 @@ class _Ladder:
 
     def next(self, most_cycles: float, least_noise: float) -> Step | None:
         """The best step from here within limits, which is taken; None where none takes any noise away."""
-        best: tuple[float, Needs, Step] | None = None
-        for candidate in self._candidates:
-            changes = self._levels.raised(candidate.needs)
-            if not changes:
-                continue
-            after = self._levels.changed(changes)
-            noise = self._gain(candidate, changes, after)
-            if noise <= 0.0 or noise < least_noise:
-                continue
-            around = candidate.nodes, candidate.values
-            cycles = after.cost(*around) - self._levels.cost(*around)
-            score = noise / max(cycles, 1.0)
-            if cycles <= most_cycles and (best is None or score > best[0]):
-                best = score, changes, Step(_mix(changes), noise, cycles)
+        rated = (self._rating(candidate) for candidate in self._candidates)
+        fitting = (r for r in rated if r.cycles <= most_cycles and r.noise > 0.0 and r.noise >= least_noise)
+        best = max(fitting, key=lambda r: r.noise / max(r.cycles, 1.0), default=None)
         if best is None:
             return None
-        self._levels = self._levels.changed(best[1])
-        return best[2]
+        self._levels = self._levels.changed(best.changes)
+        for candidate in [c for c in self._ratings if not c.reach.isdisjoint(best.changes)]:
+            del self._ratings[candidate]
+        return Step(_mix(best.changes), best.noise, best.cycles)
+
+    def _rating(self, candidate: _Candidate) -> _Rated:
+        """Worked out again only where something changed that it depends on."""
+        if candidate not in self._ratings:
+            changes = self._levels.raised(candidate.needs)
+            after = self._levels.changed(changes)
+            around = candidate.nodes, candidate.values
+            cycles = after.cost(*around) - self._levels.cost(*around) if changes else 0.0
+            self._ratings[candidate] = _Rated(changes, self._gain(candidate, changes, after), cycles)
+        return self._ratings[candidate]
 
     def _gain(self, candidate: _Candidate, changes: Needs, after: Levels) -> float:
+        if not changes:
+            return 0.0
         gained = sum(self._weights.get(node, 0.0) for node, to in changes.items() if to is Precision.FLOAT)
-        for value in candidate.places:
-            gained += self._noise[value] * (after.exact(value) - self._levels.exact(value))
+        for place in candidate.places:
+            gained += self._noise[place] * (after.exact(place) - self._levels.exact(place))
         return gained
 
     def _candidate(self, needs: Needs) -> _Candidate:
-        places = (value for node in needs for value in self._places.get(node, ()))
+        places = tuple(dict.fromkeys(place for node in needs for place in self._places.get(node, ())))
         values = _values_around(needs)
-        nodes = {user for value in values for user in value.users() if is_int8(user)}
-        nodes |= {v.producer for v in values if v.producer is not None and is_int8(v.producer)}
-        return _Candidate(needs, tuple(dict.fromkeys(places)), values, frozenset(nodes | set(needs)))
+        nodes = _nodes_around(values)
+        reach = {*_nodes_around(_values_around(nodes))}
+        reach.update(node for place in places for node in _nodes_around(_carried_along(place.moved)))
+        return _Candidate(needs, places, values, nodes, frozenset(reach))
 
 
-def _places_by_node(noise: Mapping[Value, float]) -> dict[Node, list[Value]]:
-    """For each node the values with noise that its precision can matter to."""
-    found: dict[Node, list[Value]] = {}
-    for value, power in noise.items():
-        if power > 0.0:
-            read = {node: Precision.INT8 for moved in moved_from(value) for node in readers(moved)}
-            for node in read | float_needs(value) | int16_needs(value):
-                found.setdefault(node, []).append(value)
-    return found
+def _nodes_around(values: Sequence[Value]) -> tuple[Node, ...]:
+    """The int8 nodes that read values, or give them, in an order that is always the same."""
+    nodes = dict.fromkeys(user for value in values for user in value.users())
+    nodes |= dict.fromkeys(value.producer for value in values if value.producer is not None)
+    return tuple(node for node in nodes if is_int8(node))
 
 
-def _values_around(nodes: Iterable[Node]) -> frozenset[Value]:
-    """What the nodes read and give, and what carries the precision of that on or brings it."""
-    found = [
-        v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None and not v.is_constant
-    ]
+def _values_around(nodes: Iterable[Node]) -> tuple[Value, ...]:
+    """What the nodes read and give, and what shares its precision."""
+    return _carried_along(v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None)
+
+
+def _carried_along(values: Iterable[Value]) -> tuple[Value, ...]:
+    """The values that are not constant, and what data movement and rescales make of them, or made them of."""
+    found = [value for value in dict.fromkeys(values) if not value.is_constant]
     seen = set(found)
     for value in found:
         further = [v for user in value.users() if carried_by(user) is value for v in user.outputs]
@@ -160,7 +180,7 @@ def _values_around(nodes: Iterable[Node]) -> frozenset[Value]:
         further += [] if carried is None else [carried]
         found += [v for v in further if v not in seen]
         seen.update(further)
-    return frozenset(seen)
+    return tuple(found)
 
 
 def _mix(changes: Needs) -> Mix:

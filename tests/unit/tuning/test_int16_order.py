@@ -14,8 +14,9 @@ from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.shape import Concat
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
+from qglow.quantization.report import is_int8
 from qglow.recipe.schema import Recipe
-from qglow.tuning.levels import Cycles
+from qglow.tuning.levels import Cycles, Levels
 from qglow.tuning.mix import Mix, Precision, with_mix
 from qglow.tuning.needs import int16_needs, widest
 from qglow.tuning.order import NO_LIMITS, Limits, Step, order_nodes
@@ -167,3 +168,22 @@ def test_what_has_no_int16_form_has_to_be_float_and_what_joins_values_int16() ->
     }  # fmt: skip
     assert needs("s") == {"s": Precision.FLOAT, "joined": Precision.INT16, "y": Precision.INT16}
     assert {results[name] for name in widest(graph)} == {"a", "moved", "small", "joined", "y"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_add_up_to_what_the_whole_graph_costs_with_all_of_them(seed: int) -> None:
+    source = joining_network()
+    graph = quantize(source, profile_of(4, graph=source)).graph
+    random, nodes = np.random.default_rng(seed), [node for node in graph.nodes if is_int8(node)]
+    values = [value for value in graph.values() if not value.is_constant]
+    costs = {p: {n.name: 100.0 * (p + random.random()) for n in source.nodes} for p in Precision}
+    noise = tuple(Source(v.name, kind, random.random()) for v in values for kind in (ROUNDING, WEIGHTS))
+    steps = order_nodes(source, graph, Sensitivity(1, noise), costs)
+    mix = Mix.joined(step.mix for step in steps)
+    taken = {node: Precision.FLOAT for node in nodes if node.name in mix.keep_float}
+    taken |= {node: Precision.INT16 for node in nodes if node.name in mix.int16}
+    before = Levels.of(graph, costs)
+    after = before.changed(taken)
+    cost = after.cost(nodes, values) - before.cost(nodes, values)
+    assert sum(step.cycles for step in steps) == pytest.approx(cost)
+    assert len(steps) > 1 and all(step.noise > 0.0 for step in steps)
