@@ -40,8 +40,8 @@ class Effort:
 
 
 EFFORTS = {
-    "balanced": Effort(CANDIDATES, 3e12, 16),
-    "best": Effort((*CANDIDATES, "percentile:99.5", "percentile:99.97"), 1e13, 32, 0.05),
+    "balanced": Effort(CANDIDATES, 3e12, 16, 0.05),
+    "best": Effort((*CANDIDATES, "percentile:99.5", "percentile:99.97"), 1e13, 32, 0.2),
 }
 """By name; FAST is none of this work."""
 
