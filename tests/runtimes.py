@@ -219,15 +219,20 @@ def assert_same_bits(
 
 
 def kept_in_registers(program: Program) -> set[str]:
-    """Names of buffers that only members of one stack touch, so that they reach no memory."""
+    """Names of buffers that reach no memory: only members of one stack touch them, or an epilogue does."""
     usage = Usage(program)
     return {
         group[number].operand("dest").name
         for group in stacks(program)
         if len(group) > 1
         for number in range(len(group))
-        if is_internal(usage, group, number)
+        if is_internal(usage, group, number) or is_in_epilogue(group, number)
     }
+
+
+def is_in_epilogue(group: list[Instruction], number: int) -> bool:
+    """Whether a result of a stack is what an epilogue goes on with."""
+    return group[0].operation.has_epilogue and number + 1 < len(group)
 
 
 def compare(actual: Array, wanted: Array, what: str, tolerance: float = 0.0) -> None:

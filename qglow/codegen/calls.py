@@ -5,18 +5,19 @@ Calls with equal keys share one function; addresses come in as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from qglow.core.errors import InternalError
 from qglow.core.types import Array
-from qglow.instructions.liveness import Usage
+from qglow.instructions.liveness import Usage, same_place
 from qglow.instructions.passes.stacking import is_internal
 from qglow.instructions.program import Buffer, BufferKind, Instruction
 from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.elementwise import Elementwise, Member, emit_members, spread_over_dest, touched_places
+from qglow.kernels.epilogue import StackEpilogue
 from qglow.kernels.isa import Isa
-from qglow.kernels.kernel import Kernel, Site, parse_kernel
+from qglow.kernels.kernel import Epilogue, Kernel, Site, parse_kernel
 from qglow.kernels.operand import memory_of
 
 Body = Callable[[Emitter, Sequence[Value], Sequence[Value]], None]
@@ -55,23 +56,41 @@ def make_call(group: Sequence[Instruction], usage: Usage, isa: Isa) -> Call:
             raise InternalError(f"{instruction.name} has no kernel; selection has not run")
     if len(group) == 1:
         return _instruction_call(group[0], isa)
+    if group[0].operation.has_epilogue:
+        return _epilogue_call(list(group), isa)
     return _stack_call(list(group), usage, isa)
 
 
-def _instruction_call(instruction: Instruction, isa: Isa) -> Call:
+@dataclass(frozen=True)
+class _Ending:
+    """An epilogue with so many buffers and arrays of its own.
+
+    `make` gets the address of the results, then those of its buffers and of its arrays.
+    """
+
+    buffers: int
+    arrays: int
+    make: Callable[[Value, Sequence[Value], Sequence[Value]], Epilogue]
+
+
+def _instruction_call(instruction: Instruction, isa: Isa, ending: _Ending | None = None) -> Call:
+    """The call of an instruction; an ending's buffers and arrays come behind its own."""
     kernel = parse_kernel(instruction.kernel)
     packed = kernel.constants(instruction, isa)
     operands = {spec.name: b for spec, b in instruction.operands() if spec.name not in packed}
 
     def emit(e: Emitter, buffers: Sequence[Value], arrays: Sequence[Value]) -> None:
-        pointers = dict(zip(operands, buffers, strict=True))
+        pointers = dict(zip(operands, buffers, strict=ending is None))
         memories = {
             name: memory_of(pointers[name], buffer, isa)
             for name, buffer in operands.items()
             if name != "scratch"
         }
-        constants = dict(zip(packed, arrays, strict=True))
-        kernel.emit(Site(e, instruction, isa, memories, constants, pointers.get("scratch")))
+        constants = dict(zip(packed, arrays, strict=ending is None))
+        epilogue = None
+        if ending is not None:
+            epilogue = ending.make(pointers["dest"], buffers[len(operands) :], arrays[len(packed) :])
+        kernel.emit(Site(e, instruction, isa, memories, constants, pointers.get("scratch"), epilogue))
 
     operation = instruction.operation
     places = {name: memory_of(None, buffer, isa) for name, buffer in operands.items()}
@@ -91,20 +110,7 @@ def _stack_call(group: list[Instruction], usage: Usage, isa: Isa) -> Call:
     kernels = [_elementwise(instruction) for instruction in group]
     packed = [kernel.constants(i, isa) for kernel, i in zip(kernels, group, strict=True)]
     stored = [not is_internal(usage, group, index) for index in range(len(group))]
-    numbers: dict[object, int] = {}
-    buffers: list[Buffer] = []
-    places: list[dict[str, int]] = []
-    for instruction, constants in zip(group, packed, strict=True):
-        found = {}
-        for spec, buffer in instruction.operands():
-            if spec.name in constants:
-                continue
-            place = (buffer.root, buffer.type.shape, buffer.layout)
-            if place not in numbers:
-                numbers[place] = len(buffers)
-                buffers.append(buffer)
-            found[spec.name] = numbers[place]
-        places.append(found)
+    buffers, places = _numbered(group, packed)
 
     def members(pointers: Sequence[Value], tables: Sequence[Value]) -> list[Member]:
         remaining, made = iter(tables), []
@@ -141,6 +147,83 @@ def _stack_call(group: list[Instruction], usage: Usage, isa: Isa) -> Call:
     name = "stack_" + "_".join(i.operation.opcode for i in group)
     cost = sum(kernel.cost(i, isa) for kernel, i in zip(kernels, group, strict=True))
     return Call(name, key, tuple(buffers[place] for place in needed), arrays, emit, tuple(group), cost)
+
+
+def _numbered(
+    group: Sequence[Instruction], packed: Sequence[Mapping[str, Array]]
+) -> tuple[list[Buffer], list[dict[str, int]]]:
+    """The operands that no constants replace, by instruction and name; the same elements are one place."""
+    numbers: dict[object, int] = {}
+    buffers: list[Buffer] = []
+    places: list[dict[str, int]] = []
+    for instruction, constants in zip(group, packed, strict=True):
+        found = {}
+        for spec, buffer in instruction.operands():
+            if spec.name in constants:
+                continue
+            place = _elements(buffer)
+            if place not in numbers:
+                numbers[place] = len(buffers)
+                buffers.append(buffer)
+            found[spec.name] = numbers[place]
+        places.append(found)
+    return buffers, places
+
+
+def _elements(buffer: Buffer) -> object:
+    """Equal for buffers whose elements are the same ones."""
+    shape, layout = buffer.type.shape, buffer.layout
+    strides = tuple(step for size, step in zip(shape, layout.strides, strict=True) if size != 1)
+    return buffer.root, shape, layout.offset, strides
+
+
+def _epilogue_call(group: list[Instruction], isa: Isa) -> Call:
+    """The first of a group stores what the others make of its results."""
+    head, followers = _storing(group[0], group[-1].operand("dest")), group[1:]
+    kernels = [parse_kernel(instruction.kernel) for instruction in followers]
+    packed = [kernel.constants(i, isa) for kernel, i in zip(kernels, followers, strict=True)]
+    buffers, (own, *places) = _numbered(group, [parse_kernel(head.kernel).constants(head, isa), *packed])
+    made = {own["dest"], *(found["dest"] for found in places)}
+    beside = sorted({place for found in places for place in found.values()} - made)
+
+    def members(given: Sequence[Value]) -> tuple[Member, ...]:
+        tables, found = iter(given), []
+        for number, instruction in enumerate(followers):
+            memories = {
+                spec.name: memory_of(None, buffer, isa)
+                for spec, buffer in instruction.operands()
+                if spec.name in places[number]
+            }
+            constants = {name: next(tables) for name in packed[number]}
+            found.append(Member(instruction.operation, memories, places[number], constants, False, False))
+        return tuple(found)
+
+    def epilogue(start: Value, given: Sequence[Value], tables: Sequence[Value]) -> Epilogue:
+        return StackEpilogue(members(tables), own["dest"], start, dict(zip(beside, given, strict=True)))
+
+    arrays = tuple(array for constants in packed for array in constants.values())
+    blank = members([None] * len(arrays))
+    keys = tuple(_member_key(kernel, member) for kernel, member in zip(kernels, blank, strict=True))
+    alone = _instruction_call(head, isa, _Ending(len(beside), len(arrays), epilogue))
+    return replace(
+        alone,
+        name="_".join(instruction.operation.opcode for instruction in group),
+        key=(*alone.key, own["dest"], *keys),
+        buffers=(*alone.buffers, *(buffers[place] for place in beside)),
+        arrays=(*alone.arrays, *arrays),
+        group=tuple(group),
+        cost=alone.cost + sum(k.cost(i, isa) for k, i in zip(kernels, followers, strict=True)),
+    )
+
+
+def _storing(instruction: Instruction, place: Buffer) -> Instruction:
+    """An instruction with its result, of its own type, in the elements of another of its shape."""
+    dest = instruction.operand("dest")
+    if same_place(dest, place):
+        return instruction
+    offsets = (0,) * len(dest.type.shape)
+    moved = Buffer(dest.name, dest.type, BufferKind.VIEW, base=place, offsets=offsets)
+    return replace(instruction, buffers=tuple(moved if b is dest else b for b in instruction.buffers))
 
 
 def _elementwise(instruction: Instruction) -> Elementwise:

@@ -4,8 +4,10 @@ A file for each instruction set, processor and version of the compiler, in the u
 
     {"format": 1, "measured": {KEY: {KERNEL: [RATIO, ...]}}}
 
-KEY is `kernels.select.kernel_key`, KERNEL a kernel in words, and RATIO the time that it took over the
-time of the kernel with the least estimate, measured beside it. A file that is damaged is as good as none.
+KEY is `kernels.choice.kernel_key`, KERNEL a kernel in words, and RATIO the time that it took over the
+time of the kernel with the least estimate, measured beside it; or KEY is
+`kernels.epilogue_choice.epilogue_key`, KERNEL the other way than the usual one, and RATIO its time over the
+usual one's. A file that is damaged is as good as none.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from llvmlite import binding
 
 from qglow.codegen.cache import compiler_version, default_folder
 from qglow.core.files import sha256_hex, write_atomically
+from qglow.kernels.choice import Choices
 from qglow.kernels.isa import Isa
-from qglow.kernels.select import Choices
 
 FORMAT = 1
 CONFIRMED = 2

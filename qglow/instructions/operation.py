@@ -73,6 +73,8 @@ class Operation(ABC):
     `in_place` pairs of operand names (out, in) may share one buffer of equal type size.
     `data_parallel` operations compute element i of every out operand from element i of the
     in operands of the same shape, so that chains of them can share one loop.
+    `has_epilogue` operations may pass int8 results through data-parallel instructions that follow,
+    before they store them.
     `updates_state`: an @inout placeholder keeps its contents from call to call.
     `touches_memory` is False for operations that only say where buffers are.
     `sees_padding`: the arrays given to `execute` include the buffers' padding.
@@ -82,6 +84,7 @@ class Operation(ABC):
     signature: ClassVar[tuple[Operand, ...]]
     in_place: ClassVar[tuple[tuple[str, str], ...]] = ()
     data_parallel: ClassVar[bool] = False
+    has_epilogue: ClassVar[bool] = False
     updates_state: ClassVar[bool] = False
     touches_memory: ClassVar[bool] = True
     sees_padding: ClassVar[bool] = False

@@ -211,14 +211,18 @@ class _Verifier:
 
 
 def _verify_stacks(program: Program, where: str) -> None:
-    """Instructions of one stack are adjacent, data-parallel and of one shape."""
+    """Instructions of one stack are adjacent, of one shape, and all but the first are data-parallel.
+
+    The first may also be one with an epilogue.
+    """
     seen: set[int] = set()
     previous: Instruction | None = None
     for index, instruction in enumerate(program.code):
         stack, at = instruction.stack, f"{where}: %{program.name}: instruction {index} %{instruction.name}"
         continues = previous is not None and stack is not None and previous.stack == stack
         if stack is not None:
-            if not instruction.operation.data_parallel:
+            leads = instruction.operation.has_epilogue and not continues
+            if not leads and not instruction.operation.data_parallel:
                 raise VerificationError(
                     f"{at}: stacked, but {instruction.operation.opcode} is not data-parallel"
                 )

@@ -36,6 +36,7 @@ class AmxKernel(Kernel):
     """`clamp_first`: sums may be too large to be rounded to int32 before they are clamped."""
 
     uses_scales: ClassVar[bool] = False
+    has_epilogue: ClassVar[bool] = True
 
     clamp_first: bool = False
 
@@ -45,7 +46,7 @@ class AmxKernel(Kernel):
         store.align = ROW_BYTES
         # llvmlite makes a typed pointer of it, which fits no opaque one.
         store.type = PTR
-        output = OutputStage.of(site.instruction, LANES, site.isa, self.clamp_first)
+        output = OutputStage.of(site, LANES, self.clamp_first)
         return AmxProduct(site.e, geometry, TILE, output, PAIR, store)
 
 

@@ -32,6 +32,7 @@ class TiledProduct(Kernel):
     """
 
     uses_scales: ClassVar[bool] = False
+    has_epilogue: ClassVar[bool] = True
 
     pixels: int = 1
     vectors: int = 1
@@ -54,7 +55,7 @@ class TiledProduct(Kernel):
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product of an instruction on this kernel's tile."""
         tile = select_tile(site.isa, site["src"].is_float)
-        output = OutputStage.of(site.instruction, tile.lanes, site.isa, self.clamp_first)
+        output = OutputStage.of(site, tile.lanes, self.clamp_first)
         return VectorProduct(site.e, geometry, tile, output, self.vectors, self.pixels, self.by_rows)
 
 

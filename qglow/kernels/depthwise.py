@@ -55,6 +55,7 @@ class DepthwiseConvolution(DepthwiseKernel):
     """Four accumulators a vector of bytes; interleaved taps are shared by overlapping windows."""
 
     name: ClassVar[str] = "depthwiseconvolution"
+    has_epilogue: ClassVar[bool] = True
 
     clamp_first: bool = False
 
@@ -89,7 +90,7 @@ class DepthwiseConvolution(DepthwiseKernel):
     def emit(self, site: Site) -> None:
         """Rows, chunks, tiles."""
         step, geometry = plan(site.instruction, site.isa)
-        output = OutputStage.of(site.instruction, step.width // VECTORS, site.isa, self.clamp_first)
+        output = OutputStage.of(site, step.width // VECTORS, self.clamp_first)
         body = _Tile(site, step, geometry, output)
         emit_over_images(
             site,

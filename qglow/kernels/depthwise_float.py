@@ -54,7 +54,7 @@ class DepthwiseFloatConvolution(DepthwiseKernel):
     def emit(self, site: Site) -> None:
         """Rows, chunks, tiles."""
         geometry = depthwise_geometry(site.instruction, site.isa.float_lanes)
-        output = OutputStage.of(site.instruction, site.isa.float_lanes, site.isa, False)
+        output = OutputStage.of(site, site.isa.float_lanes, False)
         body = _Tile(site, geometry, output)
         emit_over_images(
             site,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -21,11 +21,29 @@ MOST_VARIANTS = 8
 
 
 @dataclass(frozen=True)
+class Part:
+    """Neighbours in memory among a vector's lanes: the first one, how many, and its address."""
+
+    lane: int
+    count: int
+    pointer: Value
+
+
+class Epilogue(ABC):
+    """What happens to int8 results in registers before they are stored."""
+
+    @abstractmethod
+    def apply(self, e: Emitter, results: Value, parts: Sequence[Part]) -> Value:
+        """What to store for a vector of results, both as memory holds them. `parts` say where they go."""
+
+
+@dataclass(frozen=True)
 class Site:
     """All that an emitter needs of its place.
 
     `operands` holds the present operands but for those that `constants` replaces; both by name.
     `scratch` is the address of 64-byte aligned working memory, None where none was asked for.
+    `epilogue` is what to do with int8 results before they are stored.
     """
 
     e: Emitter
@@ -34,6 +52,7 @@ class Site:
     operands: Mapping[str, Memory]
     constants: Mapping[str, Value]
     scratch: Value | None = None
+    epilogue: Epilogue | None = None
 
     @property
     def operation(self) -> Any:
@@ -50,11 +69,13 @@ class Kernel(ABC):
 
     Instructions of equal operation, types, layouts and kernel share one function, so whatever
     code takes from the contents of constants is a field too. Where `uses_scales` is False,
-    types may differ in their scales, which then are in constants or do not matter.
+    types may differ in their scales, which then are in constants or do not matter. Only kernels with
+    `has_epilogue` heed the epilogue of their site.
     """
 
     name: ClassVar[str]
     uses_scales: ClassVar[bool] = True
+    has_epilogue: ClassVar[bool] = False
 
     def describe(self) -> str:
         """The kernel in words, as the listing has it; `parse_kernel` reads it back."""

@@ -7,12 +7,8 @@ handle any strides; then a `fillpadding` goes before its first writer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
-from qglow.core.errors import UnsupportedError
-from qglow.core.text import format_attributes
 from qglow.core.types import ElementType, TensorType
 from qglow.instructions.liveness import Usage
 from qglow.instructions.operation import Access
@@ -21,22 +17,18 @@ from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, Fi
 from qglow.instructions.ops.quantize import Lookup
 from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
-from qglow.kernels import families as families
+from qglow.kernels.choice import NO_CHOICES, Choices, best_kernel
 from qglow.kernels.elementwise import LANES, Elementwise, elementwise_candidates
+from qglow.kernels.epilogue_choice import fuse_epilogues
 from qglow.kernels.isa import Isa
-from qglow.kernels.kernel import FACTORIES, Kernel
-
-Choices = Mapping[str, str]
-"""Kernels in words by `kernel_key`, as somebody measured that they are best."""
-
-NO_CHOICES: Choices = MappingProxyType({})
 
 
-def select_kernels(program: Program, isa: Isa, choices: Choices = NO_CHOICES) -> None:
+def select_kernels(program: Program, isa: Isa, choices: Choices = NO_CHOICES, epilogues: bool = True) -> None:
     """Write the best kernel on every instruction; add padding, its filling, and scratch.
 
-    The best is what `choices` say, elsewhere what is estimated to be cheapest. Changes the program in
-    place; memory is planned afterwards. Raises UnsupportedError for an instruction without a kernel.
+    The best is what `choices` say, elsewhere what is estimated to be cheapest. Without `epilogues`
+    every instruction stores its results. Changes the program in place; memory is planned afterwards.
+    Raises UnsupportedError for an instruction without a kernel.
     """
     work = [i for i in program.code if i.operation.touches_memory]
     usage = Usage(program)
@@ -48,9 +40,12 @@ def select_kernels(program: Program, isa: Isa, choices: Choices = NO_CHOICES) ->
         kernel = best_kernel(instruction, isa, choices)
         instruction.kernel = kernel.describe()
         _add_scratch(program, instruction, kernel.scratch_bytes(instruction))
+    if epilogues:
+        fuse_epilogues(program, isa, choices)
     usage = Usage(program)
     for group in stacks(program):
-        _settle_stack(group, usage, isa)
+        if not group[0].operation.has_epilogue:
+            _settle_stack(group, usage, isa)
 
 
 def _settle_stack(group: list[Instruction], usage: Usage, isa: Isa) -> None:
@@ -87,54 +82,6 @@ def _has_uneven_channels(instruction: Instruction) -> bool:
     return (
         isinstance(instruction.operation, Affine) and instruction.operand("dest").type.shape[-1] % LANES != 0
     )
-
-
-def candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
-    """Every kernel that can execute the instruction on the target."""
-    factories = FACTORIES.get(instruction.operation.opcode, [])
-    return [kernel for factory in factories for kernel in factory(instruction, isa)]
-
-
-def alternatives(instruction: Instruction, isa: Isa) -> list[Kernel]:
-    """Every kernel that may be measured for the instruction, the one with the least estimate first."""
-    best = best_kernel(instruction, isa)
-    others = [
-        k for k in candidates(instruction, isa) if k.paddings(instruction) == best.paddings(instruction)
-    ]
-    found = [best, *others, *(variant for k in [best, *others] for variant in k.variants(instruction, isa))]
-    return list(dict.fromkeys(found))
-
-
-def kernel_key(instruction: Instruction, isa: Isa) -> str:
-    """What a measured choice is for: operation, operands with their layouts, and the estimate's choice.
-
-    Scales do not matter, and neither does working memory, which is not there before a kernel is chosen.
-    """
-    operands = [
-        f"{spec.name} {buffer.type.element.value} {list(buffer.type.shape)} by {list(buffer.layout.strides)}"
-        for spec, buffer in instruction.operands()
-        if spec.access is not Access.SCRATCH
-    ]
-    operation = instruction.operation.opcode + format_attributes(instruction.operation)
-    return "; ".join([operation, *operands, best_kernel(instruction, isa).describe()])
-
-
-def best_kernel(instruction: Instruction, isa: Isa, choices: Choices = NO_CHOICES) -> Kernel:
-    """What `choices` name where that is an alternative, else the cheapest candidate, the first of equals.
-
-    Raises UnsupportedError where there is none.
-    """
-    found = candidates(instruction, isa)
-    if not found:
-        types = ", ".join(str(b.type) for b, _ in instruction.accesses())
-        raise UnsupportedError(
-            f"%{instruction.name}: no {isa.name} kernel for {instruction.operation.opcode} over {types}"
-        )
-    best = min(found, key=lambda kernel: kernel.cost(instruction, isa))
-    wanted = choices.get(kernel_key(instruction, isa)) if choices else None
-    if wanted is None:
-        return best
-    return next((k for k in alternatives(instruction, isa) if k.describe() == wanted), best)
 
 
 def _wishes(work: list[Instruction], isa: Isa) -> dict[Buffer, Padding]:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qglow.core.types import ElementType
-from qglow.instructions.program import Instruction
 from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, vec
-from qglow.kernels.isa import Isa
+from qglow.kernels.kernel import Epilogue, Part, Site
 from qglow.kernels.requantize import clamp_float
 
 PACKED = 4
@@ -32,7 +31,8 @@ class OutputStage:
     `is_result`: it is the result, but for bounds: a float chain, or an int32 sum that is kept.
     `to_bytes`: results are int8, else of four bytes.
     For an int8 result zero point and bounds are physical (0..255). `clamp_first` puts the
-    clamp before the rounding, where sums may be too large to be rounded to int32.
+    clamp before the rounding, where sums may be too large to be rounded to int32. An `epilogue`
+    goes on with int8 results before they are stored.
     """
 
     lanes: int
@@ -42,22 +42,23 @@ class OutputStage:
     hi: float
     zero_point: int = 0
     clamp_first: bool = False
+    epilogue: Epilogue | None = None
 
     @staticmethod
-    def of(instruction: Instruction, lanes: int, isa: Isa, clamp_first: bool) -> OutputStage:
-        """The stage of an instruction with operands `src` and `dest` and bounds."""
-        operation, dest = instruction.operation, instruction.operand("dest").type
+    def of(site: Site, lanes: int, clamp_first: bool) -> OutputStage:
+        """The stage at the site of an instruction with operands `src` and `dest` and bounds."""
+        operation, dest = site.operation, site["dest"].type
         if dest.element is ElementType.INT32:
             return OutputStage(lanes, True, False, float("-inf"), float("inf"))
-        from_float = instruction.operand("src").type.is_float
+        from_float = site["src"].is_float
         bounds = {name: getattr(operation, name) for name in ("lo", "hi", "q_lo", "q_hi")}
         if dest.is_float:
             return OutputStage(lanes, from_float, False, bounds["lo"], bounds["hi"])
         assert dest.quantization is not None
-        bias = isa.activation_bias
+        bias = site.isa.activation_bias
         low, high = bounds["q_lo"] + bias, bounds["q_hi"] + bias
         zero_point = dest.quantization.zero_point + bias
-        return OutputStage(lanes, False, True, low, high, zero_point, clamp_first)
+        return OutputStage(lanes, False, True, low, high, zero_point, clamp_first, site.epilogue)
 
     @property
     def element_bytes(self) -> int:
@@ -91,7 +92,7 @@ class OutputStage:
         """
         if self.to_bytes:
             rounded = [self._rounded(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
-            store_part(e, self._bounded(e, self._pack(e, rounded)), 0, channels, pointer)
+            self._finish(e, self._pack(e, rounded), [Part(0, channels, pointer)])
             return
         joined = e.concat([self._word(e, total, multipliers, i) for i, total in enumerate(sums)])
         for part in range(self.lanes // 4):
@@ -132,11 +133,19 @@ class OutputStage:
         for first in range(0, count, PACKED):
             vectors = range(first, min(first + PACKED, count))
             rounded = [self._rounded(e, sums[v], multipliers[v]) for sums in pixels for v in vectors]
-            packed = self._bounded(e, self._in_order(e, self._pack(e, rounded)))
             room = min(len(vectors) * self.lanes, channels - first * self.lanes)
-            for index, pointer in enumerate(pointers):
-                start = index * len(vectors) * self.lanes
-                store_part(e, packed, start, room, e.offset(pointer, first * self.lanes))
+            step = len(vectors) * self.lanes
+            places = [e.offset(pointer, first * self.lanes) for pointer in pointers]
+            parts = [Part(index * step, room, place) for index, place in enumerate(places)]
+            self._finish(e, self._in_order(e, self._pack(e, rounded)), parts)
+
+    def _finish(self, e: Emitter, packed: Value, parts: Sequence[Part]) -> None:
+        """Bound bytes that are in order, pass them through the epilogue, and store them."""
+        results = self._bounded(e, packed)
+        if self.epilogue is not None:
+            results = self.epilogue.apply(e, results, parts)
+        for part in parts:
+            store_part(e, results, part.lane, part.count, part.pointer)
 
     def _scaled(self, e: Emitter, total: Value, multiplier: Value) -> Value:
         value = e.b.sitofp(total, vec(F32, self.lanes))

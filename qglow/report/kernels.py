@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.instructions.program import Instruction, Program
+from qglow.kernels.choice import NO_CHOICES, Choices, kernel_key
+from qglow.kernels.epilogue_choice import epilogue_key, fused_groups
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import parse_kernel
-from qglow.kernels.select import NO_CHOICES, Choices, kernel_key
 from qglow.report.document import Document, Paragraph, Section, table
 from qglow.toolchain.timing import Timing
 
@@ -36,16 +38,18 @@ def kernel_document(
     """The kernel of every instruction with its estimated cost; with `timing`, also the measured one.
 
     The peak that a rate is compared with is that of its element type. `choices`, by which kernels were
-    selected, are marked where they differ from the estimate.
+    selected, are marked where they differ from the estimate. Of what an epilogue does, the kernel is that
+    instruction's in whose time it is.
     """
     work = [instruction for instruction in program.code if instruction.kernel]
+    fused = {member.name: group for group in fused_groups(program) for member in group[1:]}
     costs = [parse_kernel(instruction.kernel).cost(instruction, isa) for instruction in work]
     total = sum(costs) or 1.0
     rows: list[tuple[str, ...]] = [
         (
             i.name,
             i.operation.opcode,
-            _kernel(i, isa, choices),
+            _kernel(i, isa, choices, fused.get(i.name)),
             _count(i),
             f"{cost:.0f}",
             _percent(cost, total),
@@ -63,9 +67,11 @@ def kernel_document(
     return Document(program.name, (section,))
 
 
-def _kernel(instruction: Instruction, isa: Isa, choices: Choices) -> str:
-    is_measured = choices and choices.get(kernel_key(instruction, isa)) == instruction.kernel
-    return instruction.kernel + (CHOSEN if is_measured else "")
+def _kernel(instruction: Instruction, isa: Isa, choices: Choices, fused: Sequence[Instruction] | None) -> str:
+    """The kernel, or for one of a group after its first, whose epilogue it is in."""
+    name, key = instruction.kernel, epilogue_key(fused, isa) if fused else kernel_key(instruction, isa)
+    is_measured = choices and choices.get(key) == name
+    return (f"epilogue of %{fused[0].name}" if fused else name) + (CHOSEN if is_measured else "")
 
 
 def _measured(instruction: Instruction, timing: Timing, all_us: float) -> tuple[str, str, str, str]:

@@ -21,8 +21,9 @@ from qglow.core.files import sha256_hex
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program
+from qglow.kernels.choice import NO_CHOICES, Choices
 from qglow.kernels.isa import Isa, select_isa
-from qglow.kernels.select import NO_CHOICES, Choices, select_kernels
+from qglow.kernels.select import select_kernels
 from qglow.runtime.artefact import (
     Artefact,
     StoredProgram,

@@ -15,8 +15,9 @@ from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.instructions.verifier import verify_program
+from qglow.kernels.choice import NO_CHOICES
 from qglow.kernels.isa import select_isa
-from qglow.kernels.select import NO_CHOICES, select_kernels
+from qglow.kernels.select import select_kernels
 from qglow.lowering import CPU, lower
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
@@ -63,7 +64,8 @@ def compile_lowered(program: Program, options: CompileOptions | None = None) -> 
     """
     options = options or CompileOptions()
     isa, threads = select_isa(options.isa), choose_threads(options.threads)
-    select_kernels(program, isa, saved_choices(isa) if options.cache else NO_CHOICES)
+    choices = saved_choices(isa) if options.cache else NO_CHOICES
+    select_kernels(program, isa, choices, epilogues=not options.observe)
     plan_memory(program, reuse=not options.observe)
     compiled = compile_program(program, isa, default_cache() if options.cache else None)
     return Executable(Signature.of(program), compiled, load(compiled), threads, lambda: program)

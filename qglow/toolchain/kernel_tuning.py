@@ -2,20 +2,23 @@
 
 Each round compiles the program once, with the next setting of every distinct instruction, and lets
 it take turns with the program of the estimate's kernels. So an instruction is measured with the caches
-as the program leaves them, and one compilation serves all. What was measured is written after every
-round, so that an interrupted search goes on where it was.
+as the program leaves them, and one compilation serves all. When no kernel is left, the same is done for
+groups that one kernel may execute with an epilogue, on the kernels that were found. What was measured is
+written after every round, so that an interrupted search goes on where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from qglow.codegen.kernel_choices import MeasuredKernels
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
+from qglow.kernels.choice import Choices, alternatives, kernel_key
+from qglow.kernels.epilogue_choice import WAYS, epilogue_groups, epilogue_key, usual_way
 from qglow.kernels.isa import Isa
-from qglow.kernels.select import Choices, alternatives, kernel_key, select_kernels
+from qglow.kernels.select import select_kernels
 from qglow.toolchain.timing import Ticks, compare_instructions
 
 Compare = Callable[[Program, Program, Isa], tuple[Ticks, Ticks]]
@@ -27,9 +30,9 @@ Advance = Callable[[int], None]
 class KernelTuning:
     """What a search over kernels found.
 
-    shapes: distinct instructions that have a choice. kernels: how many were measured for them.
-    changed: shapes that a measurement gives another kernel than the estimate. gain: the time of the whole
-    program with the estimate's kernels over that with the choices, measured in turns; 1 without any.
+    shapes: distinct instructions, and groups of them, that have a choice. kernels: how many were measured
+    for them. changed: shapes that a measurement gives another kernel than the estimate. gain: the time of the
+    whole program with the estimate's kernels over that with the choices, measured in turns; 1 without any.
     """
 
     shapes: int
@@ -52,7 +55,11 @@ class KernelSearch:
         self._isa = isa
         self._measured = measured
         self._compare = compare
-        self._keys, self._alternatives = self._open_choices()
+        program = self._selected({}, epilogues=False)
+        self._names: dict[str, list[str]] = {}
+        self._kernels = self._open_kernels(program)
+        self._epilogues = self._open_epilogues(program)
+        self._alternatives = self._kernels | self._epilogues
 
     @property
     def pending(self) -> int:
@@ -64,38 +71,51 @@ class KernelSearch:
 
         Raises InputFileError where the results cannot be written.
         """
-        while tried := self._next_round():
-            before = self.pending
-            self._measure(tried)
-            self._measured.save()
-            advance(before - self.pending)
-        every = self._measured.choices()
-        chosen = {key: every[key] for key in self._alternatives if key in every}
+        for keys in (self._kernels, self._epilogues):
+            base = self._chosen(self._kernels) if keys is self._epilogues else {}
+            while tried := self._next_round(keys):
+                before = self.pending
+                self._measure(base, tried)
+                self._measured.save()
+                advance(before - self.pending)
+        chosen = self._chosen(self._alternatives)
         kernels = sum(len(found) for found in self._alternatives.values())
         return KernelTuning(len(self._alternatives), kernels, len(chosen), self._gain(chosen))
 
-    def _open_choices(self) -> tuple[Mapping[str, str], Mapping[str, list[str]]]:
-        """Keys by instruction, and for each key the kernels besides the estimate's, where there are any."""
-        program = self._selected({})
-        keys, found = {}, {}
+    def _open_kernels(self, program: Program) -> dict[str, list[str]]:
+        """By key the kernels besides the estimate's, where there are any."""
+        found: dict[str, list[str]] = {}
         for instruction in program.code:
             if not instruction.kernel or instruction.stack is not None:
                 continue
             first, *others = alternatives(instruction, self._isa)
             if others and instruction.kernel == first.describe():
                 key = kernel_key(instruction, self._isa)
-                keys[instruction.name] = key
+                self._names.setdefault(key, []).append(instruction.name)
                 found[key] = [kernel.describe() for kernel in others]
-        return keys, found
+        return found
+
+    def _open_epilogues(self, program: Program) -> dict[str, list[str]]:
+        """By key the other way than the usual one to execute a group."""
+        found: dict[str, list[str]] = {}
+        for group in epilogue_groups(program, self._isa):
+            key = epilogue_key(group, self._isa)
+            self._names.setdefault(key, []).extend(member.name for member in group)
+            found[key] = [way for way in WAYS if way != usual_way(group, self._isa)]
+        return found
+
+    def _chosen(self, keys: Iterable[str]) -> Choices:
+        every = self._measured.choices()
+        return {key: every[key] for key in keys if key in every}
 
     def _unmeasured(self, key: str) -> list[str]:
         done = self._measured.ratios.get(key, {})
         return [kernel for kernel in self._alternatives[key] if kernel not in done]
 
-    def _next_round(self) -> Choices:
+    def _next_round(self, keys: Iterable[str]) -> Choices:
         """For every key the kernel to be measured next; none where nothing is left to be known."""
         chosen = {}
-        for key in self._alternatives:
+        for key in keys:
             waiting = self._unmeasured(key)
             best = self._measured.best(key)
             if waiting:
@@ -104,11 +124,12 @@ class KernelSearch:
                 chosen[key] = best
         return chosen
 
-    def _measure(self, tried: Choices) -> None:
-        usual, other = self._compare(self._selected({}), self._selected(tried), self._isa)
+    def _measure(self, base: Choices, tried: Choices) -> None:
+        """Note what `tried` makes of the time that instructions take with the choices of `base`."""
+        programs = self._selected(base), self._selected({**base, **tried})
+        usual, other = self._compare(*programs, self._isa)
         for key, kernel in tried.items():
-            names = [name for name, own in self._keys.items() if own == key]
-            before, after = (sum(ticks[name] for name in names) for ticks in (usual, other))
+            before, after = (sum(ticks[name] for name in self._names[key]) for ticks in (usual, other))
             if before > 0.0 and after > 0.0:
                 self._measured.add(key, kernel, after / before)
             else:  # too short for the clock: nothing to gain
@@ -120,8 +141,8 @@ class KernelSearch:
         usual, other = self._compare(self._selected({}), self._selected(chosen), self._isa)
         return sum(usual.values()) / sum(other.values())
 
-    def _selected(self, choices: Choices) -> Program:
+    def _selected(self, choices: Choices, epilogues: bool = True) -> Program:
         program = self._make()
-        select_kernels(program, self._isa, choices)
+        select_kernels(program, self._isa, choices, epilogues)
         plan_memory(program)
         return program

@@ -56,6 +56,7 @@ class Convolution(BoundedOperation):
         read("multiplier", optional=True),
         scratch(),
     )
+    has_epilogue: ClassVar[bool] = True
 
     strides: Shape = (1, 1)
     pads: Shape = (0, 0, 0, 0)

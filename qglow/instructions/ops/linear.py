@@ -50,6 +50,7 @@ class FullyConnected(BoundedOperation):
         read("multiplier", optional=True),
         scratch(),
     )
+    has_epilogue: ClassVar[bool] = True
 
     def verify(self, types: Types) -> None:
         """Shapes of a matrix product, operand types of one of the forms."""

@@ -29,7 +29,7 @@ class ShareBuffers(Pass[Program]):
 
     def _share(self, program: Program, instruction: Instruction, log: PassLog) -> None:
         reasons = []
-        for out_name, in_name in instruction.operation.in_place:
+        for out_name, in_name in _latest_first(program, instruction):
             placement = Placement(instruction.operand(in_name), instruction.operand(out_name))
             reason = self._why_not(program, instruction, placement)
             if reason is None:
@@ -59,3 +59,14 @@ class ShareBuffers(Pass[Program]):
             if overlap(buffer, placement.source) and not (paired and buffer is placement.source):
                 return f"{spec.name} reads %{buffer.name} out of step"
         return why_not(program, usage, placement, at)
+
+
+def _latest_first(program: Program, instruction: Instruction) -> list[tuple[str, str]]:
+    """The `in_place` pairs; first the input that was written last, whose writer may have an epilogue."""
+    usage, at = Usage(program), program.code.index(instruction)
+
+    def written(pair: tuple[str, str]) -> int:
+        uses = usage.uses(instruction.operand(pair[1]))
+        return max((use.index for use in uses if use.writes and use.index < at), default=-1)
+
+    return sorted(instruction.operation.in_place, key=written, reverse=True)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
 from qglow.instructions.liveness import Usage, overlap, same_place
-from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
+from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding, TensorView
 from qglow.instructions.program import BufferKind, Instruction, Program
 
 
@@ -25,7 +25,7 @@ class StackDataParallel(Pass[Program]):
 
     def run(self, ir: Program, log: PassLog) -> None:
         """Grow a stack from every instruction that is in none."""
-        number = 1 + max((i.stack for i in ir.code if i.stack is not None), default=-1)
+        number = next_stack(ir)
         for instruction in list(ir.code):
             if log.exhausted:
                 return
@@ -34,9 +34,7 @@ class StackDataParallel(Pass[Program]):
             stack = self._grow(ir, instruction)
             if len(stack) < 2:
                 continue
-            _bring_together(ir, stack)
-            for member in stack:
-                member.stack = number
+            make_stack(ir, stack, number)
             number += 1
             log.applied(f"%{instruction.name}", "stacked with " + ", ".join(f"%{i.name}" for i in stack[1:]))
 
@@ -72,12 +70,20 @@ def _joins(stack: list[Instruction], instruction: Instruction) -> bool:
     return linked
 
 
-def _bring_together(program: Program, stack: list[Instruction]) -> None:
+def next_stack(program: Program) -> int:
+    """A number that no stack has yet."""
+    return 1 + max((i.stack for i in program.code if i.stack is not None), default=-1)
+
+
+def make_stack(program: Program, stack: list[Instruction], number: int) -> None:
+    """Give neighbours a stack number; what stands between them goes before or behind the stack."""
     start, end = program.code.index(stack[0]), program.code.index(stack[-1]) + 1
     section = program.code[start:end]
-    before = [i for i in section if isinstance(i.operation, AllocActivation | TensorView)]
+    before = [i for i in section if isinstance(i.operation, AllocActivation | FillPadding | TensorView)]
     behind = [i for i in section if isinstance(i.operation, DeallocActivation)]
     program.code[start:end] = [*before, *stack, *behind]
+    for member in stack:
+        member.stack = number
 
 
 def stacks(program: Program) -> list[list[Instruction]]:

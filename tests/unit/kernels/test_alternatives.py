@@ -15,9 +15,10 @@ from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.ops.memory import Copy
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Instruction, Program
+from qglow.kernels.choice import NO_CHOICES, alternatives, best_kernel, kernel_key
 from qglow.kernels.isa import isa_by_name
 from qglow.kernels.kernel import MOST_VARIANTS, parse_kernel
-from qglow.kernels.select import NO_CHOICES, alternatives, best_kernel, kernel_key, select_kernels
+from qglow.kernels.select import select_kernels
 from tests.runtimes import HOST_ISAS, Built, prepare, reference
 from tests.unit.kernels.test_conv import Case, float_constants, int8_constants, int8_type
 

@@ -13,10 +13,10 @@ from qglow.codegen.compiler import emit_assembly
 from qglow.instructions.plan import plan_memory
 from qglow.kernels.amx_kernels import amx_convolutions, amx_products
 from qglow.kernels.amx_product import plan_walk
+from qglow.kernels.choice import best_kernel
 from qglow.kernels.conv_geometry import Axis, Geometry, Runs
 from qglow.kernels.isa import host_isas, isa_by_name
 from qglow.kernels.kernel import FACTORIES
-from qglow.kernels.select import best_kernel
 from tests.runtimes import prepare
 from tests.unit.kernels.test_conv import FEW, STEM, Case, build, cases, check_int8
 from tests.unit.kernels.test_linear import SHAPES, check_int8_product

@@ -18,9 +18,9 @@ from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.memory import Copy, Splat
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import NO_PADDING, Buffer, Padding, Program
+from qglow.kernels.choice import best_kernel
 from qglow.kernels.isa import isa_by_name
 from qglow.kernels.kernel import parse_kernel
-from qglow.kernels.select import best_kernel
 from qglow.numerics.fused import conv_chain
 from tests.runtimes import HOST_ISAS, assert_same_bits, prepare, run_compiled
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qglow.kernels.choice import best_kernel
 from qglow.kernels.isa import isa_by_name
-from qglow.kernels.select import best_kernel
 from tests.runtimes import HOST_ISAS
 from tests.unit.kernels.test_conv import FEW, Case, build, cases, check_float, check_int8
 

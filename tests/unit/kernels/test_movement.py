@@ -12,8 +12,8 @@ from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.elementwise import ElementAdd
 from qglow.instructions.ops.memory import Copy, FillPadding, Splat
 from qglow.instructions.ops.movement import Extract, Insert, Transpose
+from qglow.kernels.choice import candidates
 from qglow.kernels.isa import AVX2, AVX512_VNNI
-from qglow.kernels.select import candidates
 from tests.runtimes import assert_same_bits
 
 

@@ -11,19 +11,24 @@ import numpy as np
 import pytest
 
 from qglow.api.stages import selected_program, stage_text
-from qglow.codegen.kernel_choices import MeasuredKernels, choices_path, saved_choices
+from qglow.codegen.kernel_choices import CONFIRMED, MeasuredKernels, choices_path, saved_choices
 from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.ops.linear import Gemm
 from qglow.instructions.program import Instruction, Program
+from qglow.kernels.choice import alternatives
+from qglow.kernels.epilogue import InEpilogue
+from qglow.kernels.epilogue_choice import fused_groups
 from qglow.kernels.isa import GENERIC, Isa
-from qglow.kernels.select import alternatives, select_kernels
-from qglow.report.kernels import CHOSEN
+from qglow.kernels.select import select_kernels
+from qglow.report.kernels import CHOSEN, kernel_document
+from qglow.report.terminal import to_text
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from qglow.toolchain.artefacts import write_artefact
 from qglow.toolchain.kernel_tuning import KernelSearch, KernelTuning
 from qglow.toolchain.timing import Ticks, compare_instructions
+from tests.unit.kernels.test_epilogue import Case, build
 
 ROWS, DEPTH, COLUMNS = 12, 20, 30
 USUAL = 100.0
@@ -176,6 +181,43 @@ def test_the_file_says_what_was_measured() -> None:
     [wide] = [key for key in content["measured"] if f"{COLUMNS}]" in key]
     assert wide.startswith("fullyconnected")
     assert [0.5, 0.5] in content["measured"][wide].values()
+
+
+def residual() -> Program:
+    """A convolution, and a sum that can be its epilogue."""
+    return build(Case(follow=("add",)))
+
+
+def tune_residual(times: Callable[[str], float], stop_after: int = 1000) -> Clock:
+    clock = Clock(times, stop_after)
+    KernelSearch(residual, GENERIC, MeasuredKernels.load(GENERIC), clock).run(lambda done: None)
+    return clock
+
+
+def epilogues() -> list[str]:
+    """What is fused with the choices that were saved."""
+    program = residual()
+    select_kernels(program, GENERIC, saved_choices(GENERIC))
+    return [member.name for group in fused_groups(program) for member in group[1:]]
+
+
+def test_epilogues_are_measured_behind_kernels_and_chosen_where_they_gain() -> None:
+    clock = tune_residual(lambda kernel: 0.0 if kernel == InEpilogue.name else USUAL)
+    has_one = [InEpilogue.name in tried.values() for tried in clock.tried]
+    assert has_one == sorted(has_one) and has_one.count(True) == CONFIRMED + 1, "the last is the gain"
+    assert epilogues() == ["add0"]
+    program = residual()
+    select_kernels(program, GENERIC, saved_choices(GENERIC))
+    rows = to_text(kernel_document(program, GENERIC, choices=saved_choices(GENERIC)), 200)
+    assert f"epilogue of %conv{CHOSEN}" in rows
+
+
+def test_epilogues_that_cost_more_stay_apart_and_a_search_for_them_goes_on() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tune_residual(lambda kernel: USUAL, stop_after=1)
+    tune_residual(lambda kernel: 1.1 * USUAL if kernel == InEpilogue.name else USUAL)
+    assert epilogues() == []
+    assert tune_residual(lambda kernel: 0.0).tried == [], "all is known"
 
 
 def test_programs_take_turns() -> None:
