@@ -19,10 +19,15 @@ Shape = tuple[int, ...]
 
 
 class ElementType(enum.Enum):
-    """What one element of a tensor is. The value is its name in IR text."""
+    """What one element of a tensor is. The value is its name in IR text.
+
+    FLOAT16 and BFLOAT16 are how constants are stored: whoever computes with them reads them as float32.
+    """
 
     FLOAT = "float"
     DOUBLE = "double"
+    FLOAT16 = "f16"
+    BFLOAT16 = "bf16"
     INT8 = "i8"
     INT16 = "i16"
     INT32 = "i32"
@@ -48,6 +53,9 @@ class ElementType(enum.Enum):
 _DTYPES: dict[ElementType, np.dtype[Any]] = {
     ElementType.FLOAT: np.dtype(np.float32),
     ElementType.DOUBLE: np.dtype(np.float64),
+    ElementType.FLOAT16: np.dtype(np.float16),
+    # numpy has no bfloat16: arrays hold its bits, the upper half of a float32's.
+    ElementType.BFLOAT16: np.dtype(np.uint16),
     ElementType.INT8: np.dtype(np.int8),
     ElementType.INT16: np.dtype(np.int16),
     ElementType.INT32: np.dtype(np.int32),
@@ -56,6 +64,8 @@ _DTYPES: dict[ElementType, np.dtype[Any]] = {
 }
 QUANTIZED_BITS = {ElementType.INT8: 8, ElementType.INT16: 16}
 """Types that may stand for reals, and their widths."""
+HALF_TYPES = {"float16": ElementType.FLOAT16, "bfloat16": ElementType.BFLOAT16}
+"""Reals of 16 bits by the names that recipes and models have for them."""
 _BY_DTYPE = {dtype: element for element, dtype in _DTYPES.items()}
 
 
@@ -175,6 +185,11 @@ class TensorType:
     def is_float(self) -> bool:
         """Whether elements are float32."""
         return self.element is ElementType.FLOAT
+
+    @property
+    def is_half(self) -> bool:
+        """Whether elements are reals of 16 bits."""
+        return self.element in (ElementType.FLOAT16, ElementType.BFLOAT16)
 
     def with_shape(self, shape: Shape) -> TensorType:
         """The same elements in another shape."""

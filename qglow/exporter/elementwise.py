@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from qglow.core.types import HALF_TYPES, ElementType
 from qglow.exporter.export import Export
+from qglow.exporter.proto import ONNX_TYPES
 from qglow.graph.operator import Operator
 from qglow.graph.ops import elementwise, functions, logic, selection
 
@@ -51,6 +53,14 @@ def _swish(op: functions.Swish, out: Export) -> None:
     out.builder.node("Mul", out.node.name, [sigmoid, x], out.output)
 
 
+def _round_to(op: functions.RoundTo, out: Export) -> None:
+    """As a Cast to the type of 16 bits and another one back."""
+    half = out.builder.fresh(f"{out.output}__{op.element}")
+    out.builder.node("Cast", out.node.name, out.inputs, half, to=ONNX_TYPES[HALF_TYPES[op.element]])
+    to = ONNX_TYPES[ElementType.FLOAT]
+    out.builder.node("Cast", f"{out.node.name}__float", [half], out.output, to=to)
+
+
 _PLAIN = (
     *(elementwise.Add, elementwise.Sub, elementwise.Mul, elementwise.Div, elementwise.Pow, elementwise.PRelu),
     *(elementwise.Relu, elementwise.Sigmoid, elementwise.Tanh),
@@ -66,6 +76,7 @@ EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     functions.HardSigmoid: lambda op, out: out.emit("HardSigmoid", alpha=op.alpha, beta=op.beta),
     functions.Gelu: lambda op, out: out.emit("Gelu", approximate=op.approximate),
     functions.PowerOf: lambda op, out: out.emit("Pow", out.number("exponent", op.exponent)),
+    functions.RoundTo: _round_to,
     functions.Swish: _swish,
     logic.Compare: _compare,
 }

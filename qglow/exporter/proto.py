@@ -24,6 +24,8 @@ _LARGE_DATA = 1 << 16
 ONNX_TYPES: dict[ElementType, int] = {
     ElementType.FLOAT: onnx.TensorProto.FLOAT,
     ElementType.DOUBLE: onnx.TensorProto.DOUBLE,
+    ElementType.FLOAT16: onnx.TensorProto.FLOAT16,
+    ElementType.BFLOAT16: onnx.TensorProto.BFLOAT16,
     ElementType.INT8: onnx.TensorProto.INT8,
     ElementType.INT16: onnx.TensorProto.INT16,
     ElementType.INT32: onnx.TensorProto.INT32,
@@ -64,6 +66,14 @@ class ProtoBuilder:
         """Add a constant under exactly this name, once."""
         if name not in self._initializers:
             self._initializers[name] = numpy_helper.from_array(np.asarray(data, order="C"), name)
+        return name
+
+    def half_initializer(self, name: str, data: Array, element: ElementType) -> str:
+        """Add a constant of reals of 16 bits, as numerics.half stores them, under exactly this name, once."""
+        if name not in self._initializers:
+            raw = np.ascontiguousarray(data).view(np.uint16).astype("<u2").tobytes()
+            tensor = helper.make_tensor(name, ONNX_TYPES[element], data.shape, raw, raw=True)
+            self._initializers[name] = tensor
         return name
 
     def constant(self, wanted: str, data: Array) -> str:

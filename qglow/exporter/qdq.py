@@ -7,6 +7,8 @@ How tensors are named, for a value `v` of the graph:
     v__real      what the operator gives, before QuantizeLinear
     An int8 input or output of the graph is v itself, and v__float is its real value.
 
+    A constant v of 16 bits is v__f16 or v__bf16, and v what a Cast makes of it.
+
     v__scale, v__zero_point    its parameters; values with equal ones share those of the first
 
 int16 values are int16 there too, as QuantizeLinear has them from operator set 21 on; onnxruntime computes
@@ -28,7 +30,7 @@ import onnx
 from qglow.core.errors import InternalError, UsageError
 from qglow.core.types import Array, ElementType, Quantization
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
-from qglow.exporter.proto import ProtoBuilder, unique, write_model
+from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique, write_model
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
@@ -177,9 +179,18 @@ class _Writer:
             if self._integers[value] == value.name:
                 self._real[value] = self._builder.fresh(f"{value.name}__float")
             self._dequantize(value, self._real[value], value.name)
+        elif value.data is not None and value.type.is_half:
+            self._widen(value, value.data)
         elif value.data is not None:
             self._builder.initializer(value.name, value.data)
         return self._real[value]
+
+    def _widen(self, value: Value, data: Array) -> None:
+        """A constant of 16 bits, read through a Cast."""
+        name = self._builder.fresh(f"{value.name}__{value.type.element.value}")
+        stored = self._builder.half_initializer(name, data, value.type.element)
+        to = ONNX_TYPES[ElementType.FLOAT]
+        self._builder.node("Cast", f"{value.name}__widen", [stored], value.name, to=to)
 
     def _quantize(self, real: str, value: Value, result: str, name: str) -> str:
         assert value.type.quantization is not None

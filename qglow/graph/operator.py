@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.types import Array, TensorType
+from qglow.numerics.half import widen
 from qglow.numerics.quantize import dequantize_by, quantize_by
 
 
@@ -142,7 +143,11 @@ class Operator(ABC):
         input_types: Sequence[TensorType | None],
         output_types: Sequence[TensorType],
     ) -> tuple[Array, ...]:
-        """Evaluate with whichever meaning the types ask for."""
+        """Evaluate with whichever meaning the types ask for; reals of 16 bits as float32."""
+        inputs = [
+            a if a is None or t is None or not t.is_half else widen(a)
+            for a, t in zip(inputs, input_types, strict=True)
+        ]
         types = [*input_types, *output_types]
         if any(t is not None and t.is_quantized for t in types):
             return self.evaluate_quantized(inputs, input_types, output_types)

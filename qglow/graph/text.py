@@ -37,6 +37,7 @@ from qglow.core.types import Array, ElementType, TensorType, format_float
 from qglow.graph.fingerprint import content_digest
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import OPERATORS, Operator
+from qglow.numerics.half import store_as, widen
 
 LARGEST_INLINE = 16
 DIGEST_DIGITS = 16
@@ -117,10 +118,10 @@ def _format_constant(value: Value) -> str:
 
 def _format_data(data: Array) -> str:
     if data.size <= LARGEST_INLINE:
-        return "{" + ", ".join(_format_element(element) for element in data.reshape(-1)) + "}"
+        return "{" + ", ".join(_format_element(element) for element in widen(data).reshape(-1)) + "}"
     flat = data.reshape(-1)
-    if bool(np.all(flat == flat[0])) and not (flat[0] == 0 and np.any(np.signbit(flat))):
-        return f"splat {_format_element(flat[0])}"
+    if bool(np.all(flat == flat[0])) and not (flat[0] == 0 and np.any(np.signbit(widen(flat)))):
+        return f"splat {_format_element(widen(flat[:1])[0])}"
     return f"#{constant_digest(data)}"
 
 
@@ -244,7 +245,7 @@ class _Parser:
                 lexer.fail(f"no data is given for constant #{digest}", token)
             return found
         if lexer.accept("splat"):
-            return np.full(kind.shape, self._element(kind), kind.element.dtype)
+            return np.full(kind.shape, _stored([self._element(kind)], kind.with_shape((1,)))[0])
         lexer.expect("{")
         elements: list[AttributeValue] = []
         while not lexer.accept("}"):
@@ -252,11 +253,11 @@ class _Parser:
             self._separator("}")
         if len(elements) != kind.size:
             lexer.fail(f"{len(elements)} elements for {kind}", token)
-        return np.array(elements, kind.element.dtype).reshape(kind.shape)
+        return _stored(elements, kind)
 
     def _element(self, kind: TensorType) -> AttributeValue:
         lexer = self._lexer
-        if kind.element in (ElementType.FLOAT, ElementType.DOUBLE):
+        if kind.is_half or kind.element in (ElementType.FLOAT, ElementType.DOUBLE):
             return lexer.number()
         token = lexer.peek
         if kind.element is ElementType.BOOL:
@@ -269,3 +270,10 @@ class _Parser:
         if not limits.min <= value <= limits.max:
             lexer.fail(f"{value} is no {kind.element.value}", token)
         return value
+
+
+def _stored(elements: list[AttributeValue], kind: TensorType) -> Array:
+    """Elements as a constant of this type holds them."""
+    if kind.is_half:
+        return store_as(np.array(elements, np.float32), kind.element).reshape(kind.shape)
+    return np.array(elements, kind.element.dtype).reshape(kind.shape)

@@ -44,7 +44,7 @@ class _Verifier:
         for node in self._graph.nodes:
             self._check_arity(node)
             self._check_types(node)
-            broken = quantized_form_problem(node)
+            broken = quantized_form_problem(node) or _half_problem(node)
             if broken:
                 self._fail(repr(node), broken)
 
@@ -182,6 +182,16 @@ def quantized_form_problem(node: Node) -> str | None:
     if isinstance(policy, Unify) and not policy.rescales:
         return _same_problem([*node.inputs, *node.outputs])
     return _elementwise_problem(node, may_be_float=isinstance(policy, Products))
+
+
+def _half_problem(node: Node) -> str | None:
+    """Reals of 16 bits are weights of operators that accumulate, in their float form."""
+    policy = node.operator.policy
+    weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and value.type.is_half and (value is not weights or not value.is_constant):
+            return f"'{value.name}' is {value.type}, and only constant weights of float operators are so"
+    return None
 
 
 def _any_wide(values: Sequence[Value]) -> bool:

@@ -75,6 +75,11 @@ class GraphImport:
         for index, proto in enumerate(self._model.nodes):
             self._import(index, proto)
         outputs = [] if self.problems else [self._input(v.name) for v in self._model.proto.graph.output]
+        for value in outputs:
+            half = None if value is None else self._half(value)
+            if value is not None and half is not None:
+                what = f"{self._path}: output '{value.name}' is {half}"
+                raise UnsupportedError(f"{what}; export the model with float32 outputs")
         return Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
 
     def _import(self, index: int, proto: NodeProto) -> None:
@@ -85,6 +90,7 @@ class GraphImport:
             node = self._view(index, proto)
             rule = find_rule(proto.domain, proto.op_type, self._model.opset)
             self._require_signed(node, rule)
+            self._require_whole(node, rule)
             rule.function(node)
             node.finish()
             self._values.update(node.results)
@@ -120,6 +126,19 @@ class GraphImport:
             if value is not None and value.is_constant and value.name in self._context.unsigned:
                 node.refuse(f"'{value.name}' is uint8, which is only supported where it is quantized")
 
+    def _require_whole(self, node: ImportNode, rule: Rule) -> None:
+        """Refuse reals of 16 bits where they are computed with."""
+        for value in node.inputs if not rule.reads_halves else ():
+            half = None if value is None else self._half(value)
+            if value is not None and half is not None:
+                node.refuse(f"'{value.name}' is {half}, which only Cast reads; export the model in float32")
+
+    def _half(self, value: Value) -> str | None:
+        """The type of 16 bits that a value has in the model, if it has one."""
+        if value.type.is_half:
+            return value.type.element.name.lower()
+        return self._context.halves.get(value.name)
+
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
         self.problems[index] = _problem(index, proto, self._model.opset, reason)
 
@@ -146,7 +165,7 @@ class GraphImport:
 
     def _read(self, tensor: TensorProto) -> Array:
         try:
-            return to_array(tensor, self._path.parent, unsigned=True)
+            return to_array(tensor, self._path.parent, unsigned=True, halves=True)
         except ModelError as error:
             raise ModelError(f"{self._path}: {error}") from error
 

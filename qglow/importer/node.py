@@ -46,8 +46,9 @@ class Context:
     inputs are constant; `read_tensor` gives the data of a tensor attribute; `is_used` tells
     whether anything reads a value; `part_names(node, output, part)` gives names for an operator
     that is only a part of an ONNX node. `unsigned` names the int8 values that are uint8 in the model:
-    their integers and zero points are 128 less here. `integers` are constants that have been given
-    parameters, by name and parameters.
+    their integers and zero points are 128 less here. `halves` are the types of computed values that are
+    reals of 16 bits in the model, by name: here they are float32, rounded. `integers` are
+    constants that have been given parameters, by name and parameters.
     """
 
     opset: int
@@ -56,6 +57,7 @@ class Context:
     is_used: Callable[[str], bool]
     part_names: Callable[[str, str, str], tuple[str, str]]
     unsigned: set[str] = field(default_factory=set)
+    halves: dict[str, str] = field(default_factory=dict)
     integers: dict[tuple[str, Quantization], Value] = field(default_factory=dict)
 
     def constant(self, name: str, data: Array) -> Value:
@@ -274,9 +276,11 @@ class ImportNode:
 class Rule:
     """How to import an operator, and the newest definition (since_version) the function was written for.
 
-    reads_unsigned: whether the function knows that uint8 constants are stored as int8.
+    reads_unsigned: whether the function knows that uint8 constants are stored as int8. reads_halves: whether
+    it knows of reals of 16 bits.
     """
 
     function: Callable[[ImportNode], None]
     newest: int
     reads_unsigned: bool = False
+    reads_halves: bool = False

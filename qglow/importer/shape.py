@@ -11,9 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qglow.core.types import HALF_TYPES, ElementType
+from qglow.graph.graph import Value
+from qglow.graph.ops.functions import RoundTo
 from qglow.graph.ops.shape import Cast, Concat, Identity, Reshape, Transpose
 from qglow.importer.node import ImportNode, Rule
-from qglow.importer.tensors import ELEMENTS, element_name
+from qglow.importer.tensors import ELEMENTS, HALVES, element_name
+from qglow.numerics.half import store, widen
 
 
 def import_reshape(node: ImportNode) -> None:
@@ -113,12 +117,32 @@ def import_shape(node: ImportNode) -> None:
 
 
 def import_cast(node: ImportNode) -> None:
-    """Cast between the element types that qglow has."""
+    """Cast between the element types that qglow has.
+
+    float to 16 bits rounds and stays float; what Cast makes of such a value is what it makes of that float.
+    """
     node.ignore("saturate", "round_mode")  # these govern 8-bit floats only
     to = node.integer("to", 0)
     kinds = ", ".join(sorted(e.name.lower() for e in ELEMENTS.values()))
+    x = node.value(0)
+    if to in HALVES:
+        _round(node, x, HALVES[to])
+        return
     node.require(to in ELEMENTS, f"cast to {element_name(to)}; supported are {kinds}")
-    node.emit(Cast(to=ELEMENTS[to]), node.value(0))
+    if x.data is not None and x.type.is_half:
+        x = node.part_constant("widened", widen(x.data))
+    node.emit(Cast(to=ELEMENTS[to]), x)
+
+
+def _round(node: ImportNode, x: Value, element: ElementType) -> None:
+    """A Cast to reals of 16 bits."""
+    node.require(x.type.is_float or x.type.is_half, f"cast of {x.type} to 16 bits; of float it is supported")
+    name = next(name for name, found in HALF_TYPES.items() if found is element)
+    if x.data is not None:
+        node.constant(store(widen(x.data), name))
+        return
+    node.emit(RoundTo(name), x)
+    node.context.halves[node.proto.output[0]] = name
 
 
 def import_cast_like(node: ImportNode) -> None:
@@ -159,7 +183,7 @@ def import_constant(node: ImportNode) -> None:
 
 
 RULES: dict[str, Rule] = {
-    "Cast": Rule(import_cast, newest=28),
+    "Cast": Rule(import_cast, newest=28, reads_halves=True),
     "CastLike": Rule(import_cast_like, newest=25),
     "Concat": Rule(import_concat, newest=13),
     "Constant": Rule(import_constant, newest=25),

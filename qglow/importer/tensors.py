@@ -22,6 +22,13 @@ ELEMENTS: dict[int, ElementType] = {
 }
 
 
+HALVES: dict[int, ElementType] = {
+    TensorProto.FLOAT16: ElementType.FLOAT16,
+    TensorProto.BFLOAT16: ElementType.BFLOAT16,
+}
+"""Types that only Cast knows: nothing else computes in them."""
+
+
 def element_name(data_type: int) -> str:
     """ONNX's name of an element type, in lower case; its number where it has none."""
     try:
@@ -30,15 +37,19 @@ def element_name(data_type: int) -> str:
         return f"number {data_type}"
 
 
-def to_array(tensor: TensorProto, folder: Path | None = None, unsigned: bool = False) -> Array:
-    """The data of a tensor; external data is read below `folder`. `unsigned` admits uint8.
+def to_array(
+    tensor: TensorProto, folder: Path | None = None, unsigned: bool = False, halves: bool = False
+) -> Array:
+    """The data of a tensor; external data is read below `folder`. `unsigned` admits uint8, `halves` reals
+    of 16 bits, which come as numerics.half stores them.
 
     Raises ModelError where the data is missing, escapes the folder or has the wrong size, and
     UnsupportedError for element types that qglow does not have.
     """
     where = f"tensor '{tensor.name}'" if tensor.name else "a tensor without a name"
     is_unsigned = unsigned and tensor.data_type == TensorProto.UINT8
-    if tensor.data_type not in ELEMENTS and not is_unsigned:
+    is_half = halves and tensor.data_type in HALVES
+    if tensor.data_type not in ELEMENTS and not is_unsigned and not is_half:
         kinds = ", ".join(
             sorted({e.name.lower() for e in ELEMENTS.values()} | ({"uint8"} if unsigned else set()))
         )
@@ -49,7 +60,7 @@ def to_array(tensor: TensorProto, folder: Path | None = None, unsigned: bool = F
         raise ModelError(f"{where} has a negative dimension in {list(tensor.dims)}; export the model again")
     if is_unsigned:
         return _data(tensor, folder, ElementType.INT8, where).view(np.uint8)
-    return _data(tensor, folder, ELEMENTS[tensor.data_type], where)
+    return _data(tensor, folder, (ELEMENTS | HALVES)[tensor.data_type], where)
 
 
 def _data(tensor: TensorProto, folder: Path | None, element: ElementType, where: str) -> Array:
@@ -64,6 +75,8 @@ def _data(tensor: TensorProto, folder: Path | None, element: ElementType, where:
         raise ModelError(
             f"{where}: data does not fit shape {list(tensor.dims)} ({_one_line(error)}); the file is damaged"
         ) from error
+    if element is ElementType.BFLOAT16:
+        array = array.view(element.dtype)
     return np.ascontiguousarray(array, element.dtype).reshape(tuple(tensor.dims))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import NO_PADDING, Instruction, Padding
 from qglow.kernels.conv_blocking import Blocking, blocking_cost, choose_blocking, ranked_blockings
@@ -29,6 +29,7 @@ class TiledProduct(Kernel):
 
     `by_rows`: all weights pass over a row of pixels before the next row is begun.
     `clamp_first`: sums may be too large to be rounded to int32 before they are clamped.
+    `weights`: the type of 16 bits that weights are stored in, if they are.
     """
 
     uses_scales: ClassVar[bool] = False
@@ -38,6 +39,7 @@ class TiledProduct(Kernel):
     vectors: int = 1
     by_rows: bool = False
     clamp_first: bool = False
+    weights: str = ""
 
     @property
     def blocking(self) -> Blocking:
@@ -54,7 +56,7 @@ class TiledProduct(Kernel):
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product of an instruction on this kernel's tile."""
-        tile = select_tile(site.isa, site["src"].is_float)
+        tile = tile_of(site.instruction, site.isa)
         output = OutputStage.of(site, tile.lanes, self.clamp_first)
         return VectorProduct(site.e, geometry, tile, output, self.vectors, self.pixels, self.by_rows)
 
@@ -85,7 +87,7 @@ class TiledConvolution(TiledProduct):
     def constants(self, instruction: Instruction, isa: Isa) -> dict[str, Array]:
         """Packed filter, bias and multiplier."""
         geometry = convolution_geometry(instruction)
-        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        tile = tile_of(instruction, isa)
         filters = constant_filter(instruction)
         return product_constants(instruction, filters, geometry, tile, self.vectors, isa)
 
@@ -95,12 +97,12 @@ class TiledConvolution(TiledProduct):
 
     def variants(self, instruction: Instruction, isa: Isa) -> list[Kernel]:
         """Other tiles and orders of loops."""
-        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        tile = tile_of(instruction, isa)
         return self.other_blockings(convolution_geometry(instruction), tile)
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Cycles of the product."""
-        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        tile = tile_of(instruction, isa)
         return blocking_cost(convolution_geometry(instruction), tile, self.blocking)
 
     def emit(self, site: Site) -> None:
@@ -143,6 +145,19 @@ def border_scratch(instruction: Instruction) -> int:
     return copied_bytes(instruction) + 64
 
 
+def tile_of(instruction: Instruction, isa: Isa) -> MicroTile:
+    """The tile for an instruction with operands `src` and `filter`."""
+    filters = instruction.operand("filter").type
+    stored = filters.element if filters.is_half else ElementType.FLOAT
+    return select_tile(isa, instruction.operand("src").type.is_float, stored)
+
+
+def stored_half(instruction: Instruction) -> str:
+    """The type of 16 bits that a filter is stored in; "" for another one."""
+    kind = instruction.operand("filter").type
+    return kind.element.value if kind.is_half else ""
+
+
 def constant_filter(instruction: Instruction) -> Array:
     """The filter's values."""
     data = instruction.operand("filter").data
@@ -156,6 +171,7 @@ def tiled_convolutions(instruction: Instruction, isa: Isa) -> list[Kernel]:
     if instruction.operand("filter").data is None:
         return []
     geometry = convolution_geometry(instruction)
-    blocking = choose_blocking(geometry, select_tile(isa, instruction.operand("src").type.is_float))
+    blocking = choose_blocking(geometry, tile_of(instruction, isa))
     clamp_first = must_clamp_first(instruction, constant_filter(instruction))
-    return [TiledConvolution(blocking.pixels, blocking.vectors, blocking.by_rows, clamp_first)]
+    stored = stored_half(instruction)
+    return [TiledConvolution(blocking.pixels, blocking.vectors, blocking.by_rows, clamp_first, stored)]

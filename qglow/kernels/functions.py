@@ -7,6 +7,7 @@ from collections.abc import Callable
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops import functions as operations
 from qglow.kernels.builder import I32, Emitter, Value, scalar, vec
+from qglow.kernels.half import emit_round_to
 from qglow.kernels.polynomials import (
     emit_erf,
     emit_exp,
@@ -122,5 +123,6 @@ FUNCTIONS: dict[type[Operation], Callable[..., Value]] = {
     operations.Swish: emit_swish,
     operations.Gelu: emit_gelu,
     operations.PowerOf: emit_power_of,
+    operations.RoundTo: emit_round_to,
 }
 """What emits each function; it takes the operation's attributes after x."""

@@ -10,13 +10,12 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import Instruction
-from qglow.kernels.conv import TiledProduct, constant_filter, pointers
+from qglow.kernels.conv import TiledProduct, constant_filter, pointers, stored_half, tile_of
 from qglow.kernels.conv_blocking import blocking_cost, choose_blocking
 from qglow.kernels.conv_geometry import linear_geometry
 from qglow.kernels.conv_packing import must_clamp_first, product_constants
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.tile import select_tile
 
 
 @kernel
@@ -28,18 +27,18 @@ class TiledFullyConnected(TiledProduct):
 
     def constants(self, instruction: Instruction, isa: Isa) -> dict[str, Array]:
         """Packed filter, bias and multiplier."""
-        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        tile = tile_of(instruction, isa)
         filters = columns(instruction)
         return product_constants(instruction, filters, linear_geometry(instruction), tile, self.vectors, isa)
 
     def variants(self, instruction: Instruction, isa: Isa) -> list[Kernel]:
         """Other tiles."""
-        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        tile = tile_of(instruction, isa)
         return self.other_blockings(linear_geometry(instruction), tile)
 
     def cost(self, instruction: Instruction, isa: Isa) -> float:
         """Cycles of the product."""
-        tile = select_tile(isa, instruction.operand("src").type.is_float)
+        tile = tile_of(instruction, isa)
         return blocking_cost(linear_geometry(instruction), tile, self.blocking)
 
     def emit(self, site: Site) -> None:
@@ -58,6 +57,7 @@ def tiled_products(instruction: Instruction, isa: Isa) -> list[Kernel]:
     if instruction.operand("filter").data is None:
         return []
     geometry = linear_geometry(instruction)
-    blocking = choose_blocking(geometry, select_tile(isa, instruction.operand("src").type.is_float))
+    blocking = choose_blocking(geometry, tile_of(instruction, isa))
     clamp_first = must_clamp_first(instruction, columns(instruction))
-    return [TiledFullyConnected(blocking.pixels, blocking.vectors, blocking.by_rows, clamp_first)]
+    stored = stored_half(instruction)
+    return [TiledFullyConnected(blocking.pixels, blocking.vectors, blocking.by_rows, clamp_first, stored)]

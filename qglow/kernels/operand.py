@@ -22,6 +22,8 @@ from qglow.kernels.isa import ACTIVATION_BIAS, Isa
 _LLVM_TYPES: dict[ElementType, Any] = {
     ElementType.FLOAT: F32,
     ElementType.DOUBLE: F64,
+    ElementType.FLOAT16: I16,
+    ElementType.BFLOAT16: I16,
     ElementType.INT8: I8,
     ElementType.INT16: I16,
     ElementType.INT32: I32,

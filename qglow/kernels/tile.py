@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, vec
+from qglow.kernels.half import load_widened
 from qglow.kernels.isa import Isa
 
 ENOUGH_CHAINS = 12
@@ -180,16 +181,20 @@ class PairTile(MicroTile):
 
 @dataclass(frozen=True)
 class FloatTile(MicroTile):
-    """float32: one multiply-add a channel and step, fused where the ISA can."""
+    """float32: one multiply-add a channel and step, fused where the ISA can.
+
+    stored: how weights lie in memory, float32 or in 16 bits, from which they are widened in registers.
+    """
 
     fused: bool
+    stored: ElementType = ElementType.FLOAT
 
     is_float: ClassVar[bool] = True
 
     @property
     def weight_bytes(self) -> int:
-        """One float a channel."""
-        return 4 * self.lanes
+        """One real a channel."""
+        return self.stored.size * self.lanes
 
     def most_pixels(self, vectors: int) -> int:
         """Weights of a step and one activation (without fusing, also a product) stay in registers."""
@@ -201,13 +206,10 @@ class FloatTile(MicroTile):
         return max(4.0, pixels * vectors / (2 if self.fused else 1), (pixels + vectors) / 2)
 
     def pack(self, filters: Array) -> Array:
-        """Floats in order."""
+        """Reals in order."""
         vectors, steps = filters.shape[:2]
-        return (
-            np.ascontiguousarray(filters, np.float32)
-            .view(np.uint8)
-            .reshape(vectors, steps, self.weight_bytes)
-        )
+        stored = np.ascontiguousarray(filters, self.stored.dtype)
+        return stored.view(np.uint8).reshape(vectors, steps, self.weight_bytes)
 
     def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """One float in every lane."""
@@ -215,6 +217,8 @@ class FloatTile(MicroTile):
 
     def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """One float a lane."""
+        if self.stored is not ElementType.FLOAT:
+            return (load_widened(e, pointer, self.stored, self.lanes),)
         return (e.load(pointer, self.accumulator, align=self.weight_bytes),)
 
     def accumulate(
@@ -230,11 +234,11 @@ def _broadcast_step(e: Emitter, pointer: Value, lanes: int, element: Any) -> Val
     return e.splat(e.load(pointer, element, align=1), lanes)
 
 
-def select_tile(isa: Isa, is_float: bool) -> MicroTile:
-    """The tile for float32 or int8 on the vector unit of this ISA."""
+def select_tile(isa: Isa, is_float: bool, stored: ElementType = ElementType.FLOAT) -> MicroTile:
+    """The tile for float32 or int8 on the vector unit of this ISA; `stored`: how float weights are."""
     lanes = isa.vector_bits // 32
     if is_float:
-        return FloatTile(lanes, isa.registers, isa.has_fma)
+        return FloatTile(lanes, isa.registers, isa.has_fma, stored)
     if isa.tile("vpdpbusd") is not None:
         return DotTile(lanes, isa.registers)
     return PairTile(lanes, isa.registers)

@@ -32,6 +32,7 @@ _INSTRUCTIONS: dict[type[Operator], type[Operation]] = {
     graph.Swish: instructions.Swish,
     graph.Gelu: instructions.Gelu,
     graph.PowerOf: instructions.PowerOf,
+    graph.RoundTo: instructions.RoundTo,
 }
 """The instruction of each function takes the operator's fields."""
 

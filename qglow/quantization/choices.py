@@ -9,15 +9,15 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.schema import Schema
 from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.choices import Calibration
-from qglow.recipe.rules import Match, Rule
+from qglow.recipe.rules import HALVES, Match, Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What holds for one node and its results, or for one input of the model.
 
-    wide: results are int16, not int8. kept_float: the rule that keeps it float, in words, or "". rules:
-    numbers, from 1, of all that fit.
+    wide: results are int16, not int8. kept_float: the rule that keeps it float, in words, or "". half: the
+    type of 16 bits that such a rule wants of a float node, or "". rules: numbers, from 1, of all that fit.
     """
 
     schema: Schema
@@ -26,12 +26,14 @@ class Choice:
     kept_float: str = ""
     rules: tuple[int, ...] = ()
     wide: bool = False
+    half: str = ""
 
     def under(self, number: int, rule: Rule) -> Choice:
         """This choice with a rule, the `number`-th of the recipe, over it."""
-        kept = self.kept_float
+        kept, half = self.kept_float, self.half
         if rule.dtype is not None:
-            kept = f"rule {number} ({rule.match})" if rule.dtype == "float" else ""
+            kept = f"rule {number} ({rule.match})" if rule.dtype in ("float", *HALVES) else ""
+            half = rule.dtype if rule.dtype in HALVES else ""
         return replace(
             self,
             schema=self.schema if rule.schema is None else Schema(rule.schema),
@@ -39,6 +41,7 @@ class Choice:
             per_tensor=self.per_tensor if rule.granularity is None else rule.granularity == "tensor",
             kept_float=kept,
             wide=self.wide if rule.dtype is None else rule.dtype == "int16",
+            half=half,
             rules=(*self.rules, number),
         )
 

@@ -39,6 +39,7 @@ from qglow.quantization.given import (
     take_weights,
     unfit_sums,
 )
+from qglow.quantization.half import round_chosen, store_rounded
 from qglow.quantization.interface import Interface, make_interface_int8
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, check_patterns, choices_of, not_quantized
@@ -96,6 +97,8 @@ class _Import:
             _check_bias(node, sources[node.name], assignment, log)
         source = float_form(graph)
         interface = _interface(graph, assignment) if options.int8_io else {}
+        halves = round_chosen(graph, options, choices, log)
+        halves |= store_rounded(graph)
         rewrite(graph, int8, assignment, sources, options.per_tensor)
         make_interface_int8(graph, interface)
         verify_graph(graph, "after rewriting to int8")
@@ -106,7 +109,8 @@ class _Import:
         verify_graph(graph, "after the final weights")
         by_name = {node.name: reason for node, reason in reasons.items()}
         bytes_before = constant_bytes(source)
-        report = make_report(graph, options, by_name, margins, bytes_before, str(EXACT_FOLDING), log)
+        folding = str(EXACT_FOLDING)
+        report = make_report(graph, options, by_name, margins, bytes_before, folding, log, halves)
         report = replace(report, warnings=choices.unmatched, given=True)
         return QuantizedGraph(graph, source, report)
 

@@ -27,6 +27,7 @@ from qglow.quantization.folding.merge_rescales import MergeRescales
 from qglow.quantization.folding.read_integers import ReadIntegers
 from qglow.quantization.folding.sink_rescale import SinkRescale
 from qglow.quantization.group_weights import WeightGroups
+from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands
 from qglow.quantization.options import QuantizationOptions
@@ -153,6 +154,7 @@ class _Quantizer:
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: self._weights(node, choices) for node in sums}
         tensors = tensor_ranges(assignment, self._statistics, choices)
+        halves = round_chosen(graph, options, choices, log)
         rewrite(graph, int8, assignment, sources, options.per_tensor, narrow)
         make_interface_int8(graph, interface)
         verify_graph(graph, "after rewriting to int8")
@@ -162,7 +164,8 @@ class _Quantizer:
             per_tensor = choices.of_node(node).per_tensor
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
         verify_graph(graph, "after the final weights")
-        report = make_report(graph, options, by_name, margins, self._bytes_before, str(self._folding), log)
+        before, folding = self._bytes_before, str(self._folding)
+        report = make_report(graph, options, by_name, margins, before, folding, log, halves)
         report = replace(report, warnings=choices.unmatched, tensors=tensors)
         return QuantizedGraph(graph, source, report, rescaled)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, ReadsIntegers, Table
+from qglow.graph.ops.functions import RoundTo
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
@@ -83,10 +84,21 @@ def float_reasons(graph: Graph, options: QuantizationOptions, choices: Choices |
     return reasons
 
 
+def chosen_half(node: Node, pattern: str | None, choice: Choice) -> str:
+    """The type of 16 bits that is chosen for a node: none for one without float results, or that `pattern`
+    keeps float32."""
+    converts = isinstance(node.operator, Quantize | Dequantize | Rescale | RoundTo)
+    if pattern is not None or converts or not any(value.type.is_float for value in node.outputs):
+        return ""
+    return choice.half
+
+
 def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
     policy = node.operator.policy
     if isinstance(node.operator, Quantize | Dequantize | Rescale):
         return "it converts between float and int8 in the model itself"
+    if chosen_half(node, pattern, choice):
+        return f"{choice.half} by {choice.kept_float}"
     if isinstance(policy, KeepFloat):
         return policy.reason
     if pattern is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from qglow.core.passes import LogEntry, PassLog
 from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.ops.functions import RoundTo
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.quantization.islands import CONVERSION, connected, gain
 from qglow.quantization.options import QuantizationOptions
@@ -31,11 +33,12 @@ class QuantizedNode:
 
 @dataclass(frozen=True, slots=True)
 class FloatNode:
-    """A node that stays float, and why."""
+    """A node that stays float, and why. `dtype` is what its weights and results are rounded to."""
 
     name: str
     operator: str
     reason: str
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class QuantizationReport:
         folded = sum(self.rescales_folded.values())
         before, after = self.weight_bytes_before, self.weight_bytes_after
         lines = [
-            f"{len(self.quantized)} nodes in int8, {len(self.float_nodes)} in float, "
+            f"{len(self.quantized)} nodes in int8, {len(self.float_nodes)} in float{self.halves()}, "
             f"{len(self.islands)} int8 regions with {sum(len(i.borders) for i in self.islands)} borders",
             f"conversions and rescales folded: {folded}, left: {self.rescales_left}",
             f"weights {before} bytes, now {after}" + (f" ({after / before:.0%})" if before else ""),
@@ -110,6 +113,12 @@ class QuantizationReport:
         lines += [f"float: {n.name} ({n.operator}): {n.reason}" for n in self.float_nodes]
         return "\n".join(lines)
 
+    def halves(self) -> str:
+        """How many of the float nodes are of which type of 16 bits, in words."""
+        counts = Counter(node.dtype for node in self.float_nodes if node.dtype != "float32")
+        listed = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        return f" ({listed})" if listed else ""
+
 
 def make_report(
     graph: Graph,
@@ -119,13 +128,16 @@ def make_report(
     bytes_before: int,
     pipeline: str,
     log: PassLog,
+    halves: Mapping[str, str] | None = None,
 ) -> QuantizationReport:
-    """The report of a finished int8 graph. `reasons` and `margins` are by node name."""
+    """The report of a finished int8 graph. `reasons` and `margins` are by node name, and so are the types
+    of 16 bits in `halves`."""
+    halves = halves or {}
     int8 = [node for node in graph.nodes if is_int8(node)]
     return QuantizationReport(
         options,
         tuple(_quantized(node, margins) for node in int8 if not isinstance(node.operator, Rescale)),
-        tuple(_float_node(node, reasons) for node in graph.nodes if _stays_float(node)),
+        tuple(_float_node(node, reasons, halves) for node in graph.nodes if _stays_float(node)),
         tuple(_island(graph, island, reasons) for island in connected(graph, int8)),
         sum(isinstance(node.operator, Rescale) for node in graph.nodes),
         {name: sum(entry.applied and entry.pass_name == name for entry in log.entries) for name in FOLDING},
@@ -149,7 +161,7 @@ def is_int8(node: Node) -> bool:
 
 
 def _stays_float(node: Node) -> bool:
-    converts = isinstance(node.operator, Quantize | Dequantize)
+    converts = isinstance(node.operator, Quantize | Dequantize | RoundTo)
     return handles_reals(node) and not converts and not is_int8(node)
 
 
@@ -157,8 +169,9 @@ def _quantized(node: Node, margins: Mapping[str, float]) -> QuantizedNode:
     return QuantizedNode(node.name, node.operator.name, str(node.output.type), margins.get(node.name))
 
 
-def _float_node(node: Node, reasons: Mapping[str, str]) -> FloatNode:
-    return FloatNode(node.name, node.operator.name, reasons.get(node.name, PASSED_ON))
+def _float_node(node: Node, reasons: Mapping[str, str], halves: Mapping[str, str]) -> FloatNode:
+    reason, dtype = reasons.get(node.name, PASSED_ON), halves.get(node.name, "float32")
+    return FloatNode(node.name, node.operator.name, reason, dtype)
 
 
 def _island(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> IslandReport:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from qglow.recipe.choices import SCHEMAS, Calibration, one_of
 
-DTYPES = ("int8", "int16", "float")
+HALVES = ("float16", "bfloat16")
+DTYPES = ("int8", "int16", "float", *HALVES)
 GRANULARITIES = ("channel", "tensor")
 
 
@@ -50,9 +51,9 @@ class Match:
 class Rule:
     """What holds where `match` fits; what is None is left as it was.
 
-    dtype: "int8", "int16" (of results; weights stay int8) or "float". schema and calibration are those of
-    the nodes' results and, where a name fits, of inputs of the model; so is "int16". granularity:
-    "channel" or "tensor", of the nodes' weights.
+    dtype: "int8", "int16" (of results; weights stay int8), "float", or "float16" or "bfloat16": float, with
+    weights and results of 16 bits. schema and calibration are those of the nodes' results and, where a name
+    fits, of inputs of the model; so is "int16". granularity: "channel" or "tensor", of the nodes' weights.
     """
 
     match: Match

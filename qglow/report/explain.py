@@ -9,6 +9,7 @@ from qglow.core.errors import UsageError
 from qglow.core.passes import LogEntry
 from qglow.core.text import format_attributes
 from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.ops.functions import RoundTo
 from qglow.instructions.program import Program
 from qglow.quantization.choices import Choices
 from qglow.quantization.report import QuantizationReport, is_int8
@@ -86,8 +87,7 @@ def _precision(node: Node, report: QuantizationReport | None, source: Graph | No
     rows = [("its operator", policy_text(type(node.operator)))]
     if report is None:
         return Section("Precision", (facts([*rows, ("runs in", "float32: the model is not quantized")]),))
-    reason = next((f.reason for f in report.float_nodes if f.name == node.name), None)
-    rows.append(("runs in", _integers(node) if is_int8(node) else f"float32: {reason or 'it converts'}"))
+    rows.append(("runs in", _integers(node) if is_int8(node) else _reals(node, report)))
     if source is not None:
         choice = Choices.of(source, report.options).of_node(node)
         listed = ", ".join(f"{n} ({report.options.rules[n - 1].match})" for n in choice.rules)
@@ -96,6 +96,16 @@ def _precision(node: Node, report: QuantizationReport | None, source: Graph | No
         if node.name in island.nodes:
             rows.append(("int8 region", f"{number}, of {len(island.nodes)} nodes"))
     return Section("Precision", (facts(rows),))
+
+
+def _reals(node: Node, report: QuantizationReport) -> str:
+    """The type of a float node and why it is one; what a node of 16 bits keeps in float32."""
+    found = next((f for f in report.float_nodes if f.name == node.name), None)
+    if found is None:
+        return f"float32: {'it rounds to 16 bits' if isinstance(node.operator, RoundTo) else 'it converts'}"
+    if found.dtype == "float32":
+        return f"float32: {found.reason}"
+    return f"{found.reason}: its result, and its weights if it has any, are rounded to it; sums are float32"
 
 
 def _integers(node: Node) -> str:

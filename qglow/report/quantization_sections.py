@@ -42,7 +42,7 @@ def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:
     rows = [
         ("nodes in int8", f"{len(report.quantized)} of {total}: {_operators(report)}"),
         *_wide_results(report),
-        ("nodes in float", str(len(report.float_nodes))),
+        ("nodes in float", f"{len(report.float_nodes)}{report.halves()}"),
         ("parameters", "the model's own, kept" if report.given else "from the profile"),
         ("int8 regions", f"{len(report.islands)}, {sum(len(i.borders) for i in report.islands)} borders"),
         ("conversions and rescales", f"{folded} folded, {report.rescales_left} rescales left"),

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from qglow.core.types import Array, ElementType, TensorType
-from qglow.graph.operator import register, require
+from qglow.core.types import HALF_TYPES, Array, ElementType, TensorType
+from qglow.graph.operator import KeepFloat, Policy, register, require
 from qglow.graph.ops.elementwise import Tabulated
 from qglow.graph.ops.rules import Arrays, Types, given, operand
 from qglow.numerics import functions, polynomials
+from qglow.numerics.half import round_to
 
 Meaning = Callable[..., Array]
 APPROXIMATIONS = ("none", "tanh")
@@ -218,3 +219,23 @@ class PowerOf(Function):
     reference: ClassVar[Meaning] = staticmethod(functions.power_reference)
 
     exponent: float
+
+
+@register
+@dataclass(frozen=True)
+class RoundTo(Function):
+    """x rounded to the nearest number of `element`, "float16" or "bfloat16"; it stays float32.
+
+    What ONNX has as a Cast to that type and another one back.
+    """
+
+    name: ClassVar[str] = "RoundTo"
+    policy: ClassVar[Policy] = KeepFloat("it rounds reals to 16 bits")
+    real: ClassVar[Meaning] = staticmethod(round_to)
+
+    element: str = "float16"
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        require(self.element in HALF_TYPES, f"element is '{self.element}', not {' or '.join(HALF_TYPES)}")
+        return super().infer(inputs)

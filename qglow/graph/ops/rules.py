@@ -14,11 +14,14 @@ Types = Sequence[TensorType | None]
 
 
 def operand(inputs: Types, index: int, name: str) -> TensorType:
-    """Type of a required operand, float in place of quantized integers. Raises OperatorTypeError."""
+    """Type of a required operand, float in place of quantized integers and of 16 bits.
+
+    Raises OperatorTypeError.
+    """
     kind = inputs[index] if index < len(inputs) else None
     if kind is None:
         raise OperatorTypeError(f"operand {name} is missing")
-    return TensorType(ElementType.FLOAT, kind.shape) if kind.is_quantized else kind
+    return TensorType(ElementType.FLOAT, kind.shape) if kind.is_quantized or kind.is_half else kind
 
 
 def float_operand(inputs: Types, index: int, name: str, rank: int | None = None) -> TensorType:

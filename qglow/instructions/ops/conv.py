@@ -26,12 +26,14 @@ from qglow.instructions.ops.rules import (
     require_float_or_int8,
     require_int8,
     require_rank,
+    require_reals,
     require_shape,
     require_window,
     window_count,
 )
 from qglow.numerics.conv import conv_accumulate, conv_float
 from qglow.numerics.elementwise import clip
+from qglow.numerics.half import widen
 from qglow.numerics.windows import Pads, Pair
 
 
@@ -40,7 +42,8 @@ from qglow.numerics.windows import Pads, Pair
 class Convolution(BoundedOperation):
     """Two-dimensional convolution.
 
-    float: dest = clamp(conv(src, filter) + bias), all float32, no multiplier.
+    float: dest = clamp(conv(src, filter) + bias), all float32, no multiplier; the filter may be stored as
+    float16 or bfloat16.
     int8: int32 accumulation of (src - zero point) * filter plus the int32 bias at scale
     s_x * s_w, then `multiplier` per output channel: (s_x * s_w) / s_y for an int8 dest,
     s_x * s_w for a float one. An int32 dest without a scale takes the sums as they are, without
@@ -93,7 +96,7 @@ class Convolution(BoundedOperation):
     def execute(self, arrays: Arrays, types: Types) -> None:
         """numerics.conv, which takes NCHW and OIHW."""
         src = arrays["src"].transpose(0, 3, 1, 2)
-        filters = arrays["filter"].transpose(0, 3, 1, 2)
+        filters = widen(arrays["filter"]).transpose(0, 3, 1, 2)
         window = (self._pair(self.strides), self._pads(), self._pair(self.dilations), self.group)
         bias = arrays.get("bias")
         if types["src"].is_float:
@@ -118,7 +121,8 @@ class Convolution(BoundedOperation):
 def verify_accumulation(types: Types, channels: int) -> None:
     """Types of an operation that multiplies and accumulates: src, filter, bias, multiplier, dest."""
     if types["src"].is_float:
-        require_float(types, "dest", "filter", "bias")
+        require_float(types, "dest", "bias")
+        require_reals(types, "filter")
         require("multiplier" not in types, "a float operation has no multiplier")
     else:
         require_int8(types, "src")

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from qglow.core.types import Array
+from qglow.core.types import HALF_TYPES, Array
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
 from qglow.instructions.ops.rules import require_float, require_shape
 from qglow.numerics import functions, polynomials
+from qglow.numerics.half import round_to
 
 Meaning = Callable[..., Array]
 
@@ -190,3 +191,19 @@ class PowerOf(Function):
     meaning: ClassVar[Meaning] = staticmethod(functions.power_of)
 
     exponent: float = 1.0
+
+
+@register
+@dataclass(frozen=True)
+class RoundTo(Function):
+    """dest = src, rounded to the nearest "float16" or "bfloat16"; it stays float32."""
+
+    opcode: ClassVar[str] = "roundto"
+    meaning: ClassVar[Meaning] = staticmethod(round_to)
+
+    element: str = "float16"
+
+    def verify(self, types: Types) -> None:
+        """A type of 16 bits."""
+        require(self.element in HALF_TYPES, f"element is '{self.element}', not {' or '.join(HALF_TYPES)}")
+        super().verify(types)

@@ -33,6 +33,7 @@ from qglow.instructions.ops.rules import (
     require_shape,
 )
 from qglow.numerics.elementwise import clip
+from qglow.numerics.half import widen
 from qglow.numerics.linear import gemm_accumulate, gemm_float, matmul_int8
 
 
@@ -65,7 +66,7 @@ class FullyConnected(BoundedOperation):
         """numerics.linear."""
         src, filters, bias = arrays["src"], arrays["filter"], arrays.get("bias")
         if types["src"].is_float:
-            result = clip(gemm_float(src, filters, bias), self.lo, self.hi)
+            result = clip(gemm_float(src, widen(filters), bias), self.lo, self.hi)
         else:
             acc = gemm_accumulate(src, parameters_of(types["src"]).zero_point, filters, 0, bias)
             result = self.finish(acc, arrays["multiplier"], types["dest"]) if "multiplier" in arrays else acc

@@ -49,6 +49,13 @@ def require_float(types: Types, *names: str) -> None:
             require(types[name].is_float, f"{name} is {types[name]}, not float")
 
 
+def require_reals(types: Types, *names: str) -> None:
+    """The present operands are float32, or reals of 16 bits."""
+    for name in names:
+        if name in types:
+            require(types[name].is_float or types[name].is_half, f"{name} is {types[name]}, not real")
+
+
 def require_activation(types: Types, *names: str) -> None:
     """The present operands are float32, or int8 or int16 with one scale."""
     for name in names:
