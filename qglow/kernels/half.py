@@ -1,7 +1,7 @@
 """Reals of 16 bits as vector code: numerics.half, operation by operation.
 
-In integers, but for float16 where the target has F16C: LLVM calls a function of its own runtime for
-conversions that the target lacks, and compiled code is linked to nothing.
+In integers, but for float16 where the target has F16C, an instruction each way: LLVM calls a function of
+its own runtime for conversions that the target lacks, and compiled code is linked to nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ NOT_FINITE = 0x7C00
 
 def emit_round_to(e: Emitter, x: Value, element: str) -> Value:
     """float32 `x` rounded to the nearest number of "float16" or "bfloat16"."""
+    if HALF_TYPES[element] is ElementType.FLOAT16 and e.isa.has("f16c"):
+        return e.b.fpext(e.b.fptrunc(x, vec(ir.HalfType(), x.type.count)), x.type)
+    return _round_bits(e, x, element)
+
+
+def _round_bits(e: Emitter, x: Value, element: str) -> Value:
+    """The same in integers."""
     b, kind, integers = e.b, x.type, vec(I32, x.type.count)
 
     def bits(value: int) -> Value:

@@ -10,6 +10,7 @@ from qglow.core.errors import VerificationError
 from qglow.core.types import ElementType, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.ops.functions import RoundTo
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.ops.logic import Cast
 from qglow.instructions.plan import plan_memory
@@ -17,7 +18,7 @@ from qglow.instructions.program import Program
 from qglow.instructions.verifier import verify_program
 from qglow.kernels.isa import isa_by_name
 from qglow.numerics.fused import conv_chain, gemm_chain
-from qglow.numerics.half import store, widen
+from qglow.numerics.half import round_to, store, widen
 from tests.runtimes import ALL_ISAS, HOST_ISAS, assert_same_bits, prepare, run_compiled
 
 ELEMENTS = {"float16": ElementType.FLOAT16, "bfloat16": ElementType.BFLOAT16}
@@ -65,6 +66,21 @@ def test_convolutions_are_such_chains(group: int, isa: str) -> None:
     found = run_compiled(builder.finish(), isa, {"x": image.transpose(0, 2, 3, 1).copy()})["y"]
     expected = conv_chain(image, widen(stored), pads=(1, 1, 1, 1), group=group)
     assert np.array_equal(found.transpose(0, 3, 1, 2), expected)
+
+
+@pytest.mark.parametrize("element", list(ELEMENTS))
+def test_rounding_gives_the_bits_of_numerics_also_of_nan(element: str) -> None:
+    """Patterns of all exponents, ties, numbers beyond float16, subnormals, NaN with payloads."""
+    patterns = np.arange(0, 2**32, 2**32 // 4000 + 1, dtype=np.uint64)
+    ends = [p + d for p in (0x33000000, 0x38800000, 0x477FE000, 0x477FF000) for d in (-1, 0, 1)]
+    x = np.concatenate([patterns, ends, [0x7F800001, 0xFFC12345, 0x7F7FFFFF]]).astype(np.uint32)
+    builder = ProgramBuilder("round")
+    kind = float_type(x.size)
+    builder.emit("op", RoundTo(element), builder.placeholder("y", kind), builder.placeholder("x", kind))
+    program, expected = builder.finish(), round_to(x.view(np.float32), element).view(np.uint32)
+    for isa in ALL_ISAS:
+        found = run_compiled(program, isa, {"x": x.view(np.float32)})["y"].view(np.uint32)
+        assert np.array_equal(found, expected), isa
 
 
 def test_packed_weights_take_half_of_the_bytes() -> None:
