@@ -15,16 +15,18 @@ import numpy as np
 
 from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.program import Instruction
-from qglow.kernels.builder import F32, I8, I32, Emitter, Index, Value, scalar, vec
+from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Index, Value, scalar, vec
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.operand import Memory
+from qglow.kernels.operand import Memory, is_biased
 from qglow.kernels.requantize import emit_requantize, fits_rounding, integer_range, steps_limit, widen_centred
 from qglow.numerics.pool import average_multiplier
 from qglow.numerics.reductions import PARTIAL_SUMS
 
 MANY_TAPS = 64
 """Windows of more taps than this are loops."""
+WORD_TAPS = 257
+"""So many bytes add up to no more than 16 bits hold."""
 MOST_TAPS = 1024
 """Where all windows together have more taps than this, every window is loops."""
 
@@ -258,17 +260,40 @@ class AveragePooling(_PoolKernel):
 
     def _int8_mean(self, site: Site, window: Window, count: int) -> Value:
         e, src, dest = window.e, site["src"], site["dest"]
-        kind = vec(I32, self.lanes)
+        in_words = self.lanes > site.isa.float_lanes and window.taps <= WORD_TAPS
+        sums = self._word_sums(window) if in_words else [self._sum(window)]
+        assert src.type.quantization is not None and dest.type.quantization is not None
+        factor = float(average_multiplier(src.type.quantization, dest.type.quantization, np.array(count)))
+        proven = fits_rounding(steps_limit(src.type.quantization, window.taps * factor))
+        result, lanes = integer_range(dest.type, dest.bias), self.lanes // len(sums)
+        means = []
+        for total in sums:
+            centred = e.b.sub(total, scalar(vec(I32, lanes), src.zero_point * window.taps))
+            means.append(emit_requantize(e, centred, scalar(vec(F32, lanes), factor), result, proven))
+        order = [part * lanes + lane for lane in range(lanes) for part in range(len(sums))]
+        return means[0] if len(means) == 1 else e.shuffle(e.concat(means), None, order)
+
+    def _sum(self, window: Window) -> Value:
+        """The sum of all taps, byte by byte."""
+        e = window.e
 
         def step(values: list[Value], _: int, tap: Value) -> list[Value]:
             return [e.b.add(values[0], widen_centred(e, tap, 0))]
 
-        total = window.fold([scalar(kind, -src.zero_point * window.taps)], step)[0]
-        assert src.type.quantization is not None and dest.type.quantization is not None
-        factor = float(average_multiplier(src.type.quantization, dest.type.quantization, np.array(count)))
-        proven = fits_rounding(steps_limit(src.type.quantization, window.taps * factor))
-        result = integer_range(dest.type, dest.bias)
-        return emit_requantize(e, total, scalar(vec(F32, self.lanes), factor), result, proven)
+        return window.fold([scalar(vec(I32, self.lanes), 0)], step)[0]
+
+    def _word_sums(self, window: Window) -> list[Value]:
+        """The sums of every fourth byte from the first, second, third and fourth on, added up in words."""
+        e, words, sums = window.e, vec(I16, self.lanes // 2), vec(I32, self.lanes // 4)
+
+        def step(values: list[Value], _: int, tap: Value) -> list[Value]:
+            pairs = e.b.bitcast(tap, words)
+            low, high = e.b.and_(pairs, scalar(words, 0xFF)), e.b.lshr(pairs, scalar(words, 8))
+            return [e.b.add(values[0], low), e.b.add(values[1], high)]
+
+        found = [e.b.bitcast(v, sums) for v in window.fold([scalar(words, 0)] * 2, step)]
+        lows = [e.b.and_(value, scalar(sums, 0xFFFF)) for value in found]
+        return [*lows, *(e.b.lshr(value, scalar(sums, 16)) for value in found)]
 
 
 def _add_to_partial(e: Emitter) -> Callable[[list[Value], int, Value], list[Value]]:
@@ -290,5 +315,7 @@ def maxpool_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
 
 @candidates_for(AveragePool)
 def averagepool_candidates(instruction: Instruction, isa: Isa) -> list[Kernel]:
-    """One register of float32 or of int32 sums."""
-    return [AveragePooling(isa.float_lanes)]
+    """One register of bytes where channels fill it, else of float32 or of int32 sums."""
+    src = instruction.operand("src").type
+    fills = is_biased(src) and src.shape[3] >= isa.byte_lanes
+    return [AveragePooling(isa.byte_lanes if fills else isa.float_lanes)]

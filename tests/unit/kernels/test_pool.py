@@ -11,7 +11,7 @@ from qglow.core.types import ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.memory import Copy, FillPadding
 from qglow.instructions.ops.pool import AveragePool, MaxPool
-from qglow.kernels.pool import Segment, segments
+from qglow.kernels.pool import WORD_TAPS, Segment, segments
 from tests.runtimes import assert_same_bits
 
 # Image height and width, kernel, strides, pads.
@@ -64,6 +64,18 @@ def test_windows_of_very_many_taps_together() -> None:
     operation = MaxPool((13, 5), pads=(6, 2, 6, 2))
     builder.emit("pool", operation, builder.placeholder("dest", kind), builder.placeholder("bytes", kind))
     assert_same_bits(builder.finish(), {"bytes": images})
+
+
+@pytest.mark.parametrize("taps", [WORD_TAPS, WORD_TAPS + 1])
+def test_means_of_the_largest_sums(taps: int) -> None:
+    """As many of the largest bytes as words hold, and one more; lanes differ in one tap."""
+    images = np.full((1, taps, 1, 70), 127, np.int8)
+    images[0, 0, 0] = np.arange(-35, 35)
+    builder = ProgramBuilder("large")
+    src = builder.placeholder("src", int8_type(images.shape, 1.0, 127))
+    dest = builder.placeholder("dest", int8_type((1, 1, 1, 70), 1.0 / taps, 100))
+    builder.emit("pool", AveragePool((taps, 1)), dest, src)
+    assert_same_bits(builder.finish(), {"src": images})
 
 
 def test_slices_and_padding() -> None:
