@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from qglow.api.data import Progress, start
@@ -10,10 +9,8 @@ from qglow.api.quantizer import Quantizer
 from qglow.api.reconstruction import CalibrationRuns
 from qglow.core.errors import UsageError
 from qglow.kernels.isa import AVX512_VNNI
-from qglow.quantization.pipeline import QuantizedGraph
 from qglow.recipe.choices import Calibration, one_of
 from qglow.recipe.schema import Recipe
-from qglow.toolchain import CompileOptions
 from qglow.tuning.effort import EFFORTS, FAST, LEAST_GAIN, rules_for
 from qglow.tuning.mix import Mix, with_mix
 from qglow.tuning.needs import widest
@@ -63,24 +60,24 @@ def with_effort(
     found = replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq")
     if not chosen.float_share:
         return found
-    return with_mix(found, _worst_nodes(quantizer, found, chosen.float_share, runs, options, progress))
+    return with_mix(found, _worst_nodes(quantizer, found, chosen.float_share, runs, progress))
 
 
 def _worst_nodes(
-    quantized: Callable[[Recipe], QuantizedGraph],
+    quantizer: Quantizer,
     recipe: Recipe,
     share: float,
     runs: CalibrationRuns,
-    options: CompileOptions,
     progress: Progress | None,
 ) -> Mix:
-    result = quantized(recipe)
-    wide = quantized(with_mix(recipe, Mix(int16=widest(result.graph))))
+    result = quantizer(recipe)
+    wide = quantizer(with_mix(recipe, Mix(int16=widest(result.graph))))
     taken = runs.spread(runs_for(result.source, len(runs)))
     advance = start(progress, len(taken))
-    found = sensitivity(result.source, result.graph, taken, options, advance)
+    found = sensitivity(result.source, result.graph, taken, quantizer.options, advance)
     # One instruction set's estimates everywhere: what a model becomes does not depend on the machine.
     steps = ordered_steps(
+        quantizer.graph,
         result.source,
         result.graph,
         wide.graph,

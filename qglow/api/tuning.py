@@ -253,7 +253,7 @@ class _Tuner:
         nearest = replace(base.recipe, rounding="nearest", rounding_budget=None)
         wide = self._quantized(nearest, Mix(int16=widest(int8))).graph
         isa, may_float = select_isa(self.options.isa), not base.recipe.assert_all_quantized
-        return ordered_steps(real, int8, wide, found, isa, may_float=may_float)
+        return ordered_steps(self.model.graph, real, int8, wide, found, isa, may_float=may_float)
 
     def _check_drop(self, measure: str) -> None:
         """Raise UsageError for a limit on what has no figure for float."""

@@ -45,7 +45,7 @@ NO_LIMITS = Limits()
 
 
 def order_nodes(
-    float_graph: Graph,
+    model: Graph,
     int8_graph: Graph,
     found: Sensitivity,
     cycles: Cycles,
@@ -59,8 +59,10 @@ def order_nodes(
     int8 does to the weights of a node is gone once that node is float. So a step is what one value, or one
     node, still needs. A precision without estimated cycles is not tried, and passed over is what goes beyond
     the limits.
+
+    model: what was quantized: a recipe can only name its nodes, not those that quantization added.
     """
-    work = _Ladder(float_graph, int8_graph, found, cycles)
+    work = _Ladder(model, int8_graph, found, cycles)
     left = math.inf if limits.share is None else limits.share * sum(cycles[Precision.INT8].values())
     steps: list[Step] = []
     while len(steps) < MOST_STEPS:
@@ -96,8 +98,8 @@ class _Rated:
 
 
 class _Ladder:
-    def __init__(self, float_graph: Graph, int8_graph: Graph, found: Sensitivity, cycles: Cycles) -> None:
-        known = {node.name for node in float_graph.nodes}
+    def __init__(self, model: Graph, int8_graph: Graph, found: Sensitivity, cycles: Cycles) -> None:
+        known = {node.name for node in model.nodes}
         nodes = [node for node in int8_graph.nodes if node.name in known and is_int8(node)]
         self._weights = {node: found.of(node.outputs[0].name, WEIGHTS) for node in nodes if node.outputs}
         self._noise: dict[Place, float] = {}

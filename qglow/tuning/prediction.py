@@ -27,6 +27,7 @@ def runs_for(graph: Graph, available: int) -> int:
 
 
 def ordered_steps(
+    model: Graph,
     float_graph: Graph,
     int8_graph: Graph,
     int16_graph: Graph,
@@ -38,10 +39,11 @@ def ordered_steps(
 ) -> Sequence[Step]:
     """The order by estimated times on an instruction set.
 
-    int16_graph: with all nodes in int16 that have that form. may_float: whether float is tried too.
+    model: what was quantized. float_graph: what the int8 graph stands for. int16_graph: with all nodes in
+    int16 that have that form. may_float: whether float is tried too.
     """
     graphs = {Precision.INT8: int8_graph, Precision.INT16: int16_graph}
     if may_float:
         graphs[Precision.FLOAT] = float_graph
     cycles = {precision: node_cycles(graph, isa) for precision, graph in graphs.items()}
-    return order_nodes(float_graph, int8_graph, found, cycles, limits)
+    return order_nodes(model, int8_graph, found, cycles, limits)

@@ -205,6 +205,17 @@ def test_without_labels_accuracy_is_agreement_and_a_function_may_say_what_it_is(
     assert limited.best is limited.trials[0] and limited.pareto() == list(limited.trials)
 
 
+def test_nodes_that_quantization_adds_are_left_as_they_are(profile: Path) -> None:
+    model, taken = qglow.load_model(MODEL), qglow.load_profile(profile)
+    found = qglow.tune(
+        model, taken, str(TEST_DATA), qglow.Goal(min_sqnr_db=500), samples=4,
+        recipe=qglow.Recipe(group_size=16), calibration_data=qglow.CalibrationSamples(CALIBRATION, samples=1),
+    )  # fmt: skip
+    last = found.trials[-1]
+    assert len(found.trials) > 2 and last.keep_float
+    assert {*last.keep_float, *last.int16} <= {node.name for node in model.graph.nodes}
+
+
 def test_the_help_says_what_the_exit_codes_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", "--help"]) == 0
     assert "Exits with 1" in capsys.readouterr().out
