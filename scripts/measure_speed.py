@@ -4,7 +4,8 @@
 
 One thread, batch 1. For every model the programs take turns in one process, each warmed up, and the
 medians are shown: qglow in int8 and in float32, onnxruntime in float32, onnxruntime on the QDQ model
-that qglow exports and on the one that its own tool makes, OpenVINO in float32 and on qglow's QDQ model.
+that qglow exports and on the one that its own tool makes, OpenVINO in float32, in bfloat16 where the
+processor has it, and on qglow's QDQ model.
 Compare ratios of one run only, on a machine that does nothing else.
 
 mobilenet_v1_224, mobilenet_v2_224 and those called light_... have random weights: their speed alone means
@@ -34,15 +35,17 @@ from qglow import BenchResult, Model, QuantizedModel
 from qglow.core.errors import ModelError, QglowError
 from qglow.core.files import write_atomically
 from qglow.report.bench import Contender, bench
-from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
+from qglow.report.contenders import Inputs, of_executable, of_onnxruntime, of_openvino, random_inputs
+from qglow.report.openvino_model import Precision, has_bfloat16
 
 CALIBRATION_SAMPLES = 8
 """Ranges hardly matter for speed, so a few samples do."""
 
 INT8, FLOAT = "qglow int8", "qglow float32"
 ORT_FLOAT, ORT_QDQ, ORT_OWN = "ORT float32", "ORT int8, QDQ of qglow", "ORT int8, own tool"
-VINO_FLOAT, VINO_QDQ = "OpenVINO float32", "OpenVINO int8, QDQ of qglow"
-COLUMNS = (INT8, FLOAT, ORT_FLOAT, ORT_QDQ, ORT_OWN, VINO_FLOAT, VINO_QDQ)
+VINO_FLOAT, VINO_HALF = "OpenVINO float32", "OpenVINO bfloat16"
+VINO_QDQ = "OpenVINO int8, QDQ of qglow"
+COLUMNS = (INT8, FLOAT, ORT_FLOAT, ORT_QDQ, ORT_OWN, VINO_FLOAT, VINO_HALF, VINO_QDQ)
 RIVALS = {"ORT int8": (ORT_QDQ, ORT_OWN), "OpenVINO int8": (VINO_QDQ,)}
 """Whose int8 programs the last columns compare with; the fastest of each counts."""
 SHORTEST_MS = 0.05
@@ -98,12 +101,23 @@ def _contenders(
     }
     if own is not None:
         contenders[ORT_OWN] = of_onnxruntime(own, inputs)
-    if importlib.util.find_spec("openvino") is not None:
-        for name, content in ((VINO_FLOAT, model.path), (VINO_QDQ, qdq)):
-            try:
-                contenders[name] = of_openvino(content, inputs)
-            except ModelError as error:
-                print(f"{model.name}: {error}", file=sys.stderr)
+    return contenders | _openvino_contenders(model, qdq, inputs)
+
+
+def _openvino_contenders(model: EvaluatedModel, qdq: bytes, inputs: Inputs) -> dict[str, Contender]:
+    """Those that OpenVINO can make, where it is installed."""
+    if importlib.util.find_spec("openvino") is None:
+        return {}
+    wanted: dict[str, tuple[Path | bytes, Precision]] = {VINO_FLOAT: (model.path, "f32")}
+    if has_bfloat16():
+        wanted[VINO_HALF] = model.path, "bf16"
+    wanted[VINO_QDQ] = qdq, "f32"
+    contenders: dict[str, Contender] = {}
+    for name, (content, precision) in wanted.items():
+        try:
+            contenders[name] = of_openvino(content, inputs, precision=precision)
+        except ModelError as error:
+            print(f"{model.name}: {error}", file=sys.stderr)
     return contenders
 
 

@@ -116,3 +116,11 @@ def test_single_options_are_measured() -> None:
     titles, _, row, *_ = table.splitlines()
     figures = dict(zip(titles.split(" | ")[1:], row.rstrip(" |").split(" | ")[1:], strict=True))
     assert float(figures["rounding: gptq"]) != float(figures["recipe"]) > 25.0
+
+
+@pytest.mark.slow
+def test_int16_is_measured() -> None:
+    table = run("measure_int16.py", "--limit", "20", "--alternations", "20")
+    [row] = [line.split(" | ") for line in table.splitlines() if line.startswith("| digits | 20 |")]
+    int8, int16 = (float(cell.removesuffix(" dB")) for cell in row[2:4])
+    assert int16 > int8 > 25.0
