@@ -110,7 +110,9 @@ def measure(model: EvaluatedModel, repeat: int, folder: Path) -> Row:
 def _quantize(profile: Path, output: Path, cache: Path) -> float:
     """Seconds of the command. Raises CalledProcessError where it fails."""
     command = [sys.executable, "-m", "qglow.cli.main", "quantize", "--profile", str(profile)]
-    environment = {**os.environ, "QGLOW_CACHE": str(cache)}
+    # As installed: with bytecode of the package, which an environment may forbid to write.
+    bytecode = {"PYTHONPYCACHEPREFIX": str(profile.parent / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
+    environment = {**os.environ, **bytecode, "QGLOW_CACHE": str(cache)}
     start = time.perf_counter()
     subprocess.run([*command, "-o", str(output)], env=environment, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start

@@ -27,7 +27,7 @@ from typing import Any
 from qglow.api.arrays import pack_arrays, unpack_arrays
 from qglow.api.staging import publish, read_checked, read_manifest, staging_folder
 from qglow.core.errors import ArtefactError, RecipeError, TextError, VerificationError
-from qglow.core.files import atomic_writer, write_atomically
+from qglow.core.files import atomic_writer, file_sha256, write_atomically
 from qglow.core.types import Array
 from qglow.core.version import __version__
 from qglow.exporter import activation_type, export_qdq
@@ -89,23 +89,27 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
     """Write the directory, the manifest last. Raises InputFileError, UsageError for an ISA."""
     options = CompileOptions(isa=isa)
     with staging_folder(target) as folder, ThreadPoolExecutor(1) as beside:
-        # Most of the bytes: they go to the disk while the rest is made.
-        constants = beside.submit(_write_constants, folder / CONSTANTS, parts)
+        # Most of the bytes: they go to the disk, and are hashed, while the rest is made.
+        digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts)}
         write_artefact(folder / PROGRAM, lower_graph(parts.int8, options), options)
+        digests[PROGRAM] = beside.submit(file_sha256, folder / PROGRAM)
         export_qdq(parts.int8, folder / QDQ_MODEL, activation_type(parts.recipe.activation_type))
+        digests[QDQ_MODEL] = beside.submit(file_sha256, folder / QDQ_MODEL)
         write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
         write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
         write_atomically(folder / RECIPE, parts.recipe.to_yaml())
         content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
         write_atomically(folder / QUANTIZATION, content + "\n")
         save_reports(parts, folder, measured)
-        constants.result()
-        publish(folder, target, _facts(parts, target))
+        known = {name: digest.result() for name, digest in digests.items()}
+        publish(folder, target, _facts(parts, target), known)
 
 
-def _write_constants(path: Path, parts: QuantizedParts) -> None:
+def _write_constants(path: Path, parts: QuantizedParts) -> str:
+    """Their digest."""
     with atomic_writer(path) as stream:
         pack_arrays(stream, constant_data(parts.int8) | constant_data(parts.real))
+    return file_sha256(path)
 
 
 def load_parts(folder: Path) -> QuantizedParts:

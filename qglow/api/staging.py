@@ -8,12 +8,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from qglow.core.errors import ArtefactError, InputFileError
-from qglow.core.files import sha256_hex, write_atomically
+from qglow.core.files import file_sha256, sha256_hex, write_atomically
 
 MANIFEST = "manifest.json"
 
@@ -38,19 +37,20 @@ def staging_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def publish(folder: Path, target: Path, facts: Mapping[str, Any]) -> None:
+def publish(
+    folder: Path, target: Path, facts: Mapping[str, Any], known: Mapping[str, str] | None = None
+) -> None:
     """Move every file of `folder` to `target`, which may exist, then write the manifest.
 
     An earlier manifest goes first: as long as there is one, it is true. The manifest holds
-    `facts` and, under "files", the SHA-256 of every file. It is written in `folder` too, so that
-    not even a killed process leaves a temporary file in `target`. Raises InputFileError.
+    `facts` and, under "files", the SHA-256 of every file; `known` has those that were already computed.
+    It is written in `folder` too, so that not even a killed process leaves a temporary file in `target`.
+    Raises InputFileError.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file())
+    known = known or {}
     try:
-        with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock alone
-            digests = {
-                path.name: digest for path, digest in zip(files, pool.map(_digest, files), strict=True)
-            }
+        digests = {path.name: known.get(path.name) or file_sha256(path) for path in files}
         write_atomically(folder / MANIFEST, _dump({**facts, "files": digests}))
         target.mkdir(parents=True, exist_ok=True)
         (target / MANIFEST).unlink(missing_ok=True)
@@ -59,10 +59,6 @@ def publish(folder: Path, target: Path, facts: Mapping[str, Any]) -> None:
         os.replace(folder / MANIFEST, target / MANIFEST)
     except OSError as error:
         raise InputFileError(f"cannot write to {target}: {error.strerror or error}") from error
-
-
-def _digest(path: Path) -> str:
-    return sha256_hex(path.read_bytes())
 
 
 @contextlib.contextmanager
@@ -84,7 +80,7 @@ def refreshed(folder: Path) -> Iterator[None]:
     if not names:
         return
     try:
-        manifest["files"] = {name: sha256_hex((folder / name).read_bytes()) for name in names}
+        manifest["files"] = {name: file_sha256(folder / name) for name in names}
     except OSError as error:
         raise InputFileError(f"cannot read {folder}: {error.strerror or error}") from error
     write_atomically(path, _dump(manifest))

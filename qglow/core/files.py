@@ -55,6 +55,12 @@ def sha256_hex(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content, which is never in memory as a whole. Raises OSError."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def _umask() -> int:
     """The process's mask. It can only be read by setting it, so one thread at a time."""
     with _UMASK:

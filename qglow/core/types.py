@@ -152,10 +152,13 @@ class Quantization:
     def __str__(self) -> str:
         if self.axis is None:
             return f"S:{format_float(self.scales[0])} O:{self.zero_points[0]}"
-        scales = ",".join(format_float(s) for s in self.scales)
+        return self.naming("{" + ",".join(format_float(s) for s in self.scales) + "}")
+
+    def naming(self, scales: str) -> str:
+        """The text of parameters by slice, with this text in place of all their scales."""
         same = len(set(self.zero_points)) == 1
         zeros = str(self.zero_points[0]) if same else "{" + ",".join(map(str, self.zero_points)) + "}"
-        return f"S:{{{scales}}} O:{zeros} A:{self.axis}"
+        return f"S:{scales} O:{zeros} A:{self.axis}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +209,12 @@ class TensorType:
         return self.quantization.real_range
 
     def __str__(self) -> str:
+        return self.naming("" if self.quantization is None else str(self.quantization))
+
+    def naming(self, parameters: str) -> str:
+        """The text of the type, with this text in place of its parameters."""
         dims = " x ".join(str(d) for d in self.shape)
-        params = f"[{self.quantization}]" if self.quantization is not None else ""
-        return f"{self.element.value}{params}<{dims}>"
+        return f"{self.element.value}{f'[{parameters}]' if parameters else ''}<{dims}>"
 
 
 def float_type(*shape: int) -> TensorType:

@@ -96,8 +96,7 @@ def _format_type(kind: TensorType) -> str:
     """As `str`, but a long list of scales by its digest."""
     if kind.quantization is None or len(kind.quantization.scales) <= LARGEST_INLINE:
         return str(kind)
-    inline = ",".join(format_float(scale) for scale in kind.quantization.scales)
-    return str(kind).replace(f"S:{{{inline}}}", f"S:#{constant_digest(_scale_array(kind))}")
+    return kind.naming(kind.quantization.naming(f"#{constant_digest(_scale_array(kind))}"))
 
 
 def _scale_array(kind: TensorType) -> Array:

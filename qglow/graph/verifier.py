@@ -33,13 +33,14 @@ def verify_graph(graph: Graph, where: str) -> None:
 class _Verifier:
     def __init__(self, graph: Graph, where: str) -> None:
         self._graph = graph
+        self._values = tuple(graph.values())
         self._where = where
 
     def run(self) -> None:
         self._check_names()
         self._check_order()
         self._check_uses()
-        for value in self._graph.values():
+        for value in self._values:
             self._check_data(value)
         for node in self._graph.nodes:
             self._check_arity(node)
@@ -52,7 +53,7 @@ class _Verifier:
         raise VerificationError(f"{self._where}: graph {self._graph.name}, {place}: {rule}")
 
     def _check_names(self) -> None:
-        self._check_unique("value", [v.name for v in self._graph.values()])
+        self._check_unique("value", [v.name for v in self._values])
         self._check_unique("node", [n.name for n in self._graph.nodes])
 
     def _check_unique(self, what: str, names: Sequence[str]) -> None:
@@ -80,7 +81,7 @@ class _Verifier:
                 self._fail(f"output '{value.name}'", "nothing computes it")
 
     def _check_uses(self) -> None:
-        actual: dict[Value, list[tuple[Node, int]]] = {value: [] for value in self._graph.values()}
+        actual: dict[Value, list[tuple[Node, int]]] = {value: [] for value in self._values}
         for node in self._graph.nodes:
             for index, operand in enumerate(node.inputs):
                 if operand is not None:

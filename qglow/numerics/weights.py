@@ -17,6 +17,8 @@ BIAS_ROOM = 2.0**30
 SMALLEST_PRODUCT = 2.0**-125
 """Lower bound of s_x * s_w: twice the smallest normal float32, so that rounding keeps it normal."""
 LARGEST_PRODUCT = 2.0**127
+CACHED = 1 << 15
+"""Elements that are rounded together."""
 
 
 def weight_scales(w: Array, bias: Array | None, scale_x: float, axis: int, per_tensor: bool = False) -> Array:
@@ -27,8 +29,10 @@ def weight_scales(w: Array, bias: Array | None, scale_x: float, axis: int, per_t
     largest. Computed in float64. Raises ValueError for weights or biases that are not finite
     or so large that a scale would not be.
     """
-    rows = np.moveaxis(np.asarray(w), axis, 0)
-    largest = np.max(np.abs(rows.reshape(rows.shape[0], -1)), axis=1, initial=0.0).astype(np.float64)
+    w = np.asarray(w)
+    others = tuple(other for other in range(w.ndim) if other != axis % w.ndim)
+    low, high = np.min(w, axis=others, initial=0.0), np.max(w, axis=others, initial=0.0)
+    largest = np.maximum(-low, high).astype(np.float64)
     offset = np.zeros_like(largest) if bias is None else np.abs(np.asarray(bias, np.float64))
     if not (np.all(np.isfinite(largest)) and np.all(np.isfinite(offset))):
         raise ValueError("weights and biases must be finite")
@@ -46,12 +50,23 @@ def weight_scales(w: Array, bias: Array | None, scale_x: float, axis: int, per_t
 
 def quantize_weights(w: Array, scales: Any, axis: int) -> Array:
     """int8 weights in [-127, 127], zero point 0: `round_half_even(w / s_w)` as rule 1 has it."""
-    return quantize(w, scales, 0, lo=-WEIGHT_MAX, hi=WEIGHT_MAX, axis=axis)
+    w = np.asarray(w)
+    scales = np.asarray(scales)
+    if not w.size or scales.ndim == 0:
+        return quantize(w, scales, 0, lo=-WEIGHT_MAX, hi=WEIGHT_MAX, axis=axis)
+    # Some rows at a time: what is between the weights and their integers stays in the cache.
+    result = np.empty(w.shape, np.int8)
+    rows = max(1, CACHED * w.shape[0] // w.size)
+    for start in range(0, w.shape[0], rows):
+        part = slice(start, start + rows)
+        own = scales[part] if axis % w.ndim == 0 else scales
+        result[part] = quantize(w[part], own, 0, lo=-WEIGHT_MAX, hi=WEIGHT_MAX, axis=axis)
+    return result
 
 
 def dequantize_weights(q: Array, scales: Any, axis: int) -> Array:
     """float32 weights that symmetric int8 weights stand for."""
-    return np.asarray(np.asarray(q).astype(np.float32) * along(scales, np.ndim(q), axis, np.float32))
+    return np.multiply(q, along(scales, np.ndim(q), axis, np.float32), dtype=np.float32)
 
 
 def bias_scales(scale_x: float, scales_w: Any) -> Array:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -94,7 +95,7 @@ class _Seen:
 class _Reader:
     """A consumer, and what it reads.
 
-    largest: float32[G, O/G, channels], the largest weight of each result for each channel. squares:
+    largest: float64[G, O/G, channels], the largest weight of each result for each channel. squares:
     float64[channels], sums over all results. taps: float64[G, channels], weights of a result.
     """
 
@@ -102,6 +103,11 @@ class _Reader:
     squares: Array
     taps: Array
     value: Value
+
+    @cached_property
+    def peaks(self) -> Array:
+        """float64[channels]: the largest weight of each channel."""
+        return np.asarray(np.max(self.largest, axis=(0, 1)))
 
     @property
     def depthwise(self) -> bool:
@@ -196,7 +202,8 @@ def _reader(scope: Scope, node: Node) -> _Reader:
     )
     rows = rows.reshape(*rows.shape[:3], -1)
     places = scope.values[value].channels.reshape(groups, rows.shape[2])
-    largest = np.zeros((groups, rows.shape[1], scope.size), np.float32)
+    # As doubles, which is what they are divided by.
+    largest = np.zeros((groups, rows.shape[1], scope.size))
     squares, taps = np.zeros(scope.size), np.zeros((groups, scope.size))
     for group, columns in enumerate(places):
         order = np.argsort(columns, kind="stable")
@@ -240,8 +247,7 @@ def _of_alpha(
 ) -> Array:
     """The factors of an exponent, under the limits; the largest channel keeps its size."""
     x = np.max([one.magnitude for one in seen.values()], axis=0)
-    peaks = [np.max(reader.largest, axis=(0, 1)).astype(np.float64) for reader in readers]
-    w = np.max([peak / max(float(peak.max()), 1e-300) for peak in peaks], axis=0)
+    w = np.max([reader.peaks / max(float(reader.peaks.max()), 1e-300) for reader in readers], axis=0)
     used = (x > 0.0) & (w > 0.0)
     factors = np.ones_like(x)
     factors[used] = w[used] ** (1.0 - alpha) / x[used] ** alpha

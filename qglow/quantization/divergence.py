@@ -8,6 +8,7 @@ its bins have been merged into as many groups as there are int8 levels.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,12 +27,35 @@ def least_divergence(distribution: Distribution, schema: Schema) -> tuple[float,
     largest = max(-low, high)
     if largest <= 0.0 or distribution.total == 0.0:
         return low, high
-    counts = _magnitudes(distribution, largest)
-    levels = _levels(low, high, schema)
-    stops = np.unique(np.linspace(levels, BINS, CANDIDATES).astype(int))
-    divergences = [_divergence(counts, int(stop), levels) for stop in stops]
-    threshold = float(stops[int(np.argmin(divergences))]) / BINS * largest
+    counts, levels = _magnitudes(distribution, largest), _levels(low, high, schema)
+    filled = (counts > 0.0).astype(np.float64)
+    before = np.concatenate([[0.0], np.cumsum(filled)])
+    candidates = _candidates(levels)
+    divergences = [_divergence(counts, filled, before, candidate) for candidate in candidates]
+    threshold = float(candidates[int(np.argmin(divergences))].stop) / BINS * largest
     return max(low, -threshold), min(high, threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A threshold: the first `stop` bins are kept. group: int64[stop], the level that each is merged into.
+
+    bounds: int64[levels + 1], where the bins of every level begin and end.
+    """
+
+    stop: int
+    group: Array
+    bounds: Array
+
+
+@functools.cache
+def _candidates(levels: int) -> tuple[_Candidate, ...]:
+    """The thresholds that are tried for so many levels, ascending."""
+    found = []
+    for stop in np.unique(np.linspace(levels, BINS, CANDIDATES).astype(int)):
+        group = np.minimum(np.arange(stop) * levels // stop, levels - 1)
+        found.append(_Candidate(int(stop), group, np.searchsorted(group, np.arange(levels + 1))))
+    return tuple(found)
 
 
 def _levels(low: float, high: float, schema: Schema) -> int:
@@ -47,28 +71,29 @@ def _magnitudes(distribution: Distribution, largest: float) -> Array:
     return np.asarray(both[BINS:] + both[:BINS][::-1])
 
 
-def _divergence(counts: Array, stop: int, levels: int) -> float:
-    """KL(reference || quantized) of the first `stop` bins; the reference's last holds all beyond."""
+def _divergence(counts: Array, filled: Array, before: Array, candidate: _Candidate) -> float:
+    """KL(reference || quantized) of the bins that are kept; the reference's last holds all beyond.
+
+    filled: 1 where there are counts. before: float64[BINS + 1], how many such bins lie before each.
+    """
+    stop, group = candidate.stop, candidate.group
     kept = counts[:stop]
-    reference = kept.copy()
-    reference[-1] += counts[stop:].sum()
-    group = _groups(stop, levels)
-    filled = kept > 0.0
-    sums = np.bincount(group, weights=kept, minlength=levels)
-    sizes = np.bincount(group, weights=filled, minlength=levels)
-    quantized = np.where(filled, (sums / np.maximum(sizes, 1.0))[group], 0.0)
-    p, q = _smoothed(reference), _smoothed(quantized)
-    return float(np.sum(p * np.log(p / q)))
+    p = kept.copy()
+    p[-1] += np.add.reduce(counts[stop:])
+    means = np.bincount(group, weights=kept, minlength=candidate.bounds.size - 1)
+    np.divide(means, np.maximum(np.diff(before[candidate.bounds]), 1.0), out=means)
+    q = means[group]
+    q *= filled[:stop]
+    _smooth(p)
+    _smooth(q)
+    np.divide(p, q, out=q)
+    np.log(q, out=q)
+    q *= p
+    return float(np.add.reduce(q))
 
 
-@functools.lru_cache(maxsize=4 * CANDIDATES)
-def _groups(stop: int, levels: int) -> Array:
-    """int64[stop]: the level that each bin is merged into."""
-    return np.minimum(np.arange(stop) * levels // stop, levels - 1)
-
-
-def _smoothed(counts: Array) -> Array:
-    """Probabilities, none of them 0."""
-    probabilities = counts / max(float(counts.sum()), 1e-300)
-    mixed = probabilities + _SMOOTHING / counts.size
-    return np.asarray(mixed / mixed.sum())
+def _smooth(counts: Array) -> None:
+    """Make probabilities of counts, in place, none of them 0."""
+    counts /= max(float(np.add.reduce(counts)), 1e-300)
+    counts += _SMOOTHING / counts.size
+    counts /= np.add.reduce(counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,12 +29,22 @@ class GivenIntegers:
     per_tensor: bool
 
 
+@dataclass(slots=True)
+class Rounding:
+    """Weights, their scales, and the integers that both gave."""
+
+    weights: Array | None = None
+    scales: Array = field(default_factory=lambda: np.empty(0, np.float32))
+    integers: Array = field(default_factory=lambda: np.empty(0, np.int8))
+
+
 @dataclass(frozen=True)
 class FloatWeights:
     """Weights and bias [O] of a node before quantization. Output channels lie along `axis`.
 
     given: the integers of the weights where the model brings them; they are kept. limits: float64[O],
-    magnitudes up to which the levels of each channel reach; None: as far as its weights.
+    magnitudes up to which the levels of each channel reach; None: as far as its weights. last: how they were
+    rounded, shared by those of one node, which differ in their bias more often than in anything else.
     """
 
     weights: Array
@@ -42,6 +52,7 @@ class FloatWeights:
     axis: int
     given: GivenIntegers | None = None
     limits: Array | None = None
+    last: Rounding = field(default_factory=Rounding, repr=False, compare=False)
 
     @staticmethod
     def of(node: Node) -> FloatWeights:
@@ -77,19 +88,23 @@ def integers(source: FloatWeights, scale_x: float, per_tensor: bool) -> IntegerW
         weights, scales = source.given.weights, source.given.scales
         return IntegerWeights(weights, scales, quantize_bias(source.bias, scale_x, scales))
     scales = _scales(source, scale_x, per_tensor)
-    return IntegerWeights(
-        quantize_weights(source.weights, scales, source.axis),
-        scales,
-        quantize_bias(source.bias, scale_x, scales),
-    )
+    return IntegerWeights(_rounded(source, scales), scales, quantize_bias(source.bias, scale_x, scales))
 
 
 def rounding_error(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
     """float64, shape of the weights: what rounding takes from each."""
     scales = _scales(source, scale_x, per_tensor)
-    rounded = quantize_weights(source.weights, scales, source.axis)
-    kept = dequantize_weights(rounded, scales, source.axis).astype(np.float64)
-    return np.asarray(source.weights.astype(np.float64) - kept)
+    kept = dequantize_weights(_rounded(source, scales), scales, source.axis)
+    return np.subtract(source.weights, kept, dtype=np.float64)
+
+
+def _rounded(source: FloatWeights, scales: Array) -> Array:
+    """int8 weights, which are not rounded again where neither they nor their scales have changed."""
+    last = source.last
+    if last.weights is not source.weights or not np.array_equal(last.scales, scales):
+        last.weights, last.scales = source.weights, scales
+        last.integers = quantize_weights(source.weights, scales, source.axis)
+    return last.integers
 
 
 def _scales(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
