@@ -212,7 +212,9 @@ def _reader(scope: Scope, node: Node) -> _Reader:
         sorted_rows = rows[group] if in_order else rows[group][:, order]
         peaks = _largest_taps(sorted_rows)
         alone = channels.size == columns.size
-        largest[group][:, channels] = peaks if alone else np.maximum.reduceat(peaks, starts, axis=1)
+        # All of them in order are no selection, which numpy would take one by one.
+        own = slice(None) if channels.size == scope.size else channels
+        largest[group][:, own] = peaks if alone else np.maximum.reduceat(peaks, starts, axis=1)
         powers = np.sum(np.square(sorted_rows, dtype=np.float64), axis=(0, 2))
         squares[channels] += np.add.reduceat(powers, starts)
         taps[group, channels] = rows.shape[3] * np.diff(np.append(starts, columns.size))
