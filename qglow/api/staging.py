@@ -79,10 +79,7 @@ def refreshed(folder: Path) -> Iterator[None]:
     yield
     if not names:
         return
-    try:
-        manifest["files"] = {name: file_sha256(folder / name) for name in names}
-    except OSError as error:
-        raise InputFileError(f"cannot read {folder}: {error.strerror or error}") from error
+    manifest["files"] = {name: file_sha256(folder / name) for name in names}
     write_atomically(path, _dump(manifest))
 
 

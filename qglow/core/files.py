@@ -56,9 +56,12 @@ def sha256_hex(data: bytes | memoryview) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content, which is never in memory as a whole. Raises OSError."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """SHA-256 of a file's content, which is never in memory as a whole. Raises InputFileError."""
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise InputFileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _umask() -> int:

@@ -32,6 +32,16 @@ def test_published_directory_reads_back(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["out"]
 
 
+def test_digests_that_are_known_are_not_made_again(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with staging_folder(target) as folder:
+        (folder / "a.txt").write_text("a")
+        (folder / "b.bin").write_bytes(b"b")
+        publish(folder, target, FACTS, {"a.txt": "given"})
+    files = read_manifest(target, "things", 3)["files"]
+    assert files["a.txt"] == "given" and len(files["b.bin"]) == 64
+
+
 def test_failure_leaves_the_earlier_directory_untouched(tmp_path: Path) -> None:
     target = written(tmp_path / "out")
     with pytest.raises(RuntimeError), staging_folder(target) as folder:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qglow.core.errors import InputFileError
-from qglow.core.files import atomic_writer, write_atomically
+from qglow.core.files import atomic_writer, file_sha256, sha256_hex, write_atomically
 
 
 def test_text_and_bytes_are_written(tmp_path: Path) -> None:
@@ -67,3 +67,11 @@ def test_files_have_the_users_permissions(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_has_the_digest_of_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 300_000)
+    assert file_sha256(path) == sha256_hex(path.read_bytes())
+    with pytest.raises(InputFileError, match="cannot read .*missing: No such file"):
+        file_sha256(tmp_path / "missing")

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qglow.core.types import Array
+from qglow.numerics.quantize import quantize
 from qglow.numerics.requantize import accumulator_margin, worst_accumulator
 from qglow.numerics.weights import (
+    CACHED,
     bias_scales,
     dequantize_weights,
     quantize_bias,
@@ -95,3 +97,15 @@ def test_a_bias_that_does_not_fit_and_weights_that_are_not_finite_are_refused() 
         weight_scales(np.array([[1.0]]), np.array([1e14]), 1e-34, 0)
     with pytest.raises(ValueError, match="too large"):
         weight_scales(np.array([[1e14]]), None, 1e30, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((300, 40, 3, 3), 0), ((300, 400), 1), ((3, 2 * CACHED), 0), ((0, 4), 1)]
+)
+def test_weights_rounded_in_pieces_are_those_rounded_at_once(
+    shape: tuple[int, ...], axis: int, rng: np.random.Generator
+) -> None:
+    w = rng.normal(0, 0.1, shape).astype(np.float32)
+    scales = rng.uniform(1e-4, 2e-3, shape[axis]).astype(np.float32)
+    whole = quantize(w, scales, 0, lo=-127, hi=127, axis=axis)
+    np.testing.assert_array_equal(quantize_weights(w, scales, axis), whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -116,3 +118,16 @@ def test_means_that_are_not_finite_correct_nothing() -> None:
     node = b.append(Gemm(), b.input("x", float_type(1, 2)), b.constant("w", np.eye(2, dtype=np.float32) / 3))
     source = FloatWeights.of(node)
     assert corrected(node, source, 0.05, np.array([np.inf, 0.0]), False, (1, 2)) is source
+
+
+def test_weights_are_rounded_again_only_where_they_or_their_scales_change() -> None:
+    data = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    source = FloatWeights(data, np.zeros(4, np.float32), axis=1)
+    first = integers(source, 0.05, per_tensor=False)
+    biased = integers(replace(source, bias=np.ones(4, np.float32)), 0.05, per_tensor=False)
+    assert biased.weights is first.weights
+    for changed, per_tensor in ((replace(source, weights=data * np.float32(-1)), False), (source, True)):
+        fresh = FloatWeights(changed.weights, changed.bias, axis=1)
+        found, wanted = (integers(one, 0.05, per_tensor) for one in (changed, fresh))
+        np.testing.assert_array_equal(found.weights, wanted.weights)
+        assert found.weights is not first.weights
