@@ -108,11 +108,16 @@ class Quantization:
         return Quantization((float(np.float32(scale)),), (int(zero_point),), None, element)
 
     @staticmethod
-    def per_channel(scales: Array, axis: int, zero_points: Array | None = None) -> Quantization:
+    def per_channel(
+        scales: Array,
+        axis: int,
+        zero_points: Array | None = None,
+        element: ElementType = ElementType.INT8,
+    ) -> Quantization:
         """One scale a slice along `axis`; zero points are 0 unless given."""
         values = tuple(float(s) for s in np.asarray(scales, np.float32))
         zeros = (0,) * len(values) if zero_points is None else tuple(int(z) for z in zero_points)
-        return Quantization(values, zeros, axis)
+        return Quantization(values, zeros, axis, element)
 
     @property
     def smallest(self) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from onnx import NodeProto, TensorProto
 
 from qglow.core.errors import ModelError, UnsupportedError
-from qglow.core.types import Array, Quantization, TensorType
+from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.folding import evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
@@ -18,7 +18,7 @@ from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import LoadedModel, first_line
 from qglow.importer.node import Broken, Context, ImportNode, Refused, Rule
 from qglow.importer.rules import find_rule
-from qglow.importer.tensors import to_array
+from qglow.importer.tensors import Stored, is_unsigned, to_array
 
 
 class _Unknown(Exception):
@@ -121,10 +121,14 @@ class GraphImport:
         return ImportNode(proto, self._node_name(index, proto), inputs, self._context)
 
     def _require_signed(self, node: ImportNode, rule: Rule) -> None:
-        """Refuse uint8 constants where they are plain numbers: here they are shifted by 128."""
+        """Refuse uint8 and 16 bit constants where they are plain numbers: that is not what they hold here."""
         for value in node.inputs if not rule.reads_unsigned else ():
-            if value is not None and value.is_constant and value.name in self._context.unsigned:
-                node.refuse(f"'{value.name}' is uint8, which is only supported where it is quantized")
+            if value is None or not value.is_constant:
+                continue
+            unsigned = value.name in self._context.unsigned
+            if unsigned or (value.type.element is ElementType.INT16 and not value.type.is_quantized):
+                kind = Stored(value.type.element, unsigned)
+                node.refuse(f"'{value.name}' is {kind}, which is only supported where it is quantized")
 
     def _require_whole(self, node: ImportNode, rule: Rule) -> None:
         """Refuse reals of 16 bits where they are computed with."""
@@ -156,7 +160,10 @@ class GraphImport:
         if not name:
             return None
         if name not in self._values and name in self._initializers:
-            self._values[name] = self._context.constant(name, self._read(self._initializers[name]))
+            tensor = self._initializers[name]
+            self._values[name] = self._context.constant(name, self._read(tensor))
+            if is_unsigned(tensor):
+                self._context.unsigned.add(name)
         if name in self._sparse:
             raise Refused(f"'{name}' is a sparse initializer; store it dense")
         if name not in self._values:
@@ -165,7 +172,7 @@ class GraphImport:
 
     def _read(self, tensor: TensorProto) -> Array:
         try:
-            return to_array(tensor, self._path.parent, unsigned=True, halves=True)
+            return to_array(tensor, self._path.parent, quantized=True, halves=True)
         except ModelError as error:
             raise ModelError(f"{self._path}: {error}") from error
 

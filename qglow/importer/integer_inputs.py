@@ -9,10 +9,9 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto
 
 from qglow.core.errors import ModelError, UnsupportedError
-from qglow.core.types import Array, Quantization
+from qglow.core.types import Array, ElementType, Quantization
 from qglow.importer.node import Refused
-from qglow.importer.quantize import UNSIGNED_ZERO
-from qglow.importer.tensors import to_array
+from qglow.importer.tensors import QUANTIZED, Stored, element_name, to_array
 
 INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
@@ -34,6 +33,8 @@ def input_parameters(
         zero = _read(known, given[1], folder) if given[1] else None
         if scale is None or scale.size != 1 or scale.dtype != np.float32 or (given[1] and zero is None):
             break
+        if zero is not None:
+            _check_zero(known[given[1]], zero, Stored(ElementType.INT8, unsigned))
         return _parameters(float(scale.reshape(())), zero, unsigned)
     raise Refused("supported where DequantizeLinear or a QLinear operator reads it, with one constant scale")
 
@@ -50,17 +51,20 @@ def _names(node: NodeProto, name: str) -> tuple[str, str] | None:
 
 def _read(known: dict[str, TensorProto], name: str, folder: Path) -> Array | None:
     try:
-        return to_array(known[name], folder, unsigned=True) if name in known else None
+        return to_array(known[name], folder, quantized=True) if name in known else None
     except (ModelError, UnsupportedError) as error:
         raise Refused(str(error)) from error
 
 
+def _check_zero(tensor: TensorProto, zero: Array, kind: Stored) -> None:
+    if QUANTIZED.get(tensor.data_type) != kind or zero.size != 1:
+        found = f"{zero.size} of {element_name(tensor.data_type)}"
+        raise Refused(f"its zero point is {found}, the input is {kind}, which has one")
+
+
 def _parameters(scale: float, zero: Array | None, unsigned: bool) -> Quantization:
-    dtype = np.uint8 if unsigned else np.int8
-    if zero is not None and (zero.dtype != dtype or zero.size != 1):
-        raise Refused(f"its zero point is {zero.dtype}, the input is {np.dtype(dtype)}")
-    offset = UNSIGNED_ZERO if unsigned else 0
+    middle = Stored(ElementType.INT8, unsigned).shift if zero is None else int(zero.reshape(()))
     try:
-        return Quantization.per_tensor(scale, (0 if zero is None else int(zero.reshape(()))) + offset)
+        return Quantization.per_tensor(scale, middle)
     except ValueError as error:
         raise Refused(str(error)) from error

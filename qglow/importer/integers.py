@@ -69,5 +69,6 @@ def _along_one_axis(channels: Array, quantization: Quantization) -> Quantization
         if rows.size and np.all(rows == rows[:, :1]):
             order = [int(channel) for channel in rows[:, 0]]
             scales = tuple(quantization.scales[channel] for channel in order)
-            return Quantization(scales, tuple(quantization.zero_points[c] for c in order), axis)
+            zeros = tuple(quantization.zero_points[channel] for channel in order)
+            return Quantization(scales, zeros, axis, quantization.element)
     return None

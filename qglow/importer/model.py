@@ -17,7 +17,7 @@ from qglow.importer.integer_inputs import INTEGERS, input_parameters
 from qglow.importer.loading import LoadedModel, check, load
 from qglow.importer.node import Refused
 from qglow.importer.rules import OLDEST_OPSET, newest_opset, supported_operators
-from qglow.importer.tensors import ELEMENTS, element_name
+from qglow.importer.tensors import ELEMENTS, QUANTIZED, element_name
 
 PLAIN = (ElementType.FLOAT, ElementType.INT32, ElementType.INT64)
 """Elements of inputs that mean what they are: reals and indices."""
@@ -65,9 +65,15 @@ def import_model(
     types = {n: TensorType(elements[n], shape, parameters.get(n)) for n, shape in bound.shapes.items()}
     if not problems:
         check(path, model)
-    unsigned = [v.name for v in declared if v.type.tensor_type.elem_type == onnx.TensorProto.UINT8]
+    kinds = {v.name: QUANTIZED.get(v.type.tensor_type.elem_type) for v in declared}
+    unsigned = [name for name, kind in kinds.items() if kind is not None and kind.unsigned]
     work = GraphImport(path, model, types, problems, unsigned)
     graph = work.build()
+    refused += [
+        f"output '{value.name}' of 16 bits: supported within a model; let it end with DequantizeLinear"
+        for value in graph.outputs
+        if value.type.element is ElementType.INT16
+    ]
     _refuse(path, refused + [work.problems[index] for index in sorted(work.problems)])
     return ImportedModel(
         path,
@@ -118,6 +124,9 @@ def _input_elements(
                 unsigned = number == onnx.TensorProto.UINT8
                 given = input_parameters(model.proto.graph, model.nodes, value.name, unsigned, path.parent)
                 elements[value.name], parameters[value.name] = ElementType.INT8, given
+            elif number in QUANTIZED:
+                elements[value.name] = QUANTIZED[number].element
+                raise Refused("supported within a model; let it begin with QuantizeLinear")
             elif elements[value.name] not in PLAIN or number not in ELEMENTS:
                 raise Refused("inputs of float (32 bit), int32 and int64 are supported")
         except Refused as refusal:

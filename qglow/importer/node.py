@@ -13,6 +13,7 @@ from qglow.core.types import Array, Quantization, TensorType
 from qglow.graph.graph import Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.rewriting import dequantized_constant
+from qglow.importer.tensors import is_unsigned
 from qglow.numerics.quantize import dequantize_by
 
 
@@ -45,10 +46,10 @@ class Context:
     `emit(node_name, operator, inputs, output_name)` adds an operator, or folds it where all its
     inputs are constant; `read_tensor` gives the data of a tensor attribute; `is_used` tells
     whether anything reads a value; `part_names(node, output, part)` gives names for an operator
-    that is only a part of an ONNX node. `unsigned` names the int8 values that are uint8 in the model:
-    their integers and zero points are 128 less here. `halves` are the types of computed values that are
-    reals of 16 bits in the model, by name: here they are float32, rounded. `integers` are
-    constants that have been given parameters, by name and parameters.
+    that is only a part of an ONNX node. `unsigned` names the int8 and int16 values that are uint8 and
+    uint16 in the model: their integers and zero points are 128 and 32768 less here. `halves` are the types
+    of computed values that are reals of 16 bits in the model, by name: here they are float32, rounded.
+    `integers` are constants that have been given parameters, by name and parameters.
     """
 
     opset: int
@@ -61,10 +62,7 @@ class Context:
     integers: dict[tuple[str, Quantization], Value] = field(default_factory=dict)
 
     def constant(self, name: str, data: Array) -> Value:
-        """A constant; uint8 becomes int8."""
-        if data.dtype == np.uint8:
-            self.unsigned.add(name)
-            data = (data.astype(np.int16) - 128).astype(np.int8)
+        """A constant. Integers are signed."""
         return constant(name, np.asarray(data, order="C"))
 
 
@@ -136,10 +134,12 @@ class ImportNode:
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
     def tensor(self, name: str) -> Array:
-        """A tensor attribute."""
+        """A tensor attribute. Where it is unsigned in the model, so is the node's output."""
         value = self._get(name, None)
         if not isinstance(value, TensorProto):
             raise Refused(f"attribute {name} is not a tensor")
+        if is_unsigned(value):
+            self.context.unsigned.add(self.proto.output[0])
         return self.context.read_tensor(value)
 
     def ignore(self, *names: str) -> None:
@@ -276,8 +276,8 @@ class ImportNode:
 class Rule:
     """How to import an operator, and the newest definition (since_version) the function was written for.
 
-    reads_unsigned: whether the function knows that uint8 constants are stored as int8. reads_halves: whether
-    it knows of reals of 16 bits.
+    reads_unsigned: whether the function knows that uint8 constants are stored as int8, and of int16 ones.
+    reads_halves: whether it knows of reals of 16 bits.
     """
 
     function: Callable[[ImportNode], None]

@@ -18,9 +18,9 @@ from qglow.importer.node import ImportNode, Rule
 from qglow.importer.quantize import (
     bias,
     emit_quantize,
-    is_unsigned,
     read_parameters,
     read_scales,
+    stored,
     with_parameters,
 )
 
@@ -97,7 +97,7 @@ def import_qlinear_softmax(node: ImportNode) -> None:
 def _real(node: ImportNode, index: int, axis: int = 1) -> Value:
     """The reals of an operand whose scale and zero point are the inputs after it."""
     x = node.value(index)
-    quantization = read_parameters(node, x, index + 1, index + 2, axis, is_unsigned(node, index))
+    quantization = read_parameters(node, x, index + 1, index + 2, axis, stored(node, index))
     return node.emit(Dequantize(), with_parameters(node, x, quantization), part=f"input{index}")
 
 
@@ -114,13 +114,11 @@ def _run(inner: ImportNode) -> Value:
 
 
 def _finish(node: ImportNode, real: Value, scale: int) -> None:
-    """Quantize with the parameters in the inputs from `scale` on. uint8 is what the zero point says."""
-    unsigned = is_unsigned(node, scale + 1)
-    if not node.has_input(scale + 1):
-        unsigned = is_unsigned(node, 2 if scale == 0 else 0)
-    if unsigned:
+    """Quantize with the parameters in the inputs from `scale` on, to the type of the zero point."""
+    kind = stored(node, scale + 1 if node.has_input(scale + 1) else (2 if scale == 0 else 0))
+    if kind.unsigned:
         node.context.unsigned.add(node.proto.output[0])
-    quantization: Quantization = read_parameters(node, real, scale, scale + 1, 1, unsigned)
+    quantization: Quantization = read_parameters(node, real, scale, scale + 1, 1, kind)
     name, _ = node.context.part_names(node.name, node.proto.output[0], "quantize")
     emit_quantize(node, real, quantization, name)
 

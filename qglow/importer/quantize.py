@@ -2,7 +2,8 @@
 
 https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html, onnx__DequantizeLinear.html
 
-Integers are int8 in the graph. uint8 ones of a model are stored 128 less, and so are their zero points.
+Integers are int8 or int16 in the graph. uint8 ones of a model are stored 128 less, uint16 ones 32768 less,
+and so are their zero points; that of int16 is 0.
 """
 
 from __future__ import annotations
@@ -14,22 +15,19 @@ from qglow.core.types import Array, ElementType, Quantization
 from qglow.graph.graph import Value, constant
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.importer.node import Broken, ImportNode, Rule
-from qglow.importer.tensors import element_name
+from qglow.importer.tensors import QUANTIZED, Stored, element_name
 from qglow.numerics.quantize import dequantize, quantize_by
-
-UNSIGNED_ZERO = -128
-"""What uint8 0 is as int8."""
 
 
 def import_quantize(node: ImportNode) -> None:
-    """Float to int8: a node with one scale, or constant integers, which may have one a channel."""
+    """Float to integers: a node with one scale, or constants, which may have one a channel."""
     _check_plain(node)
-    x, axis, unsigned = node.value(0), _axis(node), _gives_unsigned(node)
+    x, axis, kind = node.value(0), _axis(node), _result_kind(node)
     if not x.type.is_float:
         raise Broken(f"its input '{x.name}' is {x.type}, it must be float")
-    quantization = read_parameters(node, x, 1, 2, axis, unsigned)
+    quantization = read_parameters(node, x, 1, 2, axis, kind)
     result = node.proto.output[0]
-    if unsigned:
+    if kind.unsigned:
         node.context.unsigned.add(result)
     if x.data is not None:
         node.results[result] = constant(result, quantize_by(x.data, quantization), quantization)
@@ -38,7 +36,7 @@ def import_quantize(node: ImportNode) -> None:
 
 
 def import_dequantize(node: ImportNode) -> None:
-    """int8 to float. Constants keep their integers, except int32 ones, which are biases."""
+    """Integers to float. Constants keep their integers, except int32 ones, which are biases."""
     _check_plain(node)
     kind = node.integer("output_dtype", 0)
     node.require(
@@ -48,7 +46,7 @@ def import_dequantize(node: ImportNode) -> None:
     if x.type.element is ElementType.INT32:
         node.constant(bias(node, 0, *_int32_parameters(node, axis)))
         return
-    quantization = read_parameters(node, x, 1, 2, axis, x.name in node.context.unsigned)
+    quantization = read_parameters(node, x, 1, 2, axis, stored(node, 0))
     node.emit(Dequantize(), with_parameters(node, x, quantization))
 
 
@@ -71,7 +69,8 @@ def with_parameters(node: ImportNode, x: Value, quantization: Quantization) -> V
         same = x.type.quantization == quantization
         node.require(same, f"it reads '{x.name}' with other parameters than it was quantized with")
         return x
-    node.require(x.type.element is ElementType.INT8, f"'{x.name}' is {x.type}; int8 and uint8 are supported")
+    fits = x.type.element is quantization.element
+    node.require(fits, f"'{x.name}' is {x.type}; integers of 8 and 16 bits are supported")
     if x.data is None:
         node.refuse(f"'{x.name}' is computed from integers without parameters")
     known, key = node.context.integers, (x.name, quantization)
@@ -83,26 +82,27 @@ def with_parameters(node: ImportNode, x: Value, quantization: Quantization) -> V
 
 
 def read_parameters(
-    node: ImportNode, x: Value, scale: int, zero_point: int, axis: int, unsigned: bool
+    node: ImportNode, x: Value, scale: int, zero_point: int, axis: int, kind: Stored
 ) -> Quantization:
-    """Parameters of `x` from the inputs of these numbers. `unsigned`: its integers are uint8 in the model.
+    """Parameters of `x` from the inputs of these numbers, for integers of this kind.
 
     Raises Broken for a scale that is not positive and finite, for one of another length than the axis
-    has, and for a zero point that is no integer of the type.
+    has, and for a zero point that is no integer of the type; Refused for one of 16 bits off the middle.
     """
     scales = read_scales(node, scale)
-    zeros = _zero_points(node, zero_point, unsigned)
+    zeros = _zero_points(node, zero_point, kind)
     if scales.size == 1:
         if zeros.size != 1:
             raise Broken(f"one scale, but {zeros.size} zero points")
-        return Quantization.per_tensor(float(scales.reshape(())), int(zeros.reshape(())))
+        return Quantization.per_tensor(float(scales.reshape(())), int(zeros.reshape(())), kind.element)
     node.require(scales.ndim == 1, f"scales of shape {list(scales.shape)}: blocks are not supported")
     rank = len(x.type.shape)
     if not -rank <= axis < rank or x.type.shape[axis] != scales.size:
         raise Broken(f"{scales.size} scales do not fit axis {axis} of '{x.name}' {list(x.type.shape)}")
     if zeros.size not in (1, scales.size):
         raise Broken(f"{scales.size} scales, but {zeros.size} zero points")
-    return Quantization.per_channel(scales, axis % rank, np.broadcast_to(zeros.reshape(-1), scales.shape))
+    zeros = np.broadcast_to(zeros.reshape(-1), scales.shape)
+    return Quantization.per_channel(scales, axis % rank, zeros, kind.element)
 
 
 def read_scales(node: ImportNode, index: int) -> Array:
@@ -127,21 +127,29 @@ def bias(node: ImportNode, index: int, scales: Array, axis: int) -> Array:
     return dequantize(data, scales.reshape(-1), np.zeros(scales.size, np.int64), axis)
 
 
-def is_unsigned(node: ImportNode, index: int) -> bool:
-    """Whether an input is uint8 in the model."""
-    return node.has_input(index) and node.value(index).name in node.context.unsigned
+def stored(node: ImportNode, index: int) -> Stored:
+    """How the model stores the integers of an input."""
+    value = node.value(index)
+    wide = value.type.element is ElementType.INT16
+    return Stored(ElementType.INT16 if wide else ElementType.INT8, value.name in node.context.unsigned)
 
 
-def _zero_points(node: ImportNode, index: int, unsigned: bool) -> Array:
+def _zero_points(node: ImportNode, index: int, kind: Stored) -> Array:
     if not node.has_input(index):
-        return np.array(UNSIGNED_ZERO if unsigned else 0, np.int64)
-    name, zeros = node.value(index).name, node.array(index, "the zero point")
-    if zeros.dtype != np.int8 or is_unsigned(node, index) != unsigned:
-        found = "uint8" if is_unsigned(node, index) else str(zeros.dtype)
-        wanted = "uint8" if unsigned else "int8"
-        raise Broken(f"the zero point '{name}' is {found}, but the integers are {wanted}")
-    if not zeros.size:
-        raise Broken(f"the zero point '{name}' is empty")
+        zeros = np.array(kind.shift, np.int64)
+    else:
+        name, zeros = node.value(index).name, node.array(index, "the zero point")
+        if zeros.dtype != kind.element.dtype or stored(node, index) != kind:
+            found = stored(node, index) if zeros.dtype in (np.int8, np.int16) else zeros.dtype
+            raise Broken(f"the zero point '{name}' is {found}, but the integers are {kind}")
+        if not zeros.size:
+            raise Broken(f"the zero point '{name}' is empty")
+    if kind.element is ElementType.INT16 and np.any(zeros):
+        # Kernels of int16 have none: of 16 bits one can be spared.
+        off, middle = int(zeros[zeros != 0][0]) - kind.shift, -kind.shift
+        node.refuse(
+            f"its {kind} integers have zero point {off}, {middle} is supported; quantize them symmetrically"
+        )
     return zeros
 
 
@@ -157,17 +165,18 @@ def _axis(node: ImportNode) -> int:
     return node.integer("axis", 1)
 
 
-def _gives_unsigned(node: ImportNode) -> bool:
-    """Whether a QuantizeLinear gives uint8: as its zero point, else as output_dtype says, else it does."""
-    kind = node.integer("output_dtype", 0)
-    supported = (0, TensorProto.UINT8, TensorProto.INT8)
-    node.require(kind in supported, f"it gives {element_name(kind)}; int8 and uint8 are supported")
+def _result_kind(node: ImportNode) -> Stored:
+    """What a QuantizeLinear gives: as its zero point is, else as output_dtype says, else uint8."""
+    number = node.integer("output_dtype", 0)
+    given = QUANTIZED.get(number)
+    kinds = ", ".join(str(kind) for kind in QUANTIZED.values())
+    node.require(not number or given is not None, f"it gives {element_name(number)}; supported are {kinds}")
     if not node.has_input(2):
-        return kind != TensorProto.INT8
-    unsigned = is_unsigned(node, 2)
-    if kind and unsigned != (kind == TensorProto.UINT8):
-        raise Broken(f"output_dtype is {element_name(kind)}, its zero point '{node.value(2).name}' is not")
-    return unsigned
+        return given or QUANTIZED[TensorProto.UINT8]
+    found = stored(node, 2)
+    if given not in (None, found):
+        raise Broken(f"output_dtype is {given}, its zero point '{node.value(2).name}' is not")
+    return found
 
 
 def _check_plain(node: ImportNode) -> None:
@@ -182,3 +191,9 @@ RULES: dict[str, Rule] = {
     "DequantizeLinear": Rule(import_dequantize, newest=28, reads_unsigned=True),
     "QuantizeLinear": Rule(import_quantize, newest=28, reads_unsigned=True),
 }
+
+CONTRIBUTED: dict[str, Rule] = {
+    "DequantizeLinear": Rule(import_dequantize, newest=1, reads_unsigned=True),
+    "QuantizeLinear": Rule(import_quantize, newest=1, reads_unsigned=True),
+}
+"""The same in onnxruntime's domain, com.microsoft: its tools write them for 16 bits below opset 21."""

@@ -50,7 +50,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-CONTRIBUTED: dict[str, Rule] = dict(qlinear.CONTRIBUTED)
+CONTRIBUTED: dict[str, Rule] = {**qlinear.CONTRIBUTED, **quantize.CONTRIBUTED}
 """Operators of the domain com.microsoft, which onnxruntime's own tools write."""
 
 REFUSED: dict[str, str] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from qglow.core.errors import DataError, ModelError, UnsupportedError
-from qglow.core.types import Array, ElementType
+from qglow.core.types import QUANTIZED_BITS, Array, ElementType
 
 ELEMENTS: dict[int, ElementType] = {
     TensorProto.FLOAT: ElementType.FLOAT,
@@ -29,6 +30,40 @@ HALVES: dict[int, ElementType] = {
 """Types that only Cast knows: nothing else computes in them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How a model stores integers that stand for reals; in the graph they are signed.
+
+    element: their type in the graph. unsigned: the model has the unsigned type of that width.
+    """
+
+    element: ElementType
+    unsigned: bool
+
+    @property
+    def shift(self) -> int:
+        """What the model's 0 is in the graph."""
+        return -(1 << (QUANTIZED_BITS[self.element] - 1)) if self.unsigned else 0
+
+    def __str__(self) -> str:
+        return f"{'u' if self.unsigned else ''}int{QUANTIZED_BITS[self.element]}"
+
+
+QUANTIZED: dict[int, Stored] = {
+    TensorProto.INT8: Stored(ElementType.INT8, False),
+    TensorProto.UINT8: Stored(ElementType.INT8, True),
+    TensorProto.INT16: Stored(ElementType.INT16, False),
+    TensorProto.UINT16: Stored(ElementType.INT16, True),
+}
+"""Types of integers that may have parameters."""
+
+
+def is_unsigned(tensor: TensorProto) -> bool:
+    """Whether it holds uint8 or uint16."""
+    kind = QUANTIZED.get(tensor.data_type)
+    return kind is not None and kind.unsigned
+
+
 def element_name(data_type: int) -> str:
     """ONNX's name of an element type, in lower case; its number where it has none."""
     try:
@@ -38,29 +73,32 @@ def element_name(data_type: int) -> str:
 
 
 def to_array(
-    tensor: TensorProto, folder: Path | None = None, unsigned: bool = False, halves: bool = False
+    tensor: TensorProto, folder: Path | None = None, quantized: bool = False, halves: bool = False
 ) -> Array:
-    """The data of a tensor; external data is read below `folder`. `unsigned` admits uint8, `halves` reals
-    of 16 bits, which come as numerics.half stores them.
+    """The data of a tensor; external data is read below `folder`.
+
+    `quantized` admits the types of QUANTIZED, all of them as signed integers; `halves` reals of 16 bits,
+    which come as numerics.half stores them.
 
     Raises ModelError where the data is missing, escapes the folder or has the wrong size, and
     UnsupportedError for element types that qglow does not have.
     """
     where = f"tensor '{tensor.name}'" if tensor.name else "a tensor without a name"
-    is_unsigned = unsigned and tensor.data_type == TensorProto.UINT8
-    is_half = halves and tensor.data_type in HALVES
-    if tensor.data_type not in ELEMENTS and not is_unsigned and not is_half:
-        kinds = ", ".join(
-            sorted({e.name.lower() for e in ELEMENTS.values()} | ({"uint8"} if unsigned else set()))
-        )
+    stored = QUANTIZED.get(tensor.data_type) if quantized else None
+    known = ELEMENTS | HALVES if halves else ELEMENTS
+    element = known.get(tensor.data_type) if stored is None else stored.element
+    if element is None:
+        integers = {str(kind) for kind in QUANTIZED.values()} if quantized else set()
+        kinds = ", ".join(sorted({e.name.lower() for e in ELEMENTS.values()} | integers))
         raise UnsupportedError(
             f"{where} has elements of type {element_name(tensor.data_type)}; supported are {kinds}"
         )
     if any(d < 0 for d in tensor.dims):
         raise ModelError(f"{where} has a negative dimension in {list(tensor.dims)}; export the model again")
-    if is_unsigned:
-        return _data(tensor, folder, ElementType.INT8, where).view(np.uint8)
-    return _data(tensor, folder, (ELEMENTS | HALVES)[tensor.data_type], where)
+    data = _data(tensor, folder, element, where)
+    if stored is None or not stored.unsigned:
+        return data
+    return np.asarray(data ^ element.dtype.type(stored.shift))  # half of the range less: the highest bit
 
 
 def _data(tensor: TensorProto, folder: Path | None, element: ElementType, where: str) -> Array:

@@ -11,10 +11,11 @@ from qglow.graph.operator import Accumulate, Products, SameAs, Unify
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.rewriting import dequantized_constant
 from qglow.numerics.quantize import INT8_MAX, INT8_MIN, along, parameters
-from qglow.numerics.requantize import accumulator_margin, multiplier, worst_accumulator
+from qglow.numerics.requantize import accumulator_margin, multiplier
 from qglow.numerics.weights import bias_scales
+from qglow.numerics.wide import worst_sum
 from qglow.quantization.assign import Assignment
-from qglow.quantization.placement import data_operands
+from qglow.quantization.placement import data_operands, no_wide_form, reads_wide
 from qglow.quantization.weights import FloatWeights, GivenIntegers, integers, output_axis
 
 Given = dict[str, GivenIntegers | None]
@@ -77,6 +78,7 @@ def lacking(node: Node, given: Assignment, weights: Given) -> str | None:
     """Why the model's parameters do not make this node int8; None where they do."""
     policy = node.operator.policy
     shared = isinstance(policy, Unify) and not policy.rescales
+    wide = node.output in given and given[node.output].is_wide
     for index in data_operands(node):
         value = node.inputs[index] if index < len(node.inputs) else None
         known = value is None or value in given or (shared and value.is_constant)
@@ -84,6 +86,9 @@ def lacking(node: Node, given: Assignment, weights: Given) -> str | None:
             return f"the model has no parameters for its operand '{value.name}'"
         if value in given and given[value].axis is not None and not shared:
             return f"the model has several scales for its operand '{value.name}'"
+        wide = wide or (value in given and given[value].is_wide)
+    if wide and not reads_wide(node):
+        return no_wide_form(node)
     if isinstance(policy, Accumulate):
         return None if node.name in weights else "the model has no integers for its weights"
     if node.output not in given and not isinstance(policy, Products):
@@ -137,7 +142,7 @@ def unfit_sums(source: FloatWeights, x: Quantization, y: Quantization | None, pe
         return f"the model's parameters do not fit: {error}"
     if np.any(bias_scales(x.scale, made.scales) < np.finfo(np.float32).tiny):
         return "the model's parameters do not fit: a scale of its sums is subnormal"
-    worst = worst_accumulator(made.weights, made.bias, x.zero_point, axis=source.axis)
+    worst = worst_sum(made.weights, made.bias, x, source.axis)
     if accumulator_margin(worst) < 1.0:
         return f"its sums can reach {int(worst.max())}, beyond int32"
     return None

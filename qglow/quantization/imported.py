@@ -1,4 +1,4 @@
-"""From a graph that brings its own parameters to an int8 graph: no profile is needed.
+"""From a graph that brings its own parameters to an int8 or int16 graph: no profile is needed.
 
 Quantize and Dequantize of the model give the assignment that a profile gives otherwise; rewriting and
 the exact part of folding are the same. The model's parameters are honoured: nothing is equalized or
@@ -180,5 +180,7 @@ def _interface(graph: Graph, assignment: Assignment) -> Interface:
             continue
         if value not in assignment:
             raise UsageError(f"--io int8: the model has no parameters for '{value.name}'")
+        if assignment[value].is_wide:
+            raise UsageError(f"--io int8: the model has '{value.name}' in int16; leave it float")
         found[value.name] = assignment[value]
     return found

@@ -55,6 +55,12 @@ def reads_wide(node: Node) -> bool:
     return _summed(node) <= MOST_WIDE_TAPS
 
 
+def no_wide_form(node: Node) -> str:
+    """Why a node for which `reads_wide` is false has none."""
+    why = _NO_WIDE_FORM.get(type(node.operator.policy), "its sums could be beyond int32")
+    return f"it has no int16 form: {why}"
+
+
 def _summed(node: Node) -> int:
     """How many elements of its operand a mean adds up; 0 for all other nodes."""
     operator, x = node.operator, node.inputs[0] if node.inputs else None
@@ -106,7 +112,7 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
     if choice.kept_float:
         return f"kept by {choice.kept_float}"
     if choice.wide and not reads_wide(node):
-        return f"it has no int16 form: {_NO_WIDE_FORM.get(type(policy), 'its sums could be beyond int32')}"
+        return no_wide_form(node)
     if len(node.outputs) != 1 or not node.output.type.is_float:
         return "its result is not one float tensor"
     if isinstance(policy, Accumulate):

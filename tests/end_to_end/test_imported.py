@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from qglow.api import compare, compare_layers, load_model, load_quantized
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 from qglow.exporter import export_qdq
 from qglow.exporter.qdq import Activations
 from qglow.graph.graph import Graph
@@ -21,10 +22,12 @@ from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
 from qglow.passes import canonicalize
 from qglow.quantization.imported import quantize_imported
+from qglow.quantization.options import QuantizationOptions
+from qglow.recipe.rules import Match, Rule
 from qglow.report.comparison import FLOAT, INT8, QDQ
 from qglow.toolchain import compile_graph
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
-from tests.end_to_end.zoo_flow import MODELS, THOROUGH, inputs, quantized
+from tests.end_to_end.zoo_flow import MODELS, THOROUGH, inputs, quantized, recipe
 
 U8, S8 = QuantType.QUInt8, QuantType.QInt8
 FORMS = {
@@ -35,6 +38,10 @@ FORMS = {
     "QOperator uint8 per tensor": (QuantFormat.QOperator, U8, U8, False),
     "QOperator int8 per channel": (QuantFormat.QOperator, S8, S8, True),
 }
+WIDE_FORMS = {
+    "QDQ int16 per channel": (QuantFormat.QDQ, QuantType.QInt16, S8, True),
+    "QDQ uint16 per tensor": (QuantFormat.QDQ, QuantType.QUInt16, S8, False),
+}
 
 
 MORE = ("mlperftiny_vww96", "mobilenet_v1_0.25_224", "fastestdet", "deeplabv3_mnv2_voc")
@@ -44,6 +51,10 @@ ROUND_TRIPS = [
     for name in names
     for kind in kinds
 ]
+WIDE = {
+    "all": (Rule(Match(name=".*"), dtype="int16"),),
+    "some": (Rule(Match(operator="Conv"), dtype="int16"), Rule(Match(name="block2.*"), dtype="int8")),
+}
 
 
 class Samples(CalibrationDataReader):  # type: ignore[misc]
@@ -58,9 +69,11 @@ class Samples(CalibrationDataReader):  # type: ignore[misc]
         return None if image is None else {"input": image[None]}
 
 
-def quantize_with_onnxruntime(form: str, folder: Path, symmetric: bool = True) -> Path:
-    """What onnxruntime's own tool makes of the example."""
-    layout, activations, weights, per_channel = FORMS[form]
+def quantize_with_onnxruntime(
+    form: str, folder: Path, symmetric: bool = True, contributed: bool = False
+) -> Path:
+    """What onnxruntime's own tool makes of the example. contributed: QuantizeLinear is of its own domain."""
+    layout, activations, weights, per_channel = (FORMS | WIDE_FORMS)[form]
     path, source = folder / "theirs.onnx", folder / "source.onnx"
     # The tool writes beside the model that it reads, for a moment.
     shutil.copyfile(MODEL, source)
@@ -72,7 +85,11 @@ def quantize_with_onnxruntime(form: str, folder: Path, symmetric: bool = True) -
         activation_type=activations,
         weight_type=weights,
         per_channel=per_channel,
-        extra_options={"WeightSymmetric": symmetric},
+        extra_options={
+            "WeightSymmetric": symmetric,
+            "ActivationSymmetric": form in WIDE_FORMS,
+            "UseQDQContribOps": contributed,
+        },
     )
     return path
 
@@ -107,6 +124,26 @@ def test_what_onnxruntime_quantized_gives_its_results(form: str, tmp_path: Path,
     assert np.mean(found == expected) > 0.95
 
 
+@pytest.mark.parametrize(
+    ("form", "domain"), [*((form, "") for form in WIDE_FORMS), ("QDQ uint16 per tensor", "com.microsoft")]
+)
+def test_int16_that_onnxruntime_quantized_gives_its_results(
+    form: str, domain: str, tmp_path: Path, images: Array
+) -> None:
+    path = quantize_with_onnxruntime(form, tmp_path, contributed=bool(domain))
+    assert {n.domain for n in onnx.load(path).graph.node if n.op_type == "QuantizeLinear"} == {domain}
+    made = load_model(path).quantize()
+    report = made.report
+    assert report is not None and not report.float_nodes, [node.reason for node in report.float_nodes]
+    values = [v for v in made.graph.values() if v.type.is_quantized and not v.is_constant]
+    assert values and all(value.type.element is ElementType.INT16 for value in values)
+    program = made.compile()
+    found = np.concatenate([program({"input": image[None]})["logits"] for image in images[:16]])
+    expected = onnxruntime_logits(path, images[:16])
+    # onnxruntime computes in float between its 16 bit integers, which here are sums without rounding.
+    assert np.abs(found - expected).max() < 1e-3 * np.abs(expected).max()
+
+
 def test_every_node_gives_the_integers_that_onnxruntime_gives(tmp_path: Path, images: Array) -> None:
     made = load_model(quantize_with_onnxruntime("QDQ uint8 per channel", tmp_path)).quantize()
     layers = compare_layers(made, {"input": images[:16]})
@@ -130,11 +167,24 @@ def test_an_export_read_again_is_the_same_program(
     name: str, activations: Activations, tmp_path: Path
 ) -> None:
     batch = MODELS[name].batches[0]
-    ours = quantized(name, batch).graph
-    path = tmp_path / "ours.onnx"
+    _check_round_trip(name, quantized(name, batch).graph, activations, tmp_path)
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_an_export_with_int16_read_again_is_the_same_program(kind: str, tmp_path: Path) -> None:
+    options = replace(QuantizationOptions.of(recipe("digits")), rules=WIDE[kind])
+    ours = quantized("digits", 1, options).graph
+    elements = {v.type.element for v in ours.values() if v.type.is_quantized and not v.is_constant}
+    assert elements == {ElementType.INT16} | ({ElementType.INT8} if kind == "some" else set())
+    _check_round_trip("digits", ours, "uint8", tmp_path)
+
+
+def _check_round_trip(name: str, ours: Graph, activations: Activations, folder: Path) -> None:
+    path, batch = folder / "ours.onnx", MODELS[name].batches[0]
     export_qdq(ours, path, activations)
     again = quantize_imported(canonicalize(import_model(path).graph))
     assert _operators(again.graph) == _operators(ours)
+    assert _integers(again.graph) == _integers(ours)
     # A rescale is dequantize and quantize in the exported model; nothing else was rounded on the way.
     approximate = [e.what for e in again.report.log if e.applied and not e.exact]
     assert len(approximate) == _operators(ours).count("Rescale")
@@ -146,6 +196,11 @@ def test_an_export_read_again_is_the_same_program(
 
 def _operators(graph: Graph) -> list[str]:
     return sorted(node.operator.name for node in graph.nodes)
+
+
+def _integers(graph: Graph) -> list[str]:
+    """The types of all integers, parameters included."""
+    return sorted(str(value.type) for value in graph.values() if value.type.is_quantized)
 
 
 def test_commands_take_a_quantized_model_as_it_is(

@@ -122,7 +122,8 @@ def test_operators_on_integers_give_what_onnxruntime_gives(name: str, tmp_path: 
 
 
 def test_every_operator_of_the_other_domain_is_tried() -> None:
-    assert set(contributed_operators()) <= set(MODELS)
+    borders = {"DequantizeLinear", "QuantizeLinear"}  # test_quantized_int16.py has them
+    assert set(contributed_operators()) - borders <= set(MODELS)
 
 
 def test_qgemm_without_parameters_of_its_result_gives_float(tmp_path: Path) -> None:
@@ -267,11 +268,11 @@ BROKEN = {
 }
 UNSUPPORTED = {
     "float16": (constant("x_s", 0.5, np.float16), "float16"),
-    "16 bits": (constant("x_z", 0, np.uint16), "uint16"),
+    "16 bits off the middle": (constant("x_z", 0, np.uint16), "uint16 integers have zero point 0, 32768 is"),
     "blocks": (attribute(2, "block_size", 2), "quantization in blocks is not supported"),
     "one scale a channel of a computed value": (reads(0, 1, "v_s"), "do not fit axis"),
     "other parameters than quantized with": (reads(1, 1, "a_s"), "with other parameters"),
-    "output type": (attribute(0, "output_dtype", TensorProto.INT16), "it gives int16"),
+    "output type": (attribute(0, "output_dtype", TensorProto.INT4), "it gives int4"),
     "computed scale": (reads(1, 1, "x"), "must be a constant"),
 }
 
@@ -317,7 +318,7 @@ def test_damaged_quantized_models_give_errors_of_the_project(data: st.DataObject
     node.input[index] = data.draw(st.sampled_from(known))
     tensor = damaged.graph.initializer[data.draw(st.integers(0, len(damaged.graph.initializer) - 1))]
     if data.draw(st.booleans()):
-        tensor.data_type = data.draw(st.sampled_from([1, 2, 3, 6, 7, 10, 16]))
+        tensor.data_type = data.draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 10, 16]))
     try:
         graph = canonicalize(import_model(save(damaged, tmp_path)).graph)
         quantize_imported(graph)
