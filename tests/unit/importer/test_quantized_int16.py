@@ -107,6 +107,21 @@ def test_the_other_domain_has_16_bits_in_older_opsets(tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= STEPS["y"] * 1.01
 
 
+def test_a_zero_point_may_come_from_a_constant_node(tmp_path: Path) -> None:
+    """uint16 and bfloat16 are 16 bits alike, and not the same."""
+    given = model([node("Add", "a", "b")], "uint16")
+    (zero,) = (tensor for tensor in given.graph.initializer if tensor.name == "zp")
+    given.graph.node.insert(0, helper.make_node("Constant", [], ["zp"], value=zero))
+    given.graph.initializer.remove(zero)
+    made, found, expected = result(given, tmp_path)
+    assert quantized(made) == {"op"}
+    assert np.abs(found - expected).max() <= STEPS["y"] * 1.01
+    zero.data_type = TensorProto.BFLOAT16
+    given.graph.node[0].CopyFrom(helper.make_node("Constant", [], ["zp"], value=zero))
+    with pytest.raises(QglowError):
+        import_model(save(given, tmp_path))
+
+
 def test_int16_beside_int8_is_rescaled(tmp_path: Path) -> None:
     """The sum reads int16 and what was int16 and is int8 now."""
     nodes = [
