@@ -199,8 +199,9 @@ def _operators(graph: Graph) -> list[str]:
 
 
 def _integers(graph: Graph) -> list[str]:
-    """The types of all integers, parameters included."""
-    return sorted(str(value.type) for value in graph.values() if value.type.is_quantized)
+    """Shapes and parameters of all integers; one scale is the same for a tensor as for its one channel."""
+    kinds = ((v.type.shape, v.type.quantization) for v in graph.values() if v.type.quantization is not None)
+    return sorted(str((shape, k.element.value, k.scales, k.zero_points)) for shape, k in kinds)
 
 
 def test_commands_take_a_quantized_model_as_it_is(
