@@ -20,7 +20,7 @@ from qglow.codegen.target import object_code
 from qglow.kernels.amx import Registers
 from qglow.kernels.builder import I64, PTR, VOID, Emitter, Index
 from qglow.kernels.isa import Isa
-from qglow.kernels.tile import MicroTile, select_tile
+from qglow.kernels.tile import MicroTile, fastest_tile
 
 ENTRY = "qglow_peak"
 VECTORS = 2
@@ -84,7 +84,7 @@ def peak_module(isa: Isa, is_float: bool) -> tuple[str, int, int]:
     if isa.tile("tdpbusd") is not None and not is_float:
         products, size = _emit_matrix_products(e, turns), 2 * ALIGNMENT
     else:
-        products, size = _emit_vector_products(e, select_tile(isa, is_float), operands, turns)
+        products, size = _emit_vector_products(e, fastest_tile(isa, is_float), operands, turns)
     e.store(e.b.sub(e.call("llvm.readcyclecounter", I64, []), before), memory)
     e.b.ret_void()
     return str(module), products, size

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from qglow.core.types import Array
@@ -20,16 +22,19 @@ def product_constants(
     tile: PackedTile,
     most_vectors: int,
     isa: Isa,
+    pack: Callable[[Array, Geometry, int], Array] | None = None,
 ) -> dict[str, Array]:
     """Packed filter and bias, for int8 also multipliers, where there are any.
 
-    `filters` has output channels first; blocks are of at most `most_vectors` vectors.
+    `filters` has output channels first; blocks are of at most `most_vectors` vectors. `pack` makes other
+    bytes of weights than `pack_filters`, from the same arguments but the tile.
     """
     bias = instruction.optional("bias")
     values = np.zeros(len(filters), np.float32) if bias is None else bias.data
     assert values is not None
     rows = filters.reshape(len(filters), -1)
-    packed = {"filter": pack_filters(rows, geometry, tile, most_vectors)}
+    weights = pack(rows, geometry, most_vectors) if pack else pack_filters(rows, geometry, tile, most_vectors)
+    packed = {"filter": weights}
     if tile.is_float:
         return packed | {"bias": pack_channels(values.astype(np.float32), geometry, tile.lanes)}
     folded = fold_zero_point(rows, values, source_zero_point(instruction) + isa.activation_bias)
@@ -65,9 +70,21 @@ def pack_channels(values: Array, geometry: Geometry, lanes: int) -> Array:
 def pack_filters(rows: Array, geometry: Geometry, tile: PackedTile, most_vectors: int) -> Array:
     """Bytes in the order group, block of vectors, step, vector, and then as the tile has it.
 
-    `rows` is one row of weights a channel in ascending (kh, kw, c). Runs are filled up to
-    whole steps with zeros.
+    `rows` is one row of weights a channel in ascending (kh, kw, c).
     """
+    runs = geometry.runs
+    parts = []
+    for group in filter_steps(rows, geometry, tile):
+        packed = tile.pack(group)
+        for piece in divide(len(group), most_vectors):
+            end = piece.start + piece.size * piece.count
+            blocks = packed[piece.start : end].reshape(piece.count, piece.size, runs.total_steps, -1)
+            parts.append(blocks.transpose(0, 2, 1, 3).reshape(-1))
+    return np.concatenate(parts)
+
+
+def filter_steps(rows: Array, geometry: Geometry, tile: PackedTile) -> Array:
+    """Weights [groups, vectors, steps, lanes, elements a step]; runs and vectors are filled up with zeros."""
     runs, lanes = geometry.runs, tile.lanes
     per_step = runs.step // (4 if tile.is_float else 1)
     stretches = rows.reshape(geometry.groups, geometry.filters, runs.rows * runs.columns, -1)
@@ -76,14 +93,7 @@ def pack_filters(rows: Array, geometry: Geometry, tile: PackedTile, most_vectors
     filled = np.pad(stretches, ((0, 0), (0, channels), (0, 0), (0, missing)))
     vectors = filled.shape[1] // lanes
     steps = filled.reshape(geometry.groups, vectors, lanes, runs.total_steps, per_step)
-    parts = []
-    for group in steps.transpose(0, 1, 3, 2, 4):
-        packed = tile.pack(group)
-        for piece in divide(vectors, most_vectors):
-            end = piece.start + piece.size * piece.count
-            blocks = packed[piece.start : end].reshape(piece.count, piece.size, runs.total_steps, -1)
-            parts.append(blocks.transpose(0, 2, 1, 3).reshape(-1))
-    return np.concatenate(parts)
+    return steps.transpose(0, 1, 3, 2, 4)
 
 
 def must_clamp_first(instruction: Instruction, filters: Array) -> bool:

@@ -11,6 +11,7 @@ from qglow.kernels import depthwise_float as depthwise_float
 from qglow.kernels import elementwise as elementwise
 from qglow.kernels import gather as gather
 from qglow.kernels import linear as linear
+from qglow.kernels import listed as listed
 from qglow.kernels import matmul as matmul
 from qglow.kernels import matmul_int8 as matmul_int8
 from qglow.kernels import normalization as normalization

@@ -104,10 +104,7 @@ class DotTile(MicroTile):
 
     def pack(self, filters: Array) -> Array:
         """Four bytes of each channel side by side."""
-        vectors, steps = filters.shape[:2]
-        return (
-            np.ascontiguousarray(filters, np.int8).view(np.uint8).reshape(vectors, steps, self.weight_bytes)
-        )
+        return pack_bytes(filters)
 
     def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """Four unsigned bytes in every lane."""
@@ -131,7 +128,6 @@ class PairTile(MicroTile):
     """AVX2 and SSE2: vpmaddwd of 16-bit pairs, bytes 0 and 2, then bytes 1 and 3 of a step.
 
     Even and odd bytes are split by a mask and a shift, cheaper than widening neighbours.
-    vpmaddubsw would saturate.
     """
 
     most_vectors: ClassVar[int] = 4
@@ -177,6 +173,63 @@ class PairTile(MicroTile):
         for pair, weight in zip(activation, weights, strict=True):
             total = e.b.add(total, e.call(name, self.accumulator, [pair, weight]))
         return total
+
+
+@dataclass(frozen=True)
+class BytePairTile(MicroTile):
+    """AVX2: vpmaddubsw, which adds two products of bytes in 16 bits, then vpmaddwd by 1.
+
+    Only for weights whose pairs fit: see `fits_byte_pairs`.
+    """
+
+    most_vectors: ClassVar[int] = 4
+
+    @property
+    def weight_bytes(self) -> int:
+        """Four int8 a channel."""
+        return 4 * self.lanes
+
+    def most_pixels(self, vectors: int) -> int:
+        """Weights of a step, one activation and one product stay beside the accumulators."""
+        return max(1, (self.registers - vectors - 2) // vectors)
+
+    def step_cycles(self, pixels: int, vectors: int) -> float:
+        """Bound by two multiplications a vector."""
+        return max(4.0, 1.4 * pixels * vectors)
+
+    def pack(self, filters: Array) -> Array:
+        """Four bytes of each channel side by side."""
+        return pack_bytes(filters)
+
+    def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Four unsigned bytes in every lane."""
+        return (_broadcast_step(e, pointer, self.lanes, I32),)
+
+    def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Signed bytes."""
+        return (e.load(pointer, vec(I8, 4 * self.lanes), align=self.weight_bytes),)
+
+    def accumulate(
+        self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
+    ) -> Value:
+        """Unsigned times signed bytes in pairs, then pairs of pairs."""
+        words = vec(I16, 2 * self.lanes)
+        wide = e.b.bitcast(activation[0], vec(I8, 4 * self.lanes))
+        pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", words, [wide, weights[0]])
+        return e.b.add(total, e.call("llvm.x86.avx2.pmadd.wd", self.accumulator, [pairs, scalar(words, 1)]))
+
+
+MOST_PAIR = 128
+"""255 times this, and 255 times its negative, are in the range of int16."""
+
+
+def fits_byte_pairs(weights: Array) -> Array:
+    """Whether two unsigned bytes times neighbours of int8 weights [..., even] never add up beyond int16.
+
+    bool [..., half as many]. Weights of unlike signs always fit.
+    """
+    pairs = weights[..., 0::2].astype(np.int16) + weights[..., 1::2]
+    return np.asarray(np.abs(pairs) <= MOST_PAIR)
 
 
 @dataclass(frozen=True)
@@ -230,6 +283,12 @@ class FloatTile(MicroTile):
         return e.b.fadd(total, e.b.fmul(activation[0], weights[0]))
 
 
+def pack_bytes(filters: Array) -> Array:
+    """int8 weights [vectors, steps, lanes, 4] as bytes in their order [vectors, steps, bytes]."""
+    vectors, steps, lanes, elements = filters.shape
+    return np.ascontiguousarray(filters, np.int8).view(np.uint8).reshape(vectors, steps, lanes * elements)
+
+
 def _broadcast_step(e: Emitter, pointer: Value, lanes: int, element: Any) -> Value:
     return e.splat(e.load(pointer, element, align=1), lanes)
 
@@ -242,3 +301,11 @@ def select_tile(isa: Isa, is_float: bool, stored: ElementType = ElementType.FLOA
     if isa.tile("vpdpbusd") is not None:
         return DotTile(lanes, isa.registers)
     return PairTile(lanes, isa.registers)
+
+
+def fastest_tile(isa: Isa, is_float: bool) -> MicroTile:
+    """The tile that does most products in a time, whether or not it takes any weights."""
+    tile = select_tile(isa, is_float)
+    if isa.tile("vpmaddwd") is not None and not is_float:
+        return BytePairTile(tile.lanes, tile.registers)
+    return tile

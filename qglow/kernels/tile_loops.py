@@ -100,7 +100,7 @@ class ProductLoops(ABC):
                 e,
                 src=e.scaled(group, depth * self._src_bytes),
                 dest=e.scaled(group, geometry.filters * self.output.element_bytes),
-                weights=e.scaled(group, vectors * self._vector_weights),
+                weights=e.scaled(group, vectors * self.vector_stride),
                 sums=e.scaled(group, vectors * self.tile.accumulator_bytes),
             )
             self.emit_group(moved)
@@ -113,6 +113,11 @@ class ProductLoops(ABC):
     def _vector_weights(self) -> int:
         """Packed bytes of one vector of channels."""
         return self.tile.weight_bytes * self.geometry.runs.total_steps
+
+    @property
+    def vector_stride(self) -> int:
+        """Bytes from where the weights of a vector are found to where those of the next are."""
+        return self._vector_weights
 
     @abstractmethod
     def emit_group(self, pointers: Pointers) -> None:
@@ -182,7 +187,7 @@ class ProductLoops(ABC):
             yield pointers.moved(
                 e,
                 dest=e.scaled(vector, self.tile.lanes * self.output.element_bytes),
-                weights=e.scaled(vector, self._vector_weights),
+                weights=e.scaled(vector, self.vector_stride),
                 sums=e.scaled(vector, self.tile.accumulator_bytes),
             )
 

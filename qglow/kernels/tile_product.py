@@ -18,7 +18,6 @@ UNROLLED_STEPS = 4
 UNROLL_CHOICES = (2, 3)
 LINE_BYTES = 64
 EARLY_BYTES = 16 * 1024
-"""Blocks of weights from this size on are fetched while the one before them is in use."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +52,23 @@ class VectorProduct(ProductLoops):
         rows = math.prod(axis.count for axis in axes[:-1])
         for block in self.blocks():
             lines = self._early_lines(block, rows * tiles)
-            early = (
-                pointers.moved(self.e, ahead=block.piece.size * self._vector_weights) if lines else pointers
-            )
+            early = pointers.moved(self.e, ahead=self.next_block(block)) if lines else pointers
             row_ahead = tiles * lines * LINE_BYTES
             with self.block_loop(block, early) as moved, self.row_loops(axes[:-1], moved, row_ahead) as row:
                 self._emit_row(axes[-1], block, row, lines)
+
+    @property
+    def early_bytes(self) -> int:
+        """Blocks of weights from this size on are fetched while the one before them is in use."""
+        return EARLY_BYTES
+
+    def next_block(self, block: Block) -> int:
+        """Bytes from the weights of a block to those of the next."""
+        return block.piece.size * self._vector_weights
+
+    def turn_bytes(self, vectors: int) -> int:
+        """Weights of a turn of the innermost loop."""
+        return _unroll(self.geometry.runs.steps) * vectors * self.tile.weight_bytes
 
     def _early_lines(self, block: Block, tiles: int) -> int:
         """Cache lines that a tile fetches of the next block in every turn of its loop; 0 for none.
@@ -69,12 +79,11 @@ class VectorProduct(ProductLoops):
         runs = self.geometry.runs
         if (
             tiles == 1
-            or self._vector_weights * block.piece.size < EARLY_BYTES
+            or self._vector_weights * block.piece.size < self.early_bytes
             or runs.steps <= UNROLLED_STEPS
         ):
             return 0
-        lines = _unroll(runs.steps) * block.piece.size * self.tile.weight_bytes // LINE_BYTES
-        return -(-lines // tiles)
+        return -(-(self.turn_bytes(block.piece.size) // LINE_BYTES) // tiles)
 
     def _emit_row(self, axis: Axis, block: Block, pointers: Pointers, lines: int = 0) -> None:
         """Tiles along the innermost axis."""
@@ -98,8 +107,7 @@ class VectorProduct(ProductLoops):
         vectors = range(block.piece.size)
         bias = [e.load(e.offset(pointers.bias, v * size), tile.accumulator, align=size) for v in vectors]
         offsets = tuple(p * axis.src_stride for p in range(pixels))
-        steps = _Steps(e, tile, self.geometry.runs, offsets, len(vectors), pointers.ahead, lines)
-        sums = steps.window(pointers.src, pointers.weights, [bias[v] for _ in offsets for v in vectors])
+        sums = self.add_products(pointers, offsets, [bias[v] for _ in offsets for v in vectors], lines)
         rows = [sums[p * len(vectors) : (p + 1) * len(vectors)] for p in range(pixels)]
         multipliers = []
         if pointers.multiplier is not None:
@@ -107,6 +115,31 @@ class VectorProduct(ProductLoops):
             multipliers = [e.load(e.offset(pointers.multiplier, v * size), kind, align=size) for v in vectors]
         dests = [e.offset(pointers.dest, p * axis.dest_stride) for p in range(pixels)]
         self.output.emit(e, rows, multipliers, dests, block.channels)
+
+    def add_products(
+        self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], lines: int
+    ) -> list[Value]:
+        """Sums of the pixels at `offsets`, in their order and then in that of vectors, after all steps."""
+        vectors = len(sums) // len(offsets)
+        steps = _Steps(self.e, self.tile, self.geometry.runs, offsets, vectors, pointers.ahead, lines)
+        return steps.window(pointers.src, pointers.weights, sums)
+
+
+def add_step(
+    e: Emitter, tile: MicroTile, src: Value, weights: Value, offsets: tuple[int, ...], sums: list[Value]
+) -> list[Value]:
+    """One step of the pixels at `offsets` from `src` with every vector at `weights`.
+
+    Sums are in the order of pixels, then vectors.
+    """
+    vectors = range(len(sums) // len(offsets))
+    loaded = [tile.load_weights(e, e.offset(weights, v * tile.weight_bytes)) for v in vectors]
+    result = []
+    for number, offset in enumerate(offsets):
+        activation = tile.load_activation(e, e.offset(src, offset))
+        for v in vectors:
+            result.append(tile.accumulate(e, sums[number * len(vectors) + v], activation, loaded[v]))
+    return result
 
 
 @dataclass(frozen=True)
@@ -162,7 +195,7 @@ class _Steps:
             with e.carrying_loop(0, turns, sums, name="steps") as carry:
                 inner_src = e.offset(src, e.scaled(carry.index, unroll * STEP))
                 inner_weights = e.offset(weights, e.scaled(carry.index, unroll * self.step_bytes))
-                self._fetch_early(inner_weights)
+                fetch_early(e, inner_weights, self.ahead, self.lines)
                 inner = carry.values
                 for step in range(unroll):
                     inner = self._step(inner_src, inner_weights, inner, step)
@@ -172,26 +205,19 @@ class _Steps:
             sums = self._step(src, weights, sums, step)
         return sums
 
-    def _fetch_early(self, weights: Value) -> None:
-        """Into the second-level cache; an address beyond all memory does no harm."""
-        e = self.e
-        for line in range(self.lines):
-            place = e.offset(weights, e.plus(self.ahead, line * LINE_BYTES))
-            read, second_level, data = (ir.Constant(I32, value) for value in (0, 2, 1))
-            e.call("llvm.prefetch.p0", VOID, [place, read, second_level, data])
-
     def _step(self, src: Value, weights: Value, sums: list[Value], step: int) -> list[Value]:
         """One step of every pixel with every vector."""
-        e, tile, vectors = self.e, self.tile, range(self.vectors)
-        places = [step * self.step_bytes + v * tile.weight_bytes for v in vectors]
-        loaded = [tile.load_weights(e, e.offset(weights, place)) for place in places]
-        result = []
-        for number, offset in enumerate(self.offsets):
-            activation = tile.load_activation(e, e.offset(src, offset + step * STEP))
-            for v in vectors:
-                total = sums[number * self.vectors + v]
-                result.append(tile.accumulate(e, total, activation, loaded[v]))
-        return result
+        e = self.e
+        at = e.offset(src, step * STEP), e.offset(weights, step * self.step_bytes)
+        return add_step(e, self.tile, *at, self.offsets, sums)
+
+
+def fetch_early(e: Emitter, weights: Value, ahead: Index, lines: int) -> None:
+    """Into the second-level cache; an address beyond all memory does no harm."""
+    for line in range(lines):
+        place = e.offset(weights, e.plus(ahead, line * LINE_BYTES))
+        read, second_level, data = (ir.Constant(I32, value) for value in (0, 2, 1))
+        e.call("llvm.prefetch.p0", VOID, [place, read, second_level, data])
 
 
 def _unroll(steps: int) -> int:

@@ -34,6 +34,7 @@ class Case:
 
     `src_place`: "input" (no padding), "own" (a buffer that can be padded) or "slice" (channels
     of a larger buffer); `dest_place`: "output" or "slice" of a buffer with `dest_padding`.
+    `deviation`: of normally distributed weights; 0 for weights of equal chances.
     """
 
     shape: Shape = (1, 6, 7, 8)
@@ -50,6 +51,7 @@ class Case:
     dest_place: str = "output"
     dest_padding: Padding = NO_PADDING
     extreme: bool = False
+    deviation: float = 0.0
     seed: int = 0
     bounds: tuple[tuple[str, float], ...] = ()
 
@@ -75,6 +77,8 @@ def int8_constants(case: Case, rng: np.random.Generator) -> list[Array]:
     """Filter, bias and multiplier; results of a spread of 1 fill the range."""
     shape = case.filter_shape
     filters = rng.integers(-127, 128, shape).astype(np.int8)
+    if case.deviation:
+        filters = np.clip(np.rint(case.deviation * rng.standard_normal(shape)), -128, 127).astype(np.int8)
     if case.extreme:
         filters = rng.choice(np.array([-128, 127], np.int8), shape)
     bias = rng.integers(-5000, 5000, case.filters).astype(np.int32)
@@ -193,6 +197,7 @@ def cases(draw: st.DrawFn) -> Case:
         dest_place=draw(st.sampled_from(["output", "slice"])),
         dest_padding=draw(st.sampled_from([NO_PADDING, (1, 0, 2, 1)])),
         extreme=draw(st.sampled_from([False, False, True])),
+        deviation=draw(st.sampled_from([0.0, 20.0, 45.0])),
         seed=draw(st.integers(0, 1000)),
         bounds=draw(st.sampled_from([(), (("q_lo", -5), ("q_hi", 100), ("lo", 0.0), ("hi", 6.0))])),
     )

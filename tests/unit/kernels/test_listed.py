@@ -1,0 +1,102 @@
+"""Products by lists of steps: which steps are bytes in pairs, and that no sum of theirs saturates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.core.types import Array
+from qglow.instructions.program import Program
+from qglow.kernels.choice import best_kernel, candidates
+from qglow.kernels.conv_geometry import Axis, Geometry, Runs
+from qglow.kernels.isa import AVX2
+from qglow.kernels.listed import (
+    ALIGNMENT,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    UNROLLED,
+    ListedConvolution,
+    ListedFullyConnected,
+    pack_lists,
+)
+from qglow.kernels.select import select_kernels
+from qglow.kernels.tile import PairTile, fits_byte_pairs
+from tests.runtimes import HOST_ISAS
+from tests.unit.kernels.test_conv import Case, build, check_int8
+
+WIDE = Case((1, 7, 7, 64), 64, (1, 1))
+
+
+def convolution(case: Case) -> tuple[Program, list[object]]:
+    program, _ = build(case, True)
+    [instruction] = [i for i in program.code if i.operation.opcode == "convolution"]
+    return program, [best_kernel(instruction, AVX2), *candidates(instruction, AVX2)]
+
+
+def test_a_pair_fits_exactly_where_no_activations_saturate_it() -> None:
+    every = np.arange(-128, 128, dtype=np.int8)
+    pairs = np.stack(np.meshgrid(every, every), axis=-1)
+    wide = pairs.astype(np.int64)
+    most = 255 * np.maximum(wide, 0).sum(axis=-1)
+    least = 255 * np.minimum(wide, 0).sum(axis=-1)
+    exact = (most <= 32767) & (least >= -32768)
+    assert np.array_equal(fits_byte_pairs(pairs)[..., 0], exact)
+
+
+@pytest.mark.skipif("avx2" not in HOST_ISAS, reason="the host has no AVX2")
+@pytest.mark.parametrize(
+    "weights", [(64, 64), (127, 1), (-64, -64), (-128, 0), (127, 2), (-128, -1), (-128, 127)]
+)
+@pytest.mark.parametrize("activation", [-128, 127])
+def test_the_largest_pairs_are_exact(
+    weights: tuple[int, int], activation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One step of the pair among steps of zeros, over activations that are all as far from 0 as they can be.
+    def constants(case: Case, rng: np.random.Generator) -> list[Array]:
+        filters = np.zeros(case.filter_shape, np.int8)
+        filters[:, 0, 0, 20:22] = weights
+        return [filters, np.zeros(case.filters, np.int32), np.full(case.filters, 1e-3, np.float32)]
+
+    def activations(case: Case, program: Program, quantized: bool) -> Array:
+        return np.full(program.buffer("src").type.shape, activation, np.int8)
+
+    monkeypatch.setattr("tests.unit.kernels.test_conv.int8_constants", constants)
+    monkeypatch.setattr("tests.unit.kernels.test_conv.data", activations)
+    assert isinstance(convolution(WIDE)[1][0], ListedConvolution)
+    check_int8(WIDE, ["avx2"])
+
+
+def test_lists_are_chosen_where_most_steps_fit() -> None:
+    assert isinstance(convolution(Case((1, 9, 9, 64), 64, deviation=25.0))[1][0], ListedConvolution)
+    best, *every = convolution(Case((1, 9, 9, 64), 64, extreme=True))[1]
+    assert not isinstance(best, ListedConvolution | ListedFullyConnected)
+    assert any(isinstance(kernel, ListedConvolution) for kernel in every)
+
+
+def test_every_step_is_in_one_list_of_its_block() -> None:
+    random = np.random.default_rng(5)
+    runs = Runs(3, 1000, 1, 0, 72)
+    geometry = Geometry((Axis(10, 24, 40),), runs, 2, 40, 48, (0, 0, 0, 0), False)
+    rows = np.clip(np.rint(40 * random.standard_normal((80, 216))), -127, 127).astype(np.int8)
+    packed = pack_lists(PairTile(8, 16), rows, geometry, 2)
+    table = packed[: 10 * ENTRY_BYTES].view(np.int64)
+    places = [r * 1000 + 4 * s for r in range(3) for s in range(18)]
+    for entry in (0, 2, 4, 5, 7, 9):
+        start = entry * ENTRY_BYTES + int(table[entry])
+        assert start % ALIGNMENT == 0
+        header = packed[start : start + HEADER_BYTES].view(np.int64)
+        lists = []
+        for number, steps in enumerate(UNROLLED):
+            turns, begin = (int(field) for field in header[3 * number : 3 * number + 2])
+            lists.append(packed[start + begin : start + begin + 4 * steps * turns].view(np.int32).tolist())
+        fitting, others = lists
+        assert set(fitting) | set(others) == set(places)
+        assert len(fitting) + len(others) - len(places) in (0, 1)  # one step of zeros where they are odd
+    assert all(list_ for list_ in lists)
+
+
+def test_selection_shares_code_of_equal_shapes() -> None:
+    program, _ = build(Case((1, 9, 9, 64), 64, deviation=25.0), True)
+    select_kernels(program, AVX2)
+    [kernel] = [i.kernel for i in program.code if i.operation.opcode == "convolution"]
+    assert kernel is not None and kernel.startswith("listedconvolution{")
