@@ -43,7 +43,6 @@ UNROLLED = (2, 1)
 """Steps in a turn of the loop over those that fit, and over the others: the same bytes of weights."""
 FEWEST_STEPS = 8
 """With fewer steps, or less than a vector of channels, lists cost more than they save."""
-EARLY_BYTES = 2048
 LISTS_COST = 1.04
 """Time of a product by lists over that of its steps [measured where no step fits]."""
 
@@ -82,11 +81,6 @@ class ListedProduct(VectorProduct):
     def vector_stride(self) -> int:
         """An entry of the table."""
         return ENTRY_BYTES
-
-    @property
-    def early_bytes(self) -> int:
-        """The processor does not foresee where short lists end [measured]."""
-        return EARLY_BYTES
 
     def next_block(self, block: Block) -> int:
         """Only the lists know how long they are."""

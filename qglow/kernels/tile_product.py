@@ -17,7 +17,8 @@ UNROLLED_STEPS = 4
 """A window of up to this many steps is unrolled whole. More makes code, not speed [measured]."""
 UNROLL_CHOICES = (2, 3)
 LINE_BYTES = 64
-EARLY_BYTES = 16 * 1024
+EARLY_BYTES = 4 * 1024
+"""Blocks of weights from this size on are fetched while the one before them is in use [measured]."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,6 @@ class VectorProduct(ProductLoops):
             with self.block_loop(block, early) as moved, self.row_loops(axes[:-1], moved, row_ahead) as row:
                 self._emit_row(axes[-1], block, row, lines)
 
-    @property
-    def early_bytes(self) -> int:
-        """Blocks of weights from this size on are fetched while the one before them is in use."""
-        return EARLY_BYTES
-
     def next_block(self, block: Block) -> int:
         """Bytes from the weights of a block to those of the next."""
         return block.piece.size * self._vector_weights
@@ -79,7 +75,7 @@ class VectorProduct(ProductLoops):
         runs = self.geometry.runs
         if (
             tiles == 1
-            or self._vector_weights * block.piece.size < self.early_bytes
+            or self._vector_weights * block.piece.size < EARLY_BYTES
             or runs.steps <= UNROLLED_STEPS
         ):
             return 0
