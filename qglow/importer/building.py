@@ -161,7 +161,8 @@ class GraphImport:
             return None
         if name not in self._values and name in self._initializers:
             tensor = self._initializers[name]
-            self._values[name] = self._context.constant(name, self._read(tensor))
+            data = self._read(tensor, self._model.large.get(name))
+            self._values[name] = self._context.constant(name, data)
             if is_unsigned(tensor):
                 self._context.unsigned.add(name)
         if name in self._sparse:
@@ -170,9 +171,9 @@ class GraphImport:
             raise _Unknown(name)
         return self._values[name]
 
-    def _read(self, tensor: TensorProto) -> Array:
+    def _read(self, tensor: TensorProto, data: memoryview | None = None) -> Array:
         try:
-            return to_array(tensor, self._path.parent, quantized=True, halves=True)
+            return to_array(tensor, self._path.parent, quantized=True, halves=True, data=data)
         except ModelError as error:
             raise ModelError(f"{self._path}: {error}") from error
 

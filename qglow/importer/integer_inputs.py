@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from qglow.core.errors import ModelError, UnsupportedError
 from qglow.core.types import Array, ElementType, Quantization
+from qglow.importer.loading import LoadedModel
 from qglow.importer.node import Refused
 from qglow.importer.tensors import QUANTIZED, Stored, element_name, to_array
 
 INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 
-def input_parameters(
-    graph: GraphProto, nodes: Sequence[NodeProto], name: str, unsigned: bool, folder: Path
-) -> Quantization:
+def input_parameters(model: LoadedModel, name: str, unsigned: bool, folder: Path) -> Quantization:
     """Parameters with which the model dequantizes an input of integers; zero points of uint8 are 128 less.
 
     They are those of the first reader; other readers are held to them when they are imported. Raises
     Refused where nothing dequantizes it with one constant scale.
     """
-    known = {tensor.name: tensor for tensor in graph.initializer}
-    for node in nodes:
+    initializers = model.proto.graph.initializer
+    known = {tensor.name: tensor for tensor in initializers if tensor.name not in model.large}
+    for node in model.nodes:
         given = _names(node, name)
         if given is None:
             continue

@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, NodeProto, TensorProto
 
 from qglow.core.errors import ModelError
+from qglow.importer.wire import without_large_data
 
 # A text of more than this many characters in a message hides what the message says.
 _LONGEST = 300
 
 _LARGE_DATA = 1 << 16
-"""Bytes of a tensor's data above which the checker does without them."""
+"""Bytes of a tensor's data from which the message and the checker do without them."""
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A parsed model, its nodes in topological order, and the SHA-256 of the file in hexadecimal."""
+    """A parsed model and its nodes in topological order.
+
+    large: data of initializers by name, which their raw data in `proto` leaves out.
+    """
 
     proto: ModelProto
     nodes: tuple[NodeProto, ...]
     opset: int
-    digest: str
+    large: Mapping[str, memoryview]
+    hashed: Future[str]
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the file in hexadecimal, computed while the model is imported."""
+        return self.hashed.result()
 
 
 def load(path: Path) -> LoadedModel:
@@ -37,14 +49,13 @@ def load(path: Path) -> LoadedModel:
     Raises ModelError where the file is missing, is no ONNX model, is cut short, or describes
     no valid graph: duplicate or unknown names, cycles.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    proto = _parse(path, data)
-    return LoadedModel(
-        proto, tuple(_sorted_nodes(path, proto.graph)), _opset(path, proto), hashlib.sha256(data).hexdigest()
-    )
+    data = _read(path)
+    proto, large = _parse(path, data)
+    nodes, opset = tuple(_sorted_nodes(path, proto.graph)), _opset(path, proto)
+    beside = ThreadPoolExecutor(1)
+    hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
+    beside.shutdown(wait=False)
+    return LoadedModel(proto, nodes, opset, large, hashed)
 
 
 def check(path: Path, model: LoadedModel) -> None:
@@ -57,7 +68,9 @@ def check(path: Path, model: LoadedModel) -> None:
     _copy_fields(model.proto, ordered, without={"graph"})
     _copy_fields(model.proto.graph, ordered.graph, without={"node", "initializer"})
     ordered.graph.node.extend(model.nodes)
-    ordered.graph.initializer.extend(_without_data(tensor) for tensor in model.proto.graph.initializer)
+    ordered.graph.initializer.extend(
+        _without_data(tensor, tensor.name in model.large) for tensor in model.proto.graph.initializer
+    )
     for value in [*ordered.graph.input, *ordered.graph.output]:
         # Runtimes do without declared shapes; the checker does not.
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
@@ -81,14 +94,13 @@ def _copy_fields(source: Message, target: Message, without: Set[str]) -> None:
             setattr(target, field.name, value)
 
 
-def _without_data(tensor: TensorProto) -> TensorProto:
-    """What the checker gets of an initializer.
+def _without_data(tensor: TensorProto, large: bool) -> TensorProto:
+    """What the checker gets of an initializer; `large` ones have no data as it is.
 
     Data is checked where it is read; the checker would look for external files itself, and it gets the
     whole model as one string.
     """
-    external = tensor.data_location == TensorProto.EXTERNAL
-    if not external and len(tensor.raw_data) <= _LARGE_DATA:
+    if not large and tensor.data_location != TensorProto.EXTERNAL:
         return tensor
     light = TensorProto()
     _copy_fields(tensor, light, without={"external_data", "data_location", "raw_data", "dims"})
@@ -103,11 +115,23 @@ def first_line(error: BaseException) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
 
 
-def _parse(path: Path, data: bytes) -> ModelProto:
+def _read(path: Path) -> memoryview:
+    try:
+        with path.open("rb") as stream:
+            # Memory of numpy's, for which the kernel has large pages.
+            data = np.empty(path.stat().st_size, np.uint8).data
+            return data[: stream.readinto(data)]
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _parse(path: Path, data: memoryview) -> tuple[ModelProto, dict[str, memoryview]]:
+    """The message without the data of large initializers, and these data by name."""
     proto = ModelProto()
     advice = "export it again, or copy it again if it was cut short"
+    serialized, large = without_large_data(data, _LARGE_DATA)
     try:
-        proto.ParseFromString(data)
+        proto.ParseFromString(serialized)
     except DecodeError as error:
         raise ModelError(f"{path} is not an ONNX model or is damaged; {advice}") from error
     if not proto.ir_version or not proto.HasField("graph"):
@@ -117,7 +141,7 @@ def _parse(path: Path, data: bytes) -> ModelProto:
     for name in _texts(proto):
         if isinstance(name, bytes):  # what protobuf gives where the standard has text
             raise ModelError(f"{path} has a name that is no text, {name!r:.60}; {advice}")
-    return proto
+    return proto, {proto.graph.initializer[index].name: part for index, part in large.items()}
 
 
 def _texts(proto: ModelProto) -> Iterator[object]:

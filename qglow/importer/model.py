@@ -122,7 +122,7 @@ def _input_elements(
         try:
             if number in INTEGERS:
                 unsigned = number == onnx.TensorProto.UINT8
-                given = input_parameters(model.proto.graph, model.nodes, value.name, unsigned, path.parent)
+                given = input_parameters(model, value.name, unsigned, path.parent)
                 elements[value.name], parameters[value.name] = ElementType.INT8, given
             elif number in QUANTIZED:
                 elements[value.name] = QUANTIZED[number].element

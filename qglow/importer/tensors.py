@@ -73,12 +73,16 @@ def element_name(data_type: int) -> str:
 
 
 def to_array(
-    tensor: TensorProto, folder: Path | None = None, quantized: bool = False, halves: bool = False
+    tensor: TensorProto,
+    folder: Path | None = None,
+    quantized: bool = False,
+    halves: bool = False,
+    data: memoryview | None = None,
 ) -> Array:
     """The data of a tensor; external data is read below `folder`.
 
     `quantized` admits the types of QUANTIZED, all of them as signed integers; `halves` reals of 16 bits,
-    which come as numerics.half stores them.
+    which come as numerics.half stores them. `data` is the raw data of a tensor that is without it.
 
     Raises ModelError where the data is missing, escapes the folder or has the wrong size, and
     UnsupportedError for element types that qglow does not have.
@@ -95,16 +99,22 @@ def to_array(
         )
     if any(d < 0 for d in tensor.dims):
         raise ModelError(f"{where} has a negative dimension in {list(tensor.dims)}; export the model again")
-    data = _data(tensor, folder, element, where)
+    array = _data(tensor, folder, element, where, data)
     if stored is None or not stored.unsigned:
-        return data
-    return np.asarray(data ^ element.dtype.type(stored.shift))  # half of the range less: the highest bit
+        return array
+    return np.asarray(array ^ element.dtype.type(stored.shift))  # half of the range less: the highest bit
 
 
-def _data(tensor: TensorProto, folder: Path | None, element: ElementType, where: str) -> Array:
+def _data(
+    tensor: TensorProto, folder: Path | None, element: ElementType, where: str, data: memoryview | None
+) -> Array:
     """The data as elements of this type, or of the unsigned one of its size, bit for bit."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, folder, element, where)
+    if data is not None:
+        _check_size(len(data), tensor, element, where)
+        array = np.frombuffer(data, element.dtype).reshape(tuple(tensor.dims))
+        return array if array.flags.aligned else array.copy()
     if tensor.HasField("raw_data"):
         _check_size(len(tensor.raw_data), tensor, element, where)
     try:
