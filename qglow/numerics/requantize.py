@@ -13,6 +13,8 @@ from qglow.numerics.quantize import INT8_MAX, INT8_MIN, quantize_by, saturate_to
 INT32_MAX = 2**31 - 1
 ROUNDING_LIMIT = 2.0**30
 """Below this magnitude a float32 product may be rounded to int32 without a float clamp."""
+EXACT_SUMMANDS = 2**24 // 128
+"""So many int8 add up to an integer that float32 holds, and so does every part of their sum."""
 
 
 def multiplier(scale_x: float, scales_w: Any, scale_y: float) -> Array:
@@ -77,16 +79,31 @@ def accumulator_extremes(
     """
     rows = np.moveaxis(np.asarray(w), axis, 0)
     rows = rows.reshape(rows.shape[0], -1)
-    if np.any(zero_w):
+    if rows.dtype == np.int8 and not np.any(zero_w):
+        positive, negative = _signed_sums(rows)
+    else:
         rows = rows.astype(np.int64) - np.asarray(zero_w, np.int64).reshape(-1, 1)
-    positive = np.maximum(rows, 0).sum(axis=1, dtype=np.int64)
-    negative = np.minimum(rows, 0).sum(axis=1, dtype=np.int64)
+        positive, negative = np.maximum(rows, 0).sum(axis=1), np.minimum(rows, 0).sum(axis=1)
     up, down = INT8_MAX - zero_x, INT8_MIN - zero_x
     low = positive * down + negative * up
     high = positive * up + negative * down
     if bias is not None:
         low, high = low + bias, high + bias
     return low, high
+
+
+def _signed_sums(rows: Array) -> tuple[Array, Array]:
+    """int64 sums of the positive and of the negative int8 in every row.
+
+    From the sums of values and of magnitudes, which float32 holds exactly for so many columns, in any order.
+    """
+    total, size = np.zeros(rows.shape[0], np.int64), np.zeros(rows.shape[0], np.int64)
+    for start in range(0, rows.shape[1], EXACT_SUMMANDS):
+        values = rows[:, start : start + EXACT_SUMMANDS].astype(np.float32)
+        ones = np.ones(values.shape[1], np.float32)
+        total += (values @ ones).astype(np.int64)
+        size += (np.abs(values, out=values) @ ones).astype(np.int64)
+    return (size + total) // 2, (total - size) // 2
 
 
 def worst_accumulator(w: Array, bias: Array | None, zero_x: int, zero_w: Any = 0, axis: int = 0) -> Array:

@@ -21,18 +21,26 @@ CACHED = 1 << 15
 """Elements that are rounded together."""
 
 
+def largest_weights(w: Array, axis: int) -> Array:
+    """float64 `max|w|` of every slice along `axis`."""
+    others = tuple(other for other in range(w.ndim) if other != axis % w.ndim)
+    low, high = np.min(w, axis=others, initial=0.0), np.max(w, axis=others, initial=0.0)
+    return np.asarray(np.maximum(-low, high).astype(np.float64))
+
+
 def weight_scales(w: Array, bias: Array | None, scale_x: float, axis: int, per_tensor: bool = False) -> Array:
-    """float32 scale of every slice of `w` along `axis`.
+    """float32 scale of every slice of `w` along `axis`, by `scales_of`."""
+    return scales_of(largest_weights(np.asarray(w), axis), bias, scale_x, per_tensor)
+
+
+def scales_of(largest: Array, bias: Array | None, scale_x: float, per_tensor: bool = False) -> Array:
+    """float32 scale of every slice of weights, of which these float64 are the largest magnitudes.
 
     `max(max|w| / 127, |b| / (s_x * 2^30), 2^-100)`, raised where `s_x * s_w` would be
     subnormal; 1 where weights and bias are all zero. `per_tensor` gives every slice the
     largest. Computed in float64. Raises ValueError for weights or biases that are not finite
     or so large that a scale would not be.
     """
-    w = np.asarray(w)
-    others = tuple(other for other in range(w.ndim) if other != axis % w.ndim)
-    low, high = np.min(w, axis=others, initial=0.0), np.max(w, axis=others, initial=0.0)
-    largest = np.maximum(-low, high).astype(np.float64)
     offset = np.zeros_like(largest) if bias is None else np.abs(np.asarray(bias, np.float64))
     if not (np.all(np.isfinite(largest)) and np.all(np.isfinite(offset))):
         raise ValueError("weights and biases must be finite")

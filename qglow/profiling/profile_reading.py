@@ -19,6 +19,7 @@ from qglow.profiling.samples import DataDigest
 from qglow.recipe.schema import Preprocessing
 
 _HEX = re.compile(r"[0-9a-f]{8,64}")
+_TOTAL = re.compile(r"-?[0-9]{1,32}")
 _MOST_CHANNELS = 2**20
 _LARGEST_TOTAL = 2**103
 _TOP = {
@@ -84,10 +85,10 @@ def _channels(fields: Mapping[str, Any]) -> ChannelProfile | None:
     sums = _text(fields, "channel_sums").split()
     if not low.size == high.size == len(sums) or low.size > _MOST_CHANNELS:
         raise ValueError("channel_min, channel_max and channel_sums have different lengths")
-    if any(not re.fullmatch(r"-?[0-9]{1,32}", item) for item in sums):
+    if not all(map(_TOTAL.fullmatch, sums)):
         raise ValueError("channel_sums are whole numbers")
-    totals = [int(item) for item in sums]
-    if any(abs(total) > _LARGEST_TOTAL for total in totals):
+    totals = list(map(int, sums))
+    if max(map(abs, totals), default=0) > _LARGEST_TOTAL:
         raise ValueError("channel_sums hold more than any data gives")
     return ChannelProfile.from_totals(_count(fields, "channel_axis"), low, high, totals)
 
@@ -96,7 +97,7 @@ def _floats(text: str) -> Array:
     """float32 values; NaN is none."""
     try:
         with np.errstate(over="ignore"):
-            values = np.array([float(item) for item in text.split(" ")], np.float64).astype(np.float32)
+            values = np.array(list(map(float, text.split(" "))), np.float64).astype(np.float32)
     except ValueError:
         values = np.array([math.nan], np.float32)
     if np.isnan(values).any():

@@ -15,6 +15,8 @@ from qglow.core.types import Array
 _ITEM = r"[1-9][0-9]{0,18}(?:\*[1-9][0-9]{0,4})?"
 _RUN = re.compile(rf"([0-9a-f]{{4}}):({_ITEM}(?:,{_ITEM})*)")
 _LARGEST = 2**62
+_SURELY_FEW = 2.0**61
+"""Up to this sum in float64 there is no need for an exact one."""
 
 
 def encode_counts(counts: Array) -> str:
@@ -38,23 +40,30 @@ def decode_counts(text: str, bins: int) -> Array:
         if start <= end:
             raise ValueError(f"the run at bin {match[1]} does not follow the one before it")
         end = _fill(counts, start, match[2])
-    if int(counts[counts != 0].astype(object).sum()) > _LARGEST:
+    if counts.sum(dtype=np.float64) > _SURELY_FEW and sum(counts.tolist()) > _LARGEST:
         raise ValueError("the counts add up to more than any data holds")
     return counts
 
 
 def _fill(counts: Array, start: int, items: str) -> int:
     """Write one run; returns the bin after it."""
-    values: list[int] = []
     room = counts.size - start
-    for item in items.split(","):
-        count, _, repeated = item.partition("*")
-        value, times = int(count), int(repeated or 1)
-        if len(values) + times > room or value > _LARGEST:
-            raise ValueError(f"a run of counts goes past bin {counts.size} or 2^62")
-        values += [value] * times
+    values = _repeated(items, room) if "*" in items else list(map(int, items.split(",")))
+    if len(values) > room or max(values) > _LARGEST:
+        raise ValueError(f"a run of counts goes past bin {counts.size} or 2^62")
     counts[start : start + len(values)] = values
     return start + len(values)
+
+
+def _repeated(items: str, room: int) -> list[int]:
+    """The counts of a run, of which there are too many as soon as there are more than `room`."""
+    values: list[int] = []
+    for item in items.split(","):
+        count, _, repeated = item.partition("*")
+        values += [int(count)] * int(repeated or 1)
+        if len(values) > room:
+            break
+    return values
 
 
 def _items(values: Array) -> str:

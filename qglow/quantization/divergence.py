@@ -81,8 +81,10 @@ def _divergence(counts: Array, filled: Array, before: Array, candidate: _Candida
     p = kept.copy()
     p[-1] += np.add.reduce(counts[stop:])
     means = np.bincount(group, weights=kept, minlength=candidate.bounds.size - 1)
-    np.divide(means, np.maximum(np.diff(before[candidate.bounds]), 1.0), out=means)
-    q = means[group]
+    ends = before[candidate.bounds]
+    members = ends[1:] - ends[:-1]
+    np.divide(means, np.maximum(members, 1.0, out=members), out=means)
+    q = means.take(group)
     q *= filled[:stop]
     _smooth(p)
     _smooth(q)

@@ -13,7 +13,14 @@ from qglow.graph.graph import Graph, Node, constant
 from qglow.graph.operator import Accumulate
 from qglow.numerics.quantize import along
 from qglow.numerics.requantize import accumulator_margin
-from qglow.numerics.weights import dequantize_weights, quantize_bias, quantize_weights, weight_scales
+from qglow.numerics.weights import (
+    dequantize_weights,
+    largest_weights,
+    quantize_bias,
+    quantize_weights,
+    scales_of,
+    weight_scales,
+)
 from qglow.numerics.wide import worst_sum
 
 
@@ -31,9 +38,14 @@ class GivenIntegers:
 
 @dataclass(slots=True)
 class Rounding:
-    """Weights, their scales, and the integers that both gave."""
+    """What is known of weights.
 
-    weights: Array | None = None
+    largest: float64 `max|w|` of the channels of `measured`. integers: those of `rounded` with `scales`.
+    """
+
+    measured: Array | None = None
+    largest: Array = field(default_factory=lambda: np.empty(0))
+    rounded: Array | None = None
     scales: Array = field(default_factory=lambda: np.empty(0, np.float32))
     integers: Array = field(default_factory=lambda: np.empty(0, np.int8))
 
@@ -101,18 +113,21 @@ def rounding_error(source: FloatWeights, scale_x: float, per_tensor: bool) -> Ar
 def _rounded(source: FloatWeights, scales: Array) -> Array:
     """int8 weights, which are not rounded again where neither they nor their scales have changed."""
     last = source.last
-    if last.weights is not source.weights or not np.array_equal(last.scales, scales):
-        last.weights, last.scales = source.weights, scales
+    if last.rounded is not source.weights or not np.array_equal(last.scales, scales):
+        last.rounded, last.scales = source.weights, scales
         last.integers = quantize_weights(source.weights, scales, source.axis)
     return last.integers
 
 
 def _scales(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
-    covered = source.weights
     if source.limits is not None:
-        limits = along(source.limits, covered.ndim, source.axis, np.float64)
-        covered = np.clip(covered.astype(np.float64), -limits, limits)
-    return weight_scales(covered, source.bias, scale_x, source.axis, per_tensor)
+        limits = along(source.limits, source.weights.ndim, source.axis, np.float64)
+        covered = np.clip(source.weights.astype(np.float64), -limits, limits)
+        return weight_scales(covered, source.bias, scale_x, source.axis, per_tensor)
+    last = source.last
+    if last.measured is not source.weights:
+        last.measured, last.largest = source.weights, largest_weights(source.weights, source.axis)
+    return scales_of(last.largest, source.bias, scale_x, per_tensor)
 
 
 def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: bool) -> float:

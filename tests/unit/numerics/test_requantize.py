@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from qglow.core.types import ElementType, Quantization
 from qglow.numerics.quantize import dequantize_by
 from qglow.numerics.requantize import (
+    EXACT_SUMMANDS,
     accumulator_extremes,
     accumulator_margin,
     multiplier,
@@ -93,6 +94,13 @@ def test_rescale_is_nearest_up_to_float32(q: int, zx: int, zy: int, sx: float, s
     exact = float(dequantize_by(np.int8(q), source)) / target.scale + zy
     result = int(rescale(np.array([q], np.int8), source, target)[0])
     assert abs(result - max(-128.0, min(127.0, exact))) <= 0.5 + 1e-4
+
+
+@pytest.mark.parametrize("weight", [-128, 127])
+def test_extremes_of_more_weights_than_float32_counts_are_exact(weight: int) -> None:
+    count = EXACT_SUMMANDS + 7
+    low, high = accumulator_extremes(np.full((1, count), weight, np.int8), None, 3)
+    assert sorted((count * weight * 124, count * weight * -131)) == [int(low[0]), int(high[0])]
 
 
 def test_bounds_of_relu_and_clip_are_quantized() -> None:
