@@ -22,16 +22,18 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evaluated_models import MODELS, EvaluatedModel, chosen_models
-from readme_tables import conditions, markdown_table, update_readme, with_other_rows
+from measuring import Outcome, add_json_option, announce, option_parser, run
+from readme_tables import conditions, markdown_table, with_other_rows
 from rival_models import RivalCache, add_cache_options, title_of, tools
 
-from qglow.core.errors import InputFileError, QglowError, UsageError
+from qglow.core.errors import InputFileError, UsageError
 from qglow.core.files import write_atomically
 from qglow.report.comparison import FLOAT, INT8, Comparison, compare
 from qglow.report.oracle import OnnxruntimeModel
@@ -223,51 +225,35 @@ def to_json(rows: Iterable[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where qglow is behind by more than it may be."""
-    options = _parse(arguments)
-    try:
-        rows = list(_measure_all(options))
-        table = to_markdown(rows)
-        print(table, *totals(rows), sep="\n")
-        if options.update_readme:
-            update_readme("accuracy", with_other_rows("accuracy", table, [model.name for model in MODELS]))
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    behind = [f"{row.model}: {line}" for row in rows for line in row.behind()]
-    for line in behind:
-        print(line, file=sys.stderr)
-    return 1 if behind else 0
-
-
-def _measure_all(options: argparse.Namespace) -> Iterator[Row]:
-    """A row for each model; the JSON file has all that are known after each."""
-    known = from_json(options.json) if options.resume else {}
-    for model in chosen_models(options.models):
-        if model.name not in known:
-            print(f"{model.name} ...", file=sys.stderr, flush=True)
-            cache = RivalCache(options.cache, options.patience)
-            known[model.name] = measure(model, options.efforts, options.limit, cache)
-        if options.json is not None:
-            write_atomically(options.json, to_json(known.values()))
-        yield known[model.name]
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these")
+    parser = option_parser(__doc__)
     parser.add_argument(
         "--efforts", nargs="+", default=ALL_EFFORTS, choices=ALL_EFFORTS, metavar="NAME", help="only these"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="evaluate the first N samples only")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
     parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
+    add_json_option(parser)
     add_cache_options(parser)
-    options = parser.parse_args(arguments)
+    return run("accuracy", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    """A row for each model; the JSON file has all that are known after each."""
     if options.resume and options.json is None:
-        parser.error("--resume goes on with the file of --json, which is not given")
-    return options
+        raise UsageError("--resume goes on with the file of --json, which is not given")
+    known = from_json(options.json) if options.resume else {}
+    rows = []
+    for model in chosen_models(options.models):
+        if model.name not in known:
+            announce(model.name)
+            cache = RivalCache(options.cache, options.patience)
+            known[model.name] = measure(model, options.efforts, options.limit, cache)
+        if options.json is not None:
+            write_atomically(options.json, to_json(known.values()))
+        rows.append(known[model.name])
+    table = to_markdown(rows)
+    kept = partial(with_other_rows, "accuracy", table, [model.name for model in MODELS])
+    behind = [f"{row.model}: {line}" for row in rows for line in row.behind()]
+    return Outcome("\n".join([table, *totals(rows)]), kept, to_json(known.values()), behind)
 
 
 if __name__ == "__main__":

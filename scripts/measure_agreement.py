@@ -17,22 +17,22 @@ ISAs are those that this host runs; AMX is emulated where it is missing and AVX-
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from agreement_models import NAMES, opened_models
 from evaluated_models import EvaluatedModel
-from readme_tables import conditions, markdown_table, update_readme, with_other_rows
+from measuring import Outcome, add_json_option, option_parser, run, with_progress
+from readme_tables import conditions, markdown_table, with_other_rows
 
 from qglow import Array, Model, QuantizedModel
-from qglow.core.errors import QglowError, UsageError
-from qglow.core.files import write_atomically
+from qglow.core.errors import UsageError
 from qglow.graph.graph import Graph
 from qglow.graph.operator import Accumulate
 from qglow.instructions.interpreter import ArenaInterpreter
@@ -232,38 +232,20 @@ def to_json(rows: Iterable[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where a promise is broken."""
-    options = _parse(arguments)
-    try:
-        rows = list(_measure_all(options.models, options.samples))
-        table = to_markdown(rows, options.samples)
-        print(table)
-        if options.json is not None:
-            write_atomically(options.json, to_json(rows))
-        if options.update_readme:
-            update_readme("agreement", with_other_rows("agreement", table, NAMES))
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    broken = list(itertools.chain.from_iterable((f"{r.model}: {why}" for why in r.failures()) for r in rows))
-    print("\n".join(broken), end="\n" if broken else "", file=sys.stderr)
-    return 1 if broken else 0
-
-
-def _measure_all(names: Sequence[str], samples: int) -> Iterator[Row]:
-    with tempfile.TemporaryDirectory() as folder:
-        for model in opened_models(names, Path(folder)):
-            print(f"{model.name} ...", file=sys.stderr, flush=True)
-            yield measure(model, samples)
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these")
+    parser = option_parser(__doc__)
     parser.add_argument("--samples", type=int, default=4, metavar="N", help="evaluated samples (4)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    return parser.parse_args(arguments)
+    add_json_option(parser)
+    return run("agreement", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder:
+        models = with_progress(opened_models(options.models, Path(folder)))
+        rows = [measure(model, options.samples) for model in models]
+    table = to_markdown(rows, options.samples)
+    broken = [f"{row.model}: {why}" for row in rows for why in row.failures()]
+    kept = partial(with_other_rows, "agreement", table, NAMES)
+    return Outcome(table, kept, to_json(rows), broken)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,10 @@ from pathlib import Path
 
 from agreement_models import opened_models
 from evaluated_models import EvaluatedModel
-from readme_tables import conditions, markdown_table, update_readme
+from measuring import Outcome, add_json_option, option_parser, run, with_progress
+from readme_tables import conditions, markdown_table
 
 from qglow import save_profile
-from qglow.core.errors import QglowError
-from qglow.core.files import write_atomically
 
 MODELS = ("squeezenet1.1", "resnet50v2s3_tin202", "mobilenetv2_tin202", "yolox_nano", "light_resnet50")
 CALIBRATION_SAMPLES = 8
@@ -146,37 +145,22 @@ def to_markdown(rows: Iterable[Row], repeat: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where quantizing takes longer than promised."""
-    options = _parse(arguments)
-    try:
-        rows = []
-        with tempfile.TemporaryDirectory() as made:
-            for model in opened_models(options.models, Path(made)):
-                print(f"{model.name} ...", file=sys.stderr, flush=True)
-                with tempfile.TemporaryDirectory() as folder:
-                    rows.append(measure(model, options.repeat, Path(folder)))
-        table = to_markdown(rows, options.repeat)
-        print(table)
-        if options.json is not None:
-            models = [asdict(row) for row in rows]
-            write_atomically(options.json, json.dumps({"conditions": conditions(), "models": models}) + "\n")
-        if options.update_readme:
-            update_readme("compile", table)
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    broken = [f"{row.model}, {what}" for row in rows for what in row.failures()]
-    print("\n".join(broken), end="\n" if broken else "", file=sys.stderr)
-    return 1 if broken else 0
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME", help="only these")
+    parser = option_parser(__doc__, MODELS)
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each command (3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    return parser.parse_args(arguments)
+    add_json_option(parser)
+    return run("compile", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    rows = []
+    with tempfile.TemporaryDirectory() as made:
+        for model in with_progress(opened_models(options.models, Path(made))):
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(measure(model, options.repeat, Path(folder)))
+    models = [asdict(row) for row in rows]
+    document = json.dumps({"conditions": conditions(), "models": models}) + "\n"
+    broken = [f"{row.model}, {what}" for row in rows for what in row.failures()]
+    return Outcome(to_markdown(rows, options.repeat), json=document, failures=broken)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from evaluated_models import EvaluatedModel, chosen_models
-from readme_tables import conditions, markdown_table, update_readme
+from measuring import Outcome, add_alternations_option, option_parser, run, with_progress
+from readme_tables import conditions, markdown_table
 
 from qglow import Model
-from qglow.core.errors import QglowError
 from qglow.recipe.rules import Match, Rule
 from qglow.report.bench import bench
 from qglow.report.comparison import FLOAT, INT8, Comparison, compare
@@ -88,26 +88,16 @@ def _times(loaded: Model, programs: dict[str, Executable], alternations: int) ->
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print a table."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
+    parser = option_parser(__doc__, list(MODELS))
     parser.add_argument("--limit", type=int, default=1000, metavar="N", help="samples, at most")
-    parser.add_argument("--alternations", type=int, default=100, metavar="N", help="turns a program takes")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    options = parser.parse_args(arguments)
-    try:
-        rows = []
-        for model in chosen_models(options.models):
-            print(model.name, file=sys.stderr, flush=True)
-            rows.append(measure(model, options.limit, options.alternations).cells())
-        table = f"{markdown_table(TITLES, rows)}\n\nAt most {options.limit} samples. {conditions()}"
-        print(table)
-        if options.update_readme:
-            update_readme("int16", table)
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    add_alternations_option(parser, 100)
+    return run("int16", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    models = with_progress(chosen_models(options.models))
+    rows = [measure(model, options.limit, options.alternations).cells() for model in models]
+    return Outcome(f"{markdown_table(TITLES, rows)}\n\nAt most {options.limit} samples. {conditions()}")
 
 
 if __name__ == "__main__":

@@ -22,17 +22,16 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from agreement_models import TIMED_NAMES, opened_models
 from evaluated_models import EvaluatedModel
 from measure_speed import quantize_for_timing
-from readme_tables import conditions, markdown_table, update_readme
+from measuring import Outcome, add_alternations_option, add_json_option, option_parser, run
+from readme_tables import conditions, markdown_table
 
 from qglow import load_quantized
 from qglow.core.errors import QglowError
-from qglow.core.files import write_atomically
 from qglow.kernels.isa import host_isas
 from qglow.report.bench import MIN_ALTERNATIONS, BenchResult, Contender, result_of_turns
 from qglow.report.contenders import of_executable, of_openvino, random_inputs
@@ -161,34 +160,20 @@ def to_json(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    options = _parse(arguments)
-    rows: list[Row] = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="qglow-isas-") as folder:
-            for model in opened_models(options.models, Path(folder), TIMED_NAMES):
-                rows += measure(model, options.isas, options.alternations)
-        table = to_markdown(rows)
-        print(table)
-        if options.json is not None:
-            write_atomically(options.json, to_json(rows))
-        if options.update_readme:
-            update_readme("isas", table)
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-def _parse(arguments: Sequence[str] | None) -> Any:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=[MODEL], metavar="NAME", help=f"default {MODEL}")
+    parser = option_parser(__doc__, [MODEL])
     isas = [isa.name for isa in host_isas() if isa.name in HELD_TO]
     parser.add_argument("--isas", nargs="+", default=isas, choices=isas, metavar="NAME", help="only these")
-    parser.add_argument("--alternations", type=int, default=2 * MIN_ALTERNATIONS, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    return parser.parse_args(arguments)
+    add_alternations_option(parser, 2 * MIN_ALTERNATIONS)
+    add_json_option(parser)
+    return run("isas", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="qglow-isas-") as folder:
+        for model in opened_models(options.models, Path(folder), TIMED_NAMES):
+            rows += measure(model, options.isas, options.alternations)
+    return Outcome(to_markdown(rows), json=to_json(rows))
 
 
 if __name__ == "__main__":

@@ -21,11 +21,10 @@ from pathlib import Path
 from agreement_models import TIMED_NAMES, opened_models
 from evaluated_models import EvaluatedModel
 from measure_speed import quantize_for_timing
-from readme_tables import conditions, markdown_table, update_readme
+from measuring import Outcome, add_json_option, announce, option_parser, run
+from readme_tables import conditions, markdown_table
 
 from qglow.api.stages import selected_program
-from qglow.core.errors import QglowError
-from qglow.core.files import write_atomically
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import Instruction
 from qglow.kernels.isa import host_isas, isa_by_name
@@ -140,35 +139,21 @@ def to_json(found: Iterable[Measured]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    options = _parse(arguments)
-    found: list[Measured] = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="qglow-kernels-") as folder:
-            for model in opened_models(options.models, Path(folder), TIMED_NAMES):
-                for isa in options.isas:
-                    print(f"{model.name} {isa} ...", file=sys.stderr, flush=True)
-                    found.append(measure(model, isa))
-        table = to_markdown(found)
-        print(table)
-        if options.json is not None:
-            write_atomically(options.json, to_json(found))
-        if options.update_readme:
-            update_readme("kernels", table)
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser = option_parser(__doc__, MODELS)
     known = [isa.name for isa in host_isas()]
-    parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME", help=f"default {MODELS}")
     parser.add_argument("--isas", nargs="+", default=known[-1:], choices=known, metavar="NAME")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
-    parser.add_argument("--update-readme", action="store_true", help="put the tables into README.md")
-    return parser.parse_args(arguments)
+    add_json_option(parser)
+    return run("kernels", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    found: list[Measured] = []
+    with tempfile.TemporaryDirectory(prefix="qglow-kernels-") as folder:
+        for model in opened_models(options.models, Path(folder), TIMED_NAMES):
+            for isa in options.isas:
+                announce(model.name, isa)
+                found.append(measure(model, isa))
+    return Outcome(to_markdown(found), json=to_json(found))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Peak memory of `qglow profile` over a directory of images, for few and for many samples.
 
-    python scripts/measure_memory.py [--update-readme]
+    python scripts/measure_memory.py [--models NAME ...] [--update-readme]
 
 Every run is a process of its own. Peaks are the largest resident set, as the kernel counts it. A first
 run, not counted, fills the code cache: compiling needs LLVM, whose pages are not the samples' doing.
@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluated_models import REPOSITORY, EvaluatedModel, chosen_models
-from readme_tables import conditions, markdown_table, update_readme
-
-from qglow.core.errors import QglowError
+from measuring import Outcome, option_parser, run, with_progress
+from readme_tables import conditions, markdown_table
 
 MODEL = "squeezenet1.1"
 SAMPLES = (32, 512)
 MOST_GROWTH = 0.05
+TITLES = ("model", "samples", "peak memory, MiB")
 
 
 def peak_mib(model: EvaluatedModel, samples: int, folder: Path) -> float:
@@ -44,26 +44,21 @@ def peak_mib(model: EvaluatedModel, samples: int, folder: Path) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where memory grows with the number of samples."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    options = parser.parse_args(arguments)
-    try:
-        [model] = chosen_models([MODEL])
+    return run("memory", option_parser(__doc__, [MODEL]), _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    rows, failures = [], []
+    for model in with_progress(chosen_models(options.models)):
         model.load()
         with tempfile.TemporaryDirectory() as name:
             peak_mib(model, 1, Path(name))
             peaks = [peak_mib(model, samples, Path(name)) for samples in SAMPLES]
-        rows = [(str(samples), f"{peak:.0f}") for samples, peak in zip(SAMPLES, peaks, strict=True)]
-        table = markdown_table((f"samples of {MODEL}", "peak memory, MiB"), rows) + f"\n\n{conditions()}"
-        print(table)
-        if options.update_readme:
-            update_readme("memory", table)
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return int(max(peaks) > (1 + MOST_GROWTH) * min(peaks))
+        rows += [(model.name, f"{n}", f"{peak:.0f}") for n, peak in zip(SAMPLES, peaks, strict=True)]
+        if max(peaks) > (1 + MOST_GROWTH) * min(peaks):
+            failures.append(f"{model.name}: memory grows with the number of samples")
+    table = f"{markdown_table(TITLES, rows)}\n\n{conditions()}"
+    return Outcome(table, failures=failures)
 
 
 if __name__ == "__main__":

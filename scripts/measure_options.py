@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from evaluated_models import EvaluatedModel, chosen_models
-from readme_tables import conditions, markdown_table, update_readme
+from measuring import Outcome, option_parser, run, with_progress
+from readme_tables import conditions, markdown_table
 
 from qglow import CalibrationSamples
-from qglow.core.errors import QglowError
 from qglow.recipe.choices import Calibration
 from qglow.report.comparison import FLOAT, INT8, compare
 from qglow.report.oracle import OnnxruntimeModel
@@ -64,27 +64,16 @@ def measure(model: EvaluatedModel, limit: int) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", nargs="+", default=list(SMALL), metavar="NAME")
+    parser = option_parser(__doc__, list(SMALL))
     parser.add_argument("--limit", type=int, default=500, metavar="N", help="samples, at most")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    options = parser.parse_args(arguments)
-    try:
-        rows = []
-        for model in chosen_models(options.models):
-            print(model.name, file=sys.stderr, flush=True)
-            rows.append((model.name, *(f"{value:.2f}" for value in measure(model, options.limit))))
-        table = markdown_table(("model", *OPTIONS), rows)
-        table += f"\n\nAt most {options.limit} samples. {conditions()}"
-        print(table)
-        if options.update_readme:
-            update_readme("options", table)
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    return run("options", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    models = with_progress(chosen_models(options.models))
+    rows = [(m.name, *(f"{value:.2f}" for value in measure(m, options.limit))) for m in models]
+    table = markdown_table(("model", *OPTIONS), rows)
+    return Outcome(f"{table}\n\nAt most {options.limit} samples. {conditions()}")
 
 
 if __name__ == "__main__":

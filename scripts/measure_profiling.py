@@ -14,13 +14,12 @@ import argparse
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from evaluated_models import EvaluatedModel, chosen_models
-from readme_tables import conditions, markdown_table, update_readme
+from measuring import Outcome, add_alternations_option, option_parser, run, with_progress
+from readme_tables import conditions, markdown_table
 
-from qglow.core.errors import QglowError
 from qglow.importer import import_model
 from qglow.passes import canonicalize
 from qglow.report.bench import bench
@@ -71,32 +70,18 @@ def to_markdown(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where profiling takes too long."""
-    options = _parse(arguments)
-    try:
-        rows = {}
-        for model in chosen_models(options.models):
-            print(f"{model.name} ...", file=sys.stderr, flush=True)
-            rows[model.name] = measure(model, options.alternations)
-        table = to_markdown(rows)
-        print(table)
-        if options.update_readme:
-            update_readme("profiling", table)
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    if mean_ratio(rows) <= MOST:
-        return 0
-    print(f"profiling takes more than {MOST:g} times as long as {ORT}", file=sys.stderr)
-    return 1
+    parser = option_parser(__doc__)
+    add_alternations_option(parser, 50)
+    return run("profiling", parser, _measure_all, arguments)
 
 
-def _parse(arguments: Sequence[str] | None) -> Any:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=(), metavar="NAME", help="only these")
-    parser.add_argument("--alternations", type=int, default=50, metavar="N", help="turns a program takes")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    return parser.parse_args(arguments)
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    models = with_progress(chosen_models(options.models))
+    rows = {model.name: measure(model, options.alternations) for model in models}
+    failures = (
+        [] if mean_ratio(rows) <= MOST else [f"profiling takes more than {MOST:g} times as long as {ORT}"]
+    )
+    return Outcome(to_markdown(rows), failures=failures)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaluated_models import EvaluatedModel, chosen_models
-from readme_tables import conditions, markdown_table, update_readme
+from measuring import Outcome, add_alternations_option, option_parser, run, with_progress
+from readme_tables import conditions, markdown_table
 
-from qglow.core.errors import QglowError
 from qglow.report.bench import Contender, bench
 from qglow.report.contenders import of_executable, random_inputs
 from qglow.runtime.cores import choose_threads
@@ -68,36 +67,22 @@ def to_markdown(rows: Mapping[str, Times], threads: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where a batch costs more than linear."""
-    options = _parse(arguments)
-    try:
-        threads = choose_threads(options.threads)
-        rows = {}
-        for model in chosen_models(options.models):
-            print(f"{model.name} ...", file=sys.stderr, flush=True)
-            rows[model.name] = measure(model, threads, options.alternations)
-        table = to_markdown(rows, threads)
-        print(table)
-        if options.update_readme:
-            update_readme("scaling", table)
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    costly = [
-        name for name, times in rows.items() if max(times[b, 1] for b in BATCHES) > LINEAR * times[1, 1]
-    ]
-    for name in costly:
-        print(f"{name}: a batch costs more than its samples one by one", file=sys.stderr)
-    return 1 if costly else 0
-
-
-def _parse(arguments: Sequence[str] | None) -> Any:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=SHOWN, metavar="NAME", help="only these")
+    parser = option_parser(__doc__, SHOWN)
     parser.add_argument("--threads", type=int, metavar="N", help="default: the physical cores available")
-    parser.add_argument("--alternations", type=int, default=50, metavar="N", help="turns a program takes")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    return parser.parse_args(arguments)
+    add_alternations_option(parser, 50)
+    return run("scaling", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    threads = choose_threads(options.threads)
+    models = with_progress(chosen_models(options.models))
+    rows = {model.name: measure(model, threads, options.alternations) for model in models}
+    costly = [
+        f"{name}: a batch costs more than its samples one by one"
+        for name, times in rows.items()
+        if max(times[batch, 1] for batch in BATCHES) > LINEAR * times[1, 1]
+    ]
+    return Outcome(to_markdown(rows, threads), failures=costly)
 
 
 if __name__ == "__main__":

@@ -24,16 +24,15 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from agreement_models import TIMED_NAMES, opened_models
 from evaluated_models import EvaluatedModel
-from readme_tables import conditions, markdown_table, update_readme, with_other_rows
+from measuring import Outcome, add_alternations_option, add_json_option, option_parser, run, with_progress
+from readme_tables import conditions, markdown_table, with_other_rows
 from rival_models import rival_model
 
 from qglow import BenchResult, Model, QuantizedModel
-from qglow.core.errors import ModelError, QglowError
-from qglow.core.files import write_atomically
+from qglow.core.errors import ModelError
 from qglow.report.bench import Contender, bench
 from qglow.report.contenders import Inputs, of_executable, of_onnxruntime, of_openvino, random_inputs
 from qglow.report.openvino_model import Precision, has_bfloat16
@@ -172,42 +171,24 @@ def to_json(rows: Iterable[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 where qglow int8 is slower than what it should beat."""
-    options = _parse(arguments)
-    try:
-        rows = _measure_all(options.models, options.isa, options.alternations)
-        table = to_markdown(rows)
-        print(with_means(table))
-        if options.json is not None:
-            write_atomically(options.json, to_json(rows))
-        if options.update_readme:
-            update_readme("speed", with_means(with_other_rows("speed", table, TIMED_NAMES)))
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    slower = [(row.model, name) for row in rows for name in row.slower_than()]
-    for model, name in slower:
-        print(f"{model}: slower than {name}", file=sys.stderr)
-    return 1 if slower else 0
-
-
-def _measure_all(names: Sequence[str], isa: str | None, alternations: int) -> list[Row]:
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="qglow-speed-") as folder:
-        for model in opened_models(names, Path(folder), TIMED_NAMES):
-            print(f"{model.name} ...", file=sys.stderr, flush=True)
-            rows.append(measure(model, isa, alternations))
-    return rows
-
-
-def _parse(arguments: Sequence[str] | None) -> Any:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these")
-    parser.add_argument("--alternations", type=int, default=100, metavar="N", help="turns a program takes")
+    parser = option_parser(__doc__)
     parser.add_argument("--isa", metavar="NAME", help="kernels of qglow; default the host's best")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
-    return parser.parse_args(arguments)
+    add_alternations_option(parser, 100)
+    add_json_option(parser)
+    return run("speed", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="qglow-speed-") as folder:
+        models = with_progress(opened_models(options.models, Path(folder), TIMED_NAMES))
+        rows = [measure(model, options.isa, options.alternations) for model in models]
+    table = to_markdown(rows)
+
+    def kept() -> str:
+        return with_means(with_other_rows("speed", table, TIMED_NAMES))
+
+    slower = [f"{row.model}: slower than {name}" for row in rows for name in row.slower_than()]
+    return Outcome(with_means(table), kept, to_json(rows), slower)
 
 
 if __name__ == "__main__":

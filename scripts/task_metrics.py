@@ -15,15 +15,16 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import zoo_metrics
 from evaluated_models import TASK_MODELS, ZOO, EvaluatedModel, chosen_models
+from measuring import Outcome, option_parser, run, with_progress
 from PIL import Image
-from readme_tables import conditions, markdown_table, update_readme, with_other_rows
+from readme_tables import conditions, markdown_table, with_other_rows
 from rival_models import RivalCache, add_cache_options, title_of, tools
 
-from qglow.core.errors import QglowError
 from qglow.core.types import Array
 from qglow.profiling.samples import Sample
 from qglow.report.comparison import FLOAT, INT8, Comparison, compare
@@ -46,7 +47,7 @@ class Task:
     samples: Callable[[EvaluatedModel, int | None], Iterator[Sample]]
 
 
-def run(
+def measure(
     model: EvaluatedModel, efforts: Sequence[str], limit: int | None, cache: RivalCache
 ) -> tuple[str, ...]:
     """Quantize by every means, run every program over the samples, and give the row of the table."""
@@ -122,37 +123,23 @@ TASKS: Mapping[str, Task] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    options = _parse(arguments)
-    try:
-        rows = []
-        cache = RivalCache(options.cache, options.patience)
-        for model in chosen_models(options.models, TASK_MODELS):
-            print(f"{model.name} ...", file=sys.stderr, flush=True)
-            rows.append(run(model, options.efforts, options.limit, cache))
-        titles = (*TITLES, *options.efforts, *map(title_of, tools()))
-        table = f"{markdown_table(titles, rows)}\n\n{conditions()}"
-        print(table)
-        if options.update_readme:
-            names = [model.name for model in TASK_MODELS]
-            update_readme("task metrics", with_other_rows("task metrics", table, names))
-    except QglowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these")
-    known = (FAST, *EFFORTS)
+    parser, known = option_parser(__doc__), (FAST, *EFFORTS)
     parser.add_argument(
         "--efforts", nargs="+", default=MEASURED_EFFORTS, choices=known, metavar="NAME", help="only these"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="evaluate the first N samples only")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
     add_cache_options(parser)
-    return parser.parse_args(arguments)
+    return run("task metrics", parser, _measure_all, arguments)
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    cache = RivalCache(options.cache, options.patience)
+    models = with_progress(chosen_models(options.models, TASK_MODELS))
+    rows = [measure(model, options.efforts, options.limit, cache) for model in models]
+    titles = (*TITLES, *options.efforts, *map(title_of, tools()))
+    table = f"{markdown_table(titles, rows)}\n\n{conditions()}"
+    names = [model.name for model in TASK_MODELS]
+    return Outcome(table, partial(with_other_rows, "task metrics", table, names))
 
 
 if __name__ == "__main__":
