@@ -217,11 +217,9 @@ def test_scripts_exist_and_have_the_options_that_are_named() -> None:
 def test_measured_tables_have_their_places() -> None:
     begins = re.findall(r"<!-- begin: ([\w ]+) -->", TEXT)
     assert begins == re.findall(r"<!-- end: ([\w ]+) -->", TEXT)
-    written = {
-        name
-        for script in (REPOSITORY / "scripts").glob("*.py")
-        for name in re.findall(r'(?:update_readme|return run)\("([\w ]+)"', script.read_text(encoding="utf-8"))
-    }
+    writes = re.compile(r'(?:update_readme|return run)\("([\w ]+)"')
+    scripts = (REPOSITORY / "scripts").glob("*.py")
+    written = {name for path in scripts for name in writes.findall(path.read_text(encoding="utf-8"))}
     assert set(begins) == written
 
 
