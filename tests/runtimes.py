@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qglow.codegen.compiler import CompiledProgram, compile_program
+from qglow.codegen.functions import MODULE_SIZE
 from qglow.codegen.jit import NativeFunction, load
 from qglow.codegen.team import TEAM_BYTES, THREADS
 from qglow.core.types import Array
@@ -80,9 +81,9 @@ def execute(program: Program, isa_name: str, inputs: Mapping[str, Array], state:
 class Built:
     """A program compiled so that whatever can be shared by threads is, however small."""
 
-    def __init__(self, program: Program, isa_name: str) -> None:
-        self.program = program
-        self.compiled = compile_program(program, isa_by_name(isa_name), part_cycles=0)
+    def __init__(self, program: Program, isa_name: str, module_size: float = MODULE_SIZE) -> None:
+        self.program, isa = program, isa_by_name(isa_name)
+        self.compiled = compile_program(program, isa, part_cycles=0, module_size=module_size)
         self.function = load(self.compiled)
 
     @property

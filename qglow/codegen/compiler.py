@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from dataclasses import dataclass, field
 
 from qglow.codegen.cache import ObjectCache, cache_key, default_folder
-from qglow.codegen.module import ENTRY, TEAM_ENTRY, ModuleBuilder, build_module
+from qglow.codegen.functions import MODULE_SIZE
+from qglow.codegen.module import ENTRY, TEAM_ENTRY, ModuleBuilder
+from qglow.codegen.parallel import compile_modules
 from qglow.codegen.steps import PART_CYCLES
-from qglow.codegen.target import assembly, object_code
+from qglow.codegen.target import assembly
 from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.kernels.isa import Isa
@@ -15,7 +19,7 @@ from qglow.kernels.isa import Isa
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """Machine code of a program, and what calling it needs.
+    """Machine code of a program, in one or several object files, and what calling it needs.
 
     `entry(arena, weights, placeholders)`: 64-byte aligned memory of `arena_size` bytes (plus
     64 readable ones), `weights` likewise aligned, and a table of pointers to the placeholders
@@ -24,7 +28,7 @@ class CompiledProgram:
     """
 
     isa: Isa
-    object_code: bytes = field(repr=False)
+    objects: tuple[bytes, ...] = field(repr=False)
     weights: Array = field(repr=False)
     arena_size: int
     placeholders: tuple[str, ...]
@@ -39,18 +43,27 @@ def compile_program(
     cache: ObjectCache | None = None,
     timed: bool = False,
     part_cycles: float = PART_CYCLES,
+    processes: int = 1,
+    module_size: float = MODULE_SIZE,
 ) -> CompiledProgram:
     """Compile a program whose kernels are selected and whose memory is planned.
 
     Code comes from `cache` where it is there already, without emitting anything, and is added where
-    not; None compiles without one. `timed` and `part_cycles` as for `ModuleBuilder`.
-    Raises CodegenError, InternalError.
+    not; None compiles without one. `timed`, `part_cycles` and `module_size` as for `ModuleBuilder`. The
+    code is the same for every number of `processes`. Raises CodegenError, InternalError.
     """
-    builder = ModuleBuilder(program, isa, timed, part_cycles)
-    code, from_cache = _code(builder, isa, cache)
+    builder = ModuleBuilder(program, isa, timed, part_cycles, module_size)
+    key = "" if cache is None else cache_key(builder.content, isa)
+    code = None if cache is None else _unpack(cache.get(key))
+    from_cache = code is not None
+    if code is None:
+        objects = tuple(compile_modules(builder.modules(), isa, processes))
+        code = _Code(objects, builder.is_shared)
+        if cache is not None:
+            cache.put(key, _pack(code))
     return CompiledProgram(
         isa,
-        code.bytes,
+        code.objects,
         builder.weights(),
         program.arena_size or 0,
         builder.placeholders,
@@ -61,23 +74,28 @@ def compile_program(
 
 @dataclass(frozen=True)
 class _Code:
-    """Object code, and whether it has an entry for teams."""
+    """Object files, and whether there is an entry for teams."""
 
-    bytes: bytes
+    objects: tuple[bytes, ...]
     is_shared: bool
 
 
-def _code(builder: ModuleBuilder, isa: Isa, cache: ObjectCache | None) -> tuple[_Code, bool]:
-    """The code of a program, and whether it was in the cache, where a byte for `is_shared` precedes it."""
-    key = "" if cache is None else cache_key(builder.content, isa)
-    found = None if cache is None else cache.get(key)
-    if found is not None:
-        return _Code(found[1:], bool(found[0])), True
-    module = builder.build()
-    code = _Code(object_code(module.text, isa), module.is_shared)
-    if cache is not None:
-        cache.put(key, bytes([code.is_shared]) + code.bytes)
-    return code, False
+def _pack(code: _Code) -> bytes:
+    """An entry of the cache: a byte for `is_shared`, the number and the sizes of the files, the files."""
+    sizes = [len(code.objects), *map(len, code.objects)]
+    return struct.pack(f"<B{len(sizes)}Q", code.is_shared, *sizes) + b"".join(code.objects)
+
+
+def _unpack(entry: bytes | None) -> _Code | None:
+    """What `_pack` packed, which the cache has checked."""
+    if entry is None:
+        return None
+    is_shared, count = struct.unpack_from("<BQ", entry)
+    objects, start = [], struct.calcsize(f"<BQ{count}Q")
+    for size in struct.unpack_from(f"<{count}Q", entry, struct.calcsize("<BQ")):
+        objects.append(entry[start : start + size])
+        start += size
+    return _Code(tuple(objects), bool(is_shared))
 
 
 def default_cache() -> ObjectCache:
@@ -86,10 +104,11 @@ def default_cache() -> ObjectCache:
 
 
 def emit_llvm_text(program: Program, isa: Isa) -> str:
-    """LLVM text before optimisation, for any ISA."""
-    return build_module(program, isa).text
+    """LLVM text before optimisation, for any ISA, in one module."""
+    [text] = ModuleBuilder(program, isa, module_size=math.inf).modules()
+    return text
 
 
 def emit_assembly(program: Program, isa: Isa) -> str:
     """Assembly, for any ISA, also one that the host lacks."""
-    return assembly(build_module(program, isa).text, isa)
+    return assembly(emit_llvm_text(program, isa), isa)

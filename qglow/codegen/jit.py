@@ -55,17 +55,18 @@ def load(compiled: CompiledProgram) -> NativeFunction:
     """
     check_host(compiled.isa)
     names = [name for name in (compiled.entry, compiled.team_entry) if name is not None]
-    linked = link(compiled.object_code, compiled.isa, names)
+    linked = link(compiled.objects, compiled.isa, names)
     address = linked.addresses[compiled.entry]
     team = 0 if compiled.team_entry is None else linked.addresses[compiled.team_entry]
     return NativeFunction(address, team, linked, _PROTOTYPE(address))
 
 
-def link(object_code: bytes, isa: Isa, names: Sequence[str]) -> Linked:
-    """Addresses of these functions of an object file. Raises CodegenError where linking fails."""
+def link(objects: Sequence[bytes], isa: Isa, names: Sequence[str]) -> Linked:
+    """Addresses of these functions of object files. Raises CodegenError where linking fails."""
     engine = binding.create_lljit_compiler(target_machine(isa))
     builder = binding.JITLibraryBuilder()
-    builder.add_object_img(object_code)
+    for content in objects:
+        builder.add_object_img(content)
     builder.add_current_process()
     for name in names:
         builder.export_symbol(name)

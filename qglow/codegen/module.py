@@ -1,4 +1,4 @@
-"""A program as one LLVM module: a function a kernel, and entries that call them in order.
+"""A program as LLVM modules: a function a kernel, and entries, in the last module, that call them in order.
 
     void qglow_run(i8* arena, i8* weights, i8** placeholders)
     void qglow_share(i8* arena, i8* weights, i8** placeholders, i8* team, i64 me)
@@ -14,7 +14,7 @@ denormals kept) and restore the caller's on the way out.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from llvmlite import ir
 
 from qglow.codegen.calls import Call, make_call
+from qglow.codegen.functions import MODULE_SIZE, KernelFunctions
 from qglow.codegen.steps import PART_CYCLES, Step, Work, is_worth_a_team, make_steps
 from qglow.codegen.team import NONE, Team
 from qglow.codegen.weights import WeightBlob
@@ -40,21 +41,6 @@ ENTRY = "qglow_run"
 TEAM_ENTRY = "qglow_share"
 DEFAULT_MXCSR = 0x1F80
 """Round to nearest even, denormals kept, all exceptions masked."""
-
-
-@dataclass(frozen=True)
-class ProgramModule:
-    """LLVM text of a program. `is_shared`: there is an entry for teams of threads."""
-
-    text: str
-    is_shared: bool = False
-
-
-def build_module(
-    program: Program, isa: Isa, timed: bool = False, part_cycles: float = PART_CYCLES
-) -> ProgramModule:
-    """Emit a program; arguments and errors as for `ModuleBuilder`."""
-    return ModuleBuilder(program, isa, timed, part_cycles).build()
 
 
 @contextmanager
@@ -85,25 +71,31 @@ class ModuleBuilder:
     `timed`: a last pointer of the table leads to one u64 an instruction, to which the entry
     adds the cycles that the instruction took; of a stack, to that of its first. There is no
     entry for teams then. `part_cycles`: the least estimated work that is worth a part; with 0
-    everything is shared that can be. Raises InternalError where selection or planning is missing.
+    everything is shared that can be. `module_size`: the instructions of LLVM from which on kernels
+    go into a further module. Raises InternalError where selection or planning is missing.
 
     `placeholders` are their names in the order of the pointer table.
     """
 
     def __init__(
-        self, program: Program, isa: Isa, timed: bool = False, part_cycles: float = PART_CYCLES
+        self,
+        program: Program,
+        isa: Isa,
+        timed: bool = False,
+        part_cycles: float = PART_CYCLES,
+        module_size: float = MODULE_SIZE,
     ) -> None:
         self.program, self.isa, self.timed, self.part_cycles = program, isa, timed, part_cycles
+        self.module_size = module_size
+        self.is_shared = False
         self.blob = WeightBlob()
-        self.module = ir.Module(program.name)
-        self.module.triple = isa.triple
-        self.functions: dict[object, tuple[Any, int]] = {}
         self.constants: dict[Buffer, int] = {}
         self.stored: dict[Call, list[int]] = {}
         self.places = {buffer: i for i, buffer in enumerate(program.placeholders)}
         self.placeholders = tuple(buffer.name for buffer in program.placeholders)
         usage = Usage(program)
         self.calls = [make_call(group, usage, isa) for group in stacks(program)]
+        self.functions = KernelFunctions(program.name, self.calls, isa, module_size)
         self._place_constants()
 
     def _place_constants(self) -> None:
@@ -117,27 +109,33 @@ class ModuleBuilder:
     @property
     def content(self) -> str:
         """All that the text is made of, which takes far less time to write than the text."""
-        settings = f"timed {self.timed} part {self.part_cycles!r}"
+        settings = f"timed {self.timed} part {self.part_cycles!r} module {self.module_size!r}"
         return "\n".join([settings, print_program(self.program), *self.blob.contents()])
 
     def weights(self) -> Array:
         """The constants that the code expects at `weights`."""
         return self.blob.finish()
 
-    def build(self) -> ProgramModule:
-        """Emit the text."""
-        with _collection_paused():
-            return self._build()
+    def modules(self) -> Generator[str, None, None]:
+        """LLVM text of every module, each as soon as it is whole. To be asked for once.
 
-    def _build(self) -> ProgramModule:
-        calls = self.calls
-        self._emit_entry(calls)
-        work = [Work.of(call, self._function(call)[1], self.part_cycles) for call in calls]
+        The entries are in the last. Then `is_shared` says whether there is one for teams of threads.
+        """
+        with _collection_paused():
+            for call in self.calls:
+                full = self.functions.add(call)
+                if full is not None:
+                    yield full
+            yield self._last_module()
+
+    def _last_module(self) -> str:
+        self._emit_entry(self.calls)
+        work = [Work.of(call, self.functions[call].units, self.part_cycles) for call in self.calls]
         steps = make_steps(work, self.part_cycles)
-        is_shared = not self.timed and is_worth_a_team(steps, self.part_cycles)
-        if is_shared:
+        self.is_shared = not self.timed and is_worth_a_team(steps, self.part_cycles)
+        if self.is_shared:
             self._emit_team_entry(steps)
-        return ProgramModule(str(self.module), is_shared)
+        return str(self.functions.module)
 
     def _emit_entry(self, calls: list[Call]) -> None:
         """The entry for one thread, which does all parts."""
@@ -183,7 +181,7 @@ class ModuleBuilder:
     @contextmanager
     def _entry(self, name: str, more: list[Any]) -> Iterator[tuple[Emitter, _Roots, list[Value]]]:
         """A function of the module's interface: its body goes between the change of environment."""
-        entry = ir.Function(self.module, ir.FunctionType(VOID, [PTR, PTR, PTR, *more]), name)
+        entry = ir.Function(self.functions.module, ir.FunctionType(VOID, [PTR, PTR, PTR, *more]), name)
         entry.attributes.add("nounwind")
         e = Emitter(entry, self.isa)
         arena, weights, table, *others = entry.args
@@ -216,7 +214,7 @@ class ModuleBuilder:
         """`share`: which part, and of how many."""
         arguments = [self._address(e, roots, buffer) for buffer in call.buffers]
         arguments += [e.offset(roots.weights, offset) for offset in self._stored(call)]
-        e.b.call(self._function(call)[0], [*arguments, *share])
+        e.b.call(self.functions.callee(call), [*arguments, *share])
 
     def _stored(self, call: Call) -> list[int]:
         """Where the packed constants of a call are."""
@@ -243,28 +241,3 @@ class ModuleBuilder:
             stored = to_physical(buffer.data, buffer.type, self.isa.activation_bias)
             self.constants[buffer] = self.blob.add(stored)
         return self.constants[buffer]
-
-    def _function(self, call: Call) -> tuple[Any, int]:
-        """The function of a call, and into how many shares its work can go."""
-        unaliased = call.unaliased
-        key = (*call.key, unaliased)
-        if key not in self.functions:
-            self.functions[key] = self._emit(call, unaliased)
-        return self.functions[key]
-
-    def _emit(self, call: Call, unaliased: tuple[bool, ...]) -> tuple[Any, int]:
-        count = len(call.buffers)
-        kinds = [PTR] * (count + len(call.arrays))
-        name = f"kernel{len(self.functions)}_{call.name}"
-        function = ir.Function(self.module, ir.FunctionType(VOID, [*kinds, I64, I64]), name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        function.attributes.add("nounwind")
-        *pointers, part, parts = function.args
-        for argument, alone in zip(pointers, [*unaliased, *(True for _ in call.arrays)], strict=True):
-            if alone:
-                argument.add_attribute("noalias")
-        e = Emitter(function, self.isa, part, parts)
-        call.emit(e, pointers[:count], pointers[count:])
-        e.b.ret_void()
-        return function, e.units

@@ -47,7 +47,7 @@ def measure_peak(isa: Isa, is_float: bool = False) -> Peak:
     """
     check_host(isa)
     text, products, size = peak_module(isa, is_float)
-    linked = link(object_code(text, isa), isa, [ENTRY])
+    linked = link([object_code(text, isa)], isa, [ENTRY])
     call = _PROTOTYPE(linked.addresses[ENTRY])
     memory = aligned_bytes(size)
     ticks = memory[:8].view("u8")

@@ -5,7 +5,7 @@ A ZIP archive with stored (uncompressed) members, so that other tools can look i
     manifest.json           format version, name, signatures, digests of every other member
     program.txt             the instruction program before kernels are selected
     constants/<i>.npy       its constants, in the order of the manifest
-    <isa>/code.o            object code, per instruction set
+    <isa>/code<i>.o         object code, per instruction set, in one or several files
     <isa>/weights.bin       constants packed for its kernels, at the edge of a page
     <isa>/program.txt       the program as planned for it
 
@@ -37,7 +37,7 @@ from qglow.instructions.verifier import verify_program
 from qglow.runtime.archive import Archive, write_archive
 from qglow.runtime.variant import CodeVariant, stored_variant, variant_entry, variant_members, weights_member
 
-FORMAT = 3
+FORMAT = 4
 _PROGRAM = "program.txt"
 
 

@@ -1,4 +1,4 @@
-"""How many threads to run on: what was asked for, else the physical cores that the process may use."""
+"""How many threads to run on, and processes to compile in: what was asked for, else the physical cores."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def choose_threads(wanted: int | None = None) -> int:
         return _checked(str(wanted), "threads")
     named = os.environ.get(ENVIRONMENT_VARIABLE)
     return _checked(named, ENVIRONMENT_VARIABLE) if named else available_cores()
+
+
+def choose_processes(threads: int | None = None) -> int:
+    """Into how many processes this one may grow to compile: its threads, but no more than its cores."""
+    return min(choose_threads(threads), available_cores())
 
 
 def _checked(text: str, what: str) -> int:

@@ -92,7 +92,7 @@ def _link() -> Linked:
     if code is None:
         code = object_code(text, GENERIC)
         cache.put(key, code)
-    return link(code, GENERIC, [WORKER, LAUNCH, STOPPER])
+    return link([code], GENERIC, [WORKER, LAUNCH, STOPPER])
 
 
 def _new_thread(function: int, memory: Array) -> int:

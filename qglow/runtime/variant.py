@@ -45,6 +45,7 @@ def variant_entry(variant: CodeVariant) -> dict[str, object]:
     return {
         "entry": compiled.entry,
         "team_entry": compiled.team_entry,
+        "objects": len(compiled.objects),
         "compiler": variant.compiler,
         "arena_size": compiled.arena_size,
         "placeholders": list(compiled.placeholders),
@@ -54,12 +55,17 @@ def variant_entry(variant: CodeVariant) -> dict[str, object]:
 
 def variant_members(variant: CodeVariant) -> dict[str, bytes | memoryview]:
     """Its members by name."""
-    isa = variant.compiled.isa.name
+    compiled = variant.compiled
+    isa = compiled.isa.name
     return {
-        f"{isa}/code.o": variant.compiled.object_code,
-        weights_member(isa): variant.compiled.weights.data,
+        **{_object_member(isa, number): content for number, content in enumerate(compiled.objects)},
+        weights_member(isa): compiled.weights.data,
         f"{isa}/program.txt": variant.listing().encode(),
     }
+
+
+def _object_member(isa: str, number: int) -> str:
+    return f"{isa}/code{number}.o"
 
 
 def weights_member(isa: str) -> str:
@@ -74,7 +80,7 @@ def stored_variant(archive: Archive, isa: str, entry: Mapping[str, Any]) -> Code
     """
     compiled = CompiledProgram(
         isa_by_name(isa),
-        bytes(archive.read(f"{isa}/code.o")),
+        _objects(archive, isa, entry["objects"]),
         np.frombuffer(archive.read(weights_member(isa)), np.uint8),
         int(entry["arena_size"]),
         tuple(str(name) for name in entry["placeholders"]),
@@ -86,3 +92,11 @@ def stored_variant(archive: Archive, isa: str, entry: Mapping[str, Any]) -> Code
         return bytes(archive.read(f"{isa}/program.txt")).decode()
 
     return CodeVariant(compiled, Signature.from_plain(entry["signature"]), str(entry["compiler"]), listing)
+
+
+def _objects(archive: Archive, isa: str, count: object) -> tuple[bytes, ...]:
+    """The object files, as many as lie there. Raises as `Archive.read` does."""
+    there = {name for name in archive.manifest["sha256"] if name.startswith(f"{isa}/code")}
+    if type(count) is not int or count != len(there) or not there:
+        raise ValueError(f"the code for {isa} is in {len(there)} object files, and should be in {count!r}")
+    return tuple(bytes(archive.read(_object_member(isa, number))) for number in range(count))

@@ -32,7 +32,7 @@ from qglow.runtime.artefact import (
     save_artefact,
     save_code,
 )
-from qglow.runtime.cores import choose_threads
+from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
 from qglow.runtime.variant import CodeVariant
 from qglow.toolchain.compilation import CompileOptions
@@ -49,7 +49,7 @@ def write_artefact(path: Path, program: Program, options: CompileOptions | None 
         # Selection and planning change the program that they are given.
         return parse_program(stored.text, constants)
 
-    save_artefact(path, stored, [_obtain(copied, stored.identity, isa, options.cache)])
+    save_artefact(path, stored, [_obtain(copied, stored.identity, isa, options)])
 
 
 def load_executable(path: Path, options: CompileOptions | None = None, trust: bool = False) -> Executable:
@@ -63,7 +63,7 @@ def load_executable(path: Path, options: CompileOptions | None = None, trust: bo
     isa = select_isa(options.isa)
     threads = choose_threads(options.threads)
     artefact = load_artefact(path)
-    variant = _variant(artefact, isa, options.cache, trust)
+    variant = _variant(artefact, isa, options, trust)
 
     def planned() -> Program:
         return variant.program(artefact.constants())
@@ -71,25 +71,25 @@ def load_executable(path: Path, options: CompileOptions | None = None, trust: bo
     return Executable(variant.signature, variant.compiled, load(variant.compiled), threads, planned)
 
 
-def _variant(artefact: Artefact, isa: Isa, cached: bool, trust: bool) -> CodeVariant:
+def _variant(artefact: Artefact, isa: Isa, options: CompileOptions, trust: bool) -> CodeVariant:
     stored = artefact.variant(isa.name) if trust else None
     if stored is not None:
         return stored
     artefact.check()
-    return _obtain(artefact.program, artefact.identity, isa, cached)
+    return _obtain(artefact.program, artefact.identity, isa, options)
 
 
-def _obtain(program: Callable[[], Program], identity: str, isa: Isa, cached: bool) -> CodeVariant:
+def _obtain(program: Callable[[], Program], identity: str, isa: Isa, options: CompileOptions) -> CodeVariant:
     """Code of a program, which is asked for only where it has to be compiled."""
-    if not cached:
-        return _compile(program(), isa, NO_CHOICES)
+    if not options.cache:
+        return _compile(program(), isa, NO_CHOICES, options.threads)
     choices = saved_choices(isa)
     parts = [identity, compiler_version(), isa.name, *(text for pair in choices.items() for text in pair)]
     key = sha256_hex("\0".join(parts).encode())
     path = default_folder() / "programs" / f"{key}.qglow"
     found = _from_cache(path, identity, isa)
     if found is None:
-        found = _compile(program(), isa, choices)
+        found = _compile(program(), isa, choices, options.threads)
         _to_cache(path, identity, found)
     return found
 
@@ -110,7 +110,7 @@ def _to_cache(path: Path, identity: str, variant: CodeVariant) -> None:
         return
 
 
-def _compile(program: Program, isa: Isa, choices: Choices) -> CodeVariant:
+def _compile(program: Program, isa: Isa, choices: Choices, threads: int | None) -> CodeVariant:
     select_kernels(program, isa, choices)
     plan_memory(program)
-    return CodeVariant.of(program, compile_program(program, isa))
+    return CodeVariant.of(program, compile_program(program, isa, processes=choose_processes(threads)))

@@ -19,7 +19,7 @@ from qglow.kernels.choice import NO_CHOICES
 from qglow.kernels.isa import select_isa
 from qglow.kernels.select import select_kernels
 from qglow.lowering import CPU, lower
-from qglow.runtime.cores import choose_threads
+from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
 from qglow.runtime.signature import Signature
 
@@ -30,7 +30,8 @@ class CompileOptions:
 
     isa: name of an instruction set; None for QGLOW_ISA or the best that the host has.
     threads: how many threads may share a call; None for QGLOW_THREADS or the physical cores that
-        the process may use. The code is the same for every number.
+        the process may use. The code is the same for every number; where there is much of it, it is
+        generated in as many processes, but no more than there are cores.
     observe: keep every activation in memory of its own, so that it can be read after a call.
     cache: use the object cache of the user, and the kernels that were measured to be best.
     """
@@ -67,7 +68,8 @@ def compile_lowered(program: Program, options: CompileOptions | None = None) -> 
     choices = saved_choices(isa) if options.cache else NO_CHOICES
     select_kernels(program, isa, choices, epilogues=not options.observe)
     plan_memory(program, reuse=not options.observe)
-    compiled = compile_program(program, isa, default_cache() if options.cache else None)
+    cache, processes = default_cache() if options.cache else None, choose_processes(options.threads)
+    compiled = compile_program(program, isa, cache, processes=processes)
     return Executable(Signature.of(program), compiled, load(compiled), threads, lambda: program)
 
 

@@ -16,6 +16,7 @@ from qglow.codegen.peak import Peak, measure_peak
 from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.kernels.isa import Isa
+from qglow.runtime.cores import choose_processes
 
 RUNS, WARMUP = 25, 3
 BURST = 3
@@ -77,7 +78,7 @@ class _TimedProgram:
     """A program in memory, with random inputs."""
 
     def __init__(self, program: Program, isa: Isa) -> None:
-        compiled = compile_program(program, isa, default_cache(), timed=True)
+        compiled = compile_program(program, isa, default_cache(), timed=True, processes=choose_processes())
         self._run = load(compiled)
         self._tensors = {buffer.name: aligned_tensor(buffer.type) for buffer in program.placeholders}
         _fill([self._tensors[buffer.name] for buffer in program.inputs()])

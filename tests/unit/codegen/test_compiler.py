@@ -68,7 +68,7 @@ def test_assembly_for_every_isa(isa: object) -> None:
 
 def test_same_program_gives_same_bytes() -> None:
     first, second = (compile_program(ready(doubled(3), "generic"), GENERIC) for _ in range(2))
-    assert first.object_code == second.object_code
+    assert first.objects == second.objects
     assert first.weights.tobytes() == second.weights.tobytes()
 
 
@@ -85,20 +85,20 @@ def test_cache_returns_what_was_stored_and_rejects_damage(tmp_path: Path) -> Non
     first = compile_program(program, GENERIC, cache)
     second = compile_program(program, GENERIC, cache)
     assert (first.from_cache, second.from_cache) == (False, True)
-    assert first.object_code == second.object_code
+    assert first.objects == second.objects
     (stored,) = tmp_path.rglob("*.o")
     data = bytearray(stored.read_bytes())
     data[-1] ^= 1
     stored.write_bytes(bytes(data))
     third = compile_program(program, GENERIC, cache)
-    assert not third.from_cache and third.object_code == first.object_code
+    assert not third.from_cache and third.objects == first.objects
     assert compile_program(program, GENERIC, cache).from_cache
 
 
 def test_what_is_in_the_cache_is_not_emitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = ObjectCache(tmp_path)
     first = compile_program(ready(doubled(2, 9000), "generic"), GENERIC, cache, part_cycles=0)
-    monkeypatch.setattr(ModuleBuilder, "build", lambda _: pytest.fail("emitted again"))
+    monkeypatch.setattr(ModuleBuilder, "modules", lambda _: pytest.fail("emitted again"))
     second = compile_program(ready(doubled(2, 9000), "generic"), GENERIC, cache, part_cycles=0)
     assert second == dataclasses.replace(first, weights=second.weights, from_cache=True)
     assert second.team_entry is not None and second.weights.tobytes() == first.weights.tobytes()
@@ -150,7 +150,7 @@ def test_unwritable_cache_does_no_harm(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     compiled = compile_program(ready(doubled(2), "generic"), GENERIC, ObjectCache(blocked))
-    assert compiled.object_code and not compiled.from_cache
+    assert compiled.objects and not compiled.from_cache
 
 
 def test_bad_llvm_text_is_an_error_of_ours() -> None:

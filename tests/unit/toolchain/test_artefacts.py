@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import random
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from qglow.codegen.compiler import compile_program
 from qglow.core.errors import ArtefactError
 from qglow.core.files import sha256_hex
 from qglow.core.types import float_type
@@ -38,6 +41,15 @@ def program(scale: float = 1.0) -> Program:
     x = builder.input("x", float_type(2, 3))
     w = builder.constant("w", np.float32(scale) * W)
     return lower_graph(builder.finish(builder.node(Gemm(), x, w, None, name="y")))
+
+
+def two_products() -> Program:
+    """Of two shapes, so that there are two kernels."""
+    builder = GraphBuilder("products")
+    x = builder.input("x", float_type(2, 3))
+    first, second = (builder.constant(name, w) for name, w in (("w", W), ("v", np.ascontiguousarray(W.T))))
+    product = builder.node(Gemm(), x, first, None, name="y")
+    return lower_graph(builder.finish(builder.node(Gemm(), product, second, None, name="z")))
 
 
 @pytest.mark.parametrize("trust", [False, True])
@@ -98,7 +110,7 @@ def test_damaged_member_is_refused(tmp_path: Path) -> None:
         load_executable(path)
 
 
-@pytest.mark.parametrize("name", ["avx2/weights.bin", "avx2/code.o"])
+@pytest.mark.parametrize("name", ["avx2/weights.bin", "avx2/code0.o"])
 def test_damaged_code_is_refused_even_with_trust(tmp_path: Path, name: str) -> None:
     options = CompileOptions(isa="avx2")
     path = tmp_path / "model.qglow"
@@ -111,6 +123,40 @@ def test_damaged_code_is_refused_even_with_trust(tmp_path: Path, name: str) -> N
     with pytest.raises(ArtefactError, match=f"{name} does not match its digest"):
         load_executable(path, options, trust=True)
     np.testing.assert_allclose(load_executable(path, options)({"x": X})["y"], X @ W)
+
+
+@pytest.fixture
+def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An artefact whose code is in several object files."""
+    split = functools.partial(compile_program, module_size=0)
+    monkeypatch.setattr("qglow.toolchain.artefacts.compile_program", split)
+    path = tmp_path / "model.qglow"
+    write_artefact(path, two_products(), CompileOptions(isa="avx2"))
+    monkeypatch.undo()
+    monkeypatch.setenv("QGLOW_CACHE", str(tmp_path / "other cache"))
+    return path
+
+
+def test_code_in_several_files_is_loaded(several: Path) -> None:
+    with zipfile.ZipFile(several) as archive:
+        assert {"avx2/code0.o", "avx2/code1.o"} <= set(archive.namelist())
+    for trust in (False, True):
+        loaded = load_executable(several, CompileOptions(isa="avx2"), trust)
+        np.testing.assert_allclose(loaded({"x": X})["z"], X @ W @ W.T)
+
+
+@pytest.mark.parametrize("count", [0, 1, -1, 99, 10**30, "2", 2.0, True, None, [2]], ids=repr)
+def test_number_of_files_that_cannot_be_is_refused(several: Path, count: object) -> None:
+    _change_manifest(several, lambda manifest: manifest["isas"]["avx2"].update(objects=count))
+    with pytest.raises(ArtefactError, match="is damaged"):
+        load_executable(several, CompileOptions(isa="avx2"), trust=True)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_files_of_code_that_are_missing_are_noticed(several: Path, number: int) -> None:
+    _change_manifest(several, lambda manifest: manifest["sha256"].pop(f"avx2/code{number}.o"))
+    with pytest.raises(ArtefactError, match="is damaged"):
+        load_executable(several, CompileOptions(isa="avx2"), trust=True)
 
 
 def test_weights_begin_at_the_edge_of_a_page(tmp_path: Path) -> None:
@@ -216,6 +262,14 @@ def _graft(program_of: Path, code_of: Path, target: Path) -> None:
             if "/" in name and not name.startswith("constants/"):
                 manifest["sha256"][name] = digests[name]
     _write_members(target, {**members, "manifest.json": json.dumps(manifest).encode()})
+
+
+def _change_manifest(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    _write_members(path, {**members, "manifest.json": json.dumps(manifest).encode()})
 
 
 def _write_members(path: Path, members: Mapping[str, bytes]) -> None:

@@ -1,0 +1,105 @@
+"""LLVM text to object code, with nothing but llvmlite: a process that only does this starts in no time.
+
+As a script it reads modules from standard input and writes their object files to standard output,
+in frames, until the input ends. Its arguments are a target's triple, processor and features.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import sys
+from typing import IO, Any
+
+from llvmlite import binding
+
+SPEED_LEVEL = 2
+FRAME = struct.Struct("<BQ")
+"""Before what is sent: one of the two numbers below, and how many bytes follow."""
+GOOD, REFUSED = 71, 82
+
+
+@functools.cache
+def _target(triple: str) -> Any:
+    """LLVM's target. All others are left alone where the host's will do: each costs memory."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    try:
+        return binding.Target.from_triple(triple)
+    except RuntimeError:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+    return binding.Target.from_triple(triple)
+
+
+def create_machine(triple: str, cpu: str, features: str) -> Any:
+    """A new target machine."""
+    return _target(triple).create_target_machine(
+        cpu=cpu, features=features, opt=SPEED_LEVEL, reloc="pic", codemodel="default"
+    )
+
+
+def optimise(text: str, triple: str, machine: Any) -> Any:
+    """The optimised module. Raises RuntimeError where LLVM refuses.
+
+    The vectorizers stay off: kernels are vector code already, and what is scalar in them is
+    meant to be.
+    """
+    module = binding.parse_assembly(text)
+    module.verify()
+    module.triple = triple
+    module.data_layout = str(machine.target_data)
+    tuning = binding.create_pipeline_tuning_options(speed_level=SPEED_LEVEL)
+    tuning.loop_vectorization = False
+    tuning.slp_vectorization = False
+    tuning.loop_interleaving = False
+    tuning.loop_unrolling = False
+    builder = binding.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def emit_object(text: str, triple: str, cpu: str, features: str) -> bytes:
+    """An object file of optimised code. Raises RuntimeError where LLVM refuses."""
+    machine = create_machine(triple, cpu, features)
+    return bytes(machine.emit_object(optimise(text, triple, machine)))
+
+
+def send(stream: IO[bytes], kind: int, data: bytes) -> None:
+    """Write a frame. Raises OSError where nobody reads."""
+    stream.write(FRAME.pack(kind, len(data)))
+    stream.write(data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> tuple[int, bytes]:
+    """Read a frame. Raises EOFError where the stream ends before it does, ValueError for what is none."""
+    kind, size = FRAME.unpack(_exactly(stream, FRAME.size))
+    if kind not in (GOOD, REFUSED):
+        raise ValueError(f"a frame cannot begin with {kind}")
+    return kind, _exactly(stream, size)
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) != size:
+        raise EOFError
+    return data
+
+
+def serve(source: IO[bytes], results: IO[bytes], triple: str, cpu: str, features: str) -> None:
+    """Compile what is asked for until there is no more."""
+    while True:
+        try:
+            _, text = receive(source)
+        except EOFError:
+            return
+        try:
+            kind, data = GOOD, emit_object(text.decode(), triple, cpu, features)
+        except RuntimeError as error:
+            kind, data = REFUSED, str(error).encode()
+        send(results, kind, data)
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer, *sys.argv[1:4])
