@@ -15,7 +15,7 @@ from qglow.codegen.jit import NativeFunction, load
 from qglow.codegen.team import TEAM_BYTES, THREADS
 from qglow.core.types import Array
 from qglow.instructions.interpreter import ArenaInterpreter
-from qglow.instructions.liveness import Usage, overlap
+from qglow.instructions.liveness import Usage, overlap, unstored
 from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
@@ -156,6 +156,7 @@ def _collect(program: Program, compiled: CompiledProgram, arena: Array, tables: 
         return window.copy()
 
     written = {b for i in program.code for b in i.writes()} | set(program.outputs()) | set(program.state())
+    written = {b for b in written if b.root not in unstored(program)}
     return Run(
         {b.name: contents(b) for b in program.outputs()},
         {b.name: contents(b) for b in program.state()},

@@ -16,9 +16,11 @@ from qglow.instructions.program import Buffer, BufferKind, Instruction
 from qglow.kernels.builder import Emitter, Value
 from qglow.kernels.elementwise import Elementwise, Member, emit_members, spread_over_dest, touched_places
 from qglow.kernels.epilogue import StackEpilogue
+from qglow.kernels.epilogue_choice import has_pool, result_place
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Epilogue, Kernel, Site, parse_kernel
-from qglow.kernels.operand import memory_of
+from qglow.kernels.operand import Memory, memory_of
+from qglow.kernels.pool_epilogue import GlobalAverage
 
 Body = Callable[[Emitter, Sequence[Value], Sequence[Value]], None]
 
@@ -65,12 +67,12 @@ def make_call(group: Sequence[Instruction], usage: Usage, isa: Isa) -> Call:
 class _Ending:
     """An epilogue with so many buffers and arrays of its own.
 
-    `make` gets the address of the results, then those of its buffers and of its arrays.
+    `make` gets the address of the stored results, then those of its buffers and of its arrays.
     """
 
     buffers: int
     arrays: int
-    make: Callable[[Value, Sequence[Value], Sequence[Value]], Epilogue]
+    make: Callable[[Emitter, Value, Sequence[Value], Sequence[Value]], Epilogue]
 
 
 def _instruction_call(instruction: Instruction, isa: Isa, ending: _Ending | None = None) -> Call:
@@ -89,7 +91,7 @@ def _instruction_call(instruction: Instruction, isa: Isa, ending: _Ending | None
         constants = dict(zip(packed, arrays, strict=ending is None))
         epilogue = None
         if ending is not None:
-            epilogue = ending.make(pointers["dest"], buffers[len(operands) :], arrays[len(packed) :])
+            epilogue = ending.make(e, pointers["dest"], buffers[len(operands) :], arrays[len(packed) :])
         kernel.emit(Site(e, instruction, isa, memories, constants, pointers.get("scratch"), epilogue))
 
     operation = instruction.operation
@@ -178,42 +180,66 @@ def _elements(buffer: Buffer) -> object:
 
 
 def _epilogue_call(group: list[Instruction], isa: Isa) -> Call:
-    """The first of a group stores what the others make of its results."""
-    head, followers = _storing(group[0], group[-1].operand("dest")), group[1:]
+    """The first of a group stores what the others make of its results, or adds it up for a pool."""
+    pool = group[-1] if has_pool(group) else None
+    elementwise = group[:-1] if pool else group
+    head, followers = _storing(group[0], result_place(group, isa)), elementwise[1:]
     kernels = [parse_kernel(instruction.kernel) for instruction in followers]
     packed = [kernel.constants(i, isa) for kernel, i in zip(kernels, followers, strict=True)]
-    buffers, (own, *places) = _numbered(group, [parse_kernel(head.kernel).constants(head, isa), *packed])
+    buffers, (own, *places) = _numbered(
+        elementwise, [parse_kernel(head.kernel).constants(head, isa), *packed]
+    )
     made = {own["dest"], *(found["dest"] for found in places)}
     beside = sorted({place for found in places for place in found.values()} - made)
 
-    def members(given: Sequence[Value]) -> tuple[Member, ...]:
-        tables, found = iter(given), []
-        for number, instruction in enumerate(followers):
-            memories = {
-                spec.name: memory_of(None, buffer, isa)
-                for spec, buffer in instruction.operands()
-                if spec.name in places[number]
-            }
-            constants = {name: next(tables) for name in packed[number]}
-            found.append(Member(instruction.operation, memories, places[number], constants, False, False))
-        return tuple(found)
-
-    def epilogue(start: Value, given: Sequence[Value], tables: Sequence[Value]) -> Epilogue:
-        return StackEpilogue(members(tables), own["dest"], start, dict(zip(beside, given, strict=True)))
+    def epilogue(e: Emitter, start: Value, given: Sequence[Value], tables: Sequence[Value]) -> Epilogue:
+        members = _epilogue_members(followers, places, packed, tables, isa)
+        average = None if pool is None else GlobalAverage.of(e, *_pool_memories(pool, start, isa))
+        starts = dict(zip(beside, given, strict=True))
+        return StackEpilogue(members, own["dest"], start, starts, average)
 
     arrays = tuple(array for constants in packed for array in constants.values())
-    blank = members([None] * len(arrays))
+    blank = _epilogue_members(followers, places, packed, [None] * len(arrays), isa)
     keys = tuple(_member_key(kernel, member) for kernel, member in zip(kernels, blank, strict=True))
+    pooled = () if pool is None else _pool_memories(pool, None, isa)
     alone = _instruction_call(head, isa, _Ending(len(beside), len(arrays), epilogue))
+    # No memory holds what a pool adds up: its distances alone count, from where the means go.
+    means = head.operand("dest") if pool is None else pool.operand("dest")
+    stored = tuple(means if buffer is head.operand("dest") else buffer for buffer in alone.buffers)
     return replace(
         alone,
         name="_".join(instruction.operation.opcode for instruction in group),
-        key=(*alone.key, own["dest"], *keys),
-        buffers=(*alone.buffers, *(buffers[place] for place in beside)),
+        key=(*alone.key, own["dest"], *keys, *pooled),
+        buffers=(*stored, *(buffers[place] for place in beside)),
         arrays=(*alone.arrays, *arrays),
         group=tuple(group),
-        cost=alone.cost + sum(k.cost(i, isa) for k, i in zip(kernels, followers, strict=True)),
+        cost=alone.cost + sum(parse_kernel(i.kernel).cost(i, isa) for i in group[1:]),
     )
+
+
+def _epilogue_members(
+    followers: Sequence[Instruction],
+    places: Sequence[Mapping[str, int]],
+    packed: Sequence[Mapping[str, Array]],
+    given: Sequence[Value],
+    isa: Isa,
+) -> tuple[Member, ...]:
+    """What works on results in turn, with the addresses of tables."""
+    tables, found = iter(given), []
+    for instruction, placed, constants in zip(followers, places, packed, strict=True):
+        memories = {
+            spec.name: memory_of(None, buffer, isa)
+            for spec, buffer in instruction.operands()
+            if spec.name in placed
+        }
+        named = {name: next(tables) for name in constants}
+        found.append(Member(instruction.operation, memories, placed, named, False, False))
+    return tuple(found)
+
+
+def _pool_memories(pool: Instruction, start: Value, isa: Isa) -> tuple[Memory, Memory]:
+    """What a pool adds up, which is nowhere, and its means, which start at an address."""
+    return memory_of(None, pool.operand("src"), isa), memory_of(start, pool.operand("dest"), isa)
 
 
 def _storing(instruction: Instruction, place: Buffer) -> Instruction:
@@ -252,6 +278,8 @@ def share_memory(left: Buffer, right: Buffer) -> bool:
 
 def _extent(buffer: Buffer) -> tuple[Buffer, int, int]:
     root = buffer.root
+    if root.kind is BufferKind.ACTIVATION and root.arena_offset is None:
+        return root, 0, 0  # in registers
     start = root.arena_offset or 0
     return root, start, start + root.byte_size
 

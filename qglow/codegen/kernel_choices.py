@@ -6,7 +6,7 @@ A file for each instruction set, processor and version of the compiler, in the u
 
 KEY is `kernels.choice.kernel_key`, KERNEL a kernel in words, and RATIO the time that it took over the
 time of the kernel with the least estimate, measured beside it; or KEY is
-`kernels.epilogue_choice.epilogue_key`, KERNEL the other way than the usual one, and RATIO its time over the
+`kernels.epilogue_choice.epilogue_key`, KERNEL another way than the usual one, and RATIO its time over the
 usual one's. A file that is damaged is as good as none.
 """
 

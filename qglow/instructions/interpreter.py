@@ -1,7 +1,8 @@
 """Running a program in numpy on its planned byte arena: the reference for compiled code.
 
 Every activation is a strided window into one array of bytes, at the offset that the memory
-plan gave it, so that a wrong lifetime, offset or view shows as a wrong result. The arena is
+plan gave it, so that a wrong lifetime, offset or view shows as a wrong result. What compiled code
+keeps in registers has bytes of its own. The arena is
 filled with a pattern before every run, and each buffer's bytes again when it is allocated.
 """
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
+from qglow.instructions.liveness import unstored
 from qglow.instructions.ops.memory import AllocActivation
 from qglow.instructions.plan import ALIGNMENT
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Layout, Program
@@ -37,6 +39,7 @@ class ArenaInterpreter:
         self._program = program
         self._arena = _aligned_bytes(program.arena_size)
         self._memory: dict[Buffer, Array] = {}
+        self._held = {buffer: _aligned_bytes(buffer.byte_size) for buffer in unstored(program)}
         for constant in program.constants:
             if constant.data is None:
                 raise UsageError(f"program {program.name}: constant %{constant.name} has no data")
@@ -83,6 +86,8 @@ class ArenaInterpreter:
             operation.execute(arrays, instruction.types)
 
     def _bytes(self, buffer: Buffer) -> Array:
+        if buffer in self._held:
+            return self._held[buffer]
         start = buffer.arena_offset
         if start is None:
             raise UsageError(f"%{buffer.name} has no place in the arena; call plan_memory again")

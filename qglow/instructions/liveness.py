@@ -104,13 +104,34 @@ class Interval:
         return self.start < other.end and other.start < self.end
 
 
+def unstored(program: Program) -> set[Buffer]:
+    """Activations without memory: only a stack touches them whose first passes on results in registers."""
+    first: dict[int, Instruction] = {}
+    for instruction in program.code:
+        if instruction.stack is not None:
+            first.setdefault(instruction.stack, instruction)
+    leaders = {id(instruction) for instruction in first.values() if instruction.operation.has_epilogue}
+    if not leaders:
+        return set()
+    usage = Usage(program)
+    found = set()
+    for buffer in program.activations():
+        uses = usage.uses(buffer)
+        stacks = {use.instruction.stack for use in uses}
+        passed_on = id(uses[0].instruction) in leaders and any(use.reads for use in uses)
+        if len(stacks) == 1 and passed_on:
+            found.add(buffer)
+    return found
+
+
 def intervals(program: Program) -> list[Interval]:
-    """The allocation list in order. A buffer without deallocation lives to the end."""
+    """The list in order of those allocations that need memory. Without deallocation one lives to the end."""
     starts: dict[Buffer, int] = {}
     ends: dict[Buffer, int] = {}
+    without = unstored(program)
     for index, instruction in enumerate(program.code):
         buffer = instruction.buffers[0] if instruction.buffers else None
-        if buffer is None:
+        if buffer is None or buffer in without:
             continue
         if isinstance(instruction.operation, AllocActivation):
             starts[buffer] = index

@@ -74,7 +74,7 @@ class Operation(ABC):
     `data_parallel` operations compute element i of every out operand from element i of the
     in operands of the same shape, so that chains of them can share one loop.
     `has_epilogue` operations may pass int8 results through data-parallel instructions that follow,
-    before they store them.
+    before they store them, or into one that `ends_epilogue` instead.
     `updates_state`: an @inout placeholder keeps its contents from call to call.
     `touches_memory` is False for operations that only say where buffers are.
     `sees_padding`: the arrays given to `execute` include the buffers' padding.
@@ -99,6 +99,10 @@ class Operation(ABC):
         None where all of it is read and written, so that it must have been written before.
         """
         return None
+
+    def ends_epilogue(self, types: Types) -> bool:
+        """Whether it may end an epilogue: of each channel of an image it has one result, of all elements."""
+        return False
 
     @abstractmethod
     def execute(self, arrays: Arrays, types: Types) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from qglow.instructions.liveness import Interval, intervals
+from qglow.instructions.liveness import Interval, intervals, unstored
 from qglow.instructions.program import Program
 
 ALIGNMENT = 64
@@ -57,7 +57,7 @@ class MemoryPlan:
 
 
 def plan_memory(program: Program, reuse: bool = True) -> MemoryPlan:
-    """Give every activation its `arena_offset` and the program its `arena_size`.
+    """Give every activation that needs memory its `arena_offset` and the program its `arena_size`.
 
     Without `reuse` every activation has memory of its own, so that it can be read after a run.
     """
@@ -77,6 +77,8 @@ def plan_memory(program: Program, reuse: bool = True) -> MemoryPlan:
     used, order, offsets = best
     for interval, offset in zip(found, offsets, strict=True):
         interval.buffer.arena_offset = offset
+    for buffer in unstored(program):
+        buffer.arena_offset = None
     program.arena_size = used + SLACK if found else 0
     entries = tuple(
         PlannedBuffer(i.buffer.name, i.buffer.byte_size, offset, i.start, i.end)

@@ -213,22 +213,28 @@ class _Verifier:
 def _verify_stacks(program: Program, where: str) -> None:
     """Instructions of one stack are adjacent, of one shape, and all but the first are data-parallel.
 
-    The first may also be one with an epilogue.
+    The first may also be one with an epilogue, and the last one behind it what ends that.
     """
     seen: set[int] = set()
     previous: Instruction | None = None
+    has_epilogue, ended = False, None
     for index, instruction in enumerate(program.code):
         stack, at = instruction.stack, f"{where}: %{program.name}: instruction {index} %{instruction.name}"
         continues = previous is not None and stack is not None and previous.stack == stack
         if stack is not None:
             leads = instruction.operation.has_epilogue and not continues
-            if not leads and not instruction.operation.data_parallel:
+            has_epilogue = leads or (continues and has_epilogue)
+            ends = has_epilogue and continues and instruction.operation.ends_epilogue(instruction.types)
+            if continues and stack == ended:
+                raise VerificationError(f"{at}: stack {stack} goes on behind what ends it")
+            ended = stack if ends else ended
+            if not leads and not ends and not instruction.operation.data_parallel:
                 raise VerificationError(
                     f"{at}: stacked, but {instruction.operation.opcode} is not data-parallel"
                 )
             if stack in seen and not continues:
                 raise VerificationError(f"{at}: stack {stack} is not in one piece")
-            if continues and previous is not None and _shape(previous) != _shape(instruction):
+            if not ends and continues and previous is not None and _shape(previous) != _shape(instruction):
                 raise VerificationError(f"{at}: stack {stack} has several shapes")
             seen.add(stack)
         previous = instruction

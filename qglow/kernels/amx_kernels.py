@@ -16,7 +16,7 @@ from qglow.kernels.amx import ROW_BYTES, TILE_BYTES, AmxTile
 from qglow.kernels.amx_product import PAIR, AmxProduct, plan_walk
 from qglow.kernels.builder import I8, PTR
 from qglow.kernels.conv import border_scratch, constant_filter, emit_over_images, pointers, wanted_padding
-from qglow.kernels.conv_geometry import Geometry, convolution_geometry, linear_geometry
+from qglow.kernels.conv_geometry import NO_AXIS, Geometry, apart, convolution_geometry, linear_geometry
 from qglow.kernels.conv_packing import must_clamp_first, product_constants
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
@@ -37,6 +37,7 @@ class AmxKernel(Kernel):
 
     uses_scales: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = True
+    has_pool: ClassVar[bool] = True
 
     clamp_first: bool = False
 
@@ -47,7 +48,8 @@ class AmxKernel(Kernel):
         # llvmlite makes a typed pointer of it, which fits no opaque one.
         store.type = PTR
         output = OutputStage.of(site, LANES, self.clamp_first)
-        return AmxProduct(site.e, geometry, TILE, output, PAIR, store)
+        images, geometry = (NO_AXIS, geometry) if output.pool is None else apart(geometry, output.pool.images)
+        return AmxProduct(site.e, geometry, TILE, output, PAIR, images, store)
 
 
 def product_cycles(geometry: Geometry) -> float:

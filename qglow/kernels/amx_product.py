@@ -94,23 +94,26 @@ class AmxProduct(ProductLoops):
             blocks = self.block_loop(block, pointers)
             with (
                 blocks as moved,
-                self.row_loops(walk.outer, moved, shared=walk.shares_rows) as row,
-                self._units(walk, row) as unit,
+                self.pooled_images(block, moved) as image,
+                self.row_loops(walk.outer, image, shared=walk.shares_rows) as row,
+                self._units(walk, row) as (unit, late),
             ):
-                self._emit_unit(walk, block, unit)
+                self._emit_unit(walk, block, unit, late)
 
     @contextmanager
-    def _units(self, walk: Walk, pointers: Pointers) -> Iterator[Pointers]:
-        e = self.e
+    def _units(self, walk: Walk, pointers: Pointers) -> Iterator[tuple[Pointers, Index]]:
+        """A loop over units; also how many elements of `over` before its turn one starts, for a pool."""
+        e, late = self.e, 0
         share = e.share(walk.units, self.shared is Shared.PIXELS and not walk.shares_rows)
         with e.loop(*share, name="unit") as number:
             start: Index = e.scaled(number, walk.step)
             if walk.overlaps:
-                start = e.minimum(start, walk.last)
+                turn, start = start, e.minimum(start, walk.last)
+                late = e.plus(turn, e.scaled(start, -1)) if self.output.pool else 0
             src, dest = (e.scaled(start, s) for s in (walk.over.src_stride, walk.over.dest_stride))
-            yield pointers.moved(e, src=src, dest=dest)
+            yield pointers.moved(e, src=src, dest=dest), late
 
-    def _emit_unit(self, walk: Walk, block: Block, pointers: Pointers) -> None:
+    def _emit_unit(self, walk: Walk, block: Block, pointers: Pointers, late: Index) -> None:
         """Sums start from the bias, take all steps, and are finished through memory."""
         registers, vectors = Registers(self.e), block.piece.size
         sums = {(t, v): t * PAIR + v for t in range(walk.tiles) for v in range(vectors)}
@@ -121,7 +124,13 @@ class AmxProduct(ProductLoops):
             registers.store(register, self.e.offset(self.store, register * TILE_BYTES), ROW_BYTES)
         for tile in range(walk.tiles):
             dest = self.e.offset(pointers.dest, tile * walk.apart * walk.over.dest_stride)
-            self._finish(walk, block, tile, dest, pointers)
+            self._finish(walk, block, tile, dest, pointers, self._repeated(walk, tile, late))
+
+    def _repeated(self, walk: Walk, tile: int, late: Index) -> Index:
+        """How many pixels of a tile have been added up before; 0 where results are stored."""
+        extent = walk.rows if walk.along is walk.over else 1
+        repeated = self.e.maximum(self.e.plus(late, -tile * walk.apart), tile * (extent - walk.apart))
+        return self.e.scaled(repeated, walk.rows // extent) if self.output.pool else 0
 
     def _emit_steps(
         self, walk: Walk, vectors: int, sums: dict[tuple[int, int], int], pointers: Pointers
@@ -145,14 +154,20 @@ class AmxProduct(ProductLoops):
                 for (tile, vector), register in sums.items():
                     registers.multiply(register, UNSIGNED + tile, SIGNED + vector)
 
-    def _finish(self, walk: Walk, block: Block, tile: int, dest: Value, pointers: Pointers) -> None:
-        """Results of one tile of pixels, a few at a time."""
+    def _finish(
+        self, walk: Walk, block: Block, tile: int, dest: Value, pointers: Pointers, repeated: Index
+    ) -> None:
+        """Results of one tile of pixels, a few at a time; one at a time where the first are left out."""
         e, vectors = self.e, block.piece.size
         kind = vec(F32, self.tile.lanes)
         multipliers = []
         if pointers.multiplier is not None:
             places = [e.offset(pointers.multiplier, v * ROW_BYTES) for v in range(vectors)]
             multipliers = [e.load(place, kind, align=ROW_BYTES) for place in places]
+        if not isinstance(repeated, int) or repeated:
+            with e.loop(repeated, walk.rows, name="pixel") as pixel:
+                self._store_pixels(walk, block, tile, multipliers, dest, pixel, 1)
+            return
         whole = walk.rows - walk.rows % STORED_PIXELS
         if whole:
             with e.loop(0, whole, STORED_PIXELS, name="pixel") as first:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from qglow.core.types import Array, ElementType
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import NO_PADDING, Instruction, Padding
 from qglow.kernels.conv_blocking import Blocking, blocking_cost, choose_blocking, ranked_blockings
 from qglow.kernels.conv_border import emit_bordered_copy
-from qglow.kernels.conv_geometry import Geometry, border_reach, convolution_geometry, copied_bytes
+from qglow.kernels.conv_geometry import (
+    NO_AXIS,
+    Geometry,
+    apart,
+    border_reach,
+    convolution_geometry,
+    copied_bytes,
+)
 from qglow.kernels.conv_packing import must_clamp_first, product_constants
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import MOST_VARIANTS, Kernel, Site, candidates_for, kernel
@@ -21,6 +28,8 @@ from qglow.kernels.tile_output import OutputStage
 from qglow.kernels.tile_product import VectorProduct
 
 COPIED_BYTES_A_CYCLE = 24.0
+
+P = TypeVar("P", bound=VectorProduct)
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ class TiledProduct(Kernel):
 
     uses_scales: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = True
+    has_pool: ClassVar[bool] = True
 
     pixels: int = 1
     vectors: int = 1
@@ -56,9 +66,15 @@ class TiledProduct(Kernel):
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product of an instruction on this kernel's tile."""
-        tile = tile_of(site.instruction, site.isa)
+        return self.product_of(VectorProduct, tile_of(site.instruction, site.isa), site, geometry)
+
+    def product_of(self, kind: type[P], tile: MicroTile, site: Site, geometry: Geometry) -> P:
+        """The product of a kind on a tile; image by image for a pool, and then never by rows."""
         output = OutputStage.of(site, tile.lanes, self.clamp_first)
-        return VectorProduct(site.e, geometry, tile, output, self.vectors, self.pixels, self.by_rows)
+        pool = output.pool
+        images, geometry = (NO_AXIS, geometry) if pool is None else apart(geometry, pool.images)
+        by_rows = self.by_rows and pool is None
+        return kind(site.e, geometry, tile, output, self.vectors, images, self.pixels, by_rows)
 
 
 def pointers(site: Site) -> Pointers:
@@ -70,6 +86,7 @@ def pointers(site: Site) -> Pointers:
         constants["filter"],
         constants["bias"],
         constants.get("multiplier"),
+        means=None if site.pool is None else site.pool.pointer,
     )
 
 
@@ -128,8 +145,9 @@ def emit_over_images(
     # There is one copy, so one thread works on it.
     with e.undivided(), e.loop(0, src.shape[0], name="image") as image:
         emit_bordered_copy(e, image, src, geometry.reach, site.scratch, site.isa.byte_lanes)
-        dest = e.offset(start.dest, e.scaled(image, geometry.axes[0].dest_stride))
-        emit(Pointers(site.scratch, dest, start.weights, start.bias, start.multiplier))
+        dest = e.scaled(image, geometry.axes[0].dest_stride)
+        means = e.scaled(image, site.pool.image_bytes) if site.pool else 0
+        emit(replace(start.moved(e, dest=dest, means=means), src=site.scratch))
 
 
 def wanted_padding(instruction: Instruction) -> dict[str, Padding]:

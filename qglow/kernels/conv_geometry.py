@@ -27,6 +27,10 @@ class Axis:
     dest_stride: int
 
 
+NO_AXIS = Axis(1, 0, 0)
+"""One pixel."""
+
+
 @dataclass(frozen=True, slots=True)
 class Runs:
     """`rows` x `columns` runs of `length` bytes; strides are bytes between their starts.
@@ -160,6 +164,19 @@ def linear_geometry(instruction: Instruction) -> Geometry:
     return Geometry((axis,), runs, 1, dest.type.shape[1], depth, NO_PADDING, False)
 
 
+def apart(geometry: Geometry, images: int) -> tuple[Axis, Geometry]:
+    """The axis of images, and the product of one of them.
+
+    Where images are copied, this is what each call of the product is anyway, so there is one.
+    """
+    if geometry.copied:
+        return NO_AXIS, geometry
+    outer, *rest = geometry.axes
+    rows = outer.count // images
+    image = Axis(images, rows * outer.src_stride, rows * outer.dest_stride)
+    return image, replace(geometry, axes=(replace(outer, count=rows), *rest))
+
+
 def collapse(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """The same pixels in fewer axes: those of one pixel go, regular pairs become one."""
     result: list[Axis] = []
@@ -170,7 +187,7 @@ def collapse(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
             outer = result.pop()
             axis = Axis(outer.count * axis.count, axis.src_stride, axis.dest_stride)
         result.append(axis)
-    return tuple(result) or (Axis(1, 0, 0),)
+    return tuple(result) or (NO_AXIS,)
 
 
 def _regular(outer: Axis, inner: Axis) -> bool:

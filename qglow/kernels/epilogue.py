@@ -14,7 +14,7 @@ from qglow.kernels.builder import I8, I64, Emitter, Value, scalar, vec
 from qglow.kernels.elementwise import Elementwise, Member
 from qglow.kernels.expressions import EXPRESSIONS, Point
 from qglow.kernels.isa import Isa
-from qglow.kernels.kernel import Epilogue, Kernel, Part, Site, kernel
+from qglow.kernels.kernel import Epilogue, Kernel, Part, Pool, Site, kernel
 from qglow.kernels.operand import Memory
 
 
@@ -44,7 +44,7 @@ class InEpilogue(Kernel):
 
 @dataclass(frozen=True)
 class StackEpilogue(Epilogue):
-    """`members` work in turn on results, whose place is `result` in the first of them.
+    """`members` work in turn on results, whose place is `result` in the first of them, before a `pool`.
 
     `start` is the address of the first result of all. Other operands have the strides of the results, and
     start at `starts`, by place.
@@ -54,6 +54,7 @@ class StackEpilogue(Epilogue):
     result: int
     start: Value
     starts: Mapping[int, Value]
+    pool: Pool | None = None
 
     def apply(self, e: Emitter, results: Value, parts: Sequence[Part]) -> Value:
         """All members in turn, on values that stay in registers."""
@@ -69,7 +70,7 @@ class StackEpilogue(Epilogue):
                 values[name] = held[place]
             point = Point(e, member.operation, member.memories, values, member.tables, lanes, member.proven)
             held[member.places["dest"]] = EXPRESSIONS[type(member.operation)](point)
-        return held[self.members[-1].places["dest"]]
+        return held[self.members[-1].places["dest"]] if self.members else results
 
     def _load(self, e: Emitter, place: int, lanes: int, parts: Sequence[Part]) -> Value:
         """The elements of an operand that belong to the results; 0 in other lanes."""

@@ -22,15 +22,55 @@ MOST_VARIANTS = 8
 
 @dataclass(frozen=True)
 class Part:
-    """Neighbours in memory among a vector's lanes: the first one, how many, and its address."""
+    """Neighbours in memory among a vector's lanes: the first one, how many, and its address.
+
+    `channel` is that of the first one, counted from the first of its tile.
+    """
 
     lane: int
     count: int
     pointer: Value
+    channel: int = 0
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Neighbouring channels that a tile has results of: vectors of 32-bit lanes, the last may be partial."""
+
+    lanes: int
+    vectors: int
+    channels: int
+
+
+@dataclass(frozen=True)
+class Pool(ABC):
+    """A mean over all positions of an image, of results that are added up and not stored.
+
+    `pointer` is the address of the first mean, `image_bytes` how far those of the next image are.
+    There is room for the sums of one slice of channels at a time.
+    """
+
+    images: int
+    pointer: Value
+    image_bytes: int
+
+    @abstractmethod
+    def start(self, e: Emitter, channels: Slice) -> None:
+        """No sums yet of any channel of a slice."""
+
+    @abstractmethod
+    def add(self, e: Emitter, tile: Sequence[tuple[Value, Sequence[Part]]]) -> None:
+        """Add up the results of a tile, as memory would hold them, each vector of bytes with its parts."""
+
+    @abstractmethod
+    def finish(self, e: Emitter, channels: Slice, pointer: Value) -> None:
+        """Store the means of a slice."""
 
 
 class Epilogue(ABC):
-    """What happens to int8 results in registers before they are stored."""
+    """What happens to int8 results in registers before they are stored, or added up for a `pool`."""
+
+    pool: Pool | None = None
 
     @abstractmethod
     def apply(self, e: Emitter, results: Value, parts: Sequence[Part]) -> Value:
@@ -59,6 +99,11 @@ class Site:
         """The instruction's operation, for its attributes."""
         return self.instruction.operation
 
+    @property
+    def pool(self) -> Pool | None:
+        """What adds up results that are not stored."""
+        return None if self.epilogue is None else self.epilogue.pool
+
     def __getitem__(self, name: str) -> Memory:
         return self.operands[name]
 
@@ -70,12 +115,13 @@ class Kernel(ABC):
     Instructions of equal operation, types, layouts and kernel share one function, so whatever
     code takes from the contents of constants is a field too. Where `uses_scales` is False,
     types may differ in their scales, which then are in constants or do not matter. Only kernels with
-    `has_epilogue` heed the epilogue of their site.
+    `has_epilogue` heed the epilogue of their site, and only those with `has_pool` a pool of it.
     """
 
     name: ClassVar[str]
     uses_scales: ClassVar[bool] = True
     has_epilogue: ClassVar[bool] = False
+    has_pool: ClassVar[bool] = False
 
     def describe(self) -> str:
         """The kernel in words, as the listing has it; `parse_kernel` reads it back."""

@@ -30,7 +30,6 @@ from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.linear import TiledFullyConnected, columns
 from qglow.kernels.tile import BytePairTile, MicroTile, PairTile, fits_byte_pairs, select_tile
 from qglow.kernels.tile_loops import Block, Pointers
-from qglow.kernels.tile_output import OutputStage
 from qglow.kernels.tile_product import VectorProduct, add_step, fetch_early
 
 ENTRY_BYTES = 8
@@ -237,7 +236,7 @@ class ListedConvolution(TiledConvolution):
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product on this kernel's tile."""
-        return _listed_product(self, site, geometry)
+        return self.product_of(ListedProduct, _pair_tile(site.isa), site, geometry)
 
 
 @kernel
@@ -263,15 +262,7 @@ class ListedFullyConnected(TiledFullyConnected):
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product on this kernel's tile."""
-        return _listed_product(self, site, geometry)
-
-
-def _listed_product(
-    of: ListedConvolution | ListedFullyConnected, site: Site, geometry: Geometry
-) -> ListedProduct:
-    tile = _pair_tile(site.isa)
-    output = OutputStage.of(site, tile.lanes, of.clamp_first)
-    return ListedProduct(site.e, geometry, tile, output, of.vectors, of.pixels, of.by_rows)
+        return self.product_of(ListedProduct, _pair_tile(site.isa), site, geometry)
 
 
 def _pair_tile(isa: Isa) -> PairTile:

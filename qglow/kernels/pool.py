@@ -7,7 +7,7 @@ so no padding is ever read and no index is checked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -259,19 +259,9 @@ class AveragePooling(_PoolKernel):
         return e.b.fdiv(partial[0], scalar(kind, count))
 
     def _int8_mean(self, site: Site, window: Window, count: int) -> Value:
-        e, src, dest = window.e, site["src"], site["dest"]
         in_words = self.lanes > site.isa.float_lanes and window.taps <= WORD_TAPS
         sums = self._word_sums(window) if in_words else [self._sum(window)]
-        assert src.type.quantization is not None and dest.type.quantization is not None
-        factor = float(average_multiplier(src.type.quantization, dest.type.quantization, np.array(count)))
-        proven = fits_rounding(steps_limit(src.type.quantization, window.taps * factor))
-        result, lanes = integer_range(dest.type, dest.bias), self.lanes // len(sums)
-        means = []
-        for total in sums:
-            centred = e.b.sub(total, scalar(vec(I32, lanes), src.zero_point * window.taps))
-            means.append(emit_requantize(e, centred, scalar(vec(F32, lanes), factor), result, proven))
-        order = [part * lanes + lane for lane in range(lanes) for part in range(len(sums))]
-        return means[0] if len(means) == 1 else e.shuffle(e.concat(means), None, order)
+        return emit_means(window.e, sums, site["src"], site["dest"], window.taps, count)
 
     def _sum(self, window: Window) -> Value:
         """The sum of all taps, byte by byte."""
@@ -284,16 +274,45 @@ class AveragePooling(_PoolKernel):
 
     def _word_sums(self, window: Window) -> list[Value]:
         """The sums of every fourth byte from the first, second, third and fourth on, added up in words."""
-        e, words, sums = window.e, vec(I16, self.lanes // 2), vec(I32, self.lanes // 4)
+        e, words = window.e, vec(I16, self.lanes // 2)
 
         def step(values: list[Value], _: int, tap: Value) -> list[Value]:
-            pairs = e.b.bitcast(tap, words)
-            low, high = e.b.and_(pairs, scalar(words, 0xFF)), e.b.lshr(pairs, scalar(words, 8))
-            return [e.b.add(values[0], low), e.b.add(values[1], high)]
+            return add_words(e, values, tap)
 
-        found = [e.b.bitcast(v, sums) for v in window.fold([scalar(words, 0)] * 2, step)]
-        lows = [e.b.and_(value, scalar(sums, 0xFFFF)) for value in found]
-        return [*lows, *(e.b.lshr(value, scalar(sums, 16)) for value in found)]
+        return split_words(e, window.fold([scalar(words, 0)] * 2, step))
+
+
+def add_words(e: Emitter, sums: list[Value], results: Value) -> list[Value]:
+    """Sums of a word each of the first and of the second byte of every pair, and those of one more vector."""
+    words = sums[0].type
+    pairs = e.b.bitcast(results, words)
+    low, high = e.b.and_(pairs, scalar(words, 0xFF)), e.b.lshr(pairs, scalar(words, 8))
+    return [e.b.add(sums[0], low), e.b.add(sums[1], high)]
+
+
+def split_words(e: Emitter, sums: list[Value]) -> list[Value]:
+    """int32 sums of every fourth byte from the first, second, third and fourth on, of `add_words`."""
+    kind = vec(I32, sums[0].type.count // 2)
+    found = [e.b.bitcast(value, kind) for value in sums]
+    lows = [e.b.and_(value, scalar(kind, 0xFFFF)) for value in found]
+    return [*lows, *(e.b.lshr(value, scalar(kind, 16)) for value in found)]
+
+
+def emit_means(e: Emitter, sums: Sequence[Value], src: Memory, dest: Memory, taps: int, count: int) -> Value:
+    """Rule 6, averages: bytes of dest from int32 sums of `taps` bytes of src, divided by `count`.
+
+    Sums are of every fourth channel in turn where they are four vectors.
+    """
+    assert src.type.quantization is not None and dest.type.quantization is not None
+    factor = float(average_multiplier(src.type.quantization, dest.type.quantization, np.array(count)))
+    proven = fits_rounding(steps_limit(src.type.quantization, taps * factor))
+    result, lanes = integer_range(dest.type, dest.bias), sums[0].type.count
+    means = []
+    for total in sums:
+        centred = e.b.sub(total, scalar(vec(I32, lanes), src.zero_point * taps))
+        means.append(emit_requantize(e, centred, scalar(vec(F32, lanes), factor), result, proven))
+    order = [part * lanes + lane for lane in range(lanes) for part in range(len(sums))]
+    return means[0] if len(means) == 1 else e.shuffle(e.concat(means), None, order)
 
 
 def _add_to_partial(e: Emitter) -> Callable[[list[Value], int, Value], list[Value]]:

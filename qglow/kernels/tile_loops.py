@@ -19,6 +19,7 @@ from functools import cached_property
 from qglow.kernels.builder import Emitter, Index, Value
 from qglow.kernels.conv_blocking import Piece, divide
 from qglow.kernels.conv_geometry import Axis, Geometry
+from qglow.kernels.kernel import Slice
 from qglow.kernels.tile import PackedTile
 from qglow.kernels.tile_output import OutputStage
 
@@ -27,7 +28,8 @@ from qglow.kernels.tile_output import OutputStage
 class Pointers:
     """Addresses that a stretch of the product starts from; no multiplier where sums are results.
 
-    `ahead` is the distance from weights to those that are to be fetched early.
+    `ahead` is the distance from weights to those that are to be fetched early. Means of results that are
+    added up are stored at `means`.
     """
 
     src: Value
@@ -36,6 +38,7 @@ class Pointers:
     bias: Value
     multiplier: Value | None
     ahead: Index = 0
+    means: Value | None = None
 
     def moved(
         self,
@@ -45,6 +48,7 @@ class Pointers:
         weights: Index = 0,
         sums: Index = 0,
         ahead: Index = 0,
+        means: Index = 0,
     ) -> Pointers:
         """The same, further on by these bytes; `sums` moves bias and multiplier."""
         multiplier = None if self.multiplier is None else e.offset(self.multiplier, sums)
@@ -55,6 +59,7 @@ class Pointers:
             e.offset(self.bias, sums),
             multiplier,
             e.plus(self.ahead, ahead),
+            None if self.means is None else e.offset(self.means, means),
         )
 
 
@@ -82,13 +87,17 @@ class Shared(Enum):
 
 @dataclass(frozen=True)
 class ProductLoops(ABC):
-    """Loops of one implicit matrix product in blocks of at most `most_vectors` vectors."""
+    """Loops of one implicit matrix product in blocks of at most `most_vectors` vectors.
+
+    Where results are added up, `geometry` is that of one image, and blocks of channels are the outer loop.
+    """
 
     e: Emitter
     geometry: Geometry
     tile: PackedTile
     output: OutputStage
     most_vectors: int
+    images: Axis
 
     def emit(self, pointers: Pointers) -> None:
         """A loop over groups."""
@@ -96,10 +105,13 @@ class ProductLoops(ABC):
         vectors = -(-geometry.filters // self.tile.lanes)
         with e.loop(*self.share(Shared.GROUPS, geometry.groups), name="group") as group:
             depth = geometry.channels // geometry.groups
+            src = e.scaled(group, depth * self._src_bytes)
+            channels = e.scaled(group, geometry.filters * self.output.element_bytes)
             moved = pointers.moved(
                 e,
-                src=e.scaled(group, depth * self._src_bytes),
-                dest=e.scaled(group, geometry.filters * self.output.element_bytes),
+                src=src,
+                dest=channels,
+                means=channels,
                 weights=e.scaled(group, vectors * self.vector_stride),
                 sums=e.scaled(group, vectors * self.tile.accumulator_bytes),
             )
@@ -156,7 +168,8 @@ class ProductLoops(ABC):
             uneven = sum(-(-units // n) * n / units for n in FEW_THREADS) / len(FEW_THREADS)
             return work * uneven + reading
 
-        return min(choices, key=cost)
+        # Who adds up results needs those of all pixels.
+        return min((loop for loop in choices if not (self.output.pool and loop is Shared.PIXELS)), key=cost)
 
     def blocks(self) -> list[Block]:
         """Blocks of channels; the last one stands alone where its last vector is partial."""
@@ -184,12 +197,33 @@ class ProductLoops(ABC):
         first = sum(b.piece.count for b in every[: every.index(block)])
         with e.shared_loop(share, first, piece.count, name="block") as index:
             vector = e.plus(e.scaled(index, piece.size), piece.start)
+            channels = e.scaled(vector, self.tile.lanes * self.output.element_bytes)
             yield pointers.moved(
                 e,
-                dest=e.scaled(vector, self.tile.lanes * self.output.element_bytes),
+                dest=channels,
+                means=channels,
                 weights=e.scaled(vector, self.vector_stride),
                 sums=e.scaled(vector, self.tile.accumulator_bytes),
             )
+
+    @contextmanager
+    def pooled_images(self, block: Block, pointers: Pointers) -> Iterator[Pointers]:
+        """A loop over images with the means of a block behind each; without a pool what there is."""
+        pool, e = self.output.pool, self.e
+        if pool is None:
+            yield pointers
+            return
+        channels = Slice(self.tile.lanes, block.piece.size, block.channels)
+        with e.loop(0, self.images.count, name="image") as image:
+            moved = pointers.moved(
+                e,
+                src=e.scaled(image, self.images.src_stride),
+                dest=e.scaled(image, self.images.dest_stride),
+                means=e.scaled(image, pool.image_bytes),
+            )
+            pool.start(e, channels)
+            yield moved
+            pool.finish(e, channels, moved.means)
 
     @contextmanager
     def row_loops(

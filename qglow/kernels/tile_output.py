@@ -6,16 +6,20 @@ is the clamp to 0..255 of activations that are held as unsigned bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from qglow.core.types import ElementType
 from qglow.kernels.builder import F32, I8, I16, I32, Emitter, Value, scalar, vec
-from qglow.kernels.kernel import Epilogue, Part, Site
+from qglow.kernels.kernel import Epilogue, Part, Pool, Site
 from qglow.kernels.requantize import clamp_float
 
 PACKED = 4
 """Vectors of 32-bit results that become one vector of bytes."""
+
+Finished = tuple[Value, Sequence[Part]]
+"""A vector of bytes, and where its lanes belong."""
 
 PACKS = {
     16: ("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packuswb.512"),
@@ -61,6 +65,11 @@ class OutputStage:
         return OutputStage(lanes, False, True, low, high, zero_point, clamp_first, site.epilogue)
 
     @property
+    def pool(self) -> Pool | None:
+        """What adds up results that are not stored."""
+        return None if self.epilogue is None else self.epilogue.pool
+
+    @property
     def element_bytes(self) -> int:
         """Bytes of one result."""
         return 1 if self.to_bytes else 4
@@ -78,10 +87,7 @@ class OutputStage:
             for sums, pointer in zip(pixels, pointers, strict=True):
                 self._store_words(e, sums, multipliers, pointer, channels)
             return
-        together = max(1, PACKED // len(pixels[0]))
-        for first in range(0, len(pixels), together):
-            group = slice(first, first + together)
-            self._store_bytes(e, pixels[group], multipliers, pointers[group], channels)
+        self._finish(e, self._bytes(e, pixels, multipliers, pointers, channels))
 
     def emit_interleaved(
         self, e: Emitter, sums: Sequence[Value], multipliers: Sequence[Value], pointer: Value, channels: int
@@ -92,7 +98,7 @@ class OutputStage:
         """
         if self.to_bytes:
             rounded = [self._rounded(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
-            self._finish(e, self._pack(e, rounded), [Part(0, channels, pointer)])
+            self._finish(e, [(self._pack(e, rounded), [Part(0, channels, pointer)])])
             return
         joined = e.concat([self._word(e, total, multipliers, i) for i, total in enumerate(sums)])
         for part in range(self.lanes // 4):
@@ -120,32 +126,41 @@ class OutputStage:
         value = total if self.is_result else self._scaled(e, total, multipliers[index])
         return clamp_float(e, value, self.lo, self.hi)
 
-    def _store_bytes(
+    def _bytes(
         self,
         e: Emitter,
         pixels: Sequence[Sequence[Value]],
         multipliers: Sequence[Value],
         pointers: Sequence[Value],
         channels: int,
-    ) -> None:
-        """Pixels of up to four vectors in all, or one pixel of any number."""
+    ) -> Iterator[Finished]:
+        """Bytes in order, with their parts: of pixels of few vectors, or of four vectors of one pixel."""
         count = len(pixels[0])
-        for first in range(0, count, PACKED):
+        together = max(1, PACKED // count)
+        for pixel, first in product(range(0, len(pixels), together), range(0, count, PACKED)):
             vectors = range(first, min(first + PACKED, count))
-            rounded = [self._rounded(e, sums[v], multipliers[v]) for sums in pixels for v in vectors]
-            room = min(len(vectors) * self.lanes, channels - first * self.lanes)
-            step = len(vectors) * self.lanes
-            places = [e.offset(pointer, first * self.lanes) for pointer in pointers]
-            parts = [Part(index * step, room, place) for index, place in enumerate(places)]
-            self._finish(e, self._in_order(e, self._pack(e, rounded)), parts)
+            group = slice(pixel, pixel + together)
+            rounded = [self._rounded(e, sums[v], multipliers[v]) for sums in pixels[group] for v in vectors]
+            channel, step = first * self.lanes, len(vectors) * self.lanes
+            room = min(step, channels - channel)
+            places = [e.offset(pointer, channel) for pointer in pointers[group]]
+            parts = [Part(index * step, room, place, channel) for index, place in enumerate(places)]
+            yield self._in_order(e, self._pack(e, rounded)), parts
 
-    def _finish(self, e: Emitter, packed: Value, parts: Sequence[Part]) -> None:
-        """Bound bytes that are in order, pass them through the epilogue, and store them."""
-        results = self._bounded(e, packed)
-        if self.epilogue is not None:
-            results = self.epilogue.apply(e, results, parts)
-        for part in parts:
-            store_part(e, results, part.lane, part.count, part.pointer)
+    def _finish(self, e: Emitter, tile: Iterable[Finished]) -> None:
+        """Bound bytes that are in order, pass them through the epilogue, and store them or add them up."""
+        summed: list[Finished] = []
+        for packed, parts in tile:
+            results = self._bounded(e, packed)
+            if self.epilogue is not None:
+                results = self.epilogue.apply(e, results, parts)
+            if self.pool is not None:
+                summed.append((results, parts))
+                continue
+            for part in parts:
+                store_part(e, results, part.lane, part.count, part.pointer)
+        if self.pool is not None:
+            self.pool.add(e, summed)
 
     def _scaled(self, e: Emitter, total: Value, multiplier: Value) -> Value:
         value = e.b.sitofp(total, vec(F32, self.lanes))

@@ -55,7 +55,11 @@ class VectorProduct(ProductLoops):
             lines = self._early_lines(block, rows * tiles)
             early = pointers.moved(self.e, ahead=self.next_block(block)) if lines else pointers
             row_ahead = tiles * lines * LINE_BYTES
-            with self.block_loop(block, early) as moved, self.row_loops(axes[:-1], moved, row_ahead) as row:
+            with (
+                self.block_loop(block, early) as moved,
+                self.pooled_images(block, moved) as image,
+                self.row_loops(axes[:-1], image, row_ahead) as row,
+            ):
                 self._emit_row(axes[-1], block, row, lines)
 
     def next_block(self, block: Block) -> int:

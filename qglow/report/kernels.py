@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.instructions.program import Instruction, Program
 from qglow.kernels.choice import NO_CHOICES, Choices, kernel_key
-from qglow.kernels.epilogue_choice import epilogue_key, fused_groups
+from qglow.kernels.epilogue_choice import epilogue_groups, epilogue_key, fused_groups
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import parse_kernel
 from qglow.report.document import Document, Paragraph, Section, table
@@ -42,14 +42,15 @@ def kernel_document(
     instruction's in whose time it is.
     """
     work = [instruction for instruction in program.code if instruction.kernel]
-    fused = {member.name: group for group in fused_groups(program) for member in group[1:]}
+    fused = {member.name: group[0].name for group in fused_groups(program) for member in group[1:]}
+    measured = _measured_groups(program, isa, choices)
     costs = [parse_kernel(instruction.kernel).cost(instruction, isa) for instruction in work]
     total = sum(costs) or 1.0
     rows: list[tuple[str, ...]] = [
         (
             i.name,
             i.operation.opcode,
-            _kernel(i, isa, choices, fused.get(i.name)),
+            _kernel(i, isa, choices, measured, fused.get(i.name)),
             _count(i),
             f"{cost:.0f}",
             _percent(cost, total),
@@ -67,11 +68,22 @@ def kernel_document(
     return Document(program.name, (section,))
 
 
-def _kernel(instruction: Instruction, isa: Isa, choices: Choices, fused: Sequence[Instruction] | None) -> str:
-    """The kernel, or for one of a group after its first, whose epilogue it is in."""
-    name, key = instruction.kernel, epilogue_key(fused, isa) if fused else kernel_key(instruction, isa)
-    is_measured = choices and choices.get(key) == name
-    return (f"epilogue of %{fused[0].name}" if fused else name) + (CHOSEN if is_measured else "")
+def _measured_groups(program: Program, isa: Isa, choices: Choices) -> set[str]:
+    """Names of the first instructions of groups for which another way than the usual one was chosen."""
+    if not choices:
+        return set()
+    groups = epilogue_groups(program, isa)
+    return {group[0].name for group in groups if epilogue_key(group, isa) in choices}
+
+
+def _kernel(
+    instruction: Instruction, isa: Isa, choices: Choices, measured: Collection[str], first: str | None
+) -> str:
+    """The kernel, or for one in the epilogue of a group's first, that."""
+    if first is not None:
+        return f"epilogue of %{first}" + (CHOSEN if first in measured else "")
+    is_measured = choices and choices.get(kernel_key(instruction, isa)) == instruction.kernel
+    return instruction.kernel + (CHOSEN if is_measured else "")
 
 
 def _measured(instruction: Instruction, timing: Timing, all_us: float) -> tuple[str, str, str, str]:

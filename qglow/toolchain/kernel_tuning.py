@@ -16,7 +16,7 @@ from qglow.codegen.kernel_choices import MeasuredKernels
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.kernels.choice import Choices, alternatives, kernel_key
-from qglow.kernels.epilogue_choice import WAYS, epilogue_groups, epilogue_key, usual_way
+from qglow.kernels.epilogue_choice import epilogue_groups, epilogue_key, usual_way, ways
 from qglow.kernels.isa import Isa
 from qglow.kernels.select import select_kernels
 from qglow.toolchain.timing import Ticks, compare_instructions
@@ -96,12 +96,12 @@ class KernelSearch:
         return found
 
     def _open_epilogues(self, program: Program) -> dict[str, list[str]]:
-        """By key the other way than the usual one to execute a group."""
+        """By key the other ways than the usual one to execute a group."""
         found: dict[str, list[str]] = {}
         for group in epilogue_groups(program, self._isa):
             key = epilogue_key(group, self._isa)
             self._names.setdefault(key, []).extend(member.name for member in group)
-            found[key] = [way for way in WAYS if way != usual_way(group, self._isa)]
+            found[key] = [way for way in ways(group, self._isa) if way != usual_way(group, self._isa)]
         return found
 
     def _chosen(self, keys: Iterable[str]) -> Choices:

@@ -118,6 +118,11 @@ class AveragePool(_Window):
         taps = self.kernel[0] * self.kernel[1]
         require(not wide or taps <= MOST_WIDE_TAPS, f"sums of {taps} int16 elements may be beyond int32")
 
+    def ends_epilogue(self, types: Types) -> bool:
+        """Where it is global."""
+        extents = types["src"].shape[1:3]
+        return not any(self.pads) and self.kernel == extents and types["dest"].shape[1:3] == (1, 1)
+
     def execute(self, arrays: Arrays, types: Types) -> None:
         """numerics.pool, which takes NCHW."""
         src = arrays["src"].transpose(0, 3, 1, 2)

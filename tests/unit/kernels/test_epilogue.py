@@ -21,6 +21,7 @@ from qglow.instructions.ops.elementwise import ElementAdd, ElementMul, ElementSu
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.ops.memory import Copy, Splat
 from qglow.instructions.ops.movement import Insert
+from qglow.instructions.ops.pool import AveragePool
 from qglow.instructions.ops.quantize import Lookup, Rescale
 from qglow.instructions.passes import default_pipeline
 from qglow.instructions.plan import plan_memory
@@ -51,8 +52,8 @@ class Case:
     """A product of an image, `follow` behind it, and a reader.
 
     Followers: "add" has the results first, "radd" second; "relu" is a sum
-    of positive results, "block" one with the image. The last result goes where a window is read, or into
-    a slice of more channels.
+    of positive results, "block" one with the image. The last result goes where a window is read, into
+    a slice of more channels, or into a global average pool. The image may have no border of its own.
     """
 
     shape: Shape = (1, 6, 7, 8)
@@ -64,6 +65,8 @@ class Case:
     into_window: bool = False
     into_slice: bool = False
     zero_points: Shape = (3, -5)
+    pool: bool = False
+    has_border: bool = True
 
 
 def int8(shape: Shape, scale: float, zero_point: int) -> TensorType:
@@ -91,7 +94,8 @@ def build(case: Case) -> Program:
     """The program after the usual passes."""
     rng = np.random.default_rng(len(case.follow))
     builder = ProgramBuilder("epilogue")
-    own = copied(builder, "src", int8(case.shape, 0.05, case.zero_points[0]))
+    kind = int8(case.shape, 0.05, case.zero_points[0])
+    own = copied(builder, "src", kind) if case.has_border else builder.placeholder("src", kind)
     pad = case.kernel // 2
     operation = Convolution(strides=(case.stride,) * 2, pads=(pad,) * 4, group=case.group)
     filters = (case.filters, case.kernel, case.kernel, case.shape[3] // case.group)
@@ -99,6 +103,8 @@ def build(case: Case) -> Program:
     skips = {n: copied(builder, f"skip{n}", int8(shape, 0.04, 7)) for n, _ in binary(case)}
     last = made(shape, len(case.follow) - 1)
     wide = last.with_shape((*shape[:3], shape[3] + 5)) if case.into_slice else last
+    if case.pool:
+        wide = int8((shape[0], 1, 1, shape[3]), 0.03, case.zero_points[0])
     dest = builder.placeholder("dest", wide)
     if case.into_slice:
         builder.emit("fill", Splat(0.5), dest)
@@ -108,6 +114,8 @@ def build(case: Case) -> Program:
     result = follow(builder, case, value, skips, rng)
     if case.into_slice:
         builder.emit("insert", Insert((0, 0, 0, 2)), dest, result)
+    elif case.pool:
+        builder.emit("pool", AveragePool(kernel=shape[1:3]), dest, result)
     elif case.into_window:
         window = Convolution(pads=(1, 1, 1, 1), group=shape[3])
         filters2 = constants(builder, "2", (shape[3], 3, 3, 1), rng)
@@ -164,7 +172,7 @@ def check(case: Case, isas: Sequence[str]) -> None:
     data = {b.name: rng.integers(-128, 128, b.type.shape).astype(np.int8) for b in program.inputs()}
     with always_fused():
         for isa in isas:
-            assert fused(prepare(program, isa)) == [len(case.follow)], isa
+            assert fused(prepare(program, isa)) == [len(case.follow) + case.pool], isa
         assert_same_bits(program, data, list(isas))
 
 

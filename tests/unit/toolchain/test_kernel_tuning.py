@@ -21,6 +21,7 @@ from qglow.kernels.choice import alternatives
 from qglow.kernels.epilogue import InEpilogue
 from qglow.kernels.epilogue_choice import fused_groups
 from qglow.kernels.isa import GENERIC, Isa
+from qglow.kernels.pool_epilogue import PoolInEpilogue
 from qglow.kernels.select import select_kernels
 from qglow.report.kernels import CHOSEN, kernel_document
 from qglow.report.terminal import to_text
@@ -210,6 +211,21 @@ def test_epilogues_are_measured_behind_kernels_and_chosen_where_they_gain() -> N
     select_kernels(program, GENERIC, saved_choices(GENERIC))
     rows = to_text(kernel_document(program, GENERIC, choices=saved_choices(GENERIC)), 200)
     assert f"epilogue of %conv{CHOSEN}" in rows
+
+
+@pytest.mark.parametrize(("pool", "joined"), [(0.0, ["add0", "pool"]), (3.0 * USUAL, ["add0"])])
+def test_a_pool_is_measured_in_the_epilogue_and_behind_it(pool: float, joined: list[str]) -> None:
+    times = {PoolInEpilogue.name: pool, InEpilogue.name: 0.5 * USUAL}
+
+    def make() -> Program:
+        return build(Case(follow=("add",), pool=True))
+
+    clock = Clock(lambda kernel: times.get(kernel, USUAL))
+    KernelSearch(make, GENERIC, MeasuredKernels.load(GENERIC), clock).run(lambda done: None)
+    select_kernels(program := make(), GENERIC, saved_choices(GENERIC))
+    assert [member.name for group in fused_groups(program) for member in group[1:]] == joined
+    rows = to_text(kernel_document(program, GENERIC, choices=saved_choices(GENERIC)), 200)
+    assert rows.count(f"epilogue of %conv{CHOSEN}") == len(joined)
 
 
 def test_epilogues_that_cost_more_stay_apart_and_a_search_for_them_goes_on() -> None:
