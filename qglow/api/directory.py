@@ -27,12 +27,12 @@ from typing import Any
 from qglow.api.arrays import pack_arrays, unpack_arrays
 from qglow.api.staging import publish, read_checked, read_manifest, staging_folder
 from qglow.core.errors import ArtefactError, RecipeError, TextError, VerificationError
-from qglow.core.files import atomic_writer, file_sha256, write_atomically
+from qglow.core.files import atomic_writer, file_sha256, sha256_hex, write_atomically
 from qglow.core.types import Array
 from qglow.core.version import __version__
-from qglow.exporter import activation_type, export_qdq
+from qglow.exporter import activation_type, export_qdq, serialized
 from qglow.graph.graph import Graph
-from qglow.graph.text import constant_data, parse_graph, print_graph
+from qglow.graph.text import ConstantDigests, constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
@@ -43,8 +43,10 @@ from qglow.report.diagnosis import Diagnosis
 from qglow.report.layers import LayerReport
 from qglow.report.plain import from_plain, to_plain
 from qglow.report.report import ModelInfo, Report, write_report
+from qglow.runtime.artefact import StoredProgram, save_artefact
+from qglow.runtime.variant import CodeVariant
 from qglow.toolchain import CompileOptions, lower_graph
-from qglow.toolchain.artefacts import write_artefact
+from qglow.toolchain.artefacts import make_artefact
 
 FORMAT = "qglow quantized model"
 VERSION = 3
@@ -88,28 +90,41 @@ class Measurements:
 def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None) -> None:
     """Write the directory, the manifest last. Raises InputFileError, UsageError for an ISA."""
     options = CompileOptions(isa=isa)
+    known = ConstantDigests()
     with staging_folder(target) as folder, ThreadPoolExecutor(1) as beside:
         # Most of the bytes: they go to the disk, and are hashed, while the rest is made.
-        digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts)}
-        write_artefact(folder / PROGRAM, lower_graph(parts.int8, options), options)
-        digests[PROGRAM] = beside.submit(file_sha256, folder / PROGRAM)
-        export_qdq(parts.int8, folder / QDQ_MODEL, activation_type(parts.recipe.activation_type))
-        digests[QDQ_MODEL] = beside.submit(file_sha256, folder / QDQ_MODEL)
-        write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
-        write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
+        digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts, known)}
+        made = make_artefact(lower_graph(parts.int8, options), options)
+        digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)
+        qdq = export_qdq(parts.int8, None, activation_type(parts.recipe.activation_type))
+        digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, serialized(qdq))
+        write_atomically(folder / INT8_GRAPH, print_graph(parts.int8, known))
+        write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real, known))
         write_atomically(folder / RECIPE, parts.recipe.to_yaml())
         content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
         write_atomically(folder / QUANTIZATION, content + "\n")
         save_reports(parts, folder, measured)
-        known = {name: digest.result() for name, digest in digests.items()}
-        publish(folder, target, _facts(parts, target), known)
+        written = {name: digest.result() for name, digest in digests.items()}
+        publish(folder, target, _facts(parts, target), written)
 
 
-def _write_constants(path: Path, parts: QuantizedParts) -> str:
+def _write_constants(path: Path, parts: QuantizedParts, known: ConstantDigests) -> str:
     """Their digest."""
     with atomic_writer(path) as stream:
-        pack_arrays(stream, constant_data(parts.int8) | constant_data(parts.real))
+        pack_arrays(stream, constant_data(parts.int8, known) | constant_data(parts.real, known))
     return file_sha256(path)
+
+
+def _write_program(path: Path, stored: StoredProgram, code: list[CodeVariant]) -> str:
+    """Its digest."""
+    save_artefact(path, stored, code)
+    return file_sha256(path)
+
+
+def _write(path: Path, content: bytes) -> str:
+    """Its digest."""
+    write_atomically(path, content)
+    return sha256_hex(content)
 
 
 def load_parts(folder: Path) -> QuantizedParts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 success, 1 a comparison failed, 2 wrong usage, 3 unsupported model, 4 bad or stale input
     file, 5 regression against a baseline, 70 internal error, 130 interrupted.
     """
+    if arguments is None:
+        gc.freeze()  # what is imported stays to the end: the collector need not look at it again and again
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = _DEBUG in words
     words = [word for word in words if word != _DEBUG] or ["--help"]

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from qglow.exporter.plain import export_float
+from qglow.exporter.proto import serialized
 from qglow.exporter.qdq import Activations, activation_type, export_qdq, quantized_value_names
 
-__all__ = ["Activations", "activation_type", "export_float", "export_qdq", "quantized_value_names"]
+__all__ = [
+    "Activations",
+    "activation_type",
+    "export_float",
+    "export_qdq",
+    "quantized_value_names",
+    "serialized",
+]

@@ -127,14 +127,20 @@ def unique(wanted: str, taken: set[str]) -> str:
 
 
 def write_model(model: onnx.ModelProto, path: Path | str | None) -> None:
-    """Write a model, whole or not at all, with the same bytes for the same model; nothing for None."""
+    """Write a model, whole or not at all; nothing for None."""
     if path is not None:
-        write_atomically(Path(path), model.SerializeToString(deterministic=True))
+        write_atomically(Path(path), serialized(model))
+
+
+def serialized(model: onnx.ModelProto) -> bytes:
+    """The content of a model's file: the same bytes for the same model."""
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
 
 
 def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
     """What the checker is given, as one string with the whole model, in the place of a large tensor."""
-    if len(tensor.raw_data) <= _LARGE_DATA:
+    if tensor.ByteSize() <= _LARGE_DATA:
         return tensor
     return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0], raw_data=b"")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import mmap
 from collections.abc import Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, NodeProto, TensorProto
@@ -116,11 +116,12 @@ def first_line(error: BaseException) -> str:
 
 
 def _read(path: Path) -> memoryview:
+    """The file, mapped into memory: data goes from there to where it stays, and nowhere else."""
     try:
         with path.open("rb") as stream:
-            # Memory of numpy's, for which the kernel has large pages.
-            data = np.empty(path.stat().st_size, np.uint8).data
-            return data[: stream.readinto(data)]
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except ValueError:  # nothing to map
+        return memoryview(b"")
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
 

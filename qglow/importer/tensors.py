@@ -113,8 +113,7 @@ def _data(
         return _external(tensor, folder, element, where)
     if data is not None:
         _check_size(len(data), tensor, element, where)
-        array = np.frombuffer(data, element.dtype).reshape(tuple(tensor.dims))
-        return array if array.flags.aligned else array.copy()
+        return np.frombuffer(data, element.dtype).reshape(tuple(tensor.dims)).copy()
     if tensor.HasField("raw_data"):
         _check_size(len(tensor.raw_data), tensor, element, where)
     try:

@@ -13,6 +13,8 @@ from qglow.numerics.quantize import INT8_MAX, INT8_MIN, quantize_by, saturate_to
 INT32_MAX = 2**31 - 1
 ROUNDING_LIMIT = 2.0**30
 """Below this magnitude a float32 product may be rounded to int32 without a float clamp."""
+_CACHED = 1 << 15
+"""Elements that are summed together."""
 EXACT_SUMMANDS = 2**24 // 128
 """So many int8 add up to an integer that float32 holds, and so does every part of their sum."""
 
@@ -98,11 +100,15 @@ def _signed_sums(rows: Array) -> tuple[Array, Array]:
     From the sums of values and of magnitudes, which float32 holds exactly for so many columns, in any order.
     """
     total, size = np.zeros(rows.shape[0], np.int64), np.zeros(rows.shape[0], np.int64)
-    for start in range(0, rows.shape[1], EXACT_SUMMANDS):
-        values = rows[:, start : start + EXACT_SUMMANDS].astype(np.float32)
-        ones = np.ones(values.shape[1], np.float32)
-        total += (values @ ones).astype(np.int64)
-        size += (np.abs(values, out=values) @ ones).astype(np.int64)
+    columns = min(max(rows.shape[1], 1), EXACT_SUMMANDS)
+    ones, height = np.ones(columns, np.float32), max(1, _CACHED // columns)
+    for start in range(0, rows.shape[1], columns):
+        for top in range(0, rows.shape[0], height):
+            part = slice(top, top + height)
+            values = rows[part, start : start + columns].astype(np.float32)
+            weight = ones[: values.shape[1]]
+            total[part] += (values @ weight).astype(np.int64)
+            size[part] += (np.abs(values, out=values) @ weight).astype(np.int64)
     return (size + total) // 2, (total - size) // 2
 
 

@@ -23,7 +23,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Sub
 from qglow.numerics.schema import Schema, choose_parameters
-from qglow.numerics.weights import WEIGHT_MAX
+from qglow.numerics.weights import CACHED, WEIGHT_MAX
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.bias import channel_means
@@ -237,11 +237,26 @@ def _error(readers: list[_Reader], seen: Mapping[Value, _Seen], summed: bool, fa
         values = seen.values() if summed else [own]
         activations = sum(float(value.noise_by_channel(factors) @ reader.squares) for value in values)
         scaled = 1.0 if factors is None else factors
-        steps = np.max(reader.largest / scaled, axis=2) / WEIGHT_MAX
+        steps = _peaks(reader.largest, scaled) / WEIGHT_MAX
         weights = float(np.sum(steps**2, axis=1) @ (reader.taps @ (own.variance * scaled**2))) / 12.0
         signal = float(own.variance @ reader.squares)
         shares.append((activations + weights) / signal if signal > 0.0 else 0.0)
     return float(np.mean(shares))
+
+
+def _peaks(largest: Array, divisors: Array | float) -> Array:
+    """float64[G, O/G]: the largest of the quotients along the last axis."""
+    groups, results, channels = largest.shape
+    peaks = np.empty((groups, results))
+    rows = max(1, CACHED // max(channels, 1))
+    quotients = np.empty((min(rows, results), channels))
+    for group in range(groups):
+        # Some rows at a time: their quotients stay in the cache.
+        for start in range(0, results, rows):
+            part = largest[group, start : start + rows]
+            divided = np.divide(part, divisors, out=quotients[: len(part)])
+            np.max(divided, axis=1, out=peaks[group, start : start + rows])
+    return peaks
 
 
 def _of_alpha(

@@ -14,6 +14,7 @@ from qglow.graph.operator import Accumulate
 from qglow.numerics.quantize import along
 from qglow.numerics.requantize import accumulator_margin
 from qglow.numerics.weights import (
+    CACHED,
     dequantize_weights,
     largest_weights,
     quantize_bias,
@@ -106,8 +107,14 @@ def integers(source: FloatWeights, scale_x: float, per_tensor: bool) -> IntegerW
 def rounding_error(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
     """float64, shape of the weights: what rounding takes from each."""
     scales = _scales(source, scale_x, per_tensor)
-    kept = dequantize_weights(_rounded(source, scales), scales, source.axis)
-    return np.subtract(source.weights, kept, dtype=np.float64)
+    rounded, weights = _rounded(source, scales), source.weights
+    error = np.empty(weights.shape)
+    rows = max(1, CACHED * weights.shape[0] // max(weights.size, 1))
+    for start in range(0, weights.shape[0], rows):
+        part = slice(start, start + rows)
+        kept = dequantize_weights(rounded[part], scales[part] if source.axis == 0 else scales, source.axis)
+        np.subtract(weights[part], kept, out=error[part], dtype=np.float64)
+    return error
 
 
 def _rounded(source: FloatWeights, scales: Array) -> Array:

@@ -84,12 +84,15 @@ def write_archive(
     manifest: Mapping[str, Any],
     members: Mapping[str, bytes | memoryview],
     aligned: Iterable[str],
+    known: Mapping[str, str] | None = None,
 ) -> None:
     """Write the manifest with a digest of every member under "sha256", then the members in order.
 
-    The same members give the same bytes. Those that are `aligned` begin at the edge of a page.
+    The same members give the same bytes. Those that are `aligned` begin at the edge of a page. `known`
+    has digests that were already computed.
     """
-    digests = {name: sha256_hex(data) for name, data in sorted(members.items())}
+    known = known or {}
+    digests = {name: known.get(name) or sha256_hex(data) for name, data in sorted(members.items())}
     content = json.dumps({**manifest, "sha256": digests}, indent=1, sort_keys=True).encode()
     wanted = frozenset(aligned)
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:

@@ -65,7 +65,12 @@ class StoredProgram:
     @cached_property
     def identity(self) -> str:
         """The digest that an artefact of this program has as its identity."""
-        return _identity({name: sha256_hex(data) for name, data in self.members.items()})
+        return _identity(self.digests)
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """SHA-256 of the members by name."""
+        return {name: sha256_hex(data) for name, data in self.members.items()}
 
 
 class Artefact:
@@ -111,7 +116,7 @@ class Artefact:
 def save_artefact(path: Path, stored: StoredProgram, code: Iterable[CodeVariant] = ()) -> None:
     """Write an artefact atomically: a program, and code for some ISAs."""
     facts = {"name": stored.name, "constants": list(stored.constants)}
-    _save(path, facts, stored.members, sorted(code, key=lambda v: v.compiled.isa.name))
+    _save(path, facts, stored.members, stored.digests, sorted(code, key=lambda v: v.compiled.isa.name))
 
 
 def load_artefact(path: Path) -> Artefact:
@@ -122,7 +127,7 @@ def load_artefact(path: Path) -> Artefact:
 
 def save_code(path: Path, identity: str, variant: CodeVariant) -> None:
     """Write what was compiled of the program with this identity, atomically."""
-    _save(path, {"identity": identity}, {}, [variant])
+    _save(path, {"identity": identity}, {}, {}, [variant])
 
 
 def load_code(path: Path, identity: str, isa: str) -> CodeVariant | None:
@@ -136,15 +141,20 @@ def load_code(path: Path, identity: str, isa: str) -> CodeVariant | None:
 
 
 def _save(
-    path: Path, facts: Mapping[str, object], members: Mapping[str, bytes], code: Iterable[CodeVariant]
+    path: Path,
+    facts: Mapping[str, object],
+    members: Mapping[str, bytes],
+    digests: Mapping[str, str],
+    code: Iterable[CodeVariant],
 ) -> None:
     every: dict[str, bytes | memoryview] = dict(members)
     isas = {}
     for variant in code:
         every |= variant_members(variant)
         isas[variant.compiled.isa.name] = variant_entry(variant)
+    manifest = {"format": FORMAT, **facts, "isas": isas}
     with atomic_writer(path) as stream:
-        write_archive(stream, {"format": FORMAT, **facts, "isas": isas}, every, map(weights_member, isas))
+        write_archive(stream, manifest, every, map(weights_member, isas), digests)
 
 
 def _opened(path: Path) -> Archive:

@@ -40,6 +40,13 @@ from qglow.toolchain.compilation import CompileOptions
 
 def write_artefact(path: Path, program: Program, options: CompileOptions | None = None) -> None:
     """Compile a lowered program (which stays as it is) for one ISA and write model.qglow."""
+    save_artefact(path, *make_artefact(program, options))
+
+
+def make_artefact(
+    program: Program, options: CompileOptions | None = None
+) -> tuple[StoredProgram, list[CodeVariant]]:
+    """What `save_artefact` writes of a lowered program (which stays as it is), compiled for one ISA."""
     options = options or CompileOptions()
     isa = select_isa(options.isa)
     stored = StoredProgram.of(program)
@@ -49,7 +56,7 @@ def write_artefact(path: Path, program: Program, options: CompileOptions | None 
         # Selection and planning change the program that they are given.
         return parse_program(stored.text, constants)
 
-    save_artefact(path, stored, [_obtain(copied, stored.identity, isa, options)])
+    return stored, [_obtain(copied, stored.identity, isa, options)]
 
 
 def load_executable(path: Path, options: CompileOptions | None = None, trust: bool = False) -> Executable:
