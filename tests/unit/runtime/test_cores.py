@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qglow.core.errors import UsageError
-from qglow.runtime.cores import ENVIRONMENT_VARIABLE, available_cores, choose_threads
+from qglow.runtime.cores import ENVIRONMENT_VARIABLE, available_cores, choose_processes, choose_threads
 
 
 @pytest.fixture
@@ -68,3 +68,11 @@ def test_wrong_numbers_are_refused(monkeypatch: pytest.MonkeyPatch, wrong: str) 
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, wrong)
     with pytest.raises(UsageError, match=ENVIRONMENT_VARIABLE):
         choose_threads()
+
+
+def test_processes_are_threads_for_which_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qglow.runtime.cores.available_cores", lambda: 3)
+    monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
+    assert [choose_processes(threads) for threads in (None, 1, 2, 64)] == [3, 1, 2, 3]
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "1")
+    assert choose_processes() == 1
