@@ -15,10 +15,17 @@ from qglow.kernels.builder import F32, I8, Index, Value, vec
 from qglow.kernels.conv import border_scratch, constant_filter, emit_over_images, pointers, wanted_padding
 from qglow.kernels.conv_geometry import convolution_geometry
 from qglow.kernels.conv_packing import fold_zero_point, must_clamp_first, source_zero_point
-from qglow.kernels.depthwise_geometry import DepthwiseGeometry, depthwise_geometry, emit_tiles, is_depthwise
+from qglow.kernels.depthwise_geometry import (
+    DepthwiseGeometry,
+    depthwise_geometry,
+    emit_pooled_tiles,
+    emit_tiles,
+    is_depthwise,
+)
 from qglow.kernels.depthwise_taps import VECTORS, TapStep, lane_order, select_step
 from qglow.kernels.isa import Isa
 from qglow.kernels.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.tile_loops import Pointers
 from qglow.kernels.tile_output import OutputStage
 
 TILE_SUMS = {32: 16, 16: 8}
@@ -56,6 +63,7 @@ class DepthwiseConvolution(DepthwiseKernel):
 
     name: ClassVar[str] = "depthwiseconvolution"
     has_epilogue: ClassVar[bool] = True
+    has_pool: ClassVar[bool] = True
 
     clamp_first: bool = False
 
@@ -91,15 +99,16 @@ class DepthwiseConvolution(DepthwiseKernel):
         """Rows, chunks, tiles."""
         step, geometry = plan(site.instruction, site.isa)
         output = OutputStage.of(site, step.width // VECTORS, self.clamp_first)
-        body = _Tile(site, step, geometry, output)
-        emit_over_images(
-            site,
-            convolution_geometry(site.instruction),
-            pointers(site),
-            lambda p: emit_tiles(
-                site.e, geometry, p.src, p.dest, (1, output.element_bytes), self.pixels, body.emit
-            ),
-        )
+        body, pool = _Tile(site, step, geometry, output), output.pool
+
+        def emit(p: Pointers) -> None:
+            if pool is not None and p.means is not None:
+                emit_pooled_tiles(site.e, geometry, p.src, p.dest, p.means, self.pixels, body.emit, pool)
+                return
+            sizes = (1, output.element_bytes)
+            emit_tiles(site.e, geometry, p.src, p.dest, sizes, self.pixels, body.emit)
+
+        emit_over_images(site, convolution_geometry(site.instruction), pointers(site), emit)
 
 
 @dataclass(frozen=True)

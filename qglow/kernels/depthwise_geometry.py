@@ -10,7 +10,9 @@ from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import Instruction
 from qglow.kernels.builder import Emitter, Index, Value
 from qglow.kernels.conv_blocking import divide
-from qglow.kernels.conv_geometry import Axis, convolution_geometry, copied_strides
+from qglow.kernels.conv_geometry import NO_AXIS, Axis, convolution_geometry, copied_strides
+from qglow.kernels.kernel import Pool, Slice
+from qglow.kernels.tile_output import PACKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +109,72 @@ def emit_tiles(
 
     Threads share the longest of the outer axes, or the chunks where there are more of them.
     """
-    *outer, inner = geometry.axes
-    last = max(0, geometry.channels - geometry.width)
+    *outer, _ = geometry.axes
     shares_rows = any(axis.count >= geometry.chunks for axis in outer)
     chunks = e.loop(*e.share(geometry.chunks, not shares_rows), name="chunk")
     with rows(e, outer, src, dest, shares_rows) as (src_row, dest_row), chunks as chunk:
-        start = e.scaled(chunk, geometry.width)
-        if geometry.channels % geometry.width:
-            start = e.minimum(start, last)
+        start = _first_channel(e, geometry, chunk)
         src_chunk = e.offset(src_row, e.scaled(start, sizes[0]))
         dest_chunk = e.offset(dest_row, e.scaled(start, sizes[1]))
-        for piece in divide(inner.count, most_pixels):
-            with e.loop(0, piece.count, name="tile") as tile:
-                pixel = e.plus(e.scaled(tile, piece.size), piece.start)
-                first = e.offset(src_chunk, e.scaled(pixel, inner.src_stride))
-                result = e.offset(dest_chunk, e.scaled(pixel, inner.dest_stride))
-                emit(first, result, chunk, piece.size)
+        _emit_row(e, geometry, src_chunk, dest_chunk, chunk, most_pixels, emit)
+
+
+def emit_pooled_tiles(
+    e: Emitter,
+    geometry: DepthwiseGeometry,
+    src: Value,
+    dest: Value,
+    means: Value,
+    most_pixels: int,
+    emit: TileEmitter,
+    pool: Pool,
+) -> None:
+    """Loops over chunks, images, rows and tiles of bytes, with the means of a chunk behind an image.
+
+    Threads share chunks.
+    """
+    *images, outer, _ = geometry.axes
+    image_axis = images[0] if images else NO_AXIS
+    channels = min(geometry.width, geometry.channels)
+    pooled = Slice(geometry.width // PACKED, PACKED, channels, geometry.joined)
+    chunks = e.loop(*e.share(geometry.chunks), name="chunk")
+    with chunks as chunk, e.loop(0, image_axis.count, name="image") as image:
+        start = _first_channel(e, geometry, chunk)
+        moves = (image_axis.src_stride, image_axis.dest_stride, pool.image_bytes)
+        src_chunk, dest_chunk, means_chunk = (
+            e.offset(pointer, e.plus(e.scaled(image, move), start))
+            for pointer, move in zip((src, dest, means), moves, strict=True)
+        )
+        pool.start(e, pooled)
+        with rows(e, [outer], src_chunk, dest_chunk, shared=False) as (src_row, dest_row):
+            _emit_row(e, geometry, src_row, dest_row, chunk, most_pixels, emit)
+        pool.finish(e, pooled, means_chunk)
+
+
+def _first_channel(e: Emitter, geometry: DepthwiseGeometry, chunk: Index) -> Index:
+    start = e.scaled(chunk, geometry.width)
+    if geometry.channels % geometry.width:
+        return e.minimum(start, max(0, geometry.channels - geometry.width))
+    return start
+
+
+def _emit_row(
+    e: Emitter,
+    geometry: DepthwiseGeometry,
+    src: Value,
+    dest: Value,
+    chunk: Index,
+    most_pixels: int,
+    emit: TileEmitter,
+) -> None:
+    """Tiles of a row of a chunk."""
+    inner = geometry.axes[-1]
+    for piece in divide(inner.count, most_pixels):
+        with e.loop(0, piece.count, name="tile") as tile:
+            pixel = e.plus(e.scaled(tile, piece.size), piece.start)
+            first = e.offset(src, e.scaled(pixel, inner.src_stride))
+            result = e.offset(dest, e.scaled(pixel, inner.dest_stride))
+            emit(first, result, chunk, piece.size)
 
 
 @contextmanager

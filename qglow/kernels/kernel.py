@@ -35,11 +35,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Slice:
-    """Neighbouring channels that a tile has results of: vectors of 32-bit lanes, the last may be partial."""
+    """Neighbouring channels that a tile has results of: vectors of 32-bit lanes, the last may be partial.
+
+    `joined` pixels lie one after the other in these vectors, each with all of the channels.
+    """
 
     lanes: int
     vectors: int
     channels: int
+    joined: int = 1
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class GlobalAverage(Pool):
             vectors = min(PACKED, channels.vectors - first)
             found = [e.load(place, kind, align=4 * lanes) for place, kind in self._places(e, first, lanes)]
             sums = split_words(e, found) if self._in_words else found
-            sums = [_folded(e, total, PACKED // vectors) for total in sums]
+            sums = _folded(e, sums, PACKED // vectors * channels.joined)
             means = emit_means(e, sums, self.src, self.dest, self.taps, self.taps)
             room = min(vectors * lanes, channels.channels - first * lanes)
             store_part(e, means, 0, room, e.offset(pointer, first * lanes))
@@ -131,11 +131,13 @@ def _without_repeats(e: Emitter, results: Value, parts: Sequence[Part]) -> Value
     return e.b.and_(results, constant_vector(I8, [-(lane in counted) for lane in lanes]))
 
 
-def _folded(e: Emitter, sums: Value, copies: int) -> Value:
-    """In every lane the sum over so many equal stretches of the vector."""
-    lanes = distance = sums.type.count
-    while copies > 1:
+def _folded(e: Emitter, sums: list[Value], copies: int) -> list[Value]:
+    """For every byte the sum over those at its place in so many equal stretches of the bytes."""
+    lanes = distance = sums[0].type.count
+    while copies > 1 and distance > 1:
         distance, copies = distance // 2, copies // 2
-        turned = e.shuffle(sums, None, [(lane + distance) % lanes for lane in range(lanes)])
-        sums = e.b.add(sums, turned)
+        order = [(lane + distance) % lanes for lane in range(lanes)]
+        sums = [e.b.add(total, e.shuffle(total, None, order)) for total in sums]
+    if copies > 1:  # of two channels, which every second vector has
+        sums = [e.b.add(total, sums[(part + 2) % PACKED]) for part, total in enumerate(sums)]
     return sums
