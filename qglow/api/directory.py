@@ -91,8 +91,9 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
     """Write the directory, the manifest last. Raises InputFileError, UsageError for an ISA."""
     options = CompileOptions(isa=isa)
     known = ConstantDigests()
-    with staging_folder(target) as folder, ThreadPoolExecutor(1) as beside:
-        # Most of the bytes: they go to the disk, and are hashed, while the rest is made.
+    with staging_folder(target) as folder, ThreadPoolExecutor(2) as beside:
+        # Most of the bytes: they go to the disk, and are hashed, while the rest is made. Of the two
+        # threads one has them for most of the time, the other what is made meanwhile.
         digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts, known)}
         made = make_artefact(lower_graph(parts.int8, options), options)
         digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)

@@ -13,6 +13,7 @@ import json
 import numpy as np
 
 from qglow.core.text import format_attributes
+from qglow.core.threads import each
 from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph, Node, Value
 
@@ -22,7 +23,9 @@ ID_DIGITS = 32
 
 def structural_ids(graph: Graph) -> dict[Value, str]:
     """The structural id of every value of the graph, 32 hexadecimal digits."""
-    ids: dict[Value, str] = {}
+    constants = graph.constants()
+    hashed = each(constant_id, constants, sum(value.type.size for value in constants))
+    ids = dict(zip(constants, hashed, strict=True))
     for index, value in enumerate(graph.inputs):
         ids[value] = _hash("input", str(index), str(value.type))
     for node in graph.nodes:
