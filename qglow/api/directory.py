@@ -32,7 +32,7 @@ from qglow.core.types import Array
 from qglow.core.version import __version__
 from qglow.exporter import activation_type, export_qdq, serialized
 from qglow.graph.graph import Graph
-from qglow.graph.text import ConstantDigests, constant_data, parse_graph, print_graph
+from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
@@ -90,17 +90,16 @@ class Measurements:
 def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None) -> None:
     """Write the directory, the manifest last. Raises InputFileError, UsageError for an ISA."""
     options = CompileOptions(isa=isa)
-    known = ConstantDigests()
     with staging_folder(target) as folder, ThreadPoolExecutor(2) as beside:
         # Most of the bytes: they go to the disk, and are hashed, while the rest is made. Of the two
         # threads one has them for most of the time, the other what is made meanwhile.
-        digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts, known)}
+        digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts)}
         made = make_artefact(lower_graph(parts.int8, options), options)
         digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)
         qdq = export_qdq(parts.int8, None, activation_type(parts.recipe.activation_type))
         digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, serialized(qdq))
-        write_atomically(folder / INT8_GRAPH, print_graph(parts.int8, known))
-        write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real, known))
+        write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
+        write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
         write_atomically(folder / RECIPE, parts.recipe.to_yaml())
         content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
         write_atomically(folder / QUANTIZATION, content + "\n")
@@ -109,10 +108,10 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
         publish(folder, target, _facts(parts, target), written)
 
 
-def _write_constants(path: Path, parts: QuantizedParts, known: ConstantDigests) -> str:
+def _write_constants(path: Path, parts: QuantizedParts) -> str:
     """Their digest."""
     with atomic_writer(path) as stream:
-        pack_arrays(stream, constant_data(parts.int8, known) | constant_data(parts.real, known))
+        pack_arrays(stream, constant_data(parts.int8) | constant_data(parts.real))
     return file_sha256(path)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +21,11 @@ from qglow.graph.graph import Graph, Node, Value
 
 ID_DIGITS = 32
 """Hexadecimal digits of a structural id: 128 bits, so that ids never meet by chance."""
+
+_LARGE = 1 << 16
+"""Bytes of an array whose digest is kept."""
+_HASHED: dict[int, tuple[weakref.ref[Array], str]] = {}
+"""Arrays by id, as long as they live, and their digests."""
 
 
 def structural_ids(graph: Graph) -> dict[Value, str]:
@@ -56,7 +63,26 @@ def fingerprint(graph: Graph) -> str:
 
 
 def content_digest(array: Array) -> str:
-    """SHA-256 of an array's type, shape and bytes, 64 hexadecimal digits."""
+    """SHA-256 of the type, shape and bytes of a constant, 64 hexadecimal digits.
+
+    A large array is hashed once, and cannot be written to from then on.
+    """
+    known = _HASHED.get(id(array))
+    if known is not None and known[0]() is array:
+        return known[1]
+    digest = _hashed(array)
+    if array.nbytes >= _LARGE:
+        array.setflags(write=False)
+        forget = partial(_forget, id(array))
+        _HASHED[id(array)] = weakref.ref(array, forget), digest
+    return digest
+
+
+def _forget(key: int, _: object) -> None:
+    _HASHED.pop(key, None)
+
+
+def _hashed(array: Array) -> str:
     little = array.dtype.newbyteorder("<")
     head = f"{little.str} {list(array.shape)} ".encode("ascii")
     digest = hashlib.sha256(head)

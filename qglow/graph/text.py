@@ -16,7 +16,7 @@ is an absent optional operand. Comments are computed and not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -41,18 +41,14 @@ from qglow.numerics.half import store_as, widen
 
 LARGEST_INLINE = 16
 DIGEST_DIGITS = 16
-Digest = Callable[[Array], str]
 
 
-def print_graph(graph: Graph, digest: Digest | None = None) -> str:
-    """The text of a graph, ending with a newline. `parse_graph` restores it.
-
-    digest: what gives the digests of its constants, where they are known already.
-    """
+def print_graph(graph: Graph) -> str:
+    """The text of a graph, ending with a newline. `parse_graph` restores it."""
     inputs = ", ".join(_declaration(value) for value in graph.inputs)
     outputs = ", ".join(_reference(value) for value in graph.outputs)
     lines = [f"graph {format_name(graph.name)} ({inputs}) -> ({outputs}) {{"]
-    lines += [f"  {_format_constant(value, digest or constant_digest)}" for value in graph.constants()]
+    lines += [f"  {_format_constant(value)}" for value in graph.constants()]
     lines += [f"  {format_node(node)}" for node in graph.nodes]
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -72,23 +68,11 @@ def constant_digest(data: Array) -> str:
     return content_digest(data)[:DIGEST_DIGITS]
 
 
-class ConstantDigests:
-    """What `constant_digest` gives of constants that stay as they are, each computed once."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Array, str]] = {}
-
-    def __call__(self, data: Array) -> str:
-        if id(data) not in self._known:
-            self._known[id(data)] = data, constant_digest(data)  # kept, or another gets its id
-        return self._known[id(data)][1]
-
-
-def constant_data(graph: Graph, digest: Digest = constant_digest) -> dict[str, Array]:
+def constant_data(graph: Graph) -> dict[str, Array]:
     """Digest to data of every constant and list of scales of the graph: what `parse_graph` needs."""
-    found = {digest(value.data): value.data for value in graph.constants() if value.data is not None}
-    scales = [_scale_array(v.type) for v in graph.values() if v.type.quantization is not None]
-    return found | {constant_digest(data): data for data in scales}
+    arrays = [value.data for value in graph.constants() if value.data is not None]
+    arrays += [_scale_array(v.type) for v in graph.values() if v.type.quantization is not None]
+    return {constant_digest(data): data for data in arrays}
 
 
 def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Graph:
@@ -126,18 +110,18 @@ def _comment(values: tuple[Value, ...]) -> str:
     return f"  // real: {', '.join(shown)}" if shown else ""
 
 
-def _format_constant(value: Value, digest: Digest) -> str:
+def _format_constant(value: Value) -> str:
     assert value.data is not None
-    return f"{_declaration(value)} = constant {_format_data(value.data, digest)}" + _comment((value,))
+    return f"{_declaration(value)} = constant {_format_data(value.data)}" + _comment((value,))
 
 
-def _format_data(data: Array, digest: Digest) -> str:
+def _format_data(data: Array) -> str:
     if data.size <= LARGEST_INLINE:
         return "{" + ", ".join(_format_element(element) for element in widen(data).reshape(-1)) + "}"
     flat = data.reshape(-1)
     if bool(np.all(flat == flat[0])) and not (flat[0] == 0 and np.any(np.signbit(widen(flat)))):
         return f"splat {_format_element(widen(flat[:1])[0])}"
-    return f"#{digest(data)}"
+    return f"#{constant_digest(data)}"
 
 
 def _format_element(element: Any) -> str:

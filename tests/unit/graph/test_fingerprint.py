@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qglow.graph.fingerprint import fingerprint, structural_ids
+from qglow.graph.fingerprint import content_digest, fingerprint, structural_ids
 from qglow.graph.text import parse_graph
 from tests.unit.graph.random_graphs import random_graph
 
@@ -78,3 +79,17 @@ def test_equal_computations_have_one_id_and_other_inputs_another() -> None:
 def test_ids_are_the_same_in_every_version() -> None:
     """They are stored in profiles: a change of the scheme needs a new format version there."""
     assert ids(TEXT)["y"] == "4b2e0a5ec5a2751d33670b973b2619c2"
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_digest_is_of_the_content_whatever_was_hashed_before(size: int) -> None:
+    digests = {content_digest(np.full(size, number, np.float32)) for number in range(5) for _ in range(3)}
+    assert len(digests) == 5  # arrays come and go, and may lie where others lay
+
+
+def test_a_large_array_cannot_change_once_its_digest_is_known() -> None:
+    array = np.zeros(100_000, np.float32)
+    digest = content_digest(array)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1.0
+    assert content_digest(array) == digest == content_digest(array.copy())
