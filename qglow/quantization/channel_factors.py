@@ -134,12 +134,15 @@ class FactorSearch:
         fixed, most = self._limits(scope)
         before = _error(readers, seen, scope.summed, None)
         free = all(reader.depthwise for reader in readers)
-        tried = []
-        for alpha in alphas:
-            factors = _of_alpha(readers, seen, alpha, fixed, most)
-            after = _error(readers, seen, scope.summed, factors)
-            tried.append(Factors(factors, alpha, before, after, free))
-        return min(tried, key=lambda factors: factors.after)
+        given = [_of_alpha(readers, seen, alpha, fixed, most) for alpha in alphas]
+        least = [_error(readers, seen, scope.summed, factors, weights=False) for factors in given]
+        tried: dict[int, Factors] = {}
+        for index in sorted(range(len(alphas)), key=least.__getitem__):
+            if tried and least[index] > min(factors.after for factors in tried.values()):
+                break  # rounding the weights only adds to that
+            after = _error(readers, seen, scope.summed, given[index])
+            tried[index] = Factors(given[index], alphas[index], before, after, free)
+        return min((tried[index] for index in sorted(tried)), key=lambda factors: factors.after)
 
     def _seen(self, scope: Scope, value: Value) -> _Seen:
         profile, layout = self._statistics.get(value.name), scope.values[value]
@@ -229,19 +232,33 @@ def _largest_taps(rows: Array) -> Array:
     return np.asarray(peaks)
 
 
-def _error(readers: list[_Reader], seen: Mapping[Value, _Seen], summed: bool, factors: Array | None) -> float:
-    """Predicted noise of the readers' results over their signal, in the mean over the readers."""
+def _error(
+    readers: list[_Reader],
+    seen: Mapping[Value, _Seen],
+    summed: bool,
+    factors: Array | None,
+    weights: bool = True,
+) -> float:
+    """Predicted noise of the readers' results over their signal, in the mean over the readers.
+
+    weights: whether that of rounded weights is counted, which takes by far the longest.
+    """
     shares = []
     for reader in readers:
         own = seen[reader.value]
         values = seen.values() if summed else [own]
         activations = sum(float(value.noise_by_channel(factors) @ reader.squares) for value in values)
-        scaled = 1.0 if factors is None else factors
-        steps = _peaks(reader.largest, scaled) / WEIGHT_MAX
-        weights = float(np.sum(steps**2, axis=1) @ (reader.taps @ (own.variance * scaled**2))) / 12.0
+        noise = activations + _weight_noise(reader, own, factors) if weights else activations
         signal = float(own.variance @ reader.squares)
-        shares.append((activations + weights) / signal if signal > 0.0 else 0.0)
+        shares.append(noise / signal if signal > 0.0 else 0.0)
     return float(np.mean(shares))
+
+
+def _weight_noise(reader: _Reader, own: _Seen, factors: Array | None) -> float:
+    """Predicted noise of rounded weights."""
+    scaled = 1.0 if factors is None else factors
+    steps = _peaks(reader.largest, scaled) / WEIGHT_MAX
+    return float(np.sum(steps**2, axis=1) @ (reader.taps @ (own.variance * scaled**2))) / 12.0
 
 
 def _peaks(largest: Array, divisors: Array | float) -> Array:

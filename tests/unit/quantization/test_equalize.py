@@ -21,7 +21,9 @@ from qglow.graph.ops.shape import Reshape
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.schema import Schema
 from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.channel_factors import ALPHAS, FactorSearch
 from qglow.quantization.equalize import Equalization, equalize
+from qglow.quantization.scopes import producers_of, scope_from
 
 RANDOM = np.random.default_rng(0)
 DATA = RANDOM.normal(size=(8, 3, 6, 6)).astype(np.float32)
@@ -157,3 +159,13 @@ def test_channels_of_one_size_stay() -> None:
     statistics, log = equalized(graph)
     assert log.rewrites == 0 and "would fall by" in log.entries[0].what
     assert statistics["middle"].total
+
+
+@pytest.mark.parametrize("graph", [network(), network(hi=3.0), linear_network("pool")])
+def test_exponents_that_are_left_out_could_not_be_the_best(graph: Graph) -> None:
+    scope = scope_from(graph, next(producers_of(graph)))
+    search = FactorSearch(graph, profiled(graph), len(DATA), lambda value: Schema.asymmetric)
+    every = [search.best(scope, (alpha,)) for alpha in ALPHAS]
+    least, best = min(every, key=lambda factors: factors.after), search.best(scope)
+    assert (best.alpha, best.after) == (least.alpha, least.after)
+    np.testing.assert_array_equal(best.channels, least.channels)
