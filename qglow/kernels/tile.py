@@ -179,7 +179,7 @@ class PairTile(MicroTile):
 class BytePairTile(MicroTile):
     """AVX2: vpmaddubsw, which adds two products of bytes in 16 bits, then vpmaddwd by 1.
 
-    Only for weights whose pairs fit: see `fits_byte_pairs`.
+    Only for weights whose pairs fit: see step_lists.
     """
 
     most_vectors: ClassVar[int] = 4
@@ -213,23 +213,17 @@ class BytePairTile(MicroTile):
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
     ) -> Value:
         """Unsigned times signed bytes in pairs, then pairs of pairs."""
-        words = vec(I16, 2 * self.lanes)
+        return self.add_pairs(e, total, self.pairs(e, activation, weights))
+
+    def pairs(self, e: Emitter, activation: tuple[Value, ...], weights: tuple[Value, ...]) -> Value:
+        """Sums of two products each, int16."""
         wide = e.b.bitcast(activation[0], vec(I8, 4 * self.lanes))
-        pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", words, [wide, weights[0]])
-        return e.b.add(total, e.call("llvm.x86.avx2.pmadd.wd", self.accumulator, [pairs, scalar(words, 1)]))
+        return e.call("llvm.x86.avx2.pmadd.ub.sw", vec(I16, 2 * self.lanes), [wide, weights[0]])
 
-
-MOST_PAIR = 128
-"""255 times this, and 255 times its negative, are in the range of int16."""
-
-
-def fits_byte_pairs(weights: Array) -> Array:
-    """Whether two unsigned bytes times neighbours of int8 weights [..., even] never add up beyond int16.
-
-    bool [..., half as many]. Weights of unlike signs always fit.
-    """
-    pairs = weights[..., 0::2].astype(np.int16) + weights[..., 1::2]
-    return np.asarray(np.abs(pairs) <= MOST_PAIR)
+    def add_pairs(self, e: Emitter, total: Value, pairs: Value) -> Value:
+        """`total` plus both int16 of each channel."""
+        ones = scalar(pairs.type, 1)
+        return e.b.add(total, e.call("llvm.x86.avx2.pmadd.wd", self.accumulator, [pairs, ones]))
 
 
 @dataclass(frozen=True)

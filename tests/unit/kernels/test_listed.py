@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.kernels.choice import best_kernel, candidates
 from qglow.kernels.conv_geometry import Axis, Geometry, Runs
 from qglow.kernels.isa import AVX2
-from qglow.kernels.listed import (
+from qglow.kernels.listed import ListedConvolution, ListedFullyConnected
+from qglow.kernels.select import select_kernels
+from qglow.kernels.step_lists import (
     ALIGNMENT,
     ENTRY_BYTES,
-    HEADER_BYTES,
-    UNROLLED,
-    ListedConvolution,
-    ListedFullyConnected,
+    LENGTH_FIELD,
+    LIST_FIELDS,
+    MOST_PAIR,
+    PLACES,
+    divide_steps,
     pack_lists,
+    pair_loads,
 )
-from qglow.kernels.select import select_kernels
-from qglow.kernels.tile import PairTile, fits_byte_pairs
+from qglow.kernels.tile import PairTile
 from tests.runtimes import HOST_ISAS
 from tests.unit.kernels.test_conv import Case, build, check_int8
 
@@ -40,7 +45,23 @@ def test_a_pair_fits_exactly_where_no_activations_saturate_it() -> None:
     most = 255 * np.maximum(wide, 0).sum(axis=-1)
     least = 255 * np.minimum(wide, 0).sum(axis=-1)
     exact = (most <= 32767) & (least >= -32768)
-    assert np.array_equal(fits_byte_pairs(pairs)[..., 0], exact)
+    assert np.array_equal(pair_loads(pairs).max(axis=(-2, -1)) <= MOST_PAIR, exact)
+
+
+@given(st.integers(0, 1000), st.integers(1, 40), st.sampled_from([8.0, 25.0, 40.0, 80.0]))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_every_step_is_of_one_kind_and_no_sum_leaves_16_bits(seed: int, steps: int, deviation: float) -> None:
+    normal = np.random.default_rng(seed).standard_normal((2, steps, 8, 4))
+    block = np.clip(np.rint(deviation * normal), -128, 127).astype(np.int8)
+    kinds = divide_steps(block)
+    assert sorted(np.concatenate(kinds).tolist()) == list(range(steps))
+    # What activations make the most of, and the least: those are 255 where weights have one sign.
+    wide = block.astype(np.int64).transpose(1, 0, 2, 3).reshape(steps, 16, 2, 2)
+    reach = [255 * part.sum(axis=-1) for part in (np.maximum(wide, 0), np.minimum(wide, 0))]
+    for part in reach:
+        sums = part[kinds.joined.reshape(-1, 2)].sum(axis=1)
+        assert np.abs(sums).max(initial=0) <= 32767 and np.abs(part[kinds.single]).max(initial=0) <= 32767
+    assert all(max(np.abs(part[step]).max() for part in reach) > 32767 for step in kinds.wide)
 
 
 @pytest.mark.skipif("avx2" not in HOST_ISAS, reason="the host has no AVX2")
@@ -55,6 +76,9 @@ def test_the_largest_pairs_are_exact(
     def constants(case: Case, rng: np.random.Generator) -> list[Array]:
         filters = np.zeros(case.filter_shape, np.int8)
         filters[:, 0, 0, 20:22] = weights
+        filters[::2, 0, 0, 40:42] = weights
+        filters[1::2, 0, 0, 4:6] = np.right_shift(weights, 1)
+        filters[1::2, 0, 0, 8:10] = np.right_shift(weights, 1)
         return [filters, np.zeros(case.filters, np.int32), np.full(case.filters, 1e-3, np.float32)]
 
     def activations(case: Case, program: Program, quantized: bool) -> Array:
@@ -73,26 +97,32 @@ def test_lists_are_chosen_where_most_steps_fit() -> None:
     assert any(isinstance(kernel, ListedConvolution) for kernel in every)
 
 
-def test_every_step_is_in_one_list_of_its_block() -> None:
+def test_lists_hold_the_steps_of_their_block() -> None:
     random = np.random.default_rng(5)
     runs = Runs(3, 1000, 1, 0, 72)
     geometry = Geometry((Axis(10, 24, 40),), runs, 2, 40, 48, (0, 0, 0, 0), False)
-    rows = np.clip(np.rint(40 * random.standard_normal((80, 216))), -127, 127).astype(np.int8)
+    rows = np.clip(np.rint(33 * random.standard_normal((80, 216))), -127, 127).astype(np.int8)
     packed = pack_lists(PairTile(8, 16), rows, geometry, 2)
     table = packed[: 10 * ENTRY_BYTES].view(np.int64)
     places = [r * 1000 + 4 * s for r in range(3) for s in range(18)]
+    end = 128
     for entry in (0, 2, 4, 5, 7, 9):
         start = entry * ENTRY_BYTES + int(table[entry])
-        assert start % ALIGNMENT == 0
-        header = packed[start : start + HEADER_BYTES].view(np.int64)
+        assert start == end and start % ALIGNMENT == 0
+        header = packed[start : start + LENGTH_FIELD + 8].view(np.int64)
+        end = start + int(header[-1])
         lists = []
-        for number, steps in enumerate(UNROLLED):
-            turns, begin = (int(field) for field in header[3 * number : 3 * number + 2])
+        for number, steps in enumerate(PLACES):
+            turns, begin = (int(field) for field in header[LIST_FIELDS * number :][:2])
             lists.append(packed[start + begin : start + begin + 4 * steps * turns].view(np.int32).tolist())
-        fitting, others = lists
-        assert set(fitting) | set(others) == set(places)
-        assert len(fitting) + len(others) - len(places) in (0, 1)  # one step of zeros where they are odd
-    assert all(list_ for list_ in lists)
+        joined, single, wide = lists
+        assert joined and single and wide
+        assert set(joined) | set(single) | set(wide) == set(places)
+        assert len(joined) + len(single) + len(wide) - len(places) in (
+            0,
+            1,
+        )  # zeros where single ones are odd
+    assert end == packed.size
 
 
 def test_selection_shares_code_of_equal_shapes() -> None:
