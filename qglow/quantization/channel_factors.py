@@ -131,7 +131,7 @@ class FactorSearch:
         readers = [_reader(scope, node) for node in scope.consumers]
         noisy = {r.value for r in readers} | (_summed(scope) if scope.summed else set())
         seen = {value: self._seen(scope, value) for value in noisy}
-        fixed, most = self._limits(scope)
+        fixed, most = self._limits(scope, seen)
         before = _error(readers, seen, scope.summed, None)
         free = all(reader.depthwise for reader in readers)
         given = [_of_alpha(readers, seen, alpha, fixed, most) for alpha in alphas]
@@ -169,11 +169,11 @@ class FactorSearch:
         noise = float(least[0]) / distribution.total
         return _Seen(low, high, variance, variance + mean**2, noise, schema)
 
-    def _limits(self, scope: Scope) -> tuple[Array, Array]:
+    def _limits(self, scope: Scope, seen: Mapping[Value, _Seen]) -> tuple[Array, Array]:
         """Channels that a bound cuts off, which keep their size, and how far the others may grow."""
         fixed, most = np.zeros(scope.size, bool), np.full(scope.size, np.inf)
         for value, bound in scope.clamps:
-            high = np.maximum(self._seen(scope, value).high, 0.0)
+            high = np.maximum((seen.get(value) or self._seen(scope, value)).high, 0.0)
             fixed |= high >= bound
             room = np.divide(bound, high, out=np.full(scope.size, np.inf), where=high > 0.0)
             most = np.minimum(most, room)
@@ -205,6 +205,8 @@ def _reader(scope: Scope, node: Node) -> _Reader:
     )
     rows = rows.reshape(*rows.shape[:3], -1)
     places = scope.values[value].channels.reshape(groups, rows.shape[2])
+    if rows.shape[2] == 1:
+        return _depthwise_reader(rows[:, :, 0], places[:, 0], scope.size, value)
     # As doubles, which is what they are divided by.
     largest = np.zeros((groups, rows.shape[1], scope.size))
     squares, taps = np.zeros(scope.size), np.zeros((groups, scope.size))
@@ -221,6 +223,20 @@ def _reader(scope: Scope, node: Node) -> _Reader:
         powers = np.sum(np.square(sorted_rows, dtype=np.float64), axis=(0, 2))
         squares[channels] += np.add.reduceat(powers, starts)
         taps[group, channels] = rows.shape[3] * np.diff(np.append(starts, columns.size))
+    return _Reader(largest, squares, taps, value)
+
+
+def _depthwise_reader(rows: Array, places: Array, size: int, value: Value) -> _Reader:
+    """`_reader` of a convolution whose groups read one channel each.
+
+    rows: [G, O/G, taps]. places: [G], the channel of the scope that a group reads.
+    """
+    groups, every = rows.shape[0], np.arange(rows.shape[0])
+    largest, taps = np.zeros((groups, rows.shape[1], size)), np.zeros((groups, size))
+    largest[every, :, places] = _largest_taps(rows)
+    taps[every, places] = rows.shape[2]
+    squares = np.zeros(size)
+    np.add.at(squares, places, np.sum(np.square(rows, dtype=np.float64).reshape(groups, -1), axis=1))
     return _Reader(largest, squares, taps, value)
 
 
