@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import mmap
 from collections.abc import Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -116,12 +115,12 @@ def first_line(error: BaseException) -> str:
 
 
 def _read(path: Path) -> memoryview:
-    """The file, mapped into memory: data goes from there to where it stays, and nowhere else."""
+    """The file in memory, from where data goes to where it stays, and nowhere else.
+
+    Not mapped: who cuts short a file that is mapped ends the process.
+    """
     try:
-        with path.open("rb") as stream:
-            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-    except ValueError:  # nothing to map
-        return memoryview(b"")
+        return memoryview(path.read_bytes())
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
 

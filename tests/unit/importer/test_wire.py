@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from qglow.core.errors import ModelError
 from qglow.core.types import Array
 from qglow.importer import import_model
+from qglow.importer.loading import load
 from qglow.importer.wire import without_large_data
 from tests.unit.importer.tiny import save, tiny_model
 
@@ -93,3 +95,14 @@ def test_large_data_of_the_wrong_size_is_refused(tmp_path: Path) -> None:
     model.graph.initializer[0].dims[:] = [130, 130]
     with pytest.raises(ModelError, match="the file is damaged"):
         import_model(save(model, tmp_path))
+
+
+def test_what_was_read_stays_when_the_file_is_cut_short(tmp_path: Path) -> None:
+    weights = np.ones((512, 512), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    path = save(tiny_model(nodes, {"x": [1, 512]}, ["y"], {"w": weights}), tmp_path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    loaded = load(path)
+    path.write_bytes(b"")
+    assert bytes(loaded.large["w"]) == weights.tobytes()
+    assert loaded.digest == digest
