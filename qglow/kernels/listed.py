@@ -109,7 +109,8 @@ class ListedProduct(VectorProduct):
                 fetch_early(e, start, ahead, lines)
                 at = [self._step_at(pointers.src, place, step) for step in range(PLACES[number])]
                 if number == JOINED:
-                    carry.next(self._add_joined(at, start, offsets, carry.values))
+                    assert isinstance(tile, BytePairTile)
+                    carry.next(self._add_joined(tile, at, start, offsets, carry.values))
                 else:
                     carry.next(self._add_each(tile, at, start, offsets, carry.values))
             sums = carry.values
@@ -129,10 +130,10 @@ class ListedProduct(VectorProduct):
         return sums
 
     def _add_joined(
-        self, at: list[Value], weights: Value, offsets: tuple[int, ...], sums: list[Value]
+        self, tile: BytePairTile, at: list[Value], weights: Value, offsets: tuple[int, ...], sums: list[Value]
     ) -> list[Value]:
         """Two steps whose pairs are added up in 16 bits before they are in 32."""
-        e, tile, vectors = self.e, BytePairTile(self.tile.lanes, 0), range(len(sums) // len(offsets))
+        e, vectors = self.e, range(len(sums) // len(offsets))
         size, joined = tile.weight_bytes, range(len(at))
         loaded = [
             [tile.load_weights(e, e.offset(weights, (step * len(vectors) + v) * size)) for step in joined]

@@ -84,13 +84,32 @@ class MicroTile(PackedTile):
 
 
 @dataclass(frozen=True)
-class DotTile(MicroTile):
-    """VNNI: vpdpbusd, four products of each channel. The intrinsic also makes AVX-VNNI's encoding."""
+class ByteTile(MicroTile):
+    """Unsigned bytes of an activation times signed bytes of weights, both as memory holds them."""
 
     @property
     def weight_bytes(self) -> int:
         """Four int8 a channel."""
         return 4 * self.lanes
+
+    def pack(self, filters: Array) -> Array:
+        """Four bytes of each channel side by side."""
+        vectors, steps, lanes, elements = filters.shape
+        return np.ascontiguousarray(filters, np.int8).view(np.uint8).reshape(vectors, steps, lanes * elements)
+
+    def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Four unsigned bytes in every lane."""
+        step = _broadcast_step(e, pointer, self.lanes, I32)
+        return (e.b.bitcast(step, vec(I8, 4 * self.lanes)),)
+
+    def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Signed bytes."""
+        return (e.load(pointer, vec(I8, 4 * self.lanes), align=self.weight_bytes),)
+
+
+@dataclass(frozen=True)
+class DotTile(ByteTile):
+    """VNNI: vpdpbusd, four products of each channel. The intrinsic also makes AVX-VNNI's encoding."""
 
     def most_pixels(self, vectors: int) -> int:
         """Weights of a step and one activation stay beside the accumulators."""
@@ -102,25 +121,12 @@ class DotTile(MicroTile):
         waiting = CHAIN_WAIT * max(0, ENOUGH_CHAINS - chains)
         return max(4.0, chains / 2 + waiting, (pixels + vectors) / 2)
 
-    def pack(self, filters: Array) -> Array:
-        """Four bytes of each channel side by side."""
-        return pack_bytes(filters)
-
-    def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
-        """Four unsigned bytes in every lane."""
-        return (_broadcast_step(e, pointer, self.lanes, I32),)
-
-    def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
-        """Signed bytes."""
-        return (e.load(pointer, vec(I8, 4 * self.lanes), align=self.weight_bytes),)
-
     def accumulate(
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
     ) -> Value:
         """Unsigned times signed bytes, added without saturation."""
         name = f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}"
-        wide = e.b.bitcast(activation[0], vec(I8, 4 * self.lanes))
-        return e.call(name, self.accumulator, [total, wide, weights[0]])
+        return e.call(name, self.accumulator, [total, activation[0], weights[0]])
 
 
 @dataclass(frozen=True)
@@ -176,18 +182,13 @@ class PairTile(MicroTile):
 
 
 @dataclass(frozen=True)
-class BytePairTile(MicroTile):
+class BytePairTile(ByteTile):
     """AVX2: vpmaddubsw, which adds two products of bytes in 16 bits, then vpmaddwd by 1.
 
     Only for weights whose pairs fit: see step_lists.
     """
 
     most_vectors: ClassVar[int] = 4
-
-    @property
-    def weight_bytes(self) -> int:
-        """Four int8 a channel."""
-        return 4 * self.lanes
 
     def most_pixels(self, vectors: int) -> int:
         """Weights of a step, one activation and one product stay beside the accumulators."""
@@ -197,18 +198,6 @@ class BytePairTile(MicroTile):
         """Bound by two multiplications a vector."""
         return max(4.0, 1.4 * pixels * vectors)
 
-    def pack(self, filters: Array) -> Array:
-        """Four bytes of each channel side by side."""
-        return pack_bytes(filters)
-
-    def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
-        """Four unsigned bytes in every lane."""
-        return (_broadcast_step(e, pointer, self.lanes, I32),)
-
-    def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
-        """Signed bytes."""
-        return (e.load(pointer, vec(I8, 4 * self.lanes), align=self.weight_bytes),)
-
     def accumulate(
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
     ) -> Value:
@@ -217,8 +206,8 @@ class BytePairTile(MicroTile):
 
     def pairs(self, e: Emitter, activation: tuple[Value, ...], weights: tuple[Value, ...]) -> Value:
         """Sums of two products each, int16."""
-        wide = e.b.bitcast(activation[0], vec(I8, 4 * self.lanes))
-        return e.call("llvm.x86.avx2.pmadd.ub.sw", vec(I16, 2 * self.lanes), [wide, weights[0]])
+        words = vec(I16, 2 * self.lanes)
+        return e.call("llvm.x86.avx2.pmadd.ub.sw", words, [activation[0], weights[0]])
 
     def add_pairs(self, e: Emitter, total: Value, pairs: Value) -> Value:
         """`total` plus both int16 of each channel."""
@@ -275,12 +264,6 @@ class FloatTile(MicroTile):
         if self.fused:
             return e.intrinsic("llvm.fma", activation[0], weights[0], total)
         return e.b.fadd(total, e.b.fmul(activation[0], weights[0]))
-
-
-def pack_bytes(filters: Array) -> Array:
-    """int8 weights [vectors, steps, lanes, 4] as bytes in their order [vectors, steps, bytes]."""
-    vectors, steps, lanes, elements = filters.shape
-    return np.ascontiguousarray(filters, np.int8).view(np.uint8).reshape(vectors, steps, lanes * elements)
 
 
 def _broadcast_step(e: Emitter, pointer: Value, lanes: int, element: Any) -> Value:

@@ -29,7 +29,8 @@ from qglow.kernels.tile import PairTile
 from tests.runtimes import HOST_ISAS
 from tests.unit.kernels.test_conv import Case, build, check_int8
 
-WIDE = Case((1, 7, 7, 64), 64, (1, 1))
+WIDE = Case((1, 7, 7, 64), 64, (1, 1), to_float=True)
+"""Float results show every unit of a sum."""
 
 
 def convolution(case: Case) -> tuple[Program, list[object]]:
