@@ -1,4 +1,4 @@
-"""From a trained ONNX model and calibration data to an int8 program that is compiled and checked.
+"""Turn a trained ONNX model and calibration data into an int8 program that is compiled and checked.
 
     model = qglow.load_model("model.onnx")                     Model           float
     profile = model.profile("calibration.npz")                 Profile         what its values look like
@@ -11,66 +11,15 @@
 Each stage is an immutable type of its own. Errors are subclasses of `QglowError`.
 """
 
-from qglow.api import (
-    Array,
-    BaselineReport,
-    BenchResult,
-    Calibration,
-    CalibrationSamples,
-    Comparison,
-    Data,
-    DataMapping,
-    Diagnosis,
-    DriftLimits,
-    DriftReport,
-    ElementType,
-    Executable,
-    Figures,
-    Goal,
-    KernelTuning,
-    LayerReport,
-    Limits,
-    Match,
-    Model,
-    Preprocessing,
-    Profile,
-    Progress,
-    Quantization,
-    QuantizationReport,
-    QuantizedModel,
-    Recipe,
-    Rule,
-    SufficiencyReport,
-    TensorType,
-    Trial,
-    Tuning,
-    bench,
-    calibration_sufficiency,
-    check_baseline,
-    check_limits,
-    compare,
-    compare_layers,
-    diagnose,
-    load,
-    load_model,
-    load_profile,
-    load_quantized,
-    load_recipe,
-    merge_profiles,
-    profile_drift,
-    run_data,
-    save_drift,
-    save_profile,
-    save_sufficiency,
-    save_timings,
-    tune,
-)
+import typing
+
 from qglow.core.errors import (
     ArtefactError,
     ComparisonFailed,
     DataError,
     InputFileError,
     InternalError,
+    MemoryLimitError,
     ModelError,
     ProfileError,
     QglowError,
@@ -80,6 +29,65 @@ from qglow.core.errors import (
     UsageError,
 )
 from qglow.core.version import __version__
+
+if typing.TYPE_CHECKING:
+    from qglow.api import (
+        Array,
+        BaselineReport,
+        BenchResult,
+        Calibration,
+        CalibrationSamples,
+        Comparison,
+        Data,
+        DataMapping,
+        Diagnosis,
+        DriftLimits,
+        DriftReport,
+        ElementType,
+        Executable,
+        Figures,
+        Goal,
+        KernelTuning,
+        LayerReport,
+        Limits,
+        Match,
+        Model,
+        ModelVerdict,
+        Preprocessing,
+        Profile,
+        Progress,
+        Quantization,
+        QuantizationReport,
+        QuantizedModel,
+        Recipe,
+        Rule,
+        SufficiencyReport,
+        TargetInfo,
+        TensorType,
+        Trial,
+        Tuning,
+        bench,
+        calibration_sufficiency,
+        check_baseline,
+        check_limits,
+        compare,
+        compare_layers,
+        diagnose,
+        list_targets,
+        load,
+        load_model,
+        load_profile,
+        load_quantized,
+        load_recipe,
+        merge_profiles,
+        profile_drift,
+        run_data,
+        save_drift,
+        save_profile,
+        save_sufficiency,
+        save_timings,
+        tune,
+    )
 
 __all__ = [
     "Array",
@@ -107,7 +115,9 @@ __all__ = [
     "Limits",
     "Match",
     "Model",
+    "MemoryLimitError",
     "ModelError",
+    "ModelVerdict",
     "Preprocessing",
     "Profile",
     "ProfileError",
@@ -121,6 +131,7 @@ __all__ = [
     "RegressionError",
     "Rule",
     "SufficiencyReport",
+    "TargetInfo",
     "TensorType",
     "Trial",
     "Tuning",
@@ -134,6 +145,7 @@ __all__ = [
     "compare",
     "compare_layers",
     "diagnose",
+    "list_targets",
     "load",
     "load_model",
     "load_profile",
@@ -148,3 +160,18 @@ __all__ = [
     "save_timings",
     "tune",
 ]
+
+if not typing.TYPE_CHECKING:  # a type checker would take any name to be there
+
+    def __getattr__(name):
+        """Import a public name when it is first used: a program pays for what it needs (PEP 562)."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from qglow import api
+
+        globals()[name] = getattr(api, name)
+        return globals()[name]
+
+    def __dir__():
+        """The public names, also those that were not used yet."""
+        return sorted({*globals(), *__all__})

@@ -3,13 +3,17 @@
 # Arguments go to pytest, for example: bash scripts/test.sh -m "not slow" -n 2
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-prepare test,images
+prepare test,images,docs
 cd "$repository"
 
 echo "== ruff: style"
 "$environment/bin/ruff" check .
 echo "== mypy: types"
 "$environment/bin/mypy"
+echo "== mkdocs: documentation"
+site="$(mktemp -d)"
+trap 'rm -rf "$site"' EXIT
+NO_MKDOCS_2_WARNING=1 "$environment/bin/mkdocs" build --strict --quiet --site-dir "$site"
 echo "== pytest: tests"
 "$environment/bin/python" -m pytest "$@"
 echo "== qglow check: accuracy of the example"

@@ -1,6 +1,6 @@
 """Makes calib_data/: scikit-learn's handwritten digits in three splits and a network trained on one.
 
-    pip install -e .[train] && python scripts/train_example.py
+    pip install -e .[train] && python -m scripts.train_example
 
 Writes calib.npz and test.npz (keys `input` and `label`) and digits.onnx. The rest of the digits,
 1000 images, is what the network is trained on; it is not shipped because this script derives it.
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from example_network import DigitNet, to_onnx
 from sklearn.datasets import load_digits
 
 from qglow.core.files import atomic_writer
 from qglow.core.types import Array
+from scripts.example_network import DigitNet, to_onnx
 
 SEED = 7
 CALIBRATION_SAMPLES = 200

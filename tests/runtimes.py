@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qglow.codegen.compiler import CompiledProgram, compile_program
-from qglow.codegen.functions import MODULE_SIZE
+from qglow.codegen.cache import KernelCache
+from qglow.codegen.compiler import compile_program
 from qglow.codegen.jit import NativeFunction, load
 from qglow.codegen.team import TEAM_BYTES, THREADS
 from qglow.core.types import Array
@@ -20,9 +20,11 @@ from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
 from qglow.instructions.verifier import verify_program
-from qglow.kernels.isa import AVX512_VBMI, host_isas, isa_by_name
-from qglow.kernels.operand import to_logical, to_physical
-from qglow.kernels.select import select_kernels
+from qglow.kernels.emit.operand import to_logical, to_physical
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.selection.select import select_kernels
+from qglow.targets.x86.isas import AVX512_VBMI, host_isas, isa_by_name
+from tests.portable_target import PORTABLE
 
 ALIGNMENT = 64
 SLACK = 64
@@ -30,9 +32,16 @@ POISON = 0xA5
 THREADS_APART, THREADS_SHARED = (3, 7), (2,)
 """Teams that every program is run by, with activations apart and on the shared memory plan."""
 
-ALL_ISAS = [isa.name for isa in host_isas()]
-HOST_ISAS = [isa.name for isa in host_isas() if isa is not AVX512_VBMI]
+ALL_ISAS = [*(isa.name for isa in host_isas()), PORTABLE.name]
+NATIVE_ISAS = [isa.name for isa in host_isas() if isa is not AVX512_VBMI]
 """Without the one that differs from another in tables only; tables are tested on all."""
+HOST_ISAS = [*NATIVE_ISAS, PORTABLE.name]
+"""What programs are run by here, the target without a processor of its own among them."""
+
+
+def machine(name: str) -> VectorTarget:
+    """The description of a target by its name, that of the tests among them."""
+    return PORTABLE if name == PORTABLE.name else isa_by_name(name)
 
 
 @dataclass
@@ -59,7 +68,7 @@ def run_compiled(
 def prepare(program: Program, isa_name: str) -> Program:
     """A copy with kernels selected for an ISA, verified."""
     prepared = copy.deepcopy(program)
-    select_kernels(prepared, isa_by_name(isa_name))
+    select_kernels(prepared, machine(isa_name))
     verify_program(prepared, f"after kernel selection for {isa_name}")
     return prepared
 
@@ -81,9 +90,9 @@ def execute(program: Program, isa_name: str, inputs: Mapping[str, Array], state:
 class Built:
     """A program compiled so that whatever can be shared by threads is, however small."""
 
-    def __init__(self, program: Program, isa_name: str, module_size: float = MODULE_SIZE) -> None:
-        self.program, isa = program, isa_by_name(isa_name)
-        self.compiled = compile_program(program, isa, part_cycles=0, module_size=module_size)
+    def __init__(self, program: Program, isa_name: str, kernels: KernelCache | None = None) -> None:
+        self.program, isa = program, machine(isa_name)
+        self.compiled = compile_program(program, isa, part_cycles=0, kernels=kernels)
         self.function = load(self.compiled)
 
     @property
@@ -92,54 +101,67 @@ class Built:
         return self.compiled.team_entry is not None
 
     def run(self, inputs: Mapping[str, Array], state: Mapping[str, Array], parts: int = 1) -> Run:
-        """Call it; guards around memory are checked. One thread does all the parts, in turn."""
+        """Call it and check the guards around all memory. One thread does all the parts, in turn."""
         compiled = self.compiled
-        arena = guarded(compiled.arena_size)
-        arena[:] = POISON
-        weights = guarded(len(compiled.weights))
-        weights[: len(compiled.weights)] = compiled.weights
-        tables = {b.name: _placeholder(b, inputs, state) for b in self.program.placeholders}
-        pointers = (ctypes.c_void_p * len(tables))(
-            *(tables[name].ctypes.data for name in compiled.placeholders)
-        )
-        before = weights.copy()
-        places = arena.ctypes.data, weights.ctypes.data, ctypes.addressof(pointers)
+        bias = compiled.target.activation_bias
+        arena = Guarded("the arena", compiled.arena_size)
+        weights = Guarded("the constants", len(compiled.weights))
+        weights.inside[:] = compiled.weights
+        tables = {b.name: _placeholder(b, inputs, state, bias) for b in self.program.placeholders}
+        pointers = (ctypes.c_void_p * len(tables))(*(tables[name].address for name in compiled.placeholders))
+        before = weights.inside.copy()
+        places = arena.address, weights.address, ctypes.addressof(pointers)
         if parts == 1:
             self.function(*places)
         else:
             run_parts(self.function, places, parts)
-        assert np.array_equal(before, weights), "constants were overwritten"
-        for buffer in self.program.placeholders:
-            rest = tables[buffer.name][buffer.type.byte_size :]
-            assert np.all(rest == POISON), f"%{buffer.name} was overrun"
-        return _collect(self.program, compiled, arena, tables)
+        assert np.array_equal(before, weights.inside), "constants were overwritten"
+        for memory in (arena, weights, *tables.values()):
+            memory.check()
+        return _collect(self.program, arena.inside, {name: m.inside for name, m in tables.items()}, bias)
 
 
 def run_parts(function: NativeFunction, places: tuple[int, int, int], parts: int) -> None:
     """Call the entry for a team of so many threads, of which only the first one comes."""
-    team = guarded(TEAM_BYTES)
-    team[:] = 0
-    team[THREADS : THREADS + 4].view(np.uint32)[0] = parts
+    team = Guarded("the memory of the team", TEAM_BYTES)
+    team.inside[:] = 0
+    team.inside[THREADS : THREADS + 4].view(np.uint32)[0] = parts
     kinds = [ctypes.c_void_p] * 4 + [ctypes.c_int64]
-    ctypes.CFUNCTYPE(None, *kinds)(function.team_address)(*places, team.ctypes.data, 0)
+    ctypes.CFUNCTYPE(None, *kinds)(function.team_address)(*places, team.address, 0)
+    team.check()
 
 
-def guarded(size: int) -> Array:
-    """Aligned bytes with a poisoned zone behind them, which the caller may check."""
-    room = np.full(size + ALIGNMENT + SLACK, POISON, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size + SLACK]
+class Guarded:
+    """Memory at an aligned address, full of poison, with poisoned zones before and behind it.
+
+    Code may read the zones (it reads whole vectors) and must not write to them.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self._room = np.full(SLACK + ALIGNMENT + size + SLACK, POISON, np.uint8)
+        self._start = SLACK + -(self._room.ctypes.data + SLACK) % ALIGNMENT
+        self.inside = self._room[self._start : self._start + size]
+        self.address = self._room.ctypes.data + self._start
+
+    def check(self) -> None:
+        """Assert that nothing was written outside."""
+        front, tail = self._room[: self._start], self._room[self._start + len(self.inside) :]
+        assert np.all(front == POISON), f"memory before {self.name} was overwritten"
+        assert np.all(tail == POISON), f"memory behind {self.name} was overwritten"
 
 
-def _placeholder(buffer: Buffer, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> Array:
-    room = guarded(buffer.type.byte_size)
+def _placeholder(
+    buffer: Buffer, inputs: Mapping[str, Array], state: Mapping[str, Array], bias: int
+) -> Guarded:
+    room = Guarded(f"%{buffer.name}", buffer.type.byte_size)
     given = inputs.get(buffer.name, state.get(buffer.name))
     if given is not None:
-        room[: buffer.type.byte_size] = to_physical(given, buffer.type).reshape(-1).view(np.uint8)
+        room.inside[:] = to_physical(given, buffer.type, bias).reshape(-1).view(np.uint8)
     return room
 
 
-def _collect(program: Program, compiled: CompiledProgram, arena: Array, tables: dict[str, Array]) -> Run:
+def _collect(program: Program, arena: Array, tables: dict[str, Array], bias: int) -> Run:
     def contents(buffer: Buffer) -> Array:
         root = buffer.root
         if root.kind is BufferKind.ACTIVATION:
@@ -147,7 +169,7 @@ def _collect(program: Program, compiled: CompiledProgram, arena: Array, tables: 
             memory = arena[root.arena_offset : root.arena_offset + root.byte_size]
         else:
             memory = tables[root.name][: root.byte_size]
-        elements = to_logical(memory, buffer.type)
+        elements = to_logical(memory, buffer.type, bias)
         layout = buffer.layout
         strides = tuple(s * elements.itemsize for s in layout.strides)
         window = np.ndarray(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,21 +17,54 @@ DIRECT: dict[str, set[str]] = {
     "numerics": {"core"},
     "graph": {"numerics"},
     "instructions": {"numerics"},
-    "importer": {"graph"},
-    "exporter": {"graph"},
+    "interchange": {"graph"},
+    "importer": {"interchange"},
+    "exporter": {"interchange"},
     "passes": {"graph"},
     "recipe": {"core"},
+    "metrics": {"core"},
     "profiling": {"passes", "recipe"},
     "quantization": {"profiling"},
     "lowering": {"passes", "instructions"},
     "kernels": {"instructions"},
     "codegen": {"kernels"},
     "runtime": {"codegen"},
-    "toolchain": {"importer", "exporter", "quantization", "lowering", "runtime"},
-    "report": {"toolchain"},
-    "tuning": {"report"},
-    "api": {"tuning"},
-    "cli": {"api"},
+    "targets": {"lowering", "runtime"},
+    "toolchain": {"importer", "exporter", "quantization", "targets"},
+    "report": {"toolchain", "metrics"},
+    "bisection": {"toolchain"},
+    "artefacts": {"report"},
+    "tuning": {"artefacts"},
+    "baseline": {"tuning"},
+    "api": {"baseline"},
+    "cli": {"api", "bisection"},
+}
+
+# Rooms of one package: what each may import directly, besides itself and what those may import.
+ROOMS: dict[str, dict[str, set[str]]] = {
+    "kernels": {
+        "emit": set(),
+        "arithmetic": {"emit"},
+        "tiles": {"arithmetic"},
+        "tiled": {"tiles"},
+        "elementwise": {"tiles"},
+        "movement": {"arithmetic"},
+        "reduction": {"arithmetic"},
+        "pooling": {"tiles"},
+        "convolution": {"tiled"},
+        "products": {"convolution"},
+        "selection": {"elementwise", "movement", "reduction", "pooling", "products"},
+    },
+    "targets": {
+        "protocol": set(),
+        "rooms": {"protocol"},
+        "capabilities": {"protocol"},
+        "registry": {"rooms", "capabilities"},
+        "listing": {"registry"},
+        "native": {"protocol"},
+        "reference": {"protocol"},
+        "x86": {"native"},
+    },
 }
 
 # Heavy or special third-party packages and the only places that import them.
@@ -39,14 +73,27 @@ RESTRICTED: dict[str, set[str]] = {
     "onnxruntime": {"report"},
     "openvino": {"report"},
     "typer": {"cli"},
-    "llvmlite": {"kernels", "codegen"},
+    "llvmlite": {"kernels", "codegen", "targets"},
 }
 
 
-def _allowed(package: str) -> set[str]:
+# Words of one family of processors in names and strings of code, and where they may stand beside its room.
+X86_ROOM = ROOT / "targets" / "x86"
+X86_WORDS = re.compile(
+    r"llvm\.x86|avx|\bsse|sse\d|\bamx|_amx|vnni|vbmi|mxcsr|futex|\bpause\b|pmadd|vpdp|vperm|pshuf|\bpack[su]s|tdpb|[xyz]mm\d",
+    re.IGNORECASE,
+)
+X86_ALLOWED = {
+    "cli/bisect.py": "an example of a command in its help",
+    "targets/rooms.py": "names of targets, so that a room is imported only when one of them is asked for",
+    "targets/registry.py": "the name of the target that estimates are made for on every machine",
+}
+
+
+def _allowed(package: str, direct: dict[str, set[str]] = DIRECT) -> set[str]:
     result = {package}
-    for name in DIRECT[package]:
-        result |= _allowed(name)
+    for name in direct[package]:
+        result |= _allowed(name, direct)
     return result
 
 
@@ -77,8 +124,10 @@ def _imports(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _package(module: str) -> str:
-    """The package a module belongs to: qglow.api is one of its own, qglow itself is the api."""
+    """The package a module belongs to: qglow itself is the api, qglow.__main__ the command line."""
     parts = module.split(".")
+    if module == "qglow.__main__":
+        return "cli"
     return parts[1] if len(parts) > 1 else "api"
 
 
@@ -134,6 +183,31 @@ def test_package_imports_only_what_lies_below(package: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def _room(module: str) -> str:
+    """The room of a package that a module is in: qglow.kernels.tiles.output is in tiles."""
+    return (module.split(".") + ["", ""])[2]
+
+
+@pytest.mark.parametrize("package", sorted(ROOMS))
+def test_rooms_have_no_cycle_and_name_every_module(package: str) -> None:
+    assert _cycle(ROOMS[package]) is None
+    present = {_room(name) for name in MODULES if _package(name) == package and _room(name)}
+    assert present == set(ROOMS[package])
+
+
+@pytest.mark.parametrize(("package", "room"), [(p, r) for p in ROOMS for r in ROOMS[p]])
+def test_room_imports_only_what_lies_below(package: str, room: str) -> None:
+    allowed = _allowed(room, ROOMS[package])
+    wrong = [
+        f"{path.relative_to(ROOT.parent)}:{line} imports {target}"
+        for name, path in MODULES.items()
+        if _package(name) == package and _room(name) == room
+        for target, line in _imports(path)
+        if target in MODULES and _package(target) == package and _room(target) not in allowed
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize("library", sorted(RESTRICTED))
 def test_library_is_imported_only_where_it_belongs(library: str) -> None:
     wrong = [
@@ -146,9 +220,57 @@ def test_library_is_imported_only_where_it_belongs(library: str) -> None:
     assert not wrong, f"{library} is imported by " + ", ".join(sorted(set(wrong)))
 
 
+def test_targets_are_known_by_name_only() -> None:
+    """Outside of `targets` nobody imports a room of it: what is there goes through protocol and registry."""
+    shared = {"protocol", "registry", "rooms", "capabilities", "listing"}
+    wrong = [
+        f"{path.relative_to(ROOT.parent)}:{line} imports {target}"
+        for name, path in MODULES.items()
+        if _package(name) != "targets"
+        for target, line in _imports(path)
+        if target in MODULES and _package(target) == "targets" and _room(target) not in shared
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_modules_have_no_import_cycle() -> None:
     found = _cycle(_module_edges())
     assert found is None, " -> ".join(found or [])
+
+
+def _words(path: Path) -> Iterator[tuple[str, int]]:
+    """Names and strings of code with their lines; not comments, nor strings that only describe."""
+    tree = ast.parse(path.read_text(), str(path))
+    described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described:
+            yield node.value, node.lineno
+        for field in ("name", "id", "attr", "arg", "module"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                yield value, getattr(node, "lineno", 0)
+
+
+def test_one_room_knows_x86() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {word}"
+        for path in MODULES.values()
+        if not path.is_relative_to(X86_ROOM) and str(path.relative_to(ROOT)) not in X86_ALLOWED
+        for word, line in _words(path)
+        if X86_WORDS.search(word)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", sorted(X86_ALLOWED))
+def test_what_may_name_x86_does(name: str) -> None:
+    assert any(X86_WORDS.search(word) for word, _ in _words(ROOT / name)), f"{name} needs no permission"
+
+
+def test_words_of_x86_are_seen(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    path.write_text('"""AVX is described."""\nx = f"llvm.x86.{y}"\ndef amx_tile(): ...\n')
+    assert sorted(line for word, line in _words(path) if X86_WORDS.search(word)) == [2, 3]
 
 
 def test_cycles_are_found() -> None:

@@ -19,19 +19,20 @@ PUBLIC = {
     "bench", "check_baseline", "check_limits", "compare", "compare_layers", "diagnose", "run_data",
     "save_timings",
     "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
-    "tune",
+    "tune", "list_targets",
     # stages
     "Model", "Profile", "QuantizedModel", "Executable",
     # choices and results
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DriftReport", "LayerReport",
-    "Diagnosis", "QuantizationReport", "SufficiencyReport",
+    "Diagnosis", "QuantizationReport", "SufficiencyReport", "TargetInfo", "ModelVerdict",
     "Figures", "Goal", "Trial", "Tuning", "KernelTuning",
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
     # errors
     "QglowError", "ComparisonFailed", "UsageError", "UnsupportedError", "InputFileError", "ModelError",
     "ProfileError", "DataError", "RecipeError", "ArtefactError", "RegressionError", "InternalError",
+    "MemoryLimitError",
     "__version__",
 }  # fmt: skip
 ALIASES = {"Array", "Data", "Progress"}
@@ -58,6 +59,7 @@ def test_every_public_name_is_listed_and_no_other() -> None:
     assert set(qglow.__all__) == PUBLIC
     assert len(qglow.__all__) == len(PUBLIC)
     assert set(qglow.api.__all__) <= PUBLIC
+    assert all(getattr(qglow, name) is not None for name in PUBLIC)  # names are there from their first use
     visible = {name for name, value in vars(qglow).items() if not name.startswith("_")}
     assert {name for name in visible if not inspect.ismodule(getattr(qglow, name))} == PUBLIC - {
         "__version__"

@@ -7,8 +7,6 @@ multiply-adds, which the numpy interpreters compute with another rounding.
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,8 @@ from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.passes import optimize
 from qglow.instructions.plan import plan_memory
 from qglow.lowering import lower
-from tests.runtimes import HOST_ISAS, assert_same_bits, compare, run_compiled
+from tests.fuzzing import seed_of
+from tests.runtimes import HOST_ISAS, assert_same_bits, compare, machine, run_compiled
 from tests.suite import (
     conv,
     elementwise,
@@ -57,12 +56,12 @@ FAMILIES = {
 MAKERS = [
     (f"{family}-{i}", make) for family, module in FAMILIES.items() for i, make in enumerate(module.PROBLEMS)
 ]
-WITH_FMA = [name for name in HOST_ISAS if name != "generic"]
+WITH_FMA = [name for name in HOST_ISAS if machine(name).has_fma]
 
 
 def draw(name: str, make: Maker) -> Problem:
-    """The problem of this name; the same one in every run."""
-    return make(np.random.default_rng(zlib.crc32(name.encode())))
+    """Draw the problem of this name; the same one in every run, unless fuzzing."""
+    return make(np.random.default_rng(seed_of(name)))
 
 
 @pytest.mark.parametrize(("name", "make"), MAKERS, ids=[name for name, _ in MAKERS])

@@ -11,35 +11,44 @@ Each stage is an immutable type of its own.
 
 from __future__ import annotations
 
-from qglow.api.baseline import check_baseline
-from qglow.api.data import Data, Progress
-from qglow.api.diagnosis import diagnose
-from qglow.api.drift import profile_drift, save_drift
-from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
-from qglow.api.model import Model, load_model
-from qglow.api.profiles import load_profile, merge_profiles, save_profile
-from qglow.api.programs import load
-from qglow.api.quantized import QuantizedModel, load_quantized
-from qglow.api.reconstruction import CalibrationSamples
-from qglow.api.sufficiency import calibration_sufficiency, save_sufficiency
-from qglow.api.tuning import Tuning, tune
-from qglow.core.types import Array, ElementType, Quantization, TensorType
-from qglow.profiling.profile import Profile
-from qglow.quantization.report import QuantizationReport
-from qglow.recipe.choices import Calibration
-from qglow.recipe.loading import load_recipe
-from qglow.recipe.rules import Match, Rule
-from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
-from qglow.report.baseline import BaselineReport
-from qglow.report.bench import BenchResult
-from qglow.report.comparison import Comparison, Limits
-from qglow.report.diagnosis import Diagnosis
-from qglow.report.drift import DriftLimits, DriftReport
-from qglow.report.layers import LayerReport
-from qglow.report.sufficiency import SufficiencyReport
-from qglow.runtime.executable import Executable
-from qglow.toolchain.kernel_tuning import KernelTuning
-from qglow.tuning.search import Figures, Goal, Trial
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from qglow.api.baseline import check_baseline
+    from qglow.api.diagnosis import diagnose
+    from qglow.api.drift import profile_drift, save_drift
+    from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
+    from qglow.api.model import Model, load_model
+    from qglow.api.profiles import load_profile, merge_profiles, save_profile
+    from qglow.api.programs import load
+    from qglow.api.quantized import QuantizedModel, load_quantized
+    from qglow.api.sufficiency import calibration_sufficiency, save_sufficiency
+    from qglow.api.tuning import tune
+    from qglow.baseline.verdicts import BaselineReport
+    from qglow.core.progress import Progress
+    from qglow.core.types import Array, ElementType, Quantization, TensorType
+    from qglow.profiling.profile import Profile
+    from qglow.quantization.report import QuantizationReport
+    from qglow.recipe.choices import Calibration
+    from qglow.recipe.data import DataMapping, Preprocessing
+    from qglow.recipe.loading import load_recipe
+    from qglow.recipe.rules import Match, Rule
+    from qglow.recipe.schema import Recipe
+    from qglow.report.bench import BenchResult
+    from qglow.report.comparison import Comparison, Limits
+    from qglow.report.diagnosis import Diagnosis
+    from qglow.report.drift import DriftLimits, DriftReport
+    from qglow.report.layers import LayerReport
+    from qglow.report.sufficiency import SufficiencyReport
+    from qglow.report.verdict import ModelVerdict
+    from qglow.runtime.executable import Executable
+    from qglow.targets.listing import TargetInfo, list_targets
+    from qglow.toolchain.calibration import CalibrationSamples
+    from qglow.toolchain.kernel_tuning import KernelTuning
+    from qglow.toolchain.samples import Data
+    from qglow.tuning.result import Tuning
+    from qglow.tuning.search import Figures, Goal, Trial
 
 __all__ = [
     "Array",
@@ -62,6 +71,7 @@ __all__ = [
     "Limits",
     "Match",
     "Model",
+    "ModelVerdict",
     "Preprocessing",
     "Profile",
     "Progress",
@@ -71,6 +81,7 @@ __all__ = [
     "Recipe",
     "Rule",
     "SufficiencyReport",
+    "TargetInfo",
     "TensorType",
     "Trial",
     "Tuning",
@@ -81,6 +92,7 @@ __all__ = [
     "compare",
     "compare_layers",
     "diagnose",
+    "list_targets",
     "load",
     "load_model",
     "load_profile",
@@ -95,3 +107,63 @@ __all__ = [
     "save_timings",
     "tune",
 ]
+
+_NAMES_OF = {
+    "qglow.api.baseline": ("check_baseline",),
+    "qglow.api.diagnosis": ("diagnose",),
+    "qglow.api.drift": ("profile_drift", "save_drift"),
+    "qglow.api.evaluation": (
+        "bench",
+        "check_limits",
+        "compare",
+        "compare_layers",
+        "run_data",
+        "save_timings",
+    ),
+    "qglow.api.model": ("Model", "load_model"),
+    "qglow.api.profiles": ("load_profile", "merge_profiles", "save_profile"),
+    "qglow.api.programs": ("load",),
+    "qglow.api.quantized": ("QuantizedModel", "load_quantized"),
+    "qglow.api.sufficiency": ("calibration_sufficiency", "save_sufficiency"),
+    "qglow.api.tuning": ("tune",),
+    "qglow.baseline.verdicts": ("BaselineReport",),
+    "qglow.core.progress": ("Progress",),
+    "qglow.core.types": ("Array", "ElementType", "Quantization", "TensorType"),
+    "qglow.profiling.profile": ("Profile",),
+    "qglow.quantization.report": ("QuantizationReport",),
+    "qglow.recipe.choices": ("Calibration",),
+    "qglow.recipe.data": ("DataMapping", "Preprocessing"),
+    "qglow.recipe.loading": ("load_recipe",),
+    "qglow.recipe.rules": ("Match", "Rule"),
+    "qglow.recipe.schema": ("Recipe",),
+    "qglow.report.bench": ("BenchResult",),
+    "qglow.report.comparison": ("Comparison", "Limits"),
+    "qglow.report.diagnosis": ("Diagnosis",),
+    "qglow.report.drift": ("DriftLimits", "DriftReport"),
+    "qglow.report.layers": ("LayerReport",),
+    "qglow.report.verdict": ("ModelVerdict",),
+    "qglow.report.sufficiency": ("SufficiencyReport",),
+    "qglow.runtime.executable": ("Executable",),
+    "qglow.targets.listing": ("TargetInfo", "list_targets"),
+    "qglow.toolchain.calibration": ("CalibrationSamples",),
+    "qglow.toolchain.kernel_tuning": ("KernelTuning",),
+    "qglow.toolchain.samples": ("Data",),
+    "qglow.tuning.result": ("Tuning",),
+    "qglow.tuning.search": ("Figures", "Goal", "Trial"),
+}
+"""Public names by the module that defines them, as imported above for type checkers."""
+
+if not typing.TYPE_CHECKING:  # a type checker would take any name to be there
+
+    def __getattr__(name):
+        """Import a public name when it is first used: `import qglow` itself stays light (PEP 562)."""
+        for module, names in _NAMES_OF.items():
+            if name in names:
+                value = getattr(importlib.import_module(module), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        """The public names, also those that were not used yet."""
+        return sorted({*globals(), *__all__})

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qglow.api.data import Progress
-from qglow.api.directory import Measurements, QuantizedParts, load_parts, save_parts, save_reports
-from qglow.api.kernels import tune_kernels
-from qglow.api.stages import selected_program, stage_text
-from qglow.api.staging import refreshed
+from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, save_parts
+from qglow.core.progress import Progress
 from qglow.core.types import Array, TensorType
-from qglow.exporter import Activations, activation_type, export_qdq
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.profiling.profile import ModelReference
@@ -23,10 +19,13 @@ from qglow.report.diagnosis import Diagnosis
 from qglow.report.document import Document
 from qglow.report.explain import explain
 from qglow.report.layers import LayerReport
+from qglow.report.parts import QuantizedParts
+from qglow.report.stages import stage_text
+from qglow.report.verdict import ModelVerdict
 from qglow.runtime.executable import Executable
-from qglow.toolchain import CompileOptions, compile_graph, lower_graph
-from qglow.toolchain.artefacts import write_artefact
-from qglow.toolchain.kernel_tuning import KernelTuning
+from qglow.toolchain import CompileOptions, compile_graph, selected_program
+from qglow.toolchain.files import write_graph
+from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 
 
 def load_quantized(directory: str | Path, model: str | Path | None = None) -> QuantizedModel:
@@ -63,8 +62,17 @@ class QuantizedModel:
 
     @property
     def report(self) -> QuantizationReport | None:
-        """What was quantized, what stayed float and why; None where it is not known."""
+        """Report of what was quantized, and what stayed float and why; None if it is not known."""
         return self._parts.report
+
+    @property
+    def verdict(self) -> ModelVerdict | None:
+        """Verdict of the check that ended the quantization: is it as good as the float model?
+
+        None where there was none: the model brought its own parameters, was made with `check=False`, or its
+        directory has no report.
+        """
+        return self._parts.verdict
 
     @property
     def graph(self) -> Graph:
@@ -82,19 +90,19 @@ class QuantizedModel:
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs, in the model's order."""
-        return {value.name: value.type for value in self._parts.int8.inputs}
+        return self._parts.inputs
 
     @property
     def outputs(self) -> dict[str, TensorType]:
         """Names and types of the outputs, in the model's order."""
-        return {value.name: value.type for value in self._parts.int8.outputs}
+        return self._parts.outputs
 
     def text(self, stage: str = "graph", isa: str | None = None, *, measure: bool = False) -> str:
         """The int8 graph, or its "instructions", "llvm" or "asm", as text; see `Model.text`."""
         return stage_text(self._parts.int8, stage, isa, measure=measure)
 
     def explain(self, node: str, isa: str | None = None) -> Document:
-        """Why a node, named by itself or its result, is what it is: precision, parameters, rewrites, kernel.
+        """Explain a node, named by itself or its result: its precision, parameters, rewrites and kernel.
 
         Raises UsageError for a name that is not there.
         """
@@ -135,7 +143,7 @@ class QuantizedModel:
         model.qglow is compiled for first (default: QGLOW_ISA, else the host's best). Files of an
         earlier model are replaced, others left alone.
 
-        Raises InputFileError where it cannot be written, UsageError for an ISA that the host lacks.
+        Raises InputFileError if it cannot be written, UsageError for an ISA that the host lacks.
         """
         save_parts(self._parts, Path(directory), Measurements(comparison, layers, data), isa)
 
@@ -151,11 +159,10 @@ class QuantizedModel:
         """Write report.html, report.md and report.json alone, each whole or not at all.
 
         In the model's own directory, `explain` tells of the diagnosis from then on. Raises
-        InputFileError where they cannot be written.
+        InputFileError if they cannot be written.
         """
-        folder = Path(directory)
-        with refreshed(folder):
-            save_reports(self._parts, folder, Measurements(comparison, layers, data, diagnosis))
+        measured = Measurements(comparison, layers, data, diagnosis)
+        refresh_reports(self._parts, Path(directory), measured)
 
     def tune_kernels(self, isa: str | None = None, *, progress: Progress | None = None) -> KernelTuning:
         """Measure kernels and their settings on this processor and keep the best in the user's cache.
@@ -163,14 +170,17 @@ class QuantizedModel:
         Everything that is compiled for this instruction set (default: QGLOW_ISA, else the host's best) then
         uses them where a layer has the same shape; no bit of a result changes. What was measured
         before is not measured again. `progress` is told of every kernel. Raises UsageError for an ISA
-        that the host lacks, InputFileError where the cache cannot be written.
+        that the host lacks, InputFileError if the cache cannot be written.
         """
         return tune_kernels(self._parts.int8, isa, progress)
 
     def save_program(self, path: str | Path, isa: str | None = None) -> None:
-        """Compile and write one .qglow file, whole or not at all. Raises InputFileError, UsageError."""
-        options = CompileOptions(isa=isa)
-        write_artefact(Path(path), lower_graph(self._parts.int8, options), options)
+        """Compile and write one .qglow file, or the folder of a target that only writes bundles.
+
+        isa: a target (default: as for `compile`). It is written whole or not at all. Raises InputFileError,
+        UsageError, and UnsupportedError for what the target cannot execute.
+        """
+        write_graph(Path(path), self._parts.int8, CompileOptions(isa=isa))
 
     def export_qdq(self, path: str | Path, activations: str | None = None) -> None:
         """Write the model as standard ONNX with QuantizeLinear and DequantizeLinear, whole or not at all.
@@ -178,12 +188,8 @@ class QuantizedModel:
         activations: "uint8" (what onnxruntime runs fastest on x86) or "int8" (default: the recipe's
         activation_type). Raises InputFileError, UsageError for another name.
         """
-        export_qdq(self._parts.int8, Path(path), self._activations(activations))
+        self._parts.write_qdq_model(Path(path), activations)
 
     def qdq_bytes(self, activations: str | None = None) -> bytes:
-        """What `export_qdq` would write."""
-        model: bytes = export_qdq(self._parts.int8, None, self._activations(activations)).SerializeToString()
-        return model
-
-    def _activations(self, name: str | None) -> Activations:
-        return activation_type(self.recipe.activation_type if name is None else name)
+        """Bytes of the ONNX file that `export_qdq` would write."""
+        return self._parts.qdq_model(activations)

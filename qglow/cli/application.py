@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from qglow.cli.help import PlainGroup
 from qglow.core.version import __version__
 
+_EXAMPLES = (
+    "qglow profile model.onnx --data calibration/ --recipe recipe.yaml -o profile.yaml",
+    "qglow quantize --profile profile.yaml -o model.quantized",
+    "qglow compare model.quantized --data test/ --labels labels.csv",
+)
 
-class TwoWordGroup(TyperGroup):
+
+class TwoWordGroup(PlainGroup):
     """Finds commands of two words ("profile merge") beside those of one ("profile").
 
     A group "profile" would take the model's path for the name of one of its commands.
@@ -31,6 +37,7 @@ def new_application() -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="\n".join(_EXAMPLES),
     )
     app.callback()(_root)
     return app
@@ -50,7 +57,7 @@ def _root(
         bool, typer.Option("--debug", help="Show the traceback of an error. Valid after any command.")
     ] = False,
 ) -> None:
-    """From a trained ONNX model to an int8 program that is compiled and checked.
+    """Turn a trained ONNX model into an int8 program that is compiled and checked.
 
     The usual way: profile a model over calibration data, quantize it with that profile, compare
     the result with onnxruntime on other data.

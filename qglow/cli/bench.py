@@ -2,76 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from qglow.api import QuantizedModel, save_timings
-from qglow.api import bench as measure
-from qglow.api.evaluation import bench_nodes
-from qglow.cli.options import (
-    FloatModelOption,
-    IsaOption,
-    ProfileOption,
-    RecipeOption,
-    ShapeOption,
-    TargetArgument,
-    ThreadsOption,
-)
+from qglow.cli.options import MEASURE, OUTPUT, MeasuredOptions, RunOptions
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
-from qglow.report.node_times import node_section
-from qglow.report.sections import bench_section
+from qglow.core.options import Writes, option
+
+EXAMPLES = ("qglow bench model.quantized --threads 1",)
 
 
-def bench(
-    target: TargetArgument,
-    profile: ProfileOption = None,
-    recipe: RecipeOption = None,
-    shape: ShapeOption = None,
-    float_model: FloatModelOption = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-    alternations: Annotated[
-        int, typer.Option("--alternations", metavar="N", help="Turns that every program takes.")
-    ] = 50,
-    openvino: Annotated[
-        bool, typer.Option("--openvino", help="Measure OpenVINO too (pip install 'qglow[bench]').")
-    ] = False,
-    layers: Annotated[
-        bool, typer.Option("--layers", help="The time of every node too, beside onnxruntime's.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the timings, as JSON.")
-    ] = None,
-) -> None:
-    """Measure a model's latency.
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """Options of what is timed, and where the times go."""
 
-    qglow and onnxruntime in turns, float32 and int8, on the same number of threads.
+    alternations: int = option(50, "Turns of each program", group=MEASURE, metavar="N")
+    openvino: bool = option(False, "Time OpenVINO too (pip install 'qglow[bench]')", group=MEASURE)
+    layers: bool = option(False, "Time every node too, in qglow and onnxruntime", group=MEASURE)
+    output: Path | None = option(
+        None,
+        "Write the times, as JSON",
+        group=OUTPUT,
+        metavar="FILE",
+        flags=("--output", "-o"),
+        writes=Writes.FILE,
+    )
 
-    A quantized directory, or MODEL with --profile, is timed in float32 and int8, a bare model in
-    float32 alone; one that is quantized already in int8 alone, against onnxruntime on its own file.
+
+def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) -> None:
+    """Measure a model's latency against onnxruntime.
+
+    qglow and onnxruntime run in turns, in float32 and int8, with the same number of threads.
+
+    A quantized directory, or an ONNX model with --profile, is timed in float32 and int8; an ONNX model
+    alone in float32; one that is quantized already in int8, against onnxruntime on the same file.
     """
-    model = open_graph_target(target, shape, profile, recipe, float_model)
-    if layers and not isinstance(model, QuantizedModel):
+    from qglow.api import QuantizedModel, save_timings
+    from qglow.api import bench as measure_latency
+    from qglow.api.evaluation import bench_nodes
+    from qglow.report.node_times import node_section
+    from qglow.report.sections import bench_section
+
+    loaded = open_graph_target(model.target, model.shapes, model.profile, model.recipe, model.model)
+    if measure.layers and not isinstance(loaded, QuantizedModel):
         raise UsageError(
             "--layers compares nodes of an int8 model, a quantized directory or MODEL with --profile; "
             "for a float one: qglow inspect --stage kernels --measure"
         )
     with showing_progress("measuring", "turns") as progress:
-        result = measure(
-            model,
-            isa=isa,
-            alternations=alternations,
-            openvino=openvino,
-            threads=threads,
+        result = measure_latency(
+            loaded,
+            isa=running.isa,
+            alternations=measure.alternations,
+            openvino=measure.openvino,
+            threads=running.threads,
             progress=progress,
         )
     show(bench_section(result))
-    if layers and isinstance(model, QuantizedModel):
-        show(node_section(bench_nodes(model, isa=isa)))
-    if output is not None:
-        save_timings(result, output)
-        say(f"{output}: timings")
+    if measure.layers and isinstance(loaded, QuantizedModel):
+        show(node_section(bench_nodes(loaded, isa=running.isa)))
+    if measure.output is not None:
+        save_timings(result, measure.output)
+        say(f"{measure.output}: timings")

@@ -4,49 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from qglow.api import BaselineReport, Progress, check_baseline
-from qglow.cli.options import IsaOption, ThreadsOption
+from qglow.cli.options import MODEL, OUTPUT, RunOptions
 from qglow.cli.output import say, show, showing_progress
-from qglow.core.errors import InputFileError
-from qglow.core.files import write_atomically
-from qglow.report.baseline_sections import baseline_section
-from qglow.report.document import Document
-from qglow.report.junit import to_junit
-from qglow.report.markdown import to_markdown
+from qglow.core.errors import InputFileError, UsageError
+from qglow.core.options import Writes, option
 
+if TYPE_CHECKING:
+    from qglow.api import BaselineReport
+    from qglow.core.progress import Progress
+
+EXAMPLES = ("qglow check --baseline accuracy.yaml --junit verdicts.xml",)
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub Actions sets it to the file of the job's summary page."""
 
 
-def check(
-    baseline: Annotated[
-        Path, typer.Option("--baseline", metavar="FILE", help="The models and their figures, as YAML.")
-    ],
-    update: Annotated[
-        bool, typer.Option("--update", help="Write the figures into the file; nothing is a regression then.")
-    ] = False,
-    entry: Annotated[
-        list[str] | None, typer.Option("--entry", metavar="NAME", help="Only this one. Repeatable.")
-    ] = None,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML.")
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as Markdown.")
-    ] = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class BaselineOptions:
+    """Options of what is checked."""
+
+    baseline: Path = option(
+        help="YAML file with the models and their figures",
+        group=MODEL,
+        metavar="FILE",
+        writes=Writes.UPDATE,
+    )
+    entries: Sequence[str] = option(
+        (), "Check only this model", group=MODEL, metavar="NAME", flags=("--entry",), typed=list[str]
+    )
+    require_baseline: bool = option(False, "Fail for a model that the file has no figures of", group=MODEL)
+    update: bool = option(False, "Write the figures into the file; nothing is a regression then", group=MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictOptions:
+    """Options of where verdicts go."""
+
+    junit: Path | None = option(
+        None, "Write the verdicts, as JUnit XML", group=OUTPUT, metavar="FILE", writes=Writes.FILE
+    )
+    markdown: Path | None = option(
+        None, "Write the table, as Markdown", group=OUTPUT, metavar="FILE", writes=Writes.FILE
+    )
+
+
+def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions) -> None:
     """Hold models to a baseline of accuracy, coverage and size.
 
-    Quantizes and measures every model of the file. Exits with 5 where one is worse than the file
-    allows. On GitHub Actions the table goes to the job's summary too.
+    Quantizes and measures every model of the file. Exits with 5 if one is worse than the file allows.
+    A model without figures in the file passes as new, unless --require-baseline refuses it.
+    On GitHub Actions the table goes to the job's summary too.
     """
+    from qglow.api import check_baseline
+    from qglow.baseline.sections import baseline_section
+
+    if models.update and models.require_baseline:
+        raise UsageError("--update writes the figures that --require-baseline asks for; give one of them")
     with contextlib.ExitStack() as stack:
 
         def progress(what: str) -> Progress:
@@ -54,23 +71,33 @@ def check(
             return stack.enter_context(showing_progress(what))
 
         report = check_baseline(
-            baseline, entries=entry or (), update=update, isa=isa, threads=threads, progress=progress
+            models.baseline,
+            entries=models.entries,
+            update=models.update,
+            isa=running.isa,
+            threads=running.threads,
+            progress=progress,
         )
-    _write(report, junit, markdown)
+    _write(report, verdicts)
     show(baseline_section(report))
-    if update:
-        say(f"{baseline}: updated")
+    if models.update:
+        say(f"{models.baseline}: updated")
     else:
-        report.require()
+        report.require(baseline=models.require_baseline)
 
 
-def _write(report: BaselineReport, junit: Path | None, markdown: Path | None) -> None:
-    section = baseline_section(report)
-    text = to_markdown(Document("qglow check", (section,)))
-    if junit is not None:
-        write_atomically(junit, to_junit(report))
-    if markdown is not None:
-        write_atomically(markdown, text)
+def _write(report: BaselineReport, verdicts: VerdictOptions) -> None:
+    from qglow.baseline.junit import to_junit
+    from qglow.baseline.sections import baseline_section
+    from qglow.core.files import write_atomically
+    from qglow.report.document import Document
+    from qglow.report.markdown import to_markdown
+
+    text = to_markdown(Document("qglow check", (baseline_section(report),)))
+    if verdicts.junit is not None:
+        write_atomically(verdicts.junit, to_junit(report))
+    if verdicts.markdown is not None:
+        write_atomically(verdicts.markdown, text)
     summary = os.environ.get(SUMMARY)
     if not summary:
         return

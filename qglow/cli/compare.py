@@ -2,140 +2,172 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from qglow.api import Limits, QuantizedModel, check_limits, compare_layers, diagnose, load_profile
-from qglow.api import compare as compare_with_onnxruntime
 from qglow.cli.options import (
-    FloatModelOption,
-    IsaOption,
-    LabelsOption,
-    ProfileOption,
-    RecipeOption,
-    RequiredDataOption,
-    SamplesOption,
-    SelectOption,
-    ShapeOption,
-    TargetArgument,
-    ThreadsOption,
+    LIMITS,
+    MEASURE,
+    OUTPUT,
+    LabelledDataOptions,
+    MeasuredOptions,
+    RunOptions,
     read_recipe,
 )
 from qglow.cli.output import note, say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
-from qglow.report.comparison import FLOAT
-from qglow.report.diagnosis_sections import diagnosis_section
-from qglow.report.sections import comparison_section, layer_section
+from qglow.core.options import Writes, option
+
+if TYPE_CHECKING:
+    from qglow.api import QuantizedModel
+
+EXAMPLES = (
+    "qglow compare model.quantized --data test/ --labels labels.csv --max-drop 0.5",
+    "qglow compare model.onnx --profile profile.yaml --data test.npz --layers",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions:
+    """Options of what is measured, and where it is written."""
+
+    layers: bool = option(False, "Also measure every int8 node, and say what helps; slow", group=MEASURE)
+    metric: str | None = option(
+        None,
+        "Metric to measure too: map50, perplexity, ... or package.module:function",
+        group=MEASURE,
+        metavar="NAME",
+    )
+    output: Path | None = option(
+        None,
+        "Directory to write the reports to as well",
+        group=OUTPUT,
+        metavar="DIR",
+        flags=("--output", "-o"),
+        writes=Writes.REPORTS,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """Limits that the comparison has to keep to."""
+
+    max_drop: float | None = option(
+        None,
+        "Fail if top-1 accuracy drops by more percentage points than this",
+        group=LIMITS,
+        metavar="POINTS",
+    )
+    min_agreement: float | None = option(
+        None, "Fail if fewer samples have the same best class than this", group=LIMITS, metavar="PERCENT"
+    )
+    min_sqnr: float | None = option(
+        None, "Fail if the outputs' signal-to-noise ratio is lower than this", group=LIMITS, metavar="DB"
+    )
+    min_metric: float | None = option(
+        None, "Fail if the metric is lower than this", group=LIMITS, metavar="VALUE"
+    )
+    max_metric: float | None = option(
+        None,
+        "Fail if a metric that is better the lower is higher than this",
+        group=LIMITS,
+        metavar="VALUE",
+    )
+    max_metric_drop: float | None = option(
+        None, "Fail if the metric gets worse by more than this", group=LIMITS, metavar="VALUE"
+    )
 
 
 def compare(
-    target: TargetArgument,
-    data: RequiredDataOption,
-    labels: LabelsOption = None,
-    select: SelectOption = None,
-    samples: SamplesOption = None,
-    layers: Annotated[
-        bool, typer.Option("--layers", help="Also the error of every int8 node, alone and accumulated; slow.")
-    ] = False,
-    profile: ProfileOption = None,
-    recipe: RecipeOption = None,
-    shape: ShapeOption = None,
-    float_model: FloatModelOption = None,
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="NAME", help="Measure this too: psnr, miou or module:function."),
-    ] = None,
-    max_drop: Annotated[
-        float | None,
-        typer.Option("--max-drop", metavar="POINTS", help="Fail when top-1 accuracy drops by more."),
-    ] = None,
-    min_agreement: Annotated[
-        float | None,
-        typer.Option("--min-agreement", metavar="PERCENT", help="Fail when fewer have the same best class."),
-    ] = None,
-    min_sqnr: Annotated[
-        float | None, typer.Option("--min-sqnr", metavar="DB", help="Fail when the outputs have less SQNR.")
-    ] = None,
-    min_metric: Annotated[
-        float | None, typer.Option("--min-metric", metavar="VALUE", help="Fail when the metric is less.")
-    ] = None,
-    max_metric_drop: Annotated[
-        float | None,
-        typer.Option("--max-metric-drop", metavar="VALUE", help="Fail when the metric drops by more."),
-    ] = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the reports there too.")
-    ] = None,
+    model: MeasuredOptions,
+    data: LabelledDataOptions,
+    limits: LimitOptions,
+    running: RunOptions,
+    measure: ComparisonOptions,
 ) -> None:
-    """Measure an int8 model's accuracy.
+    """Measure an int8 model's accuracy against onnxruntime.
 
-    TARGET is a quantized directory, or an ONNX model with --profile. References are onnxruntime on
-    the float model and on the exported QDQ model: errors, agreement and, with labels, accuracy.
-    Where TARGET is an ONNX model that is quantized already, the first reference is onnxruntime on
-    that very file.
-    Exits with 1 when a limit is broken.
+    TARGET is a quantized directory, or an ONNX model with --profile. It is compared with onnxruntime on
+    the float model and on the exported QDQ model: errors, agreement and, with labels, accuracy. For an
+    ONNX model that is quantized already, the first reference is onnxruntime on the same file.
+
+    Exits with 1 if a limit is broken.
     """
-    limits = Limits(max_drop, min_agreement, min_sqnr, min_metric, max_metric_drop)
-    if metric is None and (min_metric is not None or max_metric_drop is not None):
-        raise UsageError("--min-metric and --max-metric-drop need --metric")
-    if profile is not None and target.is_dir() and not layers:
-        raise UsageError(f"{target} is quantized already: --profile is for what --layers tries")
-    taken = None if target.is_dir() else profile
-    model = open_graph_target(target, shape, taken, None if target.is_dir() else recipe, float_model)
-    if not isinstance(model, QuantizedModel):
-        raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
-    if model.report is not None and model.report.given:
-        note(f"'{FLOAT}' below is onnxruntime on the model itself, which is quantized")
-    chosen = None if recipe is None else read_recipe(recipe)
+    from qglow.api import check_limits
+    from qglow.api import compare as compare_with_onnxruntime
+    from qglow.report.diagnosis_sections import diagnosis_section
+    from qglow.report.sections import comparison_section, layer_section
+
+    wanted = _limits(limits, measure.metric)
+    loaded = _open(model, measure.layers)
+    about = _about(model, data, running)
     with showing_progress("comparing") as progress:
         comparison = compare_with_onnxruntime(
-            model,
-            data,
-            recipe=chosen,
-            select=select,
-            samples=samples,
-            labels=labels,
-            metric=metric,
-            isa=isa,
-            threads=threads,
-            progress=progress,
+            loaded, data.data, labels=data.labels, metric=measure.metric, progress=progress, **about
         )
-    errors = found = None
-    if layers:
-        with showing_progress("comparing layers") as progress:
-            errors = compare_layers(
-                model,
-                data,
-                recipe=chosen,
-                select=select,
-                samples=samples,
-                isa=isa,
-                threads=threads,
-                progress=progress,
-            )
-        with showing_progress("diagnosing", unit="steps") as progress:
-            found = diagnose(
-                model,
-                data,
-                layers=errors,
-                profile=None if profile is None else load_profile(profile),
-                recipe=chosen,
-                select=select,
-                samples=samples,
-                isa=isa,
-                threads=threads,
-                progress=progress,
-            )
-    if output is not None:
-        model.save_report(output, comparison=comparison, layers=errors, diagnosis=found, data=data)
+    layers = diagnosis = None
+    if measure.layers:
+        layers, diagnosis = _by_layer(loaded, model, data.data, about)
+    if measure.output is not None:
+        loaded.save_report(
+            measure.output, comparison=comparison, layers=layers, diagnosis=diagnosis, data=data.data
+        )
     show(comparison_section(comparison))
-    if errors is not None and found is not None:
-        show(layer_section(errors), diagnosis_section(found))
-    if output is not None:
-        say(f"{output}: report.html, report.md, report.json")
-    check_limits(comparison, limits)
+    if layers is not None and diagnosis is not None:
+        show(layer_section(layers), diagnosis_section(diagnosis))
+    if measure.output is not None:
+        say(f"{measure.output}: report.html, report.md, report.json")
+    check_limits(comparison, wanted)
+
+
+def _limits(limits: LimitOptions, metric: str | None) -> Any:
+    from qglow.api import Limits
+
+    of_metric = (limits.min_metric, limits.max_metric_drop, limits.max_metric)
+    if metric is None and any(limit is not None for limit in of_metric):
+        raise UsageError("--min-metric, --max-metric and --max-metric-drop need --metric")
+    return Limits(limits.max_drop, limits.min_agreement, limits.min_sqnr, *of_metric)
+
+
+def _open(model: MeasuredOptions, layers: bool) -> QuantizedModel:
+    """The int8 model. Raises UsageError where there is none, and for options that do not apply."""
+    from qglow.api import QuantizedModel
+    from qglow.report.comparison import FLOAT
+
+    target, is_directory = model.target, model.target.is_dir()
+    if model.profile is not None and is_directory and not layers:
+        raise UsageError(f"{target} is quantized already: --profile is for what --layers tries")
+    profile = None if is_directory else model.profile
+    recipe = None if is_directory else model.recipe
+    loaded = open_graph_target(target, model.shapes, profile, recipe, model.model)
+    if not isinstance(loaded, QuantizedModel):
+        raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
+    if loaded.report is not None and loaded.report.given:
+        note(f"'{FLOAT}' below is onnxruntime on the model itself, which is quantized")
+    return loaded
+
+
+def _about(model: MeasuredOptions, data: LabelledDataOptions, running: RunOptions) -> dict[str, Any]:
+    """Arguments that all measurements of one comparison share."""
+    return {
+        "recipe": None if model.recipe is None else read_recipe(model.recipe),
+        "select": data.select,
+        "samples": data.samples,
+        "isa": running.isa,
+        "threads": running.threads,
+    }
+
+
+def _by_layer(
+    loaded: QuantizedModel, model: MeasuredOptions, data: str, about: dict[str, Any]
+) -> tuple[Any, Any]:
+    """The errors of all layers, and what helps against them."""
+    from qglow.api import compare_layers, diagnose, load_profile
+
+    with showing_progress("comparing layers") as progress:
+        layers = compare_layers(loaded, data, progress=progress, **about)
+    with showing_progress("diagnosing", unit="steps") as progress:
+        profile = None if model.profile is None else load_profile(model.profile)
+        return layers, diagnose(loaded, data, layers=layers, profile=profile, progress=progress, **about)

@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from qglow.api import Model, QuantizedModel
-from qglow.cli.options import IsaOption, ShapeOption, TargetArgument
-from qglow.cli.output import say, showing_progress
+from qglow.cli.options import OUTPUT, RUN, IsaOptions, TargetOptions
+from qglow.cli.output import listing, say, showing_progress
 from qglow.cli.targets import open_graph_target
-from qglow.report.document import byte_count
+from qglow.core.options import Writes, option
+
+if TYPE_CHECKING:
+    from qglow.api import Model, QuantizedModel
+
+EXAMPLES = ("qglow compile model.quantized --tune -o model.qglow",)
 
 
-def compile(
-    target: TargetArgument,
-    dump_ir: Annotated[
-        bool, typer.Option("--dump-ir", help="Print the instruction program instead of compiling.")
-    ] = False,
-    tune: Annotated[
-        bool,
-        typer.Option("--tune", help="Measure kernels on this processor first; keep the best for later."),
-    ] = False,
-    shape: ShapeOption = None,
-    isa: IsaOption = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The program to write [TARGET's name.qglow]."),
-    ] = None,
-) -> None:
-    """Compile a model to one .qglow file.
+@dataclass(frozen=True, kw_only=True)
+class CompileFlags(IsaOptions):
+    """Options of compilation, and of what is written."""
 
-    An ONNX model is compiled in float, a quantized directory in int8, and so is an ONNX model that is
-    quantized already. --tune measures the settings of kernels for every shape of a layer and writes the best
-    to the user's cache, from which every later compilation takes them; results stay the same bits. It can be
-    interrupted, and goes on where it was.
+    tune: bool = option(False, "Time kernels on this processor first, and keep the best for later", group=RUN)
+    dump_ir: bool = option(False, "Print the instruction program instead of compiling", group=OUTPUT)
+    output: Path | None = option(
+        None,
+        "The program to write [default: TARGET's name with .qglow or .bundle]",
+        group=OUTPUT,
+        metavar="FILE",
+        flags=("--output", "-o"),
+        writes=Writes.FILE_OR_FOLDER,
+    )
+
+
+def compile(model: TargetOptions, how: CompileFlags) -> None:
+    """Compile a model to one .qglow file, or to a bundle for a target that runs without Python.
+
+    An ONNX model is compiled in float; a quantized directory, or an ONNX model that is quantized already,
+    in int8.
+
+    --tune times settings of kernels for every shape of a layer, and keeps the best in the user's cache for
+    every later compilation. Results stay the same bits. It can be interrupted, and goes on where it was.
     """
-    model = open_graph_target(target, shape)
-    if dump_ir:
-        say(model.text("instructions").rstrip("\n"))
-    if dump_ir and output is None:
+    from qglow.report.document import byte_count
+    from qglow.toolchain.files import suffix_for
+
+    loaded = open_graph_target(model.target, model.shapes)
+    if how.dump_ir:
+        listing(loaded.text("instructions"))
+    if how.dump_ir and how.output is None:
         return
-    if tune:
-        _tune(model, isa)
-    path = output or Path(f"{target.resolve().stem}.qglow")
-    model.save_program(path, isa=isa)
-    say(f"{path}: {byte_count(path.stat().st_size)}")
+    if how.tune:
+        _tune(loaded, how.isa)
+    path = how.output or Path(f"{model.target.resolve().stem}{suffix_for(how.isa)}")
+    loaded.save_program(path, isa=how.isa)
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    say(f"{path}: {byte_count(sum(file.stat().st_size for file in files))}")
 
 
 def _tune(model: Model | QuantizedModel, isa: str | None) -> None:

@@ -2,79 +2,88 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from qglow.api import DriftLimits, load_profile, profile_drift, save_drift
 from qglow.cli.options import (
-    FloatModelOption,
-    IsaOption,
-    RecipeOption,
-    RequiredDataOption,
-    SamplesOption,
-    SelectOption,
-    ThreadsOption,
+    CALIBRATION_METHOD,
+    LIMITS,
+    MODEL,
+    OUTPUT,
+    RECIPE,
+    DataOptions,
+    RunOptions,
     read_recipe,
 )
 from qglow.cli.output import say, show, showing_progress
-from qglow.report.drift_sections import drift_section
+from qglow.core.options import Writes, declare, option
+from qglow.recipe import Calibration
 
-ProfileArgument = Annotated[
-    Path, typer.Argument(metavar="PROFILE", help="The profile that the model was quantized with.")
-]
+EXAMPLES = ("qglow profile drift profile.yaml --data new/ --threshold 3",)
 
 
-def drift(
-    profile: ProfileArgument,
-    data: RequiredDataOption,
-    select: SelectOption = None,
-    samples: SamplesOption = None,
-    recipe: RecipeOption = None,
-    calibration: Annotated[
-        str | None, typer.Option("--calibration", metavar="NAME", help="How ranges were chosen.")
-    ] = None,
-    model: FloatModelOption = None,
-    threshold: Annotated[
-        float, typer.Option("--threshold", metavar="DB", help="Fail where a value's SQNR falls by more.")
-    ] = 3.0,
-    max_outside: Annotated[
-        float | None,
-        typer.Option("--max-outside", metavar="PERCENT", help="Fail where more of a value is out of range."),
-    ] = None,
-    max_distance: Annotated[
-        float | None,
-        typer.Option("--max-distance", metavar="SHARE", help="Fail where a histogram moves by more."),
-    ] = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The figures as JSON.")
-    ] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ProfiledOptions:
+    """A profile, and how its ranges were chosen."""
+
+    profile: Path = option(
+        help="The profile that the model was quantized with", argument=True, metavar="PROFILE", group=MODEL
+    )
+    model: Path | None = option(None, "File of the float model, if it has moved", group=MODEL, metavar="FILE")
+    recipe: Path | None = declare(RECIPE, None)
+    calibration: Calibration | None = declare(CALIBRATION_METHOD, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftOptions:
+    """Limits of the distance of new data from the profile, and where the figures go."""
+
+    threshold: float = option(
+        3.0, "Fail if a value's SQNR falls by more than this", group=LIMITS, metavar="DB"
+    )
+    max_outside: float | None = option(
+        None, "Fail if more of a value than this is outside its int8 range", group=LIMITS, metavar="PERCENT"
+    )
+    max_distance: float | None = option(
+        None, "Fail if a histogram moves by more than this, from 0 to 1", group=LIMITS, metavar="SHARE"
+    )
+    output: Path | None = option(
+        None,
+        "Write the figures, as JSON",
+        group=OUTPUT,
+        metavar="FILE",
+        flags=("--output", "-o"),
+        writes=Writes.FILE,
+    )
+
+
+def drift(made: ProfiledOptions, data: DataOptions, running: RunOptions, limits: DriftOptions) -> None:
     """Hold new data against a profile.
 
     The data is prepared and profiled as the profile's was. For every int8 value: how far its histogram
-    has moved, how much of it lies outside of the range that int8 covers, and the SQNR that this costs.
-    Exits with 5 where a value is beyond a limit.
+    has moved, how much of it lies outside the range that int8 covers, and the SQNR that this costs.
+    Exits with 5 if a value is beyond a limit.
     """
-    limits = DriftLimits(threshold, None if max_outside is None else max_outside / 100.0, max_distance)
+    from qglow.api import DriftLimits, load_profile, profile_drift, save_drift
+    from qglow.report.drift_sections import drift_section
+
+    outside = None if limits.max_outside is None else limits.max_outside / 100.0
+    wanted = DriftLimits(limits.threshold, outside, limits.max_distance)
     with showing_progress("profiling") as progress:
         report = profile_drift(
-            load_profile(profile),
-            data,
-            model=model,
-            recipe=read_recipe(recipe, calibration=calibration),
-            select=select,
-            samples=samples,
-            isa=isa,
-            threads=threads,
+            load_profile(made.profile),
+            data.data,
+            model=made.model,
+            recipe=read_recipe(made.recipe, calibration=made.calibration),
+            select=data.select,
+            samples=data.samples,
+            isa=running.isa,
+            threads=running.threads,
             progress=progress,
         )
-    if output is not None:
-        save_drift(report, output, limits)
-    show(drift_section(report, limits))
-    if output is not None:
-        say(str(output))
-    report.check(limits)
+    if limits.output is not None:
+        save_drift(report, limits.output, wanted)
+    show(drift_section(report, wanted))
+    if limits.output is not None:
+        say(str(limits.output))
+    report.check(wanted)

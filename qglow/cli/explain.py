@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
 
-import typer
-
-from qglow.cli.options import IsaOption, ProfileOption, RecipeOption, ShapeOption, TargetArgument
+from qglow.cli.options import MODEL, GraphOptions, IsaOptions
 from qglow.cli.output import show
 from qglow.cli.targets import open_graph_target
+from qglow.core.options import option
+
+EXAMPLES = ("qglow explain model.quantized conv1",)
 
 
-def explain(
-    target: TargetArgument,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="The name of a node, or of its result.")],
-    profile: ProfileOption = None,
-    recipe: RecipeOption = None,
-    shape: ShapeOption = None,
-    isa: IsaOption = None,
-) -> None:
-    """Explain a node: the chain of reasons for what it became.
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """The node to explain."""
 
-    Its precision, the ranges and parameters of its values, what every pass did with it or why
-    not, and the kernel that was chosen.
+    node: str = option(
+        help="The name of a node, or of its result", argument=True, metavar="NODE", group=MODEL
+    )
+
+
+def explain(model: GraphOptions, what: NodeOptions, code: IsaOptions) -> None:
+    """Explain why a node became what it is.
+
+    Its precision, the ranges and parameters of its values, what every pass did with it or why not, and
+    the kernel that was chosen.
     """
-    show(*open_graph_target(target, shape, profile, recipe).explain(node, isa).sections)
+    loaded = open_graph_target(model.target, model.shapes, model.profile, model.recipe)
+    show(*loaded.explain(what.node, code.isa).sections)

@@ -1,4 +1,4 @@
-"""What happens when a command does not succeed: one line on standard error and an exit code."""
+"""Failure of a command: one line on standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import NoReturn
 
 import typer
 
-from qglow.core.errors import InternalError, QglowError, UsageError
+from qglow.cli.flags import Flag, spoken
+from qglow.core.errors import InputFileError, InternalError, MemoryLimitError, QglowError, UsageError
+from qglow.core.printable import printable
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
+_LONGEST, _BEGIN, _END = 1500, 1000, 300
+"""Characters of a line of a message: at most, and those that stay of a longer one."""
+
 
 class Terminated(BaseException):
     """SIGTERM arrived. Not an Exception, so that it unwinds through every clean-up and no further."""
 
 
-def guarded(run: Callable[[], object], debug: bool) -> int:
+def guarded(run: Callable[[], object], debug: bool, flags: Mapping[str, Flag] | None = None) -> int:
     """Call `run` and return the process's exit code; every error becomes one or two lines.
 
-    `debug` adds the traceback.
+    `debug` adds the traceback. `flags` are those of the command: messages name fields, which it has as flags.
     """
     try:
         with _termination_unwinds():
@@ -44,23 +49,26 @@ def guarded(run: Callable[[], object], debug: bool) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        return _failed(error)
+        return _failed(error, flags or {})
     if result in (INTERRUPTED, TERMINATED):
         _tell("qglow: interrupted" if result == INTERRUPTED else "qglow: terminated")
     return result if isinstance(result, int) else 0
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: Exception, flags: Mapping[str, Flag]) -> int:
     if isinstance(error, typer.TyperException):
         command = getattr(getattr(error, "ctx", None), "command_path", "qglow")
-        _tell(f"qglow: error: {error.format_message().rstrip('.')}; see '{command} --help'")
+        _tell(f"qglow: error: {_continued(error.format_message().rstrip('.'))}; see '{command} --help'")
         return UsageError.exit_code
     if isinstance(error, MemoryError):
-        _tell("qglow: error: out of memory; try a smaller --batch-size")
-        return INTERNAL_ERROR
+        _tell("qglow: error: out of memory; try a smaller --batch-size, or smaller shapes")
+        return MemoryLimitError.exit_code
     if isinstance(error, QglowError) and not isinstance(error, InternalError):
-        _tell(f"qglow: error: {error}")
+        _tell(f"qglow: error: {_continued(spoken(error, flags))}")
         return error.exit_code
+    if isinstance(error, OSError) and error.filename is not None:  # a name too long, a folder without rights
+        _tell(f"qglow: error: cannot use {str(error.filename)[:200]}: {error.strerror or error}")
+        return InputFileError.exit_code
     text = " ".join(str(error).split())
     _tell(
         f"qglow: internal error: {type(error).__name__}: {text or 'no message'}\n"
@@ -87,9 +95,22 @@ def _termination_unwinds() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
+def _continued(text: str) -> str:
+    """A message whose further lines are set in, so that no name in it looks like a message of its own."""
+    return text.replace("\n", "\n  ")
+
+
+def _shortened(text: str) -> str:
+    """A message without the middle of lines that a name or a value makes too long to read."""
+    lines = text.split("\n")
+    return "\n".join(
+        f"{line[:_BEGIN]} ... {line[-_END:]}" if len(line) > _LONGEST else line for line in lines
+    )
+
+
 def _tell(text: str) -> None:
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(printable(_shortened(text), lines=True), file=sys.stderr, flush=True)
 
 
 def _drop_stdout() -> None:

@@ -2,74 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import typer
-
-from qglow.api import Model, QuantizedModel, load_model
-from qglow.cli.options import (
-    IsaOption,
-    ProfileOption,
-    RecipeOption,
-    ShapeOption,
-    TargetArgument,
-    parse_shapes,
-)
-from qglow.cli.output import say
+from qglow.cli.options import OUTPUT, GraphOptions, IsaOptions, parse_shapes
+from qglow.cli.output import listing
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
-from qglow.graph.dot import to_dot
-from qglow.graph.text import print_graph
+from qglow.core.options import option
+
+if TYPE_CHECKING:
+    from qglow.api import Model, QuantizedModel
 
 STAGES = ("graph", "quantized", "instructions", "kernels", "memory", "llvm", "asm")
+EXAMPLES = (
+    "qglow inspect model.onnx --dot",
+    "qglow inspect model.quantized --stage kernels --measure",
+)
 
 
-def inspect(
-    target: TargetArgument,
-    stage: Annotated[str, typer.Option("--stage", metavar="NAME", help=", ".join(STAGES) + ".")] = "graph",
-    passes: Annotated[
-        str | None,
-        typer.Option("--passes", metavar="PASSES", help="Graph passes to run, '' for none."),
-    ] = None,
-    profile: ProfileOption = None,
-    recipe: RecipeOption = None,
-    dot: Annotated[bool, typer.Option("--dot", help="A graph in Graphviz' language.")] = False,
-    shape: ShapeOption = None,
-    isa: IsaOption = None,
-    measured: Annotated[
-        bool, typer.Option("--measure", help="With --stage kernels: times on this machine too.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class StageOptions:
+    """Options of what is shown."""
+
+    stage: str = option("graph", "What to print", group=OUTPUT, choices=STAGES)
+    passes: str | None = option(
+        None, "Graph passes to run instead of the usual ones; '' for none", group=OUTPUT, metavar="PASSES"
+    )
+    dot: bool = option(False, "Print a graph in Graphviz' language", group=OUTPUT)
+    measure: bool = option(
+        False, "With --stage kernels: times on this machine, and the share of its peak", group=OUTPUT
+    )
+
+
+def inspect(model: GraphOptions, code: IsaOptions, shown: StageOptions) -> None:
     """Print a model at a stage of compilation.
 
-    An ONNX model is shown in float, a quantized directory in int8; so is an ONNX model that is
-    quantized already.
+    An ONNX model is shown in float, and quantized first with --profile; a quantized directory, or an ONNX
+    model that is quantized already, in int8.
 
-    With --profile a model is quantized first. --stage instructions shows the program before
-    kernels are selected or, with --isa, that ISA's kernels and the memory plan; --stage kernels
-    lists the kernels with their estimated cost and, with --measure, what they cost here and their share
-    of the processor's peak; --stage memory shows the plan over time.
+    --stage instructions shows the program before kernels are selected or, with --isa, that ISA's kernels
+    and the memory plan; --stage kernels lists kernels with their estimated cost; --stage memory shows the
+    plan over time.
     """
-    if stage not in STAGES:
-        raise UsageError(f"--stage {stage!r} is not one of {', '.join(STAGES)}")
-    if passes is not None and (stage != "graph" or target.suffix != ".onnx"):
+    from qglow.api import load_model
+
+    if shown.passes is not None and (shown.stage != "graph" or model.target.suffix != ".onnx"):
         raise UsageError("--passes goes with an ONNX model and --stage graph")
-    if passes is not None:
-        graph_model: Model | QuantizedModel = load_model(target, parse_shapes(shape), passes=passes)
+    if shown.passes is not None:
+        loaded: Model | QuantizedModel = load_model(
+            model.target, parse_shapes(model.shapes), passes=shown.passes
+        )
     else:
-        graph_model = open_graph_target(target, shape, profile, recipe)
-    if measured and stage != "kernels":
+        loaded = open_graph_target(model.target, model.shapes, model.profile, model.recipe)
+    if shown.measure and shown.stage != "kernels":
         raise UsageError("--measure goes with --stage kernels")
-    say(_text(graph_model, stage, isa, dot, measured).rstrip("\n"))
+    listing(_text(loaded, shown, code.isa))
 
 
-def _text(model: Model | QuantizedModel, stage: str, isa: str | None, dot: bool, measured: bool) -> str:
-    quantized = isinstance(model, QuantizedModel)
-    if stage == "quantized" and not quantized:
+def _text(model: Model | QuantizedModel, shown: StageOptions, isa: str | None) -> str:
+    from qglow.api import QuantizedModel
+    from qglow.graph.dot import to_dot
+    from qglow.graph.text import print_graph
+
+    stage = shown.stage
+    if stage == "quantized" and not isinstance(model, QuantizedModel):
         raise UsageError("--stage quantized needs a quantized directory, or MODEL with --profile")
-    if dot and stage not in ("graph", "quantized"):
+    if shown.dot and stage not in ("graph", "quantized"):
         raise UsageError(f"--dot draws graphs, not --stage {stage}")
     if stage not in ("graph", "quantized"):
-        return model.text(stage, isa, measure=measured)
+        return model.text(stage, isa, measure=shown.measure)
     graph = model.float_graph if isinstance(model, QuantizedModel) and stage == "graph" else model.graph
-    return to_dot(graph) if dot else print_graph(graph)
+    return to_dot(graph) if shown.dot else print_graph(graph)

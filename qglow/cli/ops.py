@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from qglow.cli.output import show
-from qglow.report.operator_matrix import operator_sections
+
+EXAMPLES = ("qglow ops",)
 
 
 def ops() -> None:
     """List operators and what is done with them.
 
-    For every operator of graphs: whether ONNX has it, what quantization does with it, how it is
-    exported and lowered; then the instructions and their kernels.
+    For every operator of graphs: whether ONNX has it, what quantization does with it, how it is exported
+    and lowered; then the instructions and their kernels.
     """
+    from qglow.report.operator_matrix import operator_sections
+
     show(*operator_sections())

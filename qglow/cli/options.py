@@ -3,78 +3,204 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Unpack
 
-import typer
-
-from qglow.api import Recipe, load_recipe
 from qglow.core.errors import UsageError
+from qglow.core.options import Option, declare, option, options_of
+from qglow.recipe import Recipe, load_recipe
+from qglow.recipe.keywords import RecipeChoices
+from qglow.targets.rooms import builtin_names
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")]
-TargetArgument = Annotated[
-    Path, typer.Argument(metavar="TARGET", help="An ONNX model or a directory that qglow quantize wrote.")
-]
-FloatModelOption = Annotated[
-    Path | None,
-    typer.Option("--model", metavar="FILE", help="Where a quantized directory's float model is now."),
-]
-ProfileOption = Annotated[
-    Path | None, typer.Option("--profile", metavar="FILE", help="A profile to quantize the model with.")
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        metavar="PATH",
-        help="A directory of images, .npy, .npz, ONNX test_data_set directories or package.module:function.",
-    ),
-]
-RequiredDataOption = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        metavar="PATH",
-        help="A directory of images, .npy, .npz, ONNX test_data_set directories or package.module:function.",
-    ),
-]
-LabelsOption = Annotated[
-    Path | None,
-    typer.Option("--labels", metavar="FILE", help="Labels of the data: labels.csv, or .npy for arrays."),
-]
-SelectOption = Annotated[
-    str | None, typer.Option("--select", metavar="START:STOP:STEP", help="Which samples, as Python slices.")
-]
-SamplesOption = Annotated[
-    int | None, typer.Option("--samples", metavar="N", help="Only the first N of the selected samples.")
-]
-RecipeOption = Annotated[
-    Path | None, typer.Option("--recipe", metavar="FILE", help="Preprocessing and quantization, as YAML.")
-]
-ShapeOption = Annotated[
-    list[str] | None,
-    typer.Option("--shape", metavar="INPUT=1,3,224,224", help="The shape of an input. Repeatable."),
-]
-IsaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--isa",
+if TYPE_CHECKING:
+    from qglow.api import CalibrationSamples
+
+MODEL = "Model"
+CALIBRATION = "Calibration samples"
+DATA = "Data"
+LIMITS = "Limits"
+MEASURE = "Measuring"
+RUN = "Running"
+OUTPUT = "Output"
+
+_DATA = Option(
+    "Samples: images, .npy, .npz, ONNX test data or module:function",
+    more="A folder of images needs a recipe that says how they become inputs. NAME.npz[input=key,label=key] "
+    "names arrays; package.module:function calls a function that gives samples.",
+    group=DATA,
+    metavar="PATH",
+    reads=True,
+)
+_SELECT = Option("Samples to use, as a Python slice: 0:100 or ::10", group=DATA, metavar="SLICE")
+_SAMPLES = Option("Use only the first N of the selected samples", group=DATA, metavar="N")
+_LABELS = Option("Labels: labels.csv, an .npy of classes, or what a metric reads", group=DATA, metavar="FILE")
+RECIPE = Option("Preprocessing and choices of quantization, as YAML", group=MODEL, metavar="FILE")
+_PROFILE = Option("Profile to quantize an ONNX model with", group=MODEL, metavar="FILE")
+SHAPES = Option(
+    "Shape of an input, as input=1,3,224,224",
+    group=MODEL,
+    metavar="INPUT=SIZES",
+    flags=("--shape",),
+    typed=list[str],
+)
+PROFILED_MODEL = Option(
+    "The ONNX model [default: the profile's]", group=MODEL, metavar="[MODEL]", argument=True
+)
+_EFFORT = Option(
+    "Work spent on accuracy",
+    more="balanced and best measure for every value which calibration costs the outputs least, and round "
+    "weights by gptq; best takes more samples and candidates. Both look at the calibration samples.",
+    group="Accuracy",
+    metavar="NAME",
+    choices=("fast", "balanced", "best"),
+)
+_CALIBRATION_DATA = Option(
+    "The samples that were profiled, to look at again", group=CALIBRATION, metavar="PATH", reads=True
+)
+
+
+_CALIBRATION_SELECT = Option(
+    "Calibration samples to use, as a Python slice", group=CALIBRATION, metavar="SLICE"
+)
+_CALIBRATION_SAMPLES = Option("Use only the first N of these", group=CALIBRATION, metavar="N")
+(CALIBRATION_METHOD,) = (item.option for item in options_of(Recipe) if item.name == "calibration")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """An ONNX model and how its data is prepared."""
+
+    model: Path = option(help="The ONNX model", argument=True, metavar="MODEL", group=MODEL)
+    recipe: Path | None = declare(RECIPE, None)
+    shapes: Sequence[str] = declare(SHAPES, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions:
+    """An ONNX model, or what was made of one."""
+
+    target: Path = option(
+        help="An ONNX model, or a directory that qglow quantize wrote",
+        argument=True,
+        metavar="TARGET",
+        group=MODEL,
+    )
+    shapes: Sequence[str] = declare(SHAPES, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphOptions(TargetOptions):
+    """A target that may be quantized first."""
+
+    profile: Path | None = declare(_PROFILE, None)
+    recipe: Path | None = declare(RECIPE, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOptions(GraphOptions):
+    """A target that is measured against its float model."""
+
+    model: Path | None = option(
+        None, "File of a quantized directory's float model, if it has moved", group=MODEL, metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Data that the command needs."""
+
+    data: str = declare(_DATA)
+    select: str | None = declare(_SELECT, None)
+    samples: int | None = declare(_SAMPLES, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledDataOptions:
+    """Data that the command needs, with labels."""
+
+    data: str = declare(_DATA)
+    labels: Path | None = declare(_LABELS, None)
+    select: str | None = declare(_SELECT, None)
+    samples: int | None = declare(_SAMPLES, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionalDataOptions:
+    """Data that the command can do without, with labels."""
+
+    data: str | None = declare(_DATA, None)
+    labels: Path | None = declare(_LABELS, None)
+    select: str | None = declare(_SELECT, None)
+    samples: int | None = declare(_SAMPLES, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequiredCalibrationOptions:
+    """Calibration samples that the command needs, and the work that they are for."""
+
+    effort: str = declare(_EFFORT, "fast")
+    calibration_data: str = declare(_CALIBRATION_DATA)
+    calibration_select: str | None = declare(_CALIBRATION_SELECT, None)
+    calibration_samples: int | None = declare(_CALIBRATION_SAMPLES, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions:
+    """Calibration samples that the command can do without, and the work that they are for."""
+
+    effort: str = declare(_EFFORT, "fast")
+    calibration_data: str | None = declare(_CALIBRATION_DATA, None)
+    calibration_select: str | None = declare(_CALIBRATION_SELECT, None)
+    calibration_samples: int | None = declare(_CALIBRATION_SAMPLES, None)
+
+    def calibration(self) -> CalibrationSamples | None:
+        """The samples. Raises UsageError where they are chosen from nothing."""
+        from qglow.api import CalibrationSamples
+
+        if self.calibration_data is not None:
+            return CalibrationSamples(
+                self.calibration_data, self.calibration_select, self.calibration_samples
+            )
+        if self.calibration_select is not None or self.calibration_samples is not None:
+            raise UsageError("--calibration-select and --calibration-samples choose from --calibration-data")
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsaOptions:
+    """Target that code is made for."""
+
+    isa: str | None = option(
+        None,
+        f"Target: {', '.join(builtin_names())}",
+        more="Target of the compiled code; qglow targets lists them. The default is QGLOW_ISA, else the best "
+        "that the processor has. int8 results are the same bits on all of them.",
+        group=RUN,
         metavar="NAME",
-        help="generic, avx2, avxvnni, avx512vnni, avx512vbmi or amx [QGLOW_ISA, or the host's best].",
-    ),
-]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(IsaOptions):
+    """Options of how programs run."""
+
+    threads: int | None = option(
+        None,
+        "Threads that share a call [default: the physical cores]",
+        more="The default is QGLOW_THREADS, else the physical cores that the process may use. Results are "
+        "the same for every number.",
+        group=RUN,
         metavar="N",
-        help="Threads that may share a call [QGLOW_THREADS, or the physical cores available].",
-    ),
-]
+    )
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """Shapes by input name from "input=1,3,224,224". Raises UsageError."""
+    """Shapes by input name from texts such as "input=1,3,224,224". Raises UsageError for others.
+
+    >>> parse_shapes(["input=1,3,224,224", "mask=1x5"])
+    {'input': (1, 3, 224, 224), 'mask': (1, 5)}
+    """
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts or ():
         # The last equals sign: names may hold one, numbers do not.
@@ -91,17 +217,7 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def read_recipe(path: Path | None, **overrides: Any) -> Recipe:
-    """The recipe of `--recipe` (defaults without one) under the values that options gave."""
+def read_recipe(path: Path | None, **choices: Unpack[RecipeChoices]) -> Recipe:
+    """The recipe of `--recipe` (defaults without one) under the choices that options gave."""
     recipe = Recipe() if path is None else load_recipe(path)
-    return recipe.with_overrides(**overrides)
-
-
-def parse_smooth(text: str) -> bool | float:
-    """The value of --smooth: true, false or an exponent. Raises UsageError."""
-    if text in ("true", "false"):
-        return text == "true"
-    try:
-        return float(text)
-    except ValueError as error:
-        raise UsageError(f"--smooth {text}: true, false or an exponent from 0 to 1") from error
+    return recipe.with_overrides(**choices)

@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, notes and progress on standard error."""
+"""Output of commands: results on standard output, notes and progress on standard error."""
 
 from __future__ import annotations
 
@@ -7,24 +7,35 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from qglow.core.printable import printable
 
-from qglow.profiling.progress import Advance, progress
-from qglow.report.document import Section
-from qglow.report.terminal import print_section
+if TYPE_CHECKING:
+    from qglow.core.progress import Advance
+    from qglow.report.document import Section
 
 _WIDTH = 150
 """Columns where standard output is a file or a pipe."""
 
 
-def say(text: str = "") -> None:
-    """A result, on standard output."""
-    print(text)
+def say(*lines: str) -> None:
+    """Lines of a result, on standard output; no name in them begins a line of its own."""
+    for line in lines:
+        print(printable(line))
+
+
+def listing(text: str) -> None:
+    """A text of many lines, such as IR, on standard output."""
+    print(printable(text.rstrip("\n"), lines=True))
 
 
 def show(*sections: Section) -> None:
     """Sections of a report, as tables on standard output."""
+    from rich.console import Console
+
+    from qglow.report.terminal import print_section
+
     stream = sys.stdout if sys.stdout.isatty() else io.StringIO()
     console = Console(file=stream, highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     for section in sections:
@@ -34,8 +45,8 @@ def show(*sections: Section) -> None:
 
 
 def note(text: str) -> None:
-    """Something worth knowing that is not the result, on standard error."""
-    print(f"note: {text}", file=sys.stderr, flush=True)
+    """Print a note that is not the result on standard error."""
+    print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def notes(texts: Iterable[str]) -> None:
@@ -45,18 +56,20 @@ def notes(texts: Iterable[str]) -> None:
 
 
 def warn(texts: Iterable[str]) -> None:
-    """What may well be a mistake, on standard error."""
+    """Print warnings of likely mistakes on standard error."""
     for text in texts:
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def showing_progress(what: str, unit: str = "samples") -> Iterator[Callable[[int | None], Advance]]:
     """Yields what the API takes as `progress`: rate and remaining time, as long as the block lasts."""
+    from qglow.profiling.progress import progress
+
     with contextlib.ExitStack() as stack:
 
         def start(total: int | None) -> Advance:
-            return stack.enter_context(progress(what, total, unit=unit, plain=True))
+            return stack.enter_context(progress(printable(what), total, unit=unit, plain=True))
 
         yield start
 

@@ -2,80 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from qglow.cli.options import MODEL, OUTPUT, RUN, DataOptions, ModelOptions, RunOptions, read_recipe
+from qglow.cli.output import note, say, showing_progress
+from qglow.cli.targets import open_model
+from qglow.core.options import Bounds, Option, Writes, declare, option
+from qglow.recipe.data import KEPT, MOST_KEPT
 
-from qglow.api import Profile, load_model, load_profile, merge_profiles, save_profile
-from qglow.cli.options import (
-    IsaOption,
-    ModelArgument,
-    RecipeOption,
-    RequiredDataOption,
-    SamplesOption,
-    SelectOption,
-    ShapeOption,
-    ThreadsOption,
-    parse_shapes,
-    read_recipe,
+if TYPE_CHECKING:
+    from qglow.api import Profile
+
+EXAMPLES = ("qglow profile model.onnx --data calibration/ --recipe recipe.yaml -o profile.yaml",)
+MERGE_EXAMPLES = ("qglow profile merge first.yaml second.yaml -o profile.yaml",)
+
+_OUTPUT = Option(
+    "The profile to write", group=OUTPUT, metavar="FILE", flags=("--output", "-o"), writes=Writes.FILE
 )
-from qglow.cli.output import note, notes, say, showing_progress
-
-OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The profile to write.")]
 
 
-def profile(
-    model: ModelArgument,
-    data: RequiredDataOption,
-    select: SelectOption = None,
-    samples: SamplesOption = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", metavar="B", help="Samples a run; changes no result.")
-    ] = None,
-    recipe: RecipeOption = None,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="compiled, or interpreter (numpy, slow).")
-    ] = "compiled",
-    shape: ShapeOption = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-    output: OutputOption = Path("profile.yaml"),
-) -> None:
-    """Run a model over calibration data.
+@dataclass(frozen=True, kw_only=True)
+class ProfilingOptions(RunOptions):
+    """Options of how the model runs, and where the profile goes."""
 
-    Writes a profile: how often each of the model's values had which size.
+    batch_size: int | None = option(
+        None, "Samples per run; changes speed and memory, not the result", group=RUN, metavar="N"
+    )
+    engine: str = option(
+        "compiled", "Engine that runs the model: compiled or interpreter (slow)", group=RUN, metavar="NAME"
+    )
+    output: Path = declare(_OUTPUT, Path("profile.yaml"))
+    keep_samples: int = option(
+        KEPT,
+        "Samples to keep beside the profile, as data; 0 for private data",
+        more="They are the inputs themselves, as the model takes them, in NAME.samples.npz beside "
+        "NAME.yaml, 16 MB at most. qglow quantize measures its result on them. Whoever gets that file gets "
+        "these samples.",
+        group=OUTPUT,
+        metavar="N",
+        bounds=Bounds(0, MOST_KEPT),
+        expected=f"a number from 0 to {MOST_KEPT}",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """Options of the profiles that are added up, and where the result goes."""
+
+    profiles: Sequence[Path] = option(
+        help="Profiles of one model",
+        argument=True,
+        metavar="PROFILE...",
+        group=MODEL,
+        typed=list[Path],
+    )
+    output: Path = declare(_OUTPUT, Path("profile.yaml"))
+
+
+def profile(model: ModelOptions, data: DataOptions, running: ProfilingOptions) -> None:
+    """Run a model over calibration data, and write a profile of its values.
+
+    The profile says how often each value of the model had which size. qglow quantize chooses the ranges
+    of int8 from it. A few samples of the data are kept beside it, NAME.samples.npz beside NAME.yaml, so that
+    qglow quantize can check its result; --keep-samples 0 keeps none.
     """
-    chosen = read_recipe(recipe)
-    loaded = load_model(model, parse_shapes(shape))
-    notes(loaded.bound)
+    chosen = read_recipe(model.recipe)
+    loaded = open_model(model.model, model.shapes)
     with showing_progress("profiling") as progress:
         result = loaded.profile(
-            data,
-            batch_size=batch_size,
-            engine=engine,
-            select=select,
-            samples=samples,
+            data.data,
+            batch_size=running.batch_size,
+            engine=running.engine,
+            select=data.select,
+            samples=data.samples,
             recipe=chosen,
-            isa=isa,
-            threads=threads,
+            keep_samples=running.keep_samples,
+            isa=running.isa,
+            threads=running.threads,
             progress=progress,
         )
-    _finish(result, output)
+    _finish(result, running.output)
 
 
-def merge(
-    profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE...", help="Profiles of one model.")],
-    output: OutputOption = Path("profile.yaml"),
-) -> None:
+def merge(what: MergeOptions) -> None:
     """Add up profiles of one model.
 
     The result is what profiling all their data at once would have given.
     """
-    _finish(merge_profiles([load_profile(path) for path in profiles]), output)
+    from qglow.api import load_profile, merge_profiles
+
+    _finish(merge_profiles([load_profile(path) for path in what.profiles]), what.output)
 
 
 def _finish(result: Profile, output: Path) -> None:
+    from qglow.api import save_profile
+    from qglow.profiling.kept import samples_path
+
     for value in result.values.values():
         statistics = value.statistics
         odd = {"NaN": statistics.nan_count, "infinite": statistics.infinity_count}
@@ -83,4 +108,8 @@ def _finish(result: Profile, output: Path) -> None:
         if found:
             note(f"value '{value.name}' has {found} elements, which no range covers")
     save_profile(result, output)
+    if result.kept_note:
+        note(result.kept_note)
     say(f"{output}: {len(result.values)} values over {result.samples} samples")
+    if result.kept:
+        say(f"{samples_path(output)}: {len(result.kept)} samples to check int8 models with")

@@ -2,240 +2,191 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from qglow.api import (
-    CalibrationSamples,
-    Model,
-    Profile,
-    compare,
-    load_profile,
-)
 from qglow.cli.options import (
-    DataOption,
-    IsaOption,
-    LabelsOption,
-    RecipeOption,
-    SamplesOption,
-    SelectOption,
-    ShapeOption,
-    ThreadsOption,
-    parse_smooth,
+    LIMITS,
+    MODEL,
+    OUTPUT,
+    PROFILED_MODEL,
+    RECIPE,
+    SHAPES,
+    CalibrationOptions,
+    OptionalDataOptions,
+    RunOptions,
     read_recipe,
 )
 from qglow.cli.output import keeping, say, show, showing_progress, warn
 from qglow.cli.targets import open_model, open_profiled_model
 from qglow.core.errors import UsageError
-from qglow.report.quantization_sections import quantization_sections
-from qglow.report.sections import comparison_section
+from qglow.core.options import Writes, declare, option
+from qglow.recipe.keywords import RecipeChoices
+from qglow.recipe.schema import ACCURACY, ROUNDING
 
-_SHOWN = ("Quantization", "Nodes in float")
+if TYPE_CHECKING:
+    from qglow.api import Comparison, Model, Profile, QuantizedModel
+
+EXAMPLES = (
+    "qglow quantize --profile profile.yaml --data test/ --labels labels.csv",
+    "qglow quantize --profile profile.yaml --effort balanced --calibration-data calibration/",
+)
+_SHOWN = ("Quantization", "Repairs", "Nodes in float")
 """Sections of the report that the command prints; the files have all of them."""
 
-ModelOption = Annotated[
-    Path | None, typer.Argument(metavar="[MODEL]", help="The ONNX model [default: the profile's].")
-]
-ProfileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--profile", metavar="FILE", help="What qglow profile wrote; not for a model that is quantized."
-    ),
-]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="The directory to write [default: MODEL.quantized]."),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """The model, and where its ranges come from."""
+
+    model: Path | None = declare(PROFILED_MODEL, None)
+    profile: Path | None = option(
+        None, "Profile that qglow profile wrote; a quantized model needs none", group=MODEL, metavar="FILE"
+    )
+    recipe: Path | None = declare(RECIPE, None)
+    shapes: tuple[str, ...] = declare(SHAPES, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkOptions(CalibrationOptions):
+    """Effort that is spent on accuracy."""
+
+    repair: bool | None = option(
+        None,
+        "Choose calibrations by the outputs [default: where the verdict is not good]",
+        group=ACCURACY,
+        negative="--no-repair",
+        more=(
+            "Samples that the profile keeps tell. Each change of the recipe is printed with what it won, and "
+            "the recipe that is saved has it. A calibration that is stated, and rules, stay. By default that "
+            "is done where the verdict is not good, and only if it becomes better."
+        ),
+    )
+    rounding_state: Path | None = option(
+        None,
+        "File to keep finished layers in and resume from",
+        group=ROUNDING,
+        metavar="FILE",
+        writes=Writes.STATE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAndOutputOptions(RunOptions):
+    """Options of how programs run, and where the result goes."""
+
+    output: Path | None = option(
+        None,
+        "The directory to write [default: MODEL.quantized]",
+        group=OUTPUT,
+        metavar="DIR",
+        flags=("--output", "-o"),
+        writes=Writes.FOLDER,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QualityOptions:
+    """Limits that the verdict has to keep to."""
+
+    min_sqnr: float | None = option(
+        None,
+        "Fail if the verdict's signal-to-noise ratio is lower than this",
+        more="The directory is written all the same. --strict fails where the verdict is not good.",
+        group=LIMITS,
+        metavar="DB",
+    )
 
 
 def quantize(
-    model: ModelOption = None,
-    profile: ProfileOption = None,
-    recipe: RecipeOption = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            metavar="NAME",
-            help="asymmetric, symmetric, symmetric_with_uint8 or symmetric_with_power2_scale.",
-        ),
-    ] = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option("--calibration", metavar="NAME", help="auto, minmax, kl, percentile:P or mse."),
-    ] = None,
-    per_tensor: Annotated[
-        bool, typer.Option("--per-tensor", help="One scale a weight, not one an output channel.")
-    ] = False,
-    keep_float: Annotated[
-        list[str] | None,
-        typer.Option("--keep-float", metavar="NAME|re:...|op:...", help="What stays float. Repeatable."),
-    ] = None,
-    assert_all_quantized: Annotated[
-        bool, typer.Option("--assert-all-quantized", help="Fail when a node would stay float.")
-    ] = False,
-    equalize: Annotated[
-        bool | None,
-        typer.Option("--equalize/--no-equalize", help="Scale channels where int8 then loses less."),
-    ] = None,
-    smooth: Annotated[
-        str | None,
-        typer.Option("--smooth", metavar="true|false|ALPHA", help="The same for channels of normalizations."),
-    ] = None,
-    profile_again: Annotated[
-        bool | None,
-        typer.Option(
-            "--profile-again/--no-profile-again",
-            help="Histograms of scaled channels from --calibration-data, not their ranges alone.",
-        ),
-    ] = None,
-    correct_bias: Annotated[
-        bool | None,
-        typer.Option("--correct-bias/--no-correct-bias", help="Take errors of weights out of biases."),
-    ] = None,
-    io: Annotated[
-        str | None, typer.Option("--io", metavar="NAME", help="Inputs and outputs: float or int8.")
-    ] = None,
-    rounding: Annotated[
-        str | None, typer.Option("--rounding", metavar="NAME", help="Of weights: nearest, gptq or adaround.")
-    ] = None,
-    weight_range: Annotated[
-        str | None,
-        typer.Option("--weight-range", metavar="NAME", help="Of int8 weights: max, or mse to clip them."),
-    ] = None,
-    split_channels: Annotated[
-        float | None,
-        typer.Option(
-            "--split-channels", metavar="SHARE", help="Channels to split that reach far beyond others: 0.02."
-        ),
-    ] = None,
-    group_size: Annotated[
-        int | None,
-        typer.Option(
-            "--group-size", metavar="N", help="Inputs of a Gemm that share a scale of weights: 128."
-        ),
-    ] = None,
-    rounding_budget: Annotated[
-        str | None,
-        typer.Option("--rounding-budget", metavar="TIME", help="When to begin no more layers: 90s, 10m, 1h."),
-    ] = None,
-    rounding_state: Annotated[
-        Path | None,
-        typer.Option("--rounding-state", metavar="FILE", help="Layers that are rounded, to go on from."),
-    ] = None,
-    effort: Annotated[
-        str,
-        typer.Option("--effort", metavar="NAME", help="For accuracy: fast, balanced or best."),
-    ] = "fast",
-    calibration_data: Annotated[
-        str | None,
-        typer.Option(
-            "--calibration-data", metavar="PATH", help="The samples of the profile, for effort and rounding."
-        ),
-    ] = None,
-    calibration_select: Annotated[
-        str | None,
-        typer.Option("--calibration-select", metavar="START:STOP:STEP", help="Which of them."),
-    ] = None,
-    calibration_samples: Annotated[
-        int | None, typer.Option("--calibration-samples", metavar="N", help="Only the first N of these.")
-    ] = None,
-    activation_type: Annotated[
-        str | None,
-        typer.Option("--activation-type", metavar="NAME", help="In model.qdq.onnx: uint8 or int8."),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail when a rule of the recipe fits nothing.")
-    ] = False,
-    data: DataOption = None,
-    labels: LabelsOption = None,
-    select: SelectOption = None,
-    samples: SamplesOption = None,
-    shape: ShapeOption = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-    output: OutputOption = None,
+    source: SourceOptions,
+    choices: RecipeChoices,
+    work: WorkOptions,
+    limits: QualityOptions,
+    data: OptionalDataOptions,
+    running: RunAndOutputOptions,
 ) -> None:
-    """Make an int8 model from a profile, or with the parameters that the model has.
+    """Make an int8 model from a float model and its profile.
 
-    Writes a directory: model.qglow to run, model.qdq.onnx for other runtimes, reports. --profile
-    is enough: the profile knows its model. A model that is quantized already (QuantizeLinear,
-    DequantizeLinear, QLinearConv ...) takes no profile: its parameters are kept. With --data
-    the int8 model is compared with onnxruntime, and the accuracy goes into the reports.
+    Writes a directory: model.qglow to run, model.qdq.onnx for other runtimes, and reports. --profile is
+    enough, since the profile knows its model. An ONNX model that is quantized already (QuantizeLinear,
+    QLinearConv ...) takes no profile and keeps its parameters. The verdict, good, suspicious or broken, comes
+    from running float and int8 over the samples that the profile keeps. With --data the int8 model is
+    compared with onnxruntime, and the accuracy goes into the reports. Choices here override those of
+    --recipe.
     """
-    chosen = read_recipe(
-        recipe,
-        schema=schema,
-        calibration=calibration,
-        per_tensor=per_tensor or None,
-        keep_float=keep_float or None,
-        assert_all_quantized=assert_all_quantized or None,
-        equalize=equalize,
-        smooth=None if smooth is None else parse_smooth(smooth),
-        profile_again=profile_again,
-        correct_bias=correct_bias,
-        io=io,
-        activation_type=activation_type,
-        rounding=rounding,
-        weight_range=weight_range,
-        split_channels=split_channels,
-        group_size=group_size,
-        rounding_budget=rounding_budget,
-        strict=strict or None,
-    )
-    loaded, taken = _open(model, profile, shape)
-    again = _calibration(calibration_data, calibration_select, calibration_samples)
-    with showing_progress("quantizing", unit="steps") as progress, keeping(rounding_state):
+    chosen = read_recipe(source.recipe, **choices)
+    loaded, profile = _open(source)
+    if profile is None and limits.min_sqnr is not None:
+        raise UsageError(
+            f"min_sqnr: {loaded.path} is quantized already, and without a profile there is no verdict",
+            field="min_sqnr",
+        )
+    with showing_progress("quantizing", unit="steps") as progress, keeping(work.rounding_state):
         quantized = loaded.quantize(
-            taken,
+            profile,
             chosen,
-            effort=effort,
-            calibration_data=again,
-            rounding_state=rounding_state,
-            isa=isa,
-            threads=threads,
+            effort=work.effort,
+            repair=work.repair,
+            calibration_data=work.calibration(),
+            rounding_state=work.rounding_state,
+            isa=running.isa,
+            threads=running.threads,
             progress=progress,
         )
-    comparison = None
-    if data is not None:
-        with showing_progress("comparing") as progress:
-            comparison = compare(
-                quantized,
-                data,
-                select=select,
-                samples=samples,
-                labels=labels,
-                isa=isa,
-                threads=threads,
-                progress=progress,
-            )
-    target = output or Path(f"{loaded.path.stem}.quantized")
+    comparison = _compare(quantized, data, running)
+    target = running.output or Path(f"{loaded.path.stem}.quantized")
     # Written before anything is printed: a reader such as `head` may go away early.
-    quantized.save(target, comparison=comparison, data=data or "", isa=isa)
+    quantized.save(target, comparison=comparison, data=data.data or "", isa=running.isa)
+    _show(quantized, comparison)
+    say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
+    if quantized.verdict is not None:
+        quantized.verdict.require(limits.min_sqnr, strict=quantized.recipe.strict)
+
+
+def _open(source: SourceOptions) -> tuple[Model, Profile | None]:
+    """The model with the shapes that it was profiled with, and its profile if one is named."""
+    from qglow.api import load_profile
+
+    if source.profile is None:
+        if source.model is None:
+            raise UsageError("name a MODEL that is quantized already, or --profile")
+        return open_model(source.model, source.shapes), None
+    profile = load_profile(source.profile)
+    return open_profiled_model(source.model, profile, source.profile, source.shapes), profile
+
+
+def _compare(quantized: QuantizedModel, data: OptionalDataOptions, running: RunOptions) -> Comparison | None:
+    from qglow.api import compare
+
+    if data.data is None:
+        return None
+    with showing_progress("comparing") as progress:
+        return compare(
+            quantized,
+            data.data,
+            select=data.select,
+            samples=data.samples,
+            labels=data.labels,
+            isa=running.isa,
+            threads=running.threads,
+            progress=progress,
+        )
+
+
+def _show(quantized: QuantizedModel, comparison: Comparison | None) -> None:
+    from qglow.report.quantization_sections import quantization_sections
+    from qglow.report.sections import comparison_section
+    from qglow.report.verdict import verdict_section
+
+    if quantized.verdict is not None:
+        show(verdict_section(quantized.verdict))
+        if not quantized.verdict.is_good:
+            warn([f"the int8 model is {quantized.verdict}"])
     if quantized.report is not None:
         warn(quantized.report.warnings)
         sections = quantization_sections(quantized.report)
         show(*(section for section in sections if section.title in _SHOWN))
     if comparison is not None:
         show(comparison_section(comparison))
-    say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
-
-
-def _calibration(data: str | None, select: str | None, samples: int | None) -> CalibrationSamples | None:
-    if data is not None:
-        return CalibrationSamples(data, select, samples)
-    if select is not None or samples is not None:
-        raise UsageError("--calibration-select and --calibration-samples choose from --calibration-data")
-    return None
-
-
-def _open(model: Path | None, profile: Path | None, shape: list[str] | None) -> tuple[Model, Profile | None]:
-    """The model with the shapes that it was profiled with, and its profile where one is named."""
-    if profile is None:
-        if model is None:
-            raise UsageError("name a MODEL that is quantized already, or --profile")
-        return open_model(model, shape), None
-    taken = load_profile(profile)
-    return open_profiled_model(model, taken, profile, shape), taken

@@ -1,21 +1,28 @@
-"""qglow recipe show: what a recipe says, defaults included."""
+"""qglow recipe show: a recipe as it takes effect."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from qglow.cli.options import MODEL
+from qglow.cli.output import listing
+from qglow.core.options import option
+from qglow.recipe import load_recipe
 
-from qglow.api import load_recipe
-from qglow.cli.output import say
+EXAMPLES = ("qglow recipe show recipes/digits.yaml",)
 
 
-def show(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """The recipe to show."""
+
+    recipe: Path = option(help="The recipe, a YAML file", argument=True, metavar="RECIPE", group=MODEL)
+
+
+def show(which: RecipeOptions) -> None:
     """Print a recipe as it takes effect.
 
     Checks the file and prints every value, defaults included, as a recipe again.
     """
-    say(load_recipe(recipe).to_yaml().rstrip("\n"))
+    listing(load_recipe(which.recipe).to_yaml())

@@ -2,77 +2,95 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import numpy as np
-import typer
-
-from qglow.api import Array, run_data
-from qglow.api.arrays import pack_arrays
-from qglow.cli.options import (
-    IsaOption,
-    RecipeOption,
-    RequiredDataOption,
-    SamplesOption,
-    SelectOption,
-    ShapeOption,
-    TargetArgument,
-    ThreadsOption,
-    read_recipe,
-)
+from qglow.cli.options import MODEL, OUTPUT, RECIPE, RUN, DataOptions, RunOptions, TargetOptions, read_recipe
 from qglow.cli.output import say, showing_progress
 from qglow.cli.targets import open_program
-from qglow.core.files import atomic_writer
+from qglow.core.options import Writes, declare, option
 
+if TYPE_CHECKING:
+    from qglow.api import Array
+
+EXAMPLES = ("qglow run model.quantized --data test/ --top 3 -o outputs.npz",)
 _SHOWN = 4
 """Elements of an output that is no list of class scores, shown for every sample."""
 
 
-def run(
-    target: TargetArgument,
-    data: RequiredDataOption,
-    select: SelectOption = None,
-    samples: SamplesOption = None,
-    recipe: RecipeOption = None,
-    top: Annotated[int, typer.Option("--top", metavar="K", help="Classes to print a sample.")] = 1,
-    shape: ShapeOption = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Run the machine code in TARGET instead of compiling its text.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all outputs, as .npz.")
-    ] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions(TargetOptions):
+    """Options of what runs."""
+
+    target: Path = option(
+        help="A .qglow file, a quantized directory or an ONNX model",
+        argument=True,
+        metavar="TARGET",
+        group=MODEL,
+    )
+    recipe: Path | None = declare(RECIPE, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustOptions(RunOptions):
+    """Options of how it runs."""
+
+    trust: bool = option(False, "Run the machine code in TARGET instead of compiling its text", group=RUN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """Options of what is shown and written."""
+
+    top: int = option(1, "Classes to print for each sample", group=OUTPUT, metavar="K")
+    output: Path | None = option(
+        None,
+        "Write all outputs, as .npz",
+        group=OUTPUT,
+        metavar="FILE",
+        flags=("--output", "-o"),
+        writes=Writes.FILE,
+    )
+
+
+def run(program: ProgramOptions, data: DataOptions, running: TrustOptions, answers: AnswerOptions) -> None:
     """Run a model over data.
 
-    TARGET is a .qglow file, a quantized directory or an ONNX model, which runs in float unless it is
-    quantized already. Prints a line a sample: its best classes with their scores, or the first
-    elements of outputs that are no class scores.
+    An ONNX model runs in float unless it is quantized already. Prints one line for each sample: its best
+    classes with their scores, or the first elements of outputs that are no class scores.
     """
-    program, own = open_program(target, shape, isa, trust, threads)
-    collected: dict[str, list[Array]] = {name: [] for name in program.outputs}
+    import numpy as np
+
+    from qglow.api import run_data
+    from qglow.core.arrays import pack_arrays
+    from qglow.core.files import atomic_writer
+
+    executable, own = open_program(
+        program.target, program.shapes, running.isa, running.trust, running.threads
+    )
+    collected: dict[str, list[Array]] = {name: [] for name in executable.outputs}
     with showing_progress("running") as progress:
         opened = run_data(
-            program,
-            data,
-            recipe=own if recipe is None else read_recipe(recipe),
-            select=select,
-            samples=samples,
+            executable,
+            data.data,
+            recipe=own if program.recipe is None else read_recipe(program.recipe),
+            select=data.select,
+            samples=data.samples,
             progress=progress,
         )
         for key, outputs in opened:
-            say(f"{key}: " + "; ".join(_answer(name, array, top) for name, array in outputs.items()))
-            for name, array in outputs.items() if output is not None else ():
+            say(f"{key}: " + "; ".join(_answer(name, array, answers.top) for name, array in outputs.items()))
+            for name, array in outputs.items() if answers.output is not None else ():
                 collected[name].append(array)
-    if output is not None:
-        with atomic_writer(output) as stream:
+    if answers.output is not None:
+        with atomic_writer(answers.output) as stream:
             pack_arrays(stream, {name: np.stack(arrays) for name, arrays in collected.items()})
 
 
 def _answer(name: str, array: Array, top: int) -> str:
+    import numpy as np
+
     flat = array.reshape(-1)
     if flat.size == array.shape[0] and flat.size > 1:
         best = np.argsort(-flat, kind="stable")[: max(top, 1)]

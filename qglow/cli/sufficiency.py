@@ -2,72 +2,73 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from qglow.api import calibration_sufficiency, save_sufficiency
 from qglow.cli.options import (
-    IsaOption,
-    ModelArgument,
-    RecipeOption,
-    RequiredDataOption,
-    SamplesOption,
-    SelectOption,
-    ShapeOption,
-    ThreadsOption,
+    CALIBRATION_METHOD,
+    MEASURE,
+    OUTPUT,
+    DataOptions,
+    ModelOptions,
+    RunOptions,
     read_recipe,
 )
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_model
-from qglow.report.sufficiency_sections import sufficiency_section
+from qglow.core.options import Writes, declare, option
+from qglow.recipe import Calibration
+
+EXAMPLES = ("qglow profile sufficiency model.onnx --data calibration/ --tolerance 5",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SufficiencyOptions:
+    """Options of the test whether there are enough samples, and where the figures go."""
+
+    calibration: Calibration | None = declare(CALIBRATION_METHOD, None)
+    tolerance: float = option(
+        10.0, "Largest change of a scale that counts as settled", group=MEASURE, metavar="PERCENT"
+    )
+    resamples: int = option(50, "Number of bootstrap resamples for the intervals", group=MEASURE, metavar="N")
+    seed: int = option(0, "Random seed of the resamples", group=MEASURE, metavar="N")
+    output: Path | None = option(
+        None,
+        "Write the figures, as JSON",
+        group=OUTPUT,
+        metavar="FILE",
+        flags=("--output", "-o"),
+        writes=Writes.FILE,
+    )
 
 
 def sufficiency(
-    model: ModelArgument,
-    data: RequiredDataOption,
-    select: SelectOption = None,
-    samples: SamplesOption = None,
-    recipe: RecipeOption = None,
-    calibration: Annotated[
-        str | None, typer.Option("--calibration", metavar="NAME", help="How ranges are chosen.")
-    ] = None,
-    tolerance: Annotated[
-        float, typer.Option("--tolerance", metavar="PERCENT", help="How much a scale may move.")
-    ] = 10.0,
-    resamples: Annotated[
-        int, typer.Option("--resamples", metavar="N", help="How many resamples give the intervals.")
-    ] = 50,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="What resamples are drawn with.")] = 0,
-    shape: ShapeOption = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The figures as JSON.")
-    ] = None,
+    model: ModelOptions, data: DataOptions, running: RunOptions, measure: SufficiencyOptions
 ) -> None:
     """Tell whether calibration samples are enough.
 
-    How the scale of every int8 value depends on the number of samples, and where it would lie with
-    other samples of the same kind. The data is read once.
+    How the scale of every int8 value depends on the number of samples, and where it would lie with other
+    samples of the same kind. The data is read once.
     """
+    from qglow.api import calibration_sufficiency, save_sufficiency
+    from qglow.report.sufficiency_sections import sufficiency_section
+
     with showing_progress("profiling") as progress:
         report = calibration_sufficiency(
-            open_model(model, shape),
-            data,
-            recipe=read_recipe(recipe, calibration=calibration),
-            select=select,
-            samples=samples,
-            tolerance=tolerance / 100.0,
-            resamples=resamples,
-            seed=seed,
-            isa=isa,
-            threads=threads,
+            open_model(model.model, model.shapes),
+            data.data,
+            recipe=read_recipe(model.recipe, calibration=measure.calibration),
+            select=data.select,
+            samples=data.samples,
+            tolerance=measure.tolerance / 100.0,
+            resamples=measure.resamples,
+            seed=measure.seed,
+            isa=running.isa,
+            threads=running.threads,
             progress=progress,
         )
-    if output is not None:
-        save_sufficiency(report, output)
+    if measure.output is not None:
+        save_sufficiency(report, measure.output)
     show(sufficiency_section(report))
-    if output is not None:
-        say(str(output))
+    if measure.output is not None:
+        say(str(measure.output))

@@ -1,28 +1,24 @@
-"""What the TARGET of a command is: an ONNX model, a quantized directory, or a compiled program."""
+"""TARGET of a command: an ONNX model, a quantized directory, or a compiled program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qglow.api import (
-    Executable,
-    Model,
-    Profile,
-    QuantizedModel,
-    Recipe,
-    load,
-    load_model,
-    load_profile,
-    load_quantized,
-)
 from qglow.cli.options import parse_shapes, read_recipe
 from qglow.cli.output import note, notes
 from qglow.core.errors import InputFileError, ModelError, ProfileError, UsageError
+from qglow.recipe import Recipe
+
+if TYPE_CHECKING:
+    from qglow.api import Executable, Model, Profile, QuantizedModel
 
 
 def open_model(path: Path, shape: Sequence[str] | None) -> Model:
     """The ONNX model with these `--shape` options; what was bound by default is said."""
+    from qglow.api import load_model
+
     model = load_model(path, parse_shapes(shape))
     notes(model.bound)
     return model
@@ -32,6 +28,8 @@ def open_profiled_model(
     model: Path | None, profile: Profile, where: Path, shape: Sequence[str] | None
 ) -> Model:
     """The model that a profile was taken of, or MODEL, with the shapes that it was profiled with."""
+    from qglow.api import load_model
+
     path = profile.model.path if model is None else model
     if model is None and not path.exists():
         raise ModelError(f"{where} was taken of {path}, which is missing; name MODEL before --profile")
@@ -58,6 +56,8 @@ def open_graph_target(
 
     A model that brings its own parameters is int8 too.
     """
+    from qglow.api import load_profile, load_quantized
+
     if target.is_dir():
         if shape or profile or recipe:
             raise UsageError(f"{target} is quantized already: --shape, --profile and --recipe do not apply")
@@ -67,19 +67,21 @@ def open_graph_target(
     _refuse_program(target)
     model = open_model(target, shape)
     if model.is_quantized and profile is None:
-        return model.quantize(recipe=read_recipe(recipe))
+        return model.quantize(recipe=read_recipe(recipe), check=False)
     if profile is None:
         return model
-    return model.quantize(load_profile(profile), read_recipe(recipe))
+    return model.quantize(load_profile(profile), read_recipe(recipe), check=False)
 
 
 def open_program(
     target: Path, shape: Sequence[str] | None, isa: str | None, trust: bool, threads: int | None
 ) -> tuple[Executable, Recipe]:
-    """Something to run: a .qglow file, a directory's int8 program, or a model in float.
+    """Open a program to run: a .qglow file, a directory's int8 program, or a model in float.
 
     With it comes the recipe of a quantized directory, so that its data is prepared as for profiling.
     """
+    from qglow.api import QuantizedModel, load
+
     if target.suffix == ".qglow":
         if shape:
             raise UsageError(f"{target} is compiled already: --shape does not apply")

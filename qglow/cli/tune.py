@@ -3,105 +3,144 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from qglow.api import CalibrationSamples, Goal, Progress, Trial, load_profile
-from qglow.api import tune as search
 from qglow.cli.options import (
-    IsaOption,
-    LabelsOption,
-    RecipeOption,
-    RequiredDataOption,
-    SamplesOption,
-    SelectOption,
-    ShapeOption,
-    ThreadsOption,
+    LIMITS,
+    MEASURE,
+    MODEL,
+    OUTPUT,
+    PROFILED_MODEL,
+    RECIPE,
+    SHAPES,
+    LabelledDataOptions,
+    RequiredCalibrationOptions,
+    RunOptions,
     read_recipe,
 )
 from qglow.cli.output import keeping, note, say, show, showing_progress
 from qglow.cli.targets import open_profiled_model
-from qglow.core.errors import UsageError
-from qglow.recipe.choices import SECONDS, parse_time
-from qglow.tuning.sections import trial_text, tuning_section
+from qglow.core.options import Writes, declare, option
+from qglow.recipe.choices import parse_time
+from qglow.recipe.readers import as_seconds
 
+if TYPE_CHECKING:
+    from qglow.api import Trial
+    from qglow.core.progress import Progress
+
+EXAMPLES = ("qglow tune --profile profile.yaml --data val/ --calibration-data calib/ --max-drop 0.3",)
 _MILLISECONDS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
 
 
-def tune(
-    profile: Annotated[Path, typer.Option("--profile", metavar="FILE", help="What qglow profile wrote.")],
-    data: RequiredDataOption,
-    calibration_data: Annotated[
-        str,
-        typer.Option("--calibration-data", metavar="PATH", help="Samples of the profile, to predict from."),
-    ],
-    model: Annotated[
-        Path | None, typer.Argument(metavar="[MODEL]", help="The ONNX model [default: the profile's].")
-    ] = None,
-    labels: LabelsOption = None,
-    select: SelectOption = None,
-    samples: SamplesOption = None,
-    calibration_select: Annotated[
-        str | None,
-        typer.Option("--calibration-select", metavar="START:STOP:STEP", help="Which calibration samples."),
-    ] = None,
-    calibration_samples: Annotated[
-        int | None, typer.Option("--calibration-samples", metavar="N", help="Only the first N of these.")
-    ] = None,
-    recipe: RecipeOption = None,
-    effort: Annotated[
-        str, typer.Option("--effort", metavar="NAME", help="Of quantize: fast, balanced or best.")
-    ] = "fast",
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="NAME", help="What accuracy is: psnr, miou or module:function."),
-    ] = None,
-    max_drop: Annotated[
-        float | None,
-        typer.Option("--max-drop", metavar="VALUE", help="Points of top-1 or agreement, or of the metric."),
-    ] = None,
-    min_metric: Annotated[
-        float | None, typer.Option("--min-metric", metavar="VALUE", help="The metric, at least.")
-    ] = None,
-    min_sqnr: Annotated[
-        float | None, typer.Option("--min-sqnr", metavar="DB", help="SQNR of the outputs, at least.")
-    ] = None,
-    max_latency: Annotated[
-        str | None, typer.Option("--max-latency", metavar="TIME", help="A call, at most: 3ms, 800us.")
-    ] = None,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", metavar="TIME", help="When to begin no more: 90s, 10m, 1h.")
-    ] = "10m",
-    state: Annotated[
-        Path | None,
-        typer.Option("--state", metavar="FILE", help="What was found so far [default: OUTPUT.state.json]."),
-    ] = None,
-    shape: ShapeOption = None,
-    isa: IsaOption = None,
-    threads: ThreadsOption = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The recipe to write.")
-    ] = Path("tuned.yaml"),
-) -> None:
-    """Find the nodes to keep float or make int16 so that an int8 model keeps to a goal.
+def _milliseconds(value: object) -> float:
+    return parse_time(str(value), _MILLISECONDS)
 
-    Predicts from calibration samples what every error of int8 does to the outputs, and measures
-    models with the worst of them in int16 or float on --data: accuracy and latency. Prints what each
-    gives, and writes the recipe of the fastest that keeps to the limits. Interrupted, the same
-    command goes on. Exits with 1, and writes no recipe, where none is found.
-    """
-    goal = Goal(
-        max_drop,
-        min_metric,
-        min_sqnr,
-        None if max_latency is None else _time(max_latency, _MILLISECONDS, "--max-latency"),
+
+@dataclass(frozen=True, kw_only=True)
+class TunedOptions:
+    """The model and its profile."""
+
+    model: Path | None = declare(PROFILED_MODEL, None)
+    profile: Path = option(help="Profile that qglow profile wrote", group=MODEL, metavar="FILE")
+    recipe: Path | None = declare(RECIPE, None)
+    shapes: tuple[str, ...] = declare(SHAPES, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalOptions:
+    """Limits that the model has to keep to. At least one is given."""
+
+    max_drop: float | None = option(
+        None,
+        "Largest loss: percentage points of accuracy, or of the metric",
+        more="Accuracy is top-1 with labels, else agreement with the float model in top-1.",
+        group=LIMITS,
+        metavar="VALUE",
     )
-    seconds = _time(time_limit, SECONDS, "--time-limit")
-    place = state or output.with_name(f"{output.name}.state.json")
-    loaded_profile = load_profile(profile)
-    loaded = open_profiled_model(model, loaded_profile, profile, shape)
+    min_metric: float | None = option(None, "Lowest value of the metric", group=LIMITS, metavar="VALUE")
+    max_metric: float | None = option(
+        None, "Highest value of a metric that is better the lower", group=LIMITS, metavar="VALUE"
+    )
+    min_sqnr_db: float | None = option(
+        None,
+        "Lowest signal-to-noise ratio of the outputs",
+        group=LIMITS,
+        metavar="DB",
+        flags=("--min-sqnr",),
+    )
+    max_latency_ms: float | None = option(
+        None,
+        "Longest time of a call: 3ms, 800us",
+        flags=("--max-latency",),
+        group=LIMITS,
+        metavar="TIME",
+        read=_milliseconds,
+        typed=str,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Options of how the search measures, how long it goes on, and what it writes."""
+
+    metric: str | None = option(
+        None,
+        "Measure of accuracy: map50, perplexity, ... or package.module:function",
+        group=MEASURE,
+        metavar="NAME",
+    )
+    time_limit: float = option(
+        600.0,
+        "Start no model after this time: 90s, 10m, 1h [default: 10m]",
+        group=MEASURE,
+        metavar="TIME",
+        read=as_seconds,
+        typed=str,
+    )
+    state: Path | None = option(
+        None,
+        "File to keep results in and resume from [default: OUTPUT.state.json]",
+        group=OUTPUT,
+        metavar="FILE",
+        writes=Writes.STATE,
+    )
+    output: Path = option(
+        Path("tuned.yaml"),
+        "The recipe to write",
+        group=OUTPUT,
+        metavar="FILE",
+        flags=("--output", "-o"),
+        writes=Writes.FILE,
+    )
+
+
+def tune(
+    source: TunedOptions,
+    data: LabelledDataOptions,
+    calibration: RequiredCalibrationOptions,
+    goal: GoalOptions,
+    running: RunOptions,
+    search: SearchOptions,
+) -> None:
+    """Find the nodes to keep in float or int16 so that an int8 model keeps to a goal.
+
+    Predicts from calibration samples what every error of int8 does to the outputs, and measures models
+    with the worst of them in int16 or float on --data: accuracy and latency. Prints what each gives, and
+    writes the recipe of the fastest that keeps to the limits. Interrupted, the same command goes on.
+    Exits with 1, and writes no recipe, if there is none.
+    """
+    from qglow.api import CalibrationSamples, Goal, load_profile
+    from qglow.api import tune as search_mix
+    from qglow.tuning.sections import trial_text, tuning_section
+
+    place = search.state or search.output.with_name(f"{search.output.name}.state.json")
+    profile = load_profile(source.profile)
+    loaded = open_profiled_model(source.model, profile, source.profile, source.shapes)
+    samples = CalibrationSamples(
+        calibration.calibration_data, calibration.calibration_select, calibration.calibration_samples
+    )
     tried: list[Trial] = []
 
     def told(trial: Trial) -> None:
@@ -115,35 +154,27 @@ def tune(
             progress_lines.close()
             return progress_lines.enter_context(showing_progress(what))
 
-        found = search(
+        found = search_mix(
             loaded,
-            loaded_profile,
-            data,
-            goal,
-            calibration_data=CalibrationSamples(calibration_data, calibration_select, calibration_samples),
-            recipe=read_recipe(recipe),
-            effort=effort,
-            select=select,
-            samples=samples,
-            labels=labels,
-            metric=metric,
-            time_limit=seconds,
+            profile,
+            data.data,
+            Goal(goal.max_drop, goal.min_metric, goal.min_sqnr_db, goal.max_latency_ms, goal.max_metric),
+            calibration_data=samples,
+            recipe=read_recipe(source.recipe),
+            effort=calibration.effort,
+            select=data.select,
+            samples=data.samples,
+            labels=data.labels,
+            metric=search.metric,
+            time_limit=search.time_limit,
             state=place,
-            isa=isa,
-            threads=threads,
+            isa=running.isa,
+            threads=running.threads,
             progress=progress,
             told=told,
         )
     if found.best is not None:
-        found.save_recipe(output)
+        found.save_recipe(search.output)
     show(tuning_section(found.trials, found.best))
     best = found.require()
-    say(f"{output}: {best.mix}; measure it on other data than {found.data}")
-
-
-def _time(text: str, units: dict[str, float], option: str) -> float:
-    """A length of time in the unit whose factor is 1."""
-    try:
-        return parse_time(text, units)
-    except ValueError as error:
-        raise UsageError(f"{option} {error}") from error
+    say(f"{search.output}: {best.mix}; measure it on other data than {found.data}")

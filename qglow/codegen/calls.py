@@ -1,6 +1,6 @@
-"""What the entry calls: one function for an instruction, or for a stack of them.
+"""Calls of kernel functions by a program's entry: one for an instruction, or for a stack of them.
 
-Calls with equal keys share one function; addresses come in as arguments.
+Calls with equal keys share one function; addresses are passed as arguments.
 """
 
 from __future__ import annotations
@@ -8,29 +8,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from qglow.codegen.arguments import (
+    array_shapes,
+    compared_operands,
+    stored_arrays,
+    with_read_parameters,
+)
 from qglow.core.errors import InternalError
 from qglow.core.types import Array
 from qglow.instructions.liveness import Usage, same_place
 from qglow.instructions.passes.stacking import is_internal
 from qglow.instructions.program import Buffer, BufferKind, Instruction
-from qglow.kernels.builder import Emitter, Value
-from qglow.kernels.elementwise import Elementwise, Member, emit_members, spread_over_dest, touched_places
-from qglow.kernels.epilogue import StackEpilogue
-from qglow.kernels.epilogue_choice import has_pool, result_place
-from qglow.kernels.isa import Isa
-from qglow.kernels.kernel import Epilogue, Kernel, Site, parse_kernel
-from qglow.kernels.operand import Memory, memory_of
-from qglow.kernels.pool_epilogue import GlobalAverage
+from qglow.kernels.elementwise.elementwise import (
+    Elementwise,
+    Member,
+    emit_members,
+    spread_over_dest,
+    touched_places,
+)
+from qglow.kernels.emit.builder import Value
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.kernel import Epilogue, Kernel, Site, parse_kernel
+from qglow.kernels.emit.operand import Memory, memory_of
+from qglow.kernels.emit.parameter import PARAMETERS
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.pooling.mean_epilogue import GlobalMean
+from qglow.kernels.selection.epilogue import StackEpilogue
+from qglow.kernels.selection.epilogue_choice import ends_in_mean, result_place
 
 Body = Callable[[Emitter, Sequence[Value], Sequence[Value]], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A function to be called with the addresses of `buffers` and of `arrays` (packed constants).
+    """A call of a function with the addresses of `buffers` and of `arrays` (packed constants).
 
-    `emit` makes its body from these addresses. `key` is all that the body depends on. `group` are
-    the instructions that it executes, `cost` their estimated cycles.
+    `emit` emits its body, given these addresses. `key` holds everything that the body depends on. `group`
+    are the instructions that it executes, `cost` their estimated cycles.
     """
 
     name: str
@@ -43,7 +57,7 @@ class Call:
 
     @property
     def unaliased(self) -> tuple[bool, ...]:
-        """For every buffer, whether no other one shares memory with it."""
+        """Flags, one for each buffer: whether it shares memory with none of the others."""
         extents = [_extent(buffer) for buffer in self.buffers]
         return tuple(
             not any(_meet(mine, other) for place, other in enumerate(extents) if place != number)
@@ -51,21 +65,21 @@ class Call:
         )
 
 
-def make_call(group: Sequence[Instruction], usage: Usage, isa: Isa) -> Call:
-    """The call of one instruction, or of a stack. Raises InternalError where kernels are missing."""
+def make_call(group: Sequence[Instruction], usage: Usage, target: VectorTarget) -> Call:
+    """The call of one instruction, or of a stack. Raises InternalError if kernels are missing."""
     for instruction in group:
         if not instruction.kernel:
             raise InternalError(f"{instruction.name} has no kernel; selection has not run")
     if len(group) == 1:
-        return _instruction_call(group[0], isa)
+        return _instruction_call(group[0], target)
     if group[0].operation.has_epilogue:
-        return _epilogue_call(list(group), isa)
-    return _stack_call(list(group), usage, isa)
+        return _epilogue_call(list(group), target)
+    return _stack_call(list(group), usage, target)
 
 
 @dataclass(frozen=True)
 class _Ending:
-    """An epilogue with so many buffers and arrays of its own.
+    """An epilogue, with the numbers of its own buffers and arrays.
 
     `make` gets the address of the stored results, then those of its buffers and of its arrays.
     """
@@ -75,59 +89,63 @@ class _Ending:
     make: Callable[[Emitter, Value, Sequence[Value], Sequence[Value]], Epilogue]
 
 
-def _instruction_call(instruction: Instruction, isa: Isa, ending: _Ending | None = None) -> Call:
-    """The call of an instruction; an ending's buffers and arrays come behind its own."""
-    kernel = parse_kernel(instruction.kernel)
-    packed = kernel.constants(instruction, isa)
+def _instruction_call(instruction: Instruction, target: VectorTarget, ending: _Ending | None = None) -> Call:
+    """The call of an instruction; buffers and arrays of `ending` follow its own."""
+    kernel = parse_kernel(instruction.kernel, target)
+    packed = stored_arrays(kernel, instruction, target)
     operands = {spec.name: b for spec, b in instruction.operands() if spec.name not in packed}
 
     def emit(e: Emitter, buffers: Sequence[Value], arrays: Sequence[Value]) -> None:
         pointers = dict(zip(operands, buffers, strict=ending is None))
         memories = {
-            name: memory_of(pointers[name], buffer, isa)
+            name: memory_of(pointers[name], buffer, target)
             for name, buffer in operands.items()
             if name != "scratch"
         }
         constants = dict(zip(packed, arrays, strict=ending is None))
+        memories = with_read_parameters(e, instruction.operation, memories, constants.pop(PARAMETERS, None))
         epilogue = None
         if ending is not None:
             epilogue = ending.make(e, pointers["dest"], buffers[len(operands) :], arrays[len(packed) :])
-        kernel.emit(Site(e, instruction, isa, memories, constants, pointers.get("scratch"), epilogue))
+        kernel.emit(Site(e, instruction, target, memories, constants, pointers.get("scratch"), epilogue))
 
     operation = instruction.operation
-    places = {name: memory_of(None, buffer, isa) for name, buffer in operands.items()}
-    compared = tuple((name, kernel.compared(operation, memory)) for name, memory in places.items())
-    key = (operation, instruction.kernel, compared, _shapes(packed))
+    places = {name: memory_of(None, buffer, target) for name, buffer in operands.items()}
+    key = (
+        operation,
+        instruction.kernel,
+        compared_operands(kernel, operation, places, packed),
+        array_shapes(packed),
+    )
     buffers, arrays = tuple(operands.values()), tuple(packed.values())
-    cost = kernel.cost(instruction, isa)
+    cost = kernel.cost(instruction, target)
     return Call(operation.opcode, key, buffers, arrays, emit, (instruction,), cost)
 
 
-def _shapes(packed: dict[str, Array]) -> tuple[object, ...]:
-    return tuple((name, array.shape, array.dtype.str) for name, array in packed.items())
-
-
-def _stack_call(group: list[Instruction], usage: Usage, isa: Isa) -> Call:
-    """One loop over all members; buffers that are the same elements are one place."""
-    kernels = [_elementwise(instruction) for instruction in group]
-    packed = [kernel.constants(i, isa) for kernel, i in zip(kernels, group, strict=True)]
+def _stack_call(group: list[Instruction], usage: Usage, target: VectorTarget) -> Call:
+    """One loop over all members; buffers with the same elements are passed once, as one place."""
+    kernels = [_elementwise(instruction, target) for instruction in group]
+    packed = [stored_arrays(kernel, i, target) for kernel, i in zip(kernels, group, strict=True)]
     stored = [not is_internal(usage, group, index) for index in range(len(group))]
     buffers, places = _numbered(group, packed)
 
-    def members(pointers: Sequence[Value], tables: Sequence[Value]) -> list[Member]:
+    def members(pointers: Sequence[Value], tables: Sequence[Value], e: Emitter | None = None) -> list[Member]:
         remaining, made = iter(tables), []
         for number, instruction in enumerate(group):
             memories = {
-                spec.name: memory_of(pointers[places[number][spec.name]], buffer, isa)
+                spec.name: memory_of(pointers[places[number][spec.name]], buffer, target)
                 for spec, buffer in instruction.operands()
                 if spec.name in places[number]
             }
+            named = {name: next(remaining) for name in packed[number]}
+            if e is not None:
+                memories = with_read_parameters(e, instruction.operation, memories, named.get(PARAMETERS))
             made.append(
                 Member(
                     instruction.operation,
                     spread_over_dest(instruction.operation, memories),
                     places[number],
-                    {name: next(remaining) for name in packed[number]},
+                    named,
                     kernels[number].proven,
                     stored[number],
                 )
@@ -141,20 +159,23 @@ def _stack_call(group: list[Instruction], usage: Usage, isa: Isa) -> Call:
         pointers: list[Value] = [None] * len(buffers)
         for place, pointer in zip(needed, given, strict=True):
             pointers[place] = pointer
-        emit_members(e, members(pointers, tables), kernels[0].lanes)
+        emit_members(e, members(pointers, tables, e), kernels[0].lanes)
 
     blank = members([None] * len(buffers), [None] * len(arrays))
     keys = (_member_key(kernel, member) for kernel, member in zip(kernels, blank, strict=True))
     key = tuple(keys), kernels[0].lanes, tuple(needed)
     name = "stack_" + "_".join(i.operation.opcode for i in group)
-    cost = sum(kernel.cost(i, isa) for kernel, i in zip(kernels, group, strict=True))
+    cost = sum(kernel.cost(i, target) for kernel, i in zip(kernels, group, strict=True))
     return Call(name, key, tuple(buffers[place] for place in needed), arrays, emit, tuple(group), cost)
 
 
 def _numbered(
     group: Sequence[Instruction], packed: Sequence[Mapping[str, Array]]
 ) -> tuple[list[Buffer], list[dict[str, int]]]:
-    """The operands that no constants replace, by instruction and name; the same elements are one place."""
+    """The buffers that a group uses, and the number of each operand's buffer, by instruction and name.
+
+    Buffers with the same elements have one number. Operands that packed constants replace are left out.
+    """
     numbers: dict[object, int] = {}
     buffers: list[Buffer] = []
     places: list[dict[str, int]] = []
@@ -173,47 +194,51 @@ def _numbered(
 
 
 def _elements(buffer: Buffer) -> object:
-    """Equal for buffers whose elements are the same ones."""
+    """Key of a buffer's elements: equal for buffers that hold the same ones."""
     shape, layout = buffer.type.shape, buffer.layout
     strides = tuple(step for size, step in zip(shape, layout.strides, strict=True) if size != 1)
     return buffer.root, shape, layout.offset, strides
 
 
-def _epilogue_call(group: list[Instruction], isa: Isa) -> Call:
-    """The first of a group stores what the others make of its results, or adds it up for a pool."""
-    pool = group[-1] if has_pool(group) else None
-    elementwise = group[:-1] if pool else group
-    head, followers = _storing(group[0], result_place(group, isa)), elementwise[1:]
-    kernels = [parse_kernel(instruction.kernel) for instruction in followers]
-    packed = [kernel.constants(i, isa) for kernel, i in zip(kernels, followers, strict=True)]
+def _epilogue_call(group: list[Instruction], target: VectorTarget) -> Call:
+    """The call of a group with an epilogue.
+
+    The first instruction passes its results through the others before it stores them, or adds them up for
+    a mean.
+    """
+    mean = group[-1] if ends_in_mean(group) else None
+    elementwise = group[:-1] if mean else group
+    head, followers = _storing(group[0], result_place(group, target)), elementwise[1:]
+    kernels = [parse_kernel(instruction.kernel, target) for instruction in followers]
+    packed = [stored_arrays(kernel, i, target) for kernel, i in zip(kernels, followers, strict=True)]
     buffers, (own, *places) = _numbered(
-        elementwise, [parse_kernel(head.kernel).constants(head, isa), *packed]
+        elementwise, [parse_kernel(head.kernel, target).constants(head, target), *packed]
     )
     made = {own["dest"], *(found["dest"] for found in places)}
     beside = sorted({place for found in places for place in found.values()} - made)
 
     def epilogue(e: Emitter, start: Value, given: Sequence[Value], tables: Sequence[Value]) -> Epilogue:
-        members = _epilogue_members(followers, places, packed, tables, isa)
-        average = None if pool is None else GlobalAverage.of(e, *_pool_memories(pool, start, isa))
+        members = _epilogue_members(followers, places, packed, tables, target, e)
+        sink = None if mean is None else GlobalMean.of(e, *_mean_memories(mean, start, target))
         starts = dict(zip(beside, given, strict=True))
-        return StackEpilogue(members, own["dest"], start, starts, average)
+        return StackEpilogue(members, own["dest"], start, starts, sink)
 
     arrays = tuple(array for constants in packed for array in constants.values())
-    blank = _epilogue_members(followers, places, packed, [None] * len(arrays), isa)
+    blank = _epilogue_members(followers, places, packed, [None] * len(arrays), target)
     keys = tuple(_member_key(kernel, member) for kernel, member in zip(kernels, blank, strict=True))
-    pooled = () if pool is None else _pool_memories(pool, None, isa)
-    alone = _instruction_call(head, isa, _Ending(len(beside), len(arrays), epilogue))
-    # No memory holds what a pool adds up: its distances alone count, from where the means go.
-    means = head.operand("dest") if pool is None else pool.operand("dest")
+    summed = () if mean is None else _mean_memories(mean, None, target)
+    alone = _instruction_call(head, target, _Ending(len(beside), len(arrays), epilogue))
+    # The operand of a mean is never stored: only its strides count, and the address is that of the means.
+    means = head.operand("dest") if mean is None else mean.operand("dest")
     stored = tuple(means if buffer is head.operand("dest") else buffer for buffer in alone.buffers)
     return replace(
         alone,
         name="_".join(instruction.operation.opcode for instruction in group),
-        key=(*alone.key, own["dest"], *keys, *pooled),
+        key=(*alone.key, own["dest"], *keys, *summed),
         buffers=(*stored, *(buffers[place] for place in beside)),
         arrays=(*alone.arrays, *arrays),
         group=tuple(group),
-        cost=alone.cost + sum(parse_kernel(i.kernel).cost(i, isa) for i in group[1:]),
+        cost=alone.cost + sum(parse_kernel(i.kernel, target).cost(i, target) for i in group[1:]),
     )
 
 
@@ -222,28 +247,31 @@ def _epilogue_members(
     places: Sequence[Mapping[str, int]],
     packed: Sequence[Mapping[str, Array]],
     given: Sequence[Value],
-    isa: Isa,
+    target: VectorTarget,
+    e: Emitter | None = None,
 ) -> tuple[Member, ...]:
-    """What works on results in turn, with the addresses of tables."""
+    """Members of an epilogue, in the order in which they process results, with addresses of their tables."""
     tables, found = iter(given), []
     for instruction, placed, constants in zip(followers, places, packed, strict=True):
         memories = {
-            spec.name: memory_of(None, buffer, isa)
+            spec.name: memory_of(None, buffer, target)
             for spec, buffer in instruction.operands()
             if spec.name in placed
         }
         named = {name: next(tables) for name in constants}
+        if e is not None:
+            memories = with_read_parameters(e, instruction.operation, memories, named.get(PARAMETERS))
         found.append(Member(instruction.operation, memories, placed, named, False, False))
     return tuple(found)
 
 
-def _pool_memories(pool: Instruction, start: Value, isa: Isa) -> tuple[Memory, Memory]:
-    """What a pool adds up, which is nowhere, and its means, which start at an address."""
-    return memory_of(None, pool.operand("src"), isa), memory_of(start, pool.operand("dest"), isa)
+def _mean_memories(mean: Instruction, start: Value, target: VectorTarget) -> tuple[Memory, Memory]:
+    """Memories of a global mean: its operand, which is never stored, and its results from `start` on."""
+    return memory_of(None, mean.operand("src"), target), memory_of(start, mean.operand("dest"), target)
 
 
 def _storing(instruction: Instruction, place: Buffer) -> Instruction:
-    """An instruction with its result, of its own type, in the elements of another of its shape."""
+    """The instruction with its result, of its own type, stored in the elements of `place`, of equal shape."""
     dest = instruction.operand("dest")
     if same_place(dest, place):
         return instruction
@@ -252,8 +280,8 @@ def _storing(instruction: Instruction, place: Buffer) -> Instruction:
     return replace(instruction, buffers=tuple(moved if b is dest else b for b in instruction.buffers))
 
 
-def _elementwise(instruction: Instruction) -> Elementwise:
-    kernel: Kernel = parse_kernel(instruction.kernel)
+def _elementwise(instruction: Instruction, target: VectorTarget) -> Elementwise:
+    kernel: Kernel = parse_kernel(instruction.kernel, target)
     if not isinstance(kernel, Elementwise):
         raise InternalError(f"{instruction.name} is stacked, but its kernel is {instruction.kernel}")
     return kernel
@@ -263,7 +291,7 @@ def _member_key(kernel: Kernel, member: Member) -> tuple[object, ...]:
     operation = member.operation
     return (
         operation,
-        tuple((name, kernel.compared(operation, memory)) for name, memory in member.memories.items()),
+        compared_operands(kernel, operation, member.memories, member.tables),
         tuple(member.places.items()),
         tuple(member.tables),
         member.proven,

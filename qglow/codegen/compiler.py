@@ -1,33 +1,32 @@
-"""From a planned program to object code and constants."""
+"""Compilation of a planned program to object code and constants."""
 
 from __future__ import annotations
 
-import math
 import struct
 from dataclasses import dataclass, field
 
-from qglow.codegen.cache import ObjectCache, cache_key, default_folder
-from qglow.codegen.functions import MODULE_SIZE
+from qglow.codegen.cache import KernelCache, ObjectCache, cache_key, default_folder
+from qglow.codegen.functions import BATCH_SIZE
 from qglow.codegen.module import ENTRY, TEAM_ENTRY, ModuleBuilder
 from qglow.codegen.parallel import compile_modules
-from qglow.codegen.steps import PART_CYCLES
 from qglow.codegen.target import assembly
 from qglow.core.types import Array
 from qglow.instructions.program import Program
-from qglow.kernels.isa import Isa
+from qglow.kernels.emit.target import VectorTarget
 
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """Machine code of a program, in one or several object files, and what calling it needs.
+    """Machine code of a program, one object file for each kernel and one for the entries, and how to call it.
 
-    `entry(arena, weights, placeholders)`: 64-byte aligned memory of `arena_size` bytes (plus
-    64 readable ones), `weights` likewise aligned, and a table of pointers to the placeholders
-    in this order. int8 placeholders hold `q + 128` (kernels.operand.to_physical).
-    `team_entry` is the entry for threads of a team, None where the program is too small for one.
+    `entry(arena, weights, placeholders)`: 64-byte aligned memory of `arena_size` bytes (plus 64 readable
+    ones), `weights` likewise aligned, and a table of pointers in the order of `placeholders`. int8
+    placeholders hold `q + target.activation_bias` (kernels.emit.operand.to_physical). `team_entry` is the
+    entry for threads of a team, None if the program is too small for one. `from_cache`: all of the code
+    was in the cache of programs; otherwise `kernels_compiled` says how many kernels were in no cache.
     """
 
-    isa: Isa
+    target: VectorTarget
     objects: tuple[bytes, ...] = field(repr=False)
     weights: Array = field(repr=False)
     arena_size: int
@@ -35,40 +34,48 @@ class CompiledProgram:
     entry: str = ENTRY
     team_entry: str | None = None
     from_cache: bool = False
+    kernels_compiled: int = 0
 
 
 def compile_program(
     program: Program,
-    isa: Isa,
+    target: VectorTarget,
     cache: ObjectCache | None = None,
     timed: bool = False,
-    part_cycles: float = PART_CYCLES,
+    part_cycles: float | None = None,
     processes: int = 1,
-    module_size: float = MODULE_SIZE,
+    batch_size: float = BATCH_SIZE,
+    stepped: bool = False,
+    kernels: KernelCache | None = None,
 ) -> CompiledProgram:
     """Compile a program whose kernels are selected and whose memory is planned.
 
-    Code comes from `cache` where it is there already, without emitting anything, and is added where
-    not; None compiles without one. `timed`, `part_cycles` and `module_size` as for `ModuleBuilder`. The
-    code is the same for every number of `processes`. Raises CodegenError, InternalError.
+    Code of the whole program is taken from `cache` if it is there, without emitting anything, and is
+    added otherwise; likewise code of single kernels with `kernels`. `timed`, `part_cycles` and `stepped`
+    are those of `ModuleBuilder`. `batch_size` is the number of LLVM instructions that one process gets at
+    a time. The code does not depend on the caches, on `processes` or on `batch_size`. Raises
+    CodegenError, InternalError.
     """
-    builder = ModuleBuilder(program, isa, timed, part_cycles, module_size)
-    key = "" if cache is None else cache_key(builder.content, isa)
+    builder = ModuleBuilder(program, target, timed, part_cycles, stepped)
+    key = "" if cache is None else cache_key(builder.content, target)
     code = None if cache is None else _unpack(cache.get(key))
-    from_cache = code is not None
+    from_cache, compiled = code is not None, 0
     if code is None:
-        objects = tuple(compile_modules(builder.modules(), isa, processes))
-        code = _Code(objects, builder.is_shared)
+        functions = builder.functions(kernels, batch_size)
+        *made, entries = compile_modules(builder.batches(functions), target, processes)
+        compiled = functions.compiled
+        code = _Code((*functions.objects(made), entries), builder.is_shared)
         if cache is not None:
             cache.put(key, _pack(code))
     return CompiledProgram(
-        isa,
+        target,
         code.objects,
         builder.weights(),
         program.arena_size or 0,
         builder.placeholders,
         team_entry=TEAM_ENTRY if code.is_shared else None,
         from_cache=from_cache,
+        kernels_compiled=compiled,
     )
 
 
@@ -81,13 +88,13 @@ class _Code:
 
 
 def _pack(code: _Code) -> bytes:
-    """An entry of the cache: a byte for `is_shared`, the number and the sizes of the files, the files."""
+    """Pack a cache entry: a byte for `is_shared`, the number and the sizes of the files, the files."""
     sizes = [len(code.objects), *map(len, code.objects)]
     return struct.pack(f"<B{len(sizes)}Q", code.is_shared, *sizes) + b"".join(code.objects)
 
 
 def _unpack(entry: bytes | None) -> _Code | None:
-    """What `_pack` packed, which the cache has checked."""
+    """Unpack code that `_pack` packed; the cache has checked the bytes. None for no entry."""
     if entry is None:
         return None
     is_shared, count = struct.unpack_from("<BQ", entry)
@@ -99,16 +106,20 @@ def _unpack(entry: bytes | None) -> _Code | None:
 
 
 def default_cache() -> ObjectCache:
-    """The user's object cache: the folder in QGLOW_CACHE, else ~/.cache/qglow."""
+    """The user's cache of whole programs: the folder in QGLOW_CACHE, else ~/.cache/qglow."""
     return ObjectCache(default_folder())
 
 
-def emit_llvm_text(program: Program, isa: Isa) -> str:
-    """LLVM text before optimisation, for any ISA, in one module."""
-    [text] = ModuleBuilder(program, isa, module_size=math.inf).modules()
-    return text
+def default_kernels(target: VectorTarget) -> KernelCache:
+    """The user's cache of kernels, in the same folder."""
+    return KernelCache(default_folder(), target)
 
 
-def emit_assembly(program: Program, isa: Isa) -> str:
-    """Assembly, for any ISA, also one that the host lacks."""
-    return assembly(emit_llvm_text(program, isa), isa)
+def emit_llvm_text(program: Program, target: VectorTarget) -> str:
+    """LLVM text of a program as one module, not optimised, for any target."""
+    return ModuleBuilder(program, target).text()
+
+
+def emit_assembly(program: Program, target: VectorTarget) -> str:
+    """Assembly of a program for any target, even one that the host cannot run."""
+    return assembly(emit_llvm_text(program, target), target)

@@ -1,7 +1,7 @@
-"""LLVM text to object code, with nothing but llvmlite: a process that only does this starts in no time.
+"""Compilation of LLVM text to object code. Imports llvmlite alone, so that a process for it starts fast.
 
-As a script it reads modules from standard input and writes their object files to standard output,
-in frames, until the input ends. Its arguments are a target's triple, processor and features.
+As a script it reads modules from standard input and writes their object files to standard output, in
+frames, until the input ends. Its arguments are a target's triple, processor and features.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from llvmlite import binding
 
 SPEED_LEVEL = 2
 FRAME = struct.Struct("<BQ")
-"""Before what is sent: one of the two numbers below, and how many bytes follow."""
+"""Header of a frame: GOOD or REFUSED, and the number of bytes that follow."""
 GOOD, REFUSED = 71, 82
 
 
 @functools.cache
 def _target(triple: str) -> Any:
-    """LLVM's target. All others are left alone where the host's will do: each costs memory."""
+    """LLVM's target. Only the host's is initialised if that is enough, because each costs memory."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     try:
@@ -40,10 +40,9 @@ def create_machine(triple: str, cpu: str, features: str) -> Any:
 
 
 def optimise(text: str, triple: str, machine: Any) -> Any:
-    """The optimised module. Raises RuntimeError where LLVM refuses.
+    """Optimise a module. Raises RuntimeError if LLVM refuses.
 
-    The vectorizers stay off: kernels are vector code already, and what is scalar in them is
-    meant to be.
+    The vectorizers stay off: kernels are vector code already, and scalar code in them is deliberate.
     """
     module = binding.parse_assembly(text)
     module.verify()
@@ -59,21 +58,27 @@ def optimise(text: str, triple: str, machine: Any) -> Any:
     return module
 
 
+@functools.cache
+def _machine(triple: str, cpu: str, features: str) -> Any:
+    """The target machine of all modules that are compiled in this process."""
+    return create_machine(triple, cpu, features)
+
+
 def emit_object(text: str, triple: str, cpu: str, features: str) -> bytes:
-    """An object file of optimised code. Raises RuntimeError where LLVM refuses."""
-    machine = create_machine(triple, cpu, features)
+    """An object file of optimised code. Raises RuntimeError if LLVM refuses."""
+    machine = _machine(triple, cpu, features)
     return bytes(machine.emit_object(optimise(text, triple, machine)))
 
 
 def send(stream: IO[bytes], kind: int, data: bytes) -> None:
-    """Write a frame. Raises OSError where nobody reads."""
+    """Write a frame. Raises OSError if nobody reads."""
     stream.write(FRAME.pack(kind, len(data)))
     stream.write(data)
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> tuple[int, bytes]:
-    """Read a frame. Raises EOFError where the stream ends before it does, ValueError for what is none."""
+    """Read a frame. Raises EOFError if the stream ends within it, ValueError if its kind is unknown."""
     kind, size = FRAME.unpack(_exactly(stream, FRAME.size))
     if kind not in (GOOD, REFUSED):
         raise ValueError(f"a frame cannot begin with {kind}")
@@ -88,7 +93,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def serve(source: IO[bytes], results: IO[bytes], triple: str, cpu: str, features: str) -> None:
-    """Compile what is asked for until there is no more."""
+    """Compile the modules of incoming frames until the input ends."""
     while True:
         try:
             _, text = receive(source)

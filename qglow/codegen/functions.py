@@ -1,105 +1,204 @@
-"""The kernels of a program as functions, in one LLVM module or, where there are many, in several.
+"""The kernels of a program as functions, each in an LLVM module of its own, or all in one for readers.
 
-Which function lies in which module depends on the program alone. Those of all modules but the last
-are hidden in the program's code, not in their object file; modules that call them declare them.
+Calls with equal keys share a function. Its name is a digest of its text, so that a kernel is the same
+function in every program, and its object code can be cached for all of them. Names have hidden
+visibility, because other programs in the process have functions of the same names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from llvmlite import ir
 
+from qglow.codegen.cache import CachedKernel, KernelCache, kernel_digest
 from qglow.codegen.calls import Call
-from qglow.kernels.builder import I64, PTR, VOID, Emitter
-from qglow.kernels.isa import Isa
+from qglow.codegen.symbols import symbol
+from qglow.kernels.emit.builder import I64, PTR, VOID
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.target import VectorTarget
 
-MODULE_SIZE = 4000
-"""LLVM instructions of a module, after which kernels go into another where as many are still to come."""
+BATCH_SIZE = 4000
+"""LLVM instructions that a batch for one process should have, if at least as many are still to come."""
+UNNAMED = "kernel"
+"""Name of a function, and of its module, until its text is known."""
+
+Batch = tuple[str, ...]
+"""Texts of modules that are compiled one after the other."""
 
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """A function as its module defines it, and into how many shares its work can go."""
+    """Name of a function, and the most parts its work splits into."""
 
-    value: Any
+    name: str
     units: int
 
 
-class KernelFunctions:
-    """Makes the functions of calls, one after the other. `module` is the one that they are added to."""
-
-    def __init__(self, name: str, calls: Sequence[Call], isa: Isa, module_size: float) -> None:
-        self._name, self._isa, self._limit = name, isa, module_size
-        self._keys = {call: (*call.key, call.unaliased) for call in calls}
-        self._count = len(set(self._keys.values()))
-        self._made: dict[object, KernelFunction] = {}
-        self._size = self._whole_size = 0
-        self.module = self._new_module()
+class Functions(Protocol):
+    """The functions that a program's entries call."""
 
     def __getitem__(self, call: Call) -> KernelFunction:
         """The function of a call that was added."""
-        return self._made[self._keys[call]]
+        ...
 
-    def add(self, call: Call) -> str | None:
-        """See that a call has its function; the text of the module before, where this begins another."""
-        key, full = self._keys[call], None
-        if key not in self._made:
-            if self._size > self._limit and self._expected_size() >= self._limit:
-                full = self._finish_module()
-            self._made[key] = self._emit(call)
+    def callee(self, call: Call, module: Any) -> Any:
+        """The function of a call, for use in a module."""
+        ...
+
+
+class KernelFunctions:
+    """Finds or emits the function of one call after the other, each in a module of its own.
+
+    `cache` has object code of kernels that were compiled before, None if there is none. `compiled` counts
+    the kernels whose code it lacks.
+    """
+
+    def __init__(
+        self, calls: Sequence[Call], target: VectorTarget, cache: KernelCache | None, batch_size: float
+    ) -> None:
+        self._isa, self._cache, self._limit = target, cache, batch_size
+        self._keys, self._numbers = distinct_keys(calls)
+        self._made: dict[int, KernelFunction] = {}
+        self._code: dict[str, bytes | None] = {}
+        self._new: list[int] = []
+        self._batch: list[str] = []
+        self._size = self._whole_size = self._emitted = 0
+
+    def __getitem__(self, call: Call) -> KernelFunction:
+        """The function of a call that was added."""
+        return self._made[self._numbers[call]]
+
+    def add(self, call: Call) -> Batch | None:
+        """Find or emit the function of a new call; return the batch so far if this one begins another."""
+        number = self._numbers[call]
+        if number in self._made:
+            return None
+        cached = None if self._cache is None else self._cache.find(self._keys[number])
+        if cached is not None:
+            self._made[number] = KernelFunction(cached.name, cached.units)
+            self._code.setdefault(cached.name, cached.code)
+            return None
+        full = None
+        if self._size > self._limit and self._expected_size() >= self._limit:
+            full = self.rest()
+        self._emit(number, call)
         return full
 
-    def _expected_size(self) -> float:
-        """Of the kernels to come, if they are on average as large as those before."""
-        return self._whole_size / len(self._made) * (self._count - len(self._made))
+    def rest(self) -> Batch:
+        """Return the texts that are in no batch yet, as a batch."""
+        batch, self._batch, self._size = tuple(self._batch), [], 0
+        return batch
 
-    def callee(self, call: Call) -> Any:
-        """The function of a call, declared in the module where it is of an earlier one."""
-        defined = self[call].value
-        if defined.module is self.module:
-            return defined
-        declared = self.module.globals.get(defined.name)
+    def _expected_size(self) -> float:
+        """Expected size of the kernels to come, if they are on average as large as those before."""
+        return self._whole_size / self._emitted * (len(self._keys) - len(self._made))
+
+    def _emit(self, number: int, call: Call) -> None:
+        module = ir.Module(UNNAMED)
+        module.triple = self._isa.triple
+        value, units = emit_function(module, UNNAMED, call, self._isa)
+        value.linkage = "hidden"
+        text = str(module)
+        name = f"qglow_{kernel_digest(text, self._isa)}"
+        self._made[number] = KernelFunction(name, units)
+        self._new.append(number)
+        if name not in self._code:
+            self._code[name] = None if self._cache is None else self._cache.code(name)
+            if self._code[name] is None:
+                self._batch.append(text.replace(f'@"{UNNAMED}"', f'@"{name}"', 1))
+        size = sum(len(block.instructions) for block in value.blocks)
+        self._size += size
+        self._whole_size += size
+        self._emitted += 1
+
+    def callee(self, call: Call, module: Any) -> Any:
+        """The function of a call, declared in a module."""
+        name = self[call].name
+        declared = module.globals.get(name)
         if declared is None:
-            declared = self._new_function(defined.function_type, defined.name)
+            declared = _new_function(module, name, call)
             declared.linkage = "hidden"
         return declared
 
-    def _finish_module(self) -> str:
-        for function in self._made.values():
-            if function.value.module is self.module:
-                function.value.linkage = "hidden"
-        text = str(self.module)
-        self.module, self._size = self._new_module(), 0
-        return text
+    @property
+    def compiled(self) -> int:
+        """Number of functions whose code was not in the cache."""
+        return sum(code is None for code in self._code.values())
 
-    def _new_module(self) -> Any:
-        module = ir.Module(self._name)
-        module.triple = self._isa.triple
-        return module
+    def objects(self, made: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Object code of all functions in the order of their first calls.
 
-    def _new_function(self, kind: Any, name: str) -> Any:
-        function = ir.Function(self.module, kind, name)
-        function.attributes.add("nounwind")
-        return function
+        `made` is the object code of the texts in all batches, in their order. It is added to the cache.
+        """
+        new = iter(made)
+        whole = {name: next(new) if code is None else code for name, code in self._code.items()}
+        if self._cache is not None:
+            for number in self._new:
+                function = self._made[number]
+                kernel = CachedKernel(function.name, function.units, whole[function.name])
+                self._cache.add(self._keys[number], kernel)
+        return tuple(whole.values())
 
-    def _emit(self, call: Call) -> KernelFunction:
-        count = len(call.buffers)
-        kinds = [PTR] * (count + len(call.arrays))
-        kind = ir.FunctionType(VOID, [*kinds, I64, I64])
-        function = self._new_function(kind, f"kernel{len(self._made)}_{call.name}")
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        *pointers, part, parts = function.args
-        for argument, alone in zip(pointers, [*call.unaliased, *(True for _ in call.arrays)], strict=True):
-            if alone:
-                argument.add_attribute("noalias")
-        e = Emitter(function, self._isa, part, parts)
-        call.emit(e, pointers[:count], pointers[count:])
-        e.b.ret_void()
-        size = sum(len(block.instructions) for block in function.blocks)
-        self._size += size
-        self._whole_size += size
-        return KernelFunction(function, e.units)
+
+class JointFunctions:
+    """The functions of calls in the module that calls them, with readable names."""
+
+    def __init__(self, calls: Sequence[Call], target: VectorTarget, module: Any) -> None:
+        _, self._numbers = distinct_keys(calls)
+        self._made: list[KernelFunction] = []
+        for call in calls:
+            if self._numbers[call] == len(self._made):
+                name = symbol(f"kernel{len(self._made)}_{call.name}")
+                value, units = emit_function(module, name, call, target)
+                value.linkage = "internal"
+                self._made.append(KernelFunction(name, units))
+
+    def __getitem__(self, call: Call) -> KernelFunction:
+        """The function of a call."""
+        return self._made[self._numbers[call]]
+
+    def callee(self, call: Call, module: Any) -> Any:
+        """The function of a call."""
+        return module.globals[self[call].name]
+
+
+def call_key(call: Call) -> tuple[object, ...]:
+    """Everything that the function of a call depends on, for one target."""
+    return (*call.key, call.unaliased)
+
+
+def distinct_keys(calls: Sequence[Call]) -> tuple[list[tuple[object, ...]], dict[Call, int]]:
+    """Distinct keys in the order of their first calls, and for each call the number of its key."""
+    numbers: dict[tuple[object, ...], int] = {}
+    found = {call: numbers.setdefault(call_key(call), len(numbers)) for call in calls}
+    return list(numbers), found
+
+
+def emit_function(module: Any, name: str, call: Call, target: VectorTarget) -> tuple[Any, int]:
+    """Emit the function of a call into a module; return it and the most parts its work splits into."""
+    function, count = _new_function(module, name, call), len(call.buffers)
+    function.attributes.add("noinline")
+    *pointers, part, parts = function.args
+    for argument, alone in zip(pointers, _alone(call), strict=True):
+        if alone:
+            argument.add_attribute("noalias")
+    e = Emitter(function, target, part, parts)
+    call.emit(e, pointers[:count], pointers[count:])
+    e.b.ret_void()
+    return function, e.units
+
+
+def _alone(call: Call) -> Iterator[bool]:
+    """Flags, one for each pointer: whether no other pointer leads to the same memory."""
+    yield from call.unaliased
+    yield from (True for _ in call.arrays)
+
+
+def _new_function(module: Any, name: str, call: Call) -> Any:
+    kinds = [PTR] * (len(call.buffers) + len(call.arrays))
+    function = ir.Function(module, ir.FunctionType(VOID, [*kinds, I64, I64]), name)
+    function.attributes.add("nounwind")
+    return function

@@ -1,4 +1,4 @@
-"""Object code into this process, as a function to call."""
+"""Loading of object code into this process, as a function to call."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from typing import Any
 from llvmlite import binding
 
 from qglow.codegen.compiler import CompiledProgram
+from qglow.codegen.host import lacking
 from qglow.codegen.target import target_machine
 from qglow.core.errors import CodegenError, UsageError
-from qglow.kernels.isa import Isa, host_isas
+from qglow.kernels.emit.target import VectorTarget
 
-_ARCH_PRCTL = 158
-_ARCH_REQ_XCOMP_PERM = 0x1023
-_XFEATURE_XTILEDATA = 18
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _names = itertools.count()
 
 
 @dataclass(frozen=True)
 class Linked:
-    """Functions in this process. They are there as long as this object."""
+    """Functions loaded into this process. They live as long as this object."""
 
     addresses: dict[str, int]
     _engine: Any = field(repr=False)
@@ -51,19 +49,19 @@ class NativeFunction:
 def load(compiled: CompiledProgram) -> NativeFunction:
     """Link object code into this process.
 
-    Raises UsageError where the host cannot run it, CodegenError where linking fails.
+    Raises UsageError if the host cannot run it, CodegenError if linking fails.
     """
-    check_host(compiled.isa)
+    check_host(compiled.target)
     names = [name for name in (compiled.entry, compiled.team_entry) if name is not None]
-    linked = link(compiled.objects, compiled.isa, names)
+    linked = link(compiled.objects, compiled.target, names)
     address = linked.addresses[compiled.entry]
     team = 0 if compiled.team_entry is None else linked.addresses[compiled.team_entry]
     return NativeFunction(address, team, linked, _PROTOTYPE(address))
 
 
-def link(objects: Sequence[bytes], isa: Isa, names: Sequence[str]) -> Linked:
-    """Addresses of these functions of object files. Raises CodegenError where linking fails."""
-    engine = binding.create_lljit_compiler(target_machine(isa))
+def link(objects: Sequence[bytes], target: VectorTarget, names: Sequence[str]) -> Linked:
+    """Link object files and return the addresses of `names` in them. Raises CodegenError if linking fails."""
+    engine = binding.create_lljit_compiler(target_machine(target))
     builder = binding.JITLibraryBuilder()
     for content in objects:
         builder.add_object_img(content)
@@ -74,24 +72,13 @@ def link(objects: Sequence[bytes], isa: Isa, names: Sequence[str]) -> Linked:
         library = builder.link(engine, f"qglow{next(_names)}")
         addresses = {name: int(library[name]) for name in names}
     except RuntimeError as error:
-        raise CodegenError(f"the code for {isa.name} does not link: {error}") from error
+        raise CodegenError(f"the code for {target.name} does not link: {error}") from error
     return Linked(addresses, engine, library)
 
 
-def check_host(isa: Isa) -> None:
-    """Make ready for code of this ISA. Raises UsageError where the host or its kernel cannot run it."""
-    available = host_isas(emulated=True)
-    if isa not in available:
-        raise UsageError(f"this host cannot run code for '{isa.name}'")
-    if isa.has("amx-tile"):
-        _request_tiles()
-
-
-def _request_tiles() -> None:
-    """Ask Linux for the tile registers, once a process is enough; the first tile instruction
-    would end the process otherwise."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) != 0:
-        raise UsageError(
-            f"the kernel refuses AMX tiles (errno {ctypes.get_errno()}); choose QGLOW_ISA=avx512vnni"
-        )
+def check_host(target: VectorTarget) -> None:
+    """Prepare the process for code of this ISA. Raises UsageError if processor or system cannot run it."""
+    refused = lacking(target)
+    if refused is not None:
+        raise UsageError(f"this host cannot run code for '{target.name}' ({refused})")
+    target.prepare_process()

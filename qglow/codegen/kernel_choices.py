@@ -1,13 +1,13 @@
-"""Kernels that were measured on this processor, kept between processes.
+"""Measurements of kernels on this processor, kept between processes.
 
 A file for each instruction set, processor and version of the compiler, in the user's cache:
 
     {"format": 1, "measured": {KEY: {KERNEL: [RATIO, ...]}}}
 
-KEY is `kernels.choice.kernel_key`, KERNEL a kernel in words, and RATIO the time that it took over the
-time of the kernel with the least estimate, measured beside it; or KEY is
-`kernels.epilogue_choice.epilogue_key`, KERNEL another way than the usual one, and RATIO its time over the
-usual one's. A file that is damaged is as good as none.
+KEY is `kernels.choice.kernel_key`, KERNEL a kernel in words, and RATIO its time divided by that of
+the kernel with the least estimate, measured beside it. Or KEY is
+`kernels.epilogue_choice.epilogue_key`, KERNEL an alternative to the usual epilogue, and RATIO its
+time divided by the usual one's. A damaged file counts as none.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from llvmlite import binding
 
 from qglow.codegen.cache import compiler_version, default_folder
 from qglow.core.files import sha256_hex, write_atomically
-from qglow.kernels.choice import Choices
-from qglow.kernels.isa import Isa
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.selection.choice import Choices
 
 FORMAT = 1
 CONFIRMED = 2
-"""How often a kernel has to have been better before it is chosen: among many, one is lucky."""
+"""Measurements that a kernel needs before it is chosen: among many kernels, one is fast by chance."""
 WORTHWHILE = 0.97
-"""The share of the time that a kernel may take at most to be chosen."""
+"""Largest mean ratio of times with which a kernel is chosen."""
 
 Ratios = dict[str, dict[str, list[float]]]
 """Ratios by key and kernel."""
@@ -37,15 +37,15 @@ Ratios = dict[str, dict[str, list[float]]]
 
 @dataclass
 class MeasuredKernels:
-    """What was measured for an instruction set. `path` is its file."""
+    """Measurements of kernels for an instruction set. `path` is their file."""
 
     path: Path
     ratios: Ratios = field(default_factory=dict)
 
     @staticmethod
-    def load(isa: Isa) -> MeasuredKernels:
-        """What the user's cache holds for this processor and compiler."""
-        path = choices_path(isa)
+    def load(target: VectorTarget) -> MeasuredKernels:
+        """Load the measurements in the user's cache for this processor and compiler."""
+        path = choices_path(target)
         return MeasuredKernels(path, _read(path))
 
     def save(self) -> None:
@@ -58,17 +58,17 @@ class MeasuredKernels:
         self.ratios.setdefault(key, {}).setdefault(kernel, []).append(ratio)
 
     def best(self, key: str) -> str | None:
-        """The kernel that takes least of the time, confirmed or not; None where none is worth it."""
+        """The kernel with the least mean ratio, confirmed or not; None if none is WORTHWHILE."""
         found = {kernel: statistics.mean(ratios) for kernel, ratios in self.ratios.get(key, {}).items()}
         kernel = min(found, key=lambda name: (found[name], name), default=None)
         return kernel if kernel is not None and found[kernel] <= WORTHWHILE else None
 
     def is_confirmed(self, key: str, kernel: str) -> bool:
-        """Whether it was measured often enough."""
+        """Whether a kernel was measured at least CONFIRMED times."""
         return len(self.ratios[key][kernel]) >= CONFIRMED
 
     def choices(self) -> Choices:
-        """The kernels to take instead of the estimate's."""
+        """Confirmed kernels, by key, to choose instead of those with the least estimate."""
         best = {key: self.best(key) for key in self.ratios}
         return {
             key: kernel
@@ -77,15 +77,15 @@ class MeasuredKernels:
         }
 
 
-def saved_choices(isa: Isa) -> Choices:
+def saved_choices(target: VectorTarget) -> Choices:
     """The choices in the user's cache for an instruction set of this processor; none without a file."""
-    return MeasuredKernels.load(isa).choices()
+    return MeasuredKernels.load(target).choices()
 
 
-def choices_path(isa: Isa) -> Path:
+def choices_path(target: VectorTarget) -> Path:
     """The file for this processor and compiler in the folder that QGLOW_CACHE names."""
     version = sha256_hex(f"{compiler_version()}\0{binding.get_host_cpu_name()}".encode())[:16]
-    return default_folder() / "kernels" / f"{isa.name}-{version}.json"
+    return default_folder() / "kernels" / f"{target.name}-{version}.json"
 
 
 def _read(path: Path) -> Ratios:

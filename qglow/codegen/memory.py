@@ -17,7 +17,7 @@ def aligned_bytes(size: int) -> Array:
 
 
 def aligned(data: Array) -> Array:
-    """These bytes (uint8) where they are, if that is an aligned address, else a copy."""
+    """Return the bytes (uint8) themselves if their address is aligned, else an aligned copy."""
     if data.ctypes.data % ALIGNMENT == 0:
         return data
     target = aligned_bytes(data.size)

@@ -1,14 +1,14 @@
-"""A program as LLVM modules: a function a kernel, and entries, in the last module, that call them in order.
+"""A program as LLVM modules: one for each kernel, and a last one with entries that call them in order.
 
     void qglow_run(i8* arena, i8* weights, i8** placeholders)
     void qglow_share(i8* arena, i8* weights, i8** placeholders, i8* team, i64 me)
 
 Instructions of equal operation, types, layouts and kernel share one function, and so do equal
-stacks. The last arguments of a kernel are which part of its work to do and how many parts there
-are. Each thread of a team calls `qglow_share` with its number; the number of threads is in the
-team's memory, so one code serves any. Programs that are too small to be shared have no such
-entry. Entries give themselves the default floating-point environment (round to nearest,
-denormals kept) and restore the caller's on the way out.
+stacks. The last arguments of a kernel are the number of the part of its work to do, and the number
+of parts. Each thread of a team calls `qglow_share` with its number; the number of threads is in the
+team's memory, so the same code serves any. Programs that are too small to be shared have no such
+entry. Entries set the default floating-point environment (round to nearest, denormals kept) and
+restore the caller's before they return.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from typing import Any
 
 from llvmlite import ir
 
+from qglow.codegen.cache import KernelCache
 from qglow.codegen.calls import Call, make_call
-from qglow.codegen.functions import MODULE_SIZE, KernelFunctions
-from qglow.codegen.steps import PART_CYCLES, Step, Work, is_worth_a_team, make_steps
+from qglow.codegen.functions import BATCH_SIZE, Batch, Functions, JointFunctions, KernelFunctions
+from qglow.codegen.steps import ProgramStep, Work, is_worth_a_team, make_steps
 from qglow.codegen.team import NONE, Team
 from qglow.codegen.weights import WeightBlob
 from qglow.core.errors import InternalError
@@ -32,21 +33,22 @@ from qglow.instructions.liveness import Usage
 from qglow.instructions.passes.stacking import stacks
 from qglow.instructions.program import Buffer, BufferKind, Program
 from qglow.instructions.text import print_program
-from qglow.kernels import families as families
-from qglow.kernels.builder import I32, I64, PTR, VOID, Emitter, Value
-from qglow.kernels.isa import Isa
-from qglow.kernels.operand import to_physical
+from qglow.kernels.emit.builder import I64, PTR, VOID, Value
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.operand import to_physical
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.selection import families as families
 
 ENTRY = "qglow_run"
 TEAM_ENTRY = "qglow_share"
-DEFAULT_MXCSR = 0x1F80
-"""Round to nearest even, denormals kept, all exceptions masked."""
+SECTION = 250
+"""Most calls, or steps of a team, in one function; longer entries are split into several."""
 
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """No garbage collection meanwhile: emission makes objects by the hundred thousand that all
-    live to its end, and walking them again and again would take longer than making them."""
+    """Pause garbage collection: emission makes objects by the hundred thousand that all live to its end,
+    and walking them again and again would take longer than making them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -58,7 +60,7 @@ def _collection_paused() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Roots:
-    """Where operands are, inside an entry: the addresses it is called with."""
+    """Base addresses of operands, from the arguments of an entry."""
 
     arena: Value
     weights: Value
@@ -68,25 +70,27 @@ class _Roots:
 class ModuleBuilder:
     """Emits a program whose kernels are selected and whose memory is planned.
 
-    `timed`: a last pointer of the table leads to one u64 an instruction, to which the entry
-    adds the cycles that the instruction took; of a stack, to that of its first. There is no
-    entry for teams then. `part_cycles`: the least estimated work that is worth a part; with 0
-    everything is shared that can be. `module_size`: the instructions of LLVM from which on kernels
-    go into a further module. Raises InternalError where selection or planning is missing.
+    `timed`: one more pointer at the end of the table leads to one u64 for each instruction, to which the
+    entry adds the cycles that the instruction took; those of a stack count for its first instruction.
+    `stepped`: one more pointer at the end of the table leads to a u64, the number of the one instruction
+    (for a stack, of its first) that the entry executes. In both cases there is no entry for teams.
 
-    `placeholders` are their names in the order of the pointer table.
+    `part_cycles`: the least estimated cycles that are worth a part; 0 shares everything that can be
+    shared, None takes the value of the target's model. `placeholders` are their names in the order of the
+    pointer table. Raises InternalError if selection or planning is missing.
     """
 
     def __init__(
         self,
         program: Program,
-        isa: Isa,
+        target: VectorTarget,
         timed: bool = False,
-        part_cycles: float = PART_CYCLES,
-        module_size: float = MODULE_SIZE,
+        part_cycles: float | None = None,
+        stepped: bool = False,
     ) -> None:
-        self.program, self.isa, self.timed, self.part_cycles = program, isa, timed, part_cycles
-        self.module_size = module_size
+        self.program, self.target, self.timed = program, target, timed
+        self.part_cycles = target.model.threads.part_cycles if part_cycles is None else part_cycles
+        self.stepped = stepped
         self.is_shared = False
         self.blob = WeightBlob()
         self.constants: dict[Buffer, int] = {}
@@ -94,12 +98,11 @@ class ModuleBuilder:
         self.places = {buffer: i for i, buffer in enumerate(program.placeholders)}
         self.placeholders = tuple(buffer.name for buffer in program.placeholders)
         usage = Usage(program)
-        self.calls = [make_call(group, usage, isa) for group in stacks(program)]
-        self.functions = KernelFunctions(program.name, self.calls, isa, module_size)
+        self.calls = [make_call(group, usage, target) for group in stacks(program)]
         self._place_constants()
 
     def _place_constants(self) -> None:
-        """Where all constants are, in the order in which they are needed."""
+        """Assign offsets to all constants, in the order of their first use."""
         for call in self.calls:
             for buffer in call.buffers:
                 if buffer.root.kind is BufferKind.CONSTANT:
@@ -108,51 +111,76 @@ class ModuleBuilder:
 
     @property
     def content(self) -> str:
-        """All that the text is made of, which takes far less time to write than the text."""
-        settings = f"timed {self.timed} part {self.part_cycles!r} module {self.module_size!r}"
+        """Everything that the text is made from, for cache keys: it is far faster to write than the text."""
+        kind = "stepped" if self.stepped else f"timed {self.timed}"
+        settings = f"{kind} part {self.part_cycles!r}"
         return "\n".join([settings, print_program(self.program), *self.blob.contents()])
 
     def weights(self) -> Array:
         """The constants that the code expects at `weights`."""
         return self.blob.finish()
 
-    def modules(self) -> Generator[str, None, None]:
-        """LLVM text of every module, each as soon as it is whole. To be asked for once.
+    def functions(self, cache: KernelCache | None, batch_size: float = BATCH_SIZE) -> KernelFunctions:
+        """The functions that the program calls, to be given to `batches`, none of them emitted yet."""
+        return KernelFunctions(self.calls, self.target, cache, batch_size)
 
-        The entries are in the last. Then `is_shared` says whether there is one for teams of threads.
+    def batches(self, functions: KernelFunctions) -> Generator[Batch, None, None]:
+        """LLVM texts of functions without cached code, in batches as they become full; last, the entries.
+
+        When it ends, `is_shared` says whether there is an entry for teams of threads.
         """
         with _collection_paused():
             for call in self.calls:
-                full = self.functions.add(call)
+                full = functions.add(call)
                 if full is not None:
                     yield full
-            yield self._last_module()
+            yield (*functions.rest(), self._entries(self._new_module(), functions))
 
-    def _last_module(self) -> str:
+    def text(self) -> str:
+        """LLVM text of the whole program as one module, to be read."""
+        with _collection_paused():
+            module = self._new_module()
+            return self._entries(module, JointFunctions(self.calls, self.target, module))
+
+    def _new_module(self) -> Any:
+        # Not the model's name, which is untrusted text.
+        module = ir.Module("program")
+        module.triple = self.target.triple
+        return module
+
+    def _entries(self, module: Any, functions: Functions) -> str:
+        """Add the entries to a module and return its text."""
+        self._module, self._functions = module, functions
         self._emit_entry(self.calls)
-        work = [Work.of(call, self.functions[call].units, self.part_cycles) for call in self.calls]
+        work = [Work.of(call, functions[call].units, self.part_cycles) for call in self.calls]
         steps = make_steps(work, self.part_cycles)
-        self.is_shared = not self.timed and is_worth_a_team(steps, self.part_cycles)
+        alone = self.timed or self.stepped
+        team_cycles = self.target.model.threads.team_parts * self.part_cycles
+        self.is_shared = not alone and is_worth_a_team(steps, team_cycles)
         if self.is_shared:
             self._emit_team_entry(steps)
-        return str(self.functions.module)
+        return str(module)
 
     def _emit_entry(self, calls: list[Call]) -> None:
         """The entry for one thread, which does all parts."""
         numbers = {id(instruction): number for number, instruction in enumerate(self.program.code)}
-        with self._entry(ENTRY, []) as (e, roots, _):
-            whole = e.index(0), e.index(1)
-            for call in calls:
-                self._timed_call(e, roots, numbers[id(call.group[0])], call, whole)
+        with self._entry(ENTRY, []) as (e, given):
+            for first in range(0, len(calls), SECTION):
+                with self._section(e, given, len(calls), first) as (inner, roots, _):
+                    whole = inner.index(0), inner.index(1)
+                    for call in calls[first : first + SECTION]:
+                        self._timed_call(inner, roots, numbers[id(call.group[0])], call, whole)
 
-    def _emit_team_entry(self, steps: list[Step]) -> None:
+    def _emit_team_entry(self, steps: list[ProgramStep]) -> None:
         """The entry for a thread of a team."""
-        with self._entry(TEAM_ENTRY, [PTR, I64]) as (e, roots, (memory, me)):
-            team = Team(e, memory, me)
-            for number, step in enumerate(steps):
-                self._emit_step(e, roots, team, number, step)
+        with self._entry(TEAM_ENTRY, [PTR, I64]) as (e, given):
+            for first in range(0, len(steps), SECTION):
+                with self._section(e, given, len(steps), first) as (inner, roots, (memory, me)):
+                    team = Team(inner, memory, me)
+                    for number, step in enumerate(steps[first : first + SECTION], first):
+                        self._emit_step(inner, roots, team, number, step)
 
-    def _emit_step(self, e: Emitter, roots: _Roots, team: Team, number: int, step: Step) -> None:
+    def _emit_step(self, e: Emitter, roots: _Roots, team: Team, number: int, step: ProgramStep) -> None:
         shares = team.parts(step.parts)
         parts = e.plus(shares, int(step.apart))
         take, work, done = (e.b.append_basic_block(f"step{number}.{n}") for n in ("take", "work", "done"))
@@ -179,45 +207,68 @@ class ModuleBuilder:
             self._call(e, roots, call, share)
 
     @contextmanager
-    def _entry(self, name: str, more: list[Any]) -> Iterator[tuple[Emitter, _Roots, list[Value]]]:
-        """A function of the module's interface: its body goes between the change of environment."""
-        entry = ir.Function(self.functions.module, ir.FunctionType(VOID, [PTR, PTR, PTR, *more]), name)
+    def _entry(self, name: str, more: list[Any]) -> Iterator[tuple[Emitter, list[Value]]]:
+        """An exported function: its body runs in the default floating-point environment."""
+        entry = ir.Function(self._module, ir.FunctionType(VOID, [PTR, PTR, PTR, *more]), name)
         entry.attributes.add("nounwind")
-        e = Emitter(entry, self.isa)
-        arena, weights, table, *others = entry.args
-        tables = [e.load(e.offset(table, 8 * i), PTR) for i in range(len(self.places) + self.timed)]
-        saved = self._enter_float_environment(e)
-        yield e, _Roots(arena, weights, tables), others
-        e.call("llvm.x86.sse.ldmxcsr", VOID, [saved])
+        e = Emitter(entry, self.target)
+        saved = self.target.enter_float_environment(e)
+        yield e, list(entry.args)
+        self.target.leave_float_environment(e, saved)
         e.b.ret_void()
 
-    def _enter_float_environment(self, e: Emitter) -> Any:
-        saved, wanted = e.b.alloca(I32), e.b.alloca(I32)
-        e.call("llvm.x86.sse.stmxcsr", VOID, [saved])
-        e.store(ir.Constant(I32, DEFAULT_MXCSR), wanted)
-        e.call("llvm.x86.sse.ldmxcsr", VOID, [wanted])
-        return saved
+    @contextmanager
+    def _section(
+        self, e: Emitter, given: list[Value], count: int, first: int
+    ) -> Iterator[tuple[Emitter, _Roots, list[Value]]]:
+        """The part of an entry that starts at number `first` of `count`.
+
+        It is a function of its own if there are several: LLVM takes more than twice as long for a
+        function that is twice as long.
+        """
+        if count <= SECTION:
+            yield self._with_roots(e, given)
+            return
+        kind = ir.FunctionType(VOID, [value.type for value in given])
+        function = ir.Function(self._module, kind, f"{e.function.name}_{first}")
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        function.attributes.add("nounwind")
+        e.b.call(function, given)
+        inner = Emitter(function, self.target)
+        yield self._with_roots(inner, list(function.args))
+        inner.b.ret_void()
+
+    def _with_roots(self, e: Emitter, given: list[Value]) -> tuple[Emitter, _Roots, list[Value]]:
+        arena, weights, table, *others = given
+        pointers = len(self.places) + (self.timed or self.stepped)
+        tables = [e.load(e.offset(table, 8 * i), PTR) for i in range(pointers)]
+        return e, _Roots(arena, weights, tables), others
 
     def _timed_call(
         self, e: Emitter, roots: _Roots, number: int, call: Call, share: tuple[Value, Value]
     ) -> None:
+        if self.stepped:
+            with e.when(e.b.icmp_unsigned("==", e.load(roots.tables[-1], I64), e.index(number))):
+                self._call(e, roots, call, share)
+            return
         if not self.timed:
             self._call(e, roots, call, share)
             return
-        before = e.call("llvm.readcyclecounter", I64, [])
+        before = self.target.cycles(e)
         self._call(e, roots, call, share)
-        taken = e.b.sub(e.call("llvm.readcyclecounter", I64, []), before)
+        taken = e.b.sub(self.target.cycles(e), before)
         slot = e.offset(roots.tables[-1], 8 * number)
         e.store(e.b.add(e.load(slot, I64), taken), slot)
 
     def _call(self, e: Emitter, roots: _Roots, call: Call, share: tuple[Value, Value]) -> None:
-        """`share`: which part, and of how many."""
+        """Emit a call; `share` is the number of the part to do, and the number of parts."""
         arguments = [self._address(e, roots, buffer) for buffer in call.buffers]
         arguments += [e.offset(roots.weights, offset) for offset in self._stored(call)]
-        e.b.call(self.functions.callee(call), [*arguments, *share])
+        e.b.call(self._functions.callee(call, self._module), [*arguments, *share])
 
     def _stored(self, call: Call) -> list[int]:
-        """Where the packed constants of a call are."""
+        """Offsets of a call's packed constants in the blob, to which the first request adds them."""
         if call not in self.stored:
             self.stored[call] = [self.blob.add(array) for array in call.arrays]
         return self.stored[call]
@@ -238,6 +289,6 @@ class ModuleBuilder:
         if buffer not in self.constants:
             if buffer.data is None:
                 raise InternalError(f"constant %{buffer.name} has no data")
-            stored = to_physical(buffer.data, buffer.type, self.isa.activation_bias)
+            stored = to_physical(buffer.data, buffer.type, self.target.activation_bias)
             self.constants[buffer] = self.blob.add(stored)
         return self.constants[buffer]

@@ -1,8 +1,8 @@
-"""Object code of several modules, made in processes beside this one while it still writes the rest.
+"""Object code of several modules, compiled in other processes while this one still emits the rest.
 
 A process (codegen.emission) imports llvmlite alone, runs nothing of the caller's script, and lives as
-long as one compilation. Threads would not do: llvmlite lets one at a time into LLVM. The same text
-gives the same code in any process, so who compiled what cannot be seen. Where a process cannot be
+long as one compilation. Threads would not help: llvmlite admits one at a time to LLVM. The same text
+gives the same code in any process, so results do not depend on who compiled what. If a process cannot be
 started or dies, that is logged, and its work is done here.
 """
 
@@ -22,39 +22,42 @@ from types import TracebackType
 import llvmlite
 
 from qglow.codegen import emission
+from qglow.codegen.functions import Batch
 from qglow.codegen.target import object_code, refusal
 from qglow.core.errors import CodegenError
-from qglow.kernels.isa import Isa
+from qglow.kernels.emit.target import VectorTarget
 
 MOST_PROCESSES = 4
-"""Writing text takes more than half as long as compiling it [measured], so that a few are kept busy."""
+"""Emitting text takes more than half as long as compiling it [measured], so only a few are kept busy."""
 _log = logging.getLogger(__name__)
 
 
-def compile_modules(texts: Generator[str, None, None], isa: Isa, processes: int) -> list[bytes]:
-    """The object files of modules, in their order, in up to so many processes, this one included.
+def compile_modules(
+    batches: Generator[Batch, None, None], target: VectorTarget, processes: int
+) -> list[bytes]:
+    """The object files of modules, in their order, compiled in up to `processes` processes, with this one.
 
-    The last module is compiled here, and others that still wait then. So one module alone starts no
-    process, nor does a Python without an interpreter of its own to start. Raises CodegenError, and
-    what `texts` raises.
+    The last batch is compiled here, with all that still wait by then. So a single batch starts no
+    process; nor does a Python that has no interpreter to start. Raises CodegenError, and whatever
+    `batches` raises.
     """
     most = min(processes, MOST_PROCESSES) if _has_interpreter() else 1
-    with contextlib.closing(texts), _Crew(isa, most - 1) as crew:
-        text = next(texts)
-        for following in texts:
-            crew.add(text)
-            text = following
-        own = object_code(text, isa)
-        return [*crew.finish(), own]
+    with contextlib.closing(batches), _Crew(target, most - 1) as crew:
+        batch = next(batches)
+        for following in batches:
+            crew.add(batch)
+            batch = following
+        own = [object_code(text, target) for text in batch]
+        return [*crew.finish(), *own]
 
 
 class _Crew:
-    """Processes, one thread for each that speaks with it, and the modules that wait for them."""
+    """Processes, a thread for each that communicates with it, and the batches that wait for them."""
 
-    def __init__(self, isa: Isa, most: int) -> None:
-        self._isa, self._most = isa, most
-        self._texts: list[str] = []
-        self._done: dict[int, bytes | CodegenError] = {}
+    def __init__(self, target: VectorTarget, most: int) -> None:
+        self._isa, self._most = target, most
+        self._batches: list[Batch] = []
+        self._done: dict[int, list[bytes] | CodegenError] = {}
         self._waiting: deque[int] = deque()
         self._changed = threading.Condition()
         self._is_whole = False
@@ -67,7 +70,7 @@ class _Crew:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """End all processes, whatever they are at."""
+        """Kill all processes, even while they compile."""
         with self._changed:
             self._is_left = True
             self._changed.notify_all()
@@ -76,34 +79,36 @@ class _Crew:
         for thread in self._threads:
             thread.join()
         for process in self._processes:
-            # Waits for its end and closes its pipes, one of which may hold what it did not read.
+            # Leaving the context waits for the end and closes the pipes, which may still hold unread data.
             with contextlib.suppress(BrokenPipeError), process:
                 pass
 
-    def add(self, text: str) -> None:
-        """One more module, and one more process where all are busy."""
+    def add(self, batch: Batch) -> None:
+        """Add a batch, and start one more process if all are busy."""
         with self._changed:
-            self._waiting.append(len(self._texts))
-            self._texts.append(text)
+            self._waiting.append(len(self._batches))
+            self._batches.append(batch)
             is_short = self._idle < len(self._waiting)
             self._changed.notify()
         if is_short and len(self._processes) < self._most:
             self._start()
 
     def finish(self) -> list[bytes]:
-        """Compile what waits, and return all object files. Raises CodegenError."""
+        """Compile the waiting batches, and return all object files. Raises CodegenError."""
         with self._changed:
             self._is_whole = True
             self._changed.notify_all()
         self._compile_waiting()
         for thread in self._threads:
             thread.join()
-        self._compile_waiting()  # what processes that died have left
-        found = [self._done[number] for number in range(len(self._texts))]
-        for item in found:
-            if isinstance(item, CodegenError):
-                raise item
-        return [item for item in found if isinstance(item, bytes)]
+        self._compile_waiting()  # batches of processes that died
+        objects: list[bytes] = []
+        for number in range(len(self._batches)):
+            found = self._done[number]
+            if isinstance(found, CodegenError):
+                raise found
+            objects += found
+        return objects
 
     def _compile_waiting(self) -> None:
         while True:
@@ -111,7 +116,7 @@ class _Crew:
                 if not self._waiting:
                     return
                 number = self._waiting.popleft()
-            self._done[number] = object_code(self._texts[number], self._isa)
+            self._done[number] = [object_code(text, self._isa) for text in self._batches[number]]
 
     def _start(self) -> None:
         try:
@@ -126,10 +131,10 @@ class _Crew:
         self._threads.append(thread)
 
     def _serve(self, process: subprocess.Popen[bytes]) -> None:
-        """Hand modules to a process until there are no more, or until it ends."""
+        """Hand batches to a process until there are no more, or until it ends."""
         while (number := self._take()) is not None:
             try:
-                self._done[number] = self._ask(process, self._texts[number])
+                self._done[number] = self._compile_in(process, self._batches[number])
             except (OSError, EOFError, ValueError):
                 self._take_back(number)
                 process.kill()
@@ -145,26 +150,31 @@ class _Crew:
             self._changed.notify()
 
     def _take(self) -> int | None:
-        """A module to compile; None where there will be no more."""
+        """A batch to compile; None if there will be no more."""
         with self._changed:
             self._idle += 1
             self._changed.wait_for(lambda: self._waiting or self._is_whole or self._is_left)
             self._idle -= 1
             return self._waiting.popleft() if self._waiting and not self._is_left else None
 
-    def _ask(self, process: subprocess.Popen[bytes], text: str) -> bytes | CodegenError:
+    def _compile_in(self, process: subprocess.Popen[bytes], batch: Batch) -> list[bytes] | CodegenError:
         assert process.stdin is not None and process.stdout is not None
-        emission.send(process.stdin, emission.GOOD, text.encode())
-        kind, data = emission.receive(process.stdout)
-        return data if kind == emission.GOOD else refusal(self._isa, data.decode())
+        objects = []
+        for text in batch:
+            emission.send(process.stdin, emission.GOOD, text.encode())
+            kind, data = emission.receive(process.stdout)
+            if kind != emission.GOOD:
+                return refusal(self._isa, data.decode())
+            objects.append(data)
+        return objects
 
 
-def _start_process(isa: Isa) -> subprocess.Popen[bytes]:
-    """Raises OSError. It finds llvmlite where this process did, and does not look at other packages.
+def _start_process(target: VectorTarget) -> subprocess.Popen[bytes]:
+    """Start a process that finds llvmlite where this one did, and sees no other packages. Raises OSError.
 
-    It is in a process group of its own, out of reach of Ctrl-C, and ends when nobody asks it any more.
+    It is in a process group of its own, out of reach of Ctrl-C, and ends when its input is closed.
     """
-    command = [sys.executable, "-S", "-P", emission.__file__, isa.triple, isa.cpu, isa.features]
+    command = [sys.executable, "-S", "-P", emission.__file__, target.triple, target.cpu, target.features]
     environment = {**os.environ, "PYTHONPATH": str(Path(llvmlite.__file__).parent.parent)}
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(
@@ -173,5 +183,5 @@ def _start_process(isa: Isa) -> subprocess.Popen[bytes]:
 
 
 def _has_interpreter() -> bool:
-    """Not in a program that is frozen into one file, or where Python is part of another program."""
+    """Whether Python can be started: not in a frozen program, or where Python is part of another program."""
     return bool(sys.executable) and not hasattr(sys, "frozen") and Path(emission.__file__).is_file()

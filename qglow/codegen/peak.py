@@ -1,8 +1,8 @@
-"""The most products that an instruction set does in a time, measured on this processor.
+"""Peak rate of multiply-adds of an instruction set, measured on this processor.
 
-A tile of accumulators in registers, like that of a kernel, takes operands from two cache lines again
-and again: nothing but multiply-adds. The same code gives the time of a tick of the counter that timed
-programs read.
+A tile of accumulators in registers, like that of a kernel, takes its operands from the same few cache
+lines again and again, so that nothing but multiply-adds takes time. The same code measures the length of
+a tick of the counter that timed programs read.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from llvmlite import ir
 from qglow.codegen.jit import check_host, link
 from qglow.codegen.memory import ALIGNMENT, aligned_bytes
 from qglow.codegen.target import object_code
-from qglow.kernels.amx import Registers
-from qglow.kernels.builder import I64, PTR, VOID, Emitter, Index
-from qglow.kernels.isa import Isa
-from qglow.kernels.tile import MicroTile, fastest_tile
+from qglow.kernels.emit.builder import I64, PTR, VOID, Index
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.tiles.tile import MicroTile, fastest_tile
 
 ENTRY = "qglow_peak"
 VECTORS = 2
-AMX_SUMS, AMX_PRODUCTS = 4, 16 * 16 * 64
 SHORTEST_NS = 2_000_000
-"""A run must last this long for its time to be known well."""
+"""Nanoseconds that a run must last to be timed precisely."""
 REPEATS = 5
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
@@ -39,15 +38,15 @@ class Peak:
     ns_per_tick: float
 
 
-def measure_peak(isa: Isa, is_float: bool = False) -> Peak:
-    """Measure on int8 or float32, some 20 milliseconds long.
+def measure_peak(target: VectorTarget, is_float: bool = False) -> Peak:
+    """Measure the peak of int8 or float32 products, which takes some 20 milliseconds.
 
-    The best of a few runs, because everything else only slows down. Raises UsageError where the host
-    cannot run the ISA.
+    The best of several runs counts, because disturbances only slow a run down. Raises UsageError if the
+    host cannot run the ISA.
     """
-    check_host(isa)
-    text, products, size = peak_module(isa, is_float)
-    linked = link([object_code(text, isa)], isa, [ENTRY])
+    check_host(target)
+    text, products, size = peak_module(target, is_float)
+    linked = link([object_code(text, target)], target, [ENTRY])
     call = _PROTOTYPE(linked.addresses[ENTRY])
     memory = aligned_bytes(size)
     ticks = memory[:8].view("u8")
@@ -69,39 +68,32 @@ def _run(call: Any, memory: int, turns: int) -> int:
     return time.perf_counter_ns() - start
 
 
-def peak_module(isa: Isa, is_float: bool) -> tuple[str, int, int]:
-    """LLVM text of `void qglow_peak(u8* memory, i64 turns)`, products of a turn, bytes of memory.
+def peak_module(target: VectorTarget, is_float: bool) -> tuple[str, int, int]:
+    """LLVM text of `void qglow_peak(u8* memory, i64 turns)`, products in a turn, bytes of memory.
 
-    The ticks that it took are stored in the first eight bytes.
+    The function stores the ticks that it took in the first eight bytes of memory.
     """
     module = ir.Module("peak")
-    module.triple = isa.triple
+    module.triple = target.triple
     function = ir.Function(module, ir.FunctionType(VOID, [PTR, I64]), ENTRY)
-    e = Emitter(function, isa)
+    e = Emitter(function, target)
     memory, turns = function.args
-    before = e.call("llvm.readcyclecounter", I64, [])
+    before = target.cycles(e)
     operands = e.offset(memory, ALIGNMENT)
-    if isa.tile("tdpbusd") is not None and not is_float:
-        products, size = _emit_matrix_products(e, turns), 2 * ALIGNMENT
-    else:
-        products, size = _emit_vector_products(e, fastest_tile(isa, is_float), operands, turns)
-    e.store(e.b.sub(e.call("llvm.readcyclecounter", I64, []), before), memory)
+    found = None if is_float else target.matrix_peak(e, turns)
+    if found is None:
+        found = _emit_vector_products(e, fastest_tile(target, is_float), operands, turns)
+    products, size = found
+    e.store(e.b.sub(target.cycles(e), before), memory)
     e.b.ret_void()
     return str(module), products, size
 
 
-def _emit_matrix_products(e: Emitter, turns: Index) -> int:
-    registers = Registers(e)
-    registers.configure([16] * 8)
-    with e.loop(0, turns, name="turn"):
-        for number in range(AMX_SUMS):
-            registers.multiply(number, 4 + number // 2, 6 + number % 2)
-    registers.release()
-    return AMX_SUMS * AMX_PRODUCTS
-
-
 def _emit_vector_products(e: Emitter, tile: MicroTile, memory: Any, turns: Index) -> tuple[int, int]:
-    """Operands change their places from turn to turn, or LLVM would multiply once for all."""
+    """Emit the loop over vector products; returns products in a turn and bytes of memory.
+
+    Operands alternate between turns, or LLVM would hoist the multiplications out of the loop.
+    """
     step = tile.weight_bytes
     held = len(tile.load_weights(e, memory))
     pixels = (tile.registers - VECTORS * held - 2) // VECTORS

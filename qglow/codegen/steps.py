@@ -1,4 +1,4 @@
-"""What threads of a team do together: calls in steps, between which they wait for one another."""
+"""Steps of a team of threads: calls that they share. Threads wait for one another between steps."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from qglow.instructions.operation import Access
 from qglow.instructions.ops.memory import FillPadding
 from qglow.instructions.program import Buffer
 
-PART_CYCLES = 3_000.0
-"""The least estimated work of a part. A step costs a thread about 1000 cycles of waiting [measured]."""
-TEAM_PARTS = 40
-"""Parts of that size that a team has to save for a program to be worth waking it."""
-
 
 @dataclass(frozen=True)
-class Step:
-    """`alone` is called by one thread, in order; `shared` for every part.
+class ProgramStep:
+    """A step: `alone` is called by one thread, in order, `shared` once for each part.
 
-    `parts` is into how many parts the step may go. Who takes the first one also calls `alone`, which
-    is a part of its own, beside the others, where it is `apart`.
+    `parts` is the most parts that the shared calls are divided into. The thread that takes the first part
+    also calls `alone`, or, if `apart`, calls only that: then it is a further part, beside the others.
     """
 
     alone: tuple[Call, ...]
@@ -32,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Work:
-    """A call, into how many pieces its work splits, and into how many parts it should go at most."""
+    """A call, the number of pieces that its work splits into, and the most parts to divide it into."""
 
     call: Call
     pieces: int
@@ -40,17 +35,18 @@ class Work:
 
     @staticmethod
     def of(call: Call, pieces: int, part_cycles: float) -> Work:
-        """As many parts as are worth the wait."""
+        """Divide a call into as many parts as are worth the wait."""
         worth = int(call.cost // part_cycles) if part_cycles else pieces
         return Work(call, pieces, max(1, min(pieces, worth)))
 
 
-def make_steps(work: Sequence[Work], part_cycles: float) -> list[Step]:
-    """Neighbours that are not shared go into one step; so does what a shared call does not depend on.
+def make_steps(work: Sequence[Work], part_cycles: float) -> list[ProgramStep]:
+    """Divide calls into steps: neighbours that are not shared form one, and each shared call another.
 
-    That is a border that it fills the inside of, or statistics of values before it.
+    A step of a shared call takes in calls right before it that it does not depend on, such as filling the
+    border of the image that it writes, or statistics of earlier values.
     """
-    steps: list[Step] = []
+    steps: list[ProgramStep] = []
     alone: list[Work] = []
     for item in work:
         if item.parts == 1:
@@ -60,23 +56,23 @@ def make_steps(work: Sequence[Work], part_cycles: float) -> list[Step]:
         while alone and all(_independent(alone[-1].call, w.call) for w in [item, *beside]):
             beside.insert(0, alone.pop())
         if alone:
-            steps.append(Step(tuple(w.call for w in alone)))
+            steps.append(ProgramStep(tuple(w.call for w in alone)))
         steps.append(_shared_step(beside, item, part_cycles))
         alone = []
-    return [*steps, Step(tuple(w.call for w in alone))] if alone else steps
+    return [*steps, ProgramStep(tuple(w.call for w in alone))] if alone else steps
 
 
-def _shared_step(beside: Sequence[Work], item: Work, part_cycles: float) -> Step:
+def _shared_step(beside: Sequence[Work], item: Work, part_cycles: float) -> ProgramStep:
     whole = tuple(w.call for w in beside if w.pieces == 1)
     split = tuple(w.call for w in beside if w.pieces > 1)
     apart = bool(whole) and sum(call.cost for call in whole) >= part_cycles
-    return Step(whole, (*split, item.call), item.parts, apart)
+    return ProgramStep(whole, (*split, item.call), item.parts, apart)
 
 
-def is_worth_a_team(steps: Sequence[Step], part_cycles: float) -> bool:
-    """Whether two threads save more than it costs to bring them together."""
+def is_worth_a_team(steps: Sequence[ProgramStep], least_cycles: float) -> bool:
+    """Whether two threads save at least `least_cycles`, the cost of bringing them together."""
     saved = sum(call.cost / 2 for step in steps for call in step.shared)
-    return any(step.shared for step in steps) and saved >= TEAM_PARTS * part_cycles
+    return any(step.shared for step in steps) and saved >= least_cycles
 
 
 def _independent(left: Call, right: Call) -> bool:

@@ -1,4 +1,4 @@
-"""LLVM text to optimised machine code for one ISA."""
+"""Compilation of LLVM text to optimised machine code for one ISA."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from llvmlite import binding
 from qglow.codegen.emission import create_machine, emit_object
 from qglow.codegen.emission import optimise as optimise_text
 from qglow.core.errors import CodegenError
-from qglow.kernels.isa import Isa
+from qglow.kernels.emit.target import VectorTarget
 
 
-def target_machine(isa: Isa) -> Any:
+def target_machine(target: VectorTarget) -> Any:
     """A new target machine (LLVM's just-in-time engines take ownership of theirs)."""
-    return create_machine(isa.triple, isa.cpu, isa.features)
+    return create_machine(target.triple, target.cpu, target.features)
 
 
-def object_code(text: str, isa: Isa) -> bytes:
+def object_code(text: str, target: VectorTarget) -> bytes:
     """An object file of optimised code. Raises CodegenError."""
     try:
-        return emit_object(text, isa.triple, isa.cpu, isa.features)
+        return emit_object(text, target.triple, target.cpu, target.features)
     except RuntimeError as error:
-        raise refusal(isa, str(error)) from error
+        raise refusal(target, str(error)) from error
 
 
-def assembly(text: str, isa: Isa) -> str:
+def assembly(text: str, target: VectorTarget) -> str:
     """Assembly of optimised code, also for targets that the host cannot run."""
-    machine = target_machine(isa)
+    machine = target_machine(target)
     try:
-        return str(machine.emit_assembly(optimise_text(text, isa.triple, machine)))
+        return str(machine.emit_assembly(optimise_text(text, target.triple, machine)))
     except RuntimeError as error:
-        raise refusal(isa, str(error)) from error
+        raise refusal(target, str(error)) from error
 
 
-def refusal(isa: Isa, said: str) -> CodegenError:
-    """The error of code that LLVM does not take."""
-    return CodegenError(f"LLVM refuses the code for {isa.name}: {said}")
+def refusal(target: VectorTarget, said: str) -> CodegenError:
+    """The error to raise for code that LLVM refuses."""
+    return CodegenError(f"LLVM refuses the code for {target.name}: {said}")
 
 
 def llvm_version() -> str:

@@ -1,9 +1,9 @@
-"""Threads that run one program together: the memory they share, and handing out parts of a step.
+"""Threads that run one program together: the memory they share, and the distribution of parts of a step.
 
-Every thread walks through all steps. In a step it takes parts until there are no more, its own
-first, so that a thread mostly finds in its cache what it wrote before; then it waits until all
-parts are done. Nobody waits for a thread that has not come: its parts are taken by others, and
-when it comes it finds the steps done and catches up.
+Every thread walks through all steps. In a step it takes parts until there are no more, beginning with its
+own, so that its cache mostly holds what it wrote before; then it waits until all parts are done. Nobody
+waits for a thread that is late: the others take its parts, and when it comes it finds the steps done and
+catches up.
 """
 
 from __future__ import annotations
@@ -13,47 +13,46 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from qglow.codegen.atomics import Words
-from qglow.kernels.builder import I32, I64, PTR, VOID, Emitter, Value
+from qglow.kernels.emit.builder import I32, I64, PTR, VOID, Value
+from qglow.kernels.emit.emitter import Emitter
 
 MOST_PARTS = 31
-"""Parts of a step that one call goes into: bits of a word, one of which is left for other calls."""
+"""Most parts that the shared calls of a step are divided into: 32 bits, one of them for other calls."""
 LINE = 64
 POSITION = 0
-"""u64: the step in the upper half, a bit for every part that is taken in the lower."""
+"""u64: the number of the step in the upper half, and in the lower a bit for every part that is taken."""
 STEP = POSITION + 4
 DONE = LINE
 """u32: parts of the step that are done."""
 SLEEPERS = DONE + 4
 """u32: threads that sleep until the step is over."""
 THREADS = DONE + 8
-"""u32: how many may come."""
+"""u32: number of threads that may take part."""
 TEAM_BYTES = 2 * LINE
-SPIN_CYCLES = 50_000
-"""About 20 microseconds."""
 NONE = -1
 
 
 @dataclass(frozen=True)
 class Team:
-    """Emits what a thread, number `me`, does with the team whose memory is at `memory`."""
+    """Emits the work of thread number `me` with the team whose memory is at `memory`."""
 
     e: Emitter
     memory: Value
     me: Value
 
     def parts(self, most: int) -> Value:
-        """Into how many parts (i64) a step goes that can have so many."""
+        """Number of parts (i64) of a step: at most `most`, and at most one for each thread."""
         e = self.e
         threads = e.b.zext(e.load(e.offset(self.memory, THREADS), I32), I64)
         return e.minimum(threads, min(most, MOST_PARTS))
 
     def take(self, step: int, parts: Value) -> Value:
-        """A part of the step (i64), or NONE once all of them are done."""
+        """Take a part of the step (i64); NONE once all parts are done."""
         function = self.e.module.globals.get("qglow_take") or _define_take(self.e)
         return self.e.b.call(function, [self.memory, ir.Constant(I32, step), self.me, parts])
 
     def finish(self, step: int, parts: Value) -> None:
-        """Say that a part is done; the last one ends the step."""
+        """Report a part as done; the last report ends the step."""
         function = self.e.module.globals.get("qglow_finish") or _define_finish(self.e)
         self.e.b.call(function, [self.memory, ir.Constant(I32, step), parts])
 
@@ -63,7 +62,7 @@ def _define(caller: Emitter, name: str, result: Value, kinds: list[Value]) -> Em
     function.linkage = "internal"
     function.attributes.add("noinline")
     function.attributes.add("nounwind")
-    return Emitter(function, caller.isa)
+    return Emitter(function, caller.target)
 
 
 def _define_take(caller: Emitter) -> Value:
@@ -97,7 +96,8 @@ def _define_take(caller: Emitter) -> Value:
     e.b.ret(part)
 
     e.b.position_at_end(wait)
-    words.wait_while(e.offset(memory, STEP), step, e.offset(memory, SLEEPERS), SPIN_CYCLES)
+    spin_cycles = e.target.model.threads.step_spin_cycles
+    words.wait_while(e.offset(memory, STEP), step, e.offset(memory, SLEEPERS), spin_cycles)
     e.b.branch(look)
 
     e.b.position_at_end(over)

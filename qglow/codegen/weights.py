@@ -21,7 +21,7 @@ class WeightBlob:
         self._size = 0
 
     def add(self, array: Array) -> int:
-        """Offset in bytes at which the array's contents are."""
+        """Add an array unless its contents are stored already; return their offset in bytes."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = sha256_hex(data.data)
         if key not in self._offsets:

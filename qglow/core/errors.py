@@ -11,6 +11,7 @@
     │   ├── RecipeError                a recipe
     │   └── ArtefactError              model.qglow
     ├── RegressionError            5   a figure is worse than the baseline allows, or data has drifted
+    ├── MemoryLimitError           6   more memory is needed than is allowed or there
     └── InternalError              70  a broken invariant: a defect of qglow itself
         ├── VerificationError          an IR that breaks its own rules
         └── CodegenError               LLVM refused generated code
@@ -23,9 +24,18 @@ from __future__ import annotations
 
 
 class QglowError(Exception):
-    """Base of all deliberate errors. `exit_code` is what the command line returns."""
+    """Base of all deliberate errors. `exit_code` is what the command line returns.
+
+    field: the argument or the key of a recipe that the error is about, if there is one; the message may
+    begin with it. Others that a message names are in backquotes: `name` or `name=value`. The command line
+    prints all of them as its flags.
+    """
 
     exit_code = 70
+
+    def __init__(self, message: object = "", *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class ComparisonFailed(QglowError):
@@ -85,6 +95,12 @@ class RegressionError(QglowError):
     """Accuracy, coverage or size of a model is worse than its baseline allows, or data has drifted."""
 
     exit_code = 5
+
+
+class MemoryLimitError(QglowError):
+    """More memory is needed than QGLOW_MAX_MEMORY or the machine allows."""
+
+    exit_code = 6
 
 
 class InternalError(QglowError):

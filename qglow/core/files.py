@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,28 +11,39 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from qglow.core.errors import InputFileError
+from qglow.core.inputs import check_no_input
+from qglow.core.temporary import remove_stale, temporary_file
 
 _UMASK = threading.Lock()
 
 
 @contextmanager
-def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+def atomic_writer(path: Path, flush: bool = True) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on success it is flushed and renamed to `path`.
 
-    On any error the temporary file is removed and `path` is untouched.
-    Raises InputFileError where the folder cannot be written or the disk is full.
+    On any error the temporary file is removed and `path` is untouched, and those of killed processes are
+    removed before. Without `flush` nobody waits for the disk or looks for these: for files in large folders
+    whose damage is found when they are read.
+    Raises InputFileError if the folder cannot be written, the disk is full, or `path` is there and no
+    regular file; UsageError if it is an input of the command at hand.
     """
     folder = path.parent
+    if path.exists() and not path.is_file():
+        raise InputFileError(f"cannot write {path}: it is no regular file")
+    check_no_input(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=folder)
+        if flush:
+            remove_stale(path)
+        descriptor, name = temporary_file(path)
     except OSError as error:
         raise InputFileError(f"cannot write {path}: {error.strerror or error}") from error
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield cast(BinaryIO, stream)
             stream.flush()
-            os.fsync(stream.fileno())
+            if flush:
+                os.fsync(stream.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except OSError as error:
@@ -44,10 +54,13 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write `data` (text as UTF-8) to `path`, whole or not at all."""
-    with atomic_writer(path) as stream:
-        stream.write(data.encode("utf-8") if isinstance(data, str) else data)
+def write_atomically(path: Path, data: bytes | str, flush: bool = True) -> None:
+    """Write `data` (text as UTF-8) to `path`, whole or not at all. `flush` as `atomic_writer` has it.
+
+    Halves of surrogate pairs, which UTF-8 does not have, become escapes as JSON and YAML write them.
+    """
+    with atomic_writer(path, flush) as stream:
+        stream.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
 
 
 def sha256_hex(data: bytes | memoryview) -> str:
@@ -72,6 +85,6 @@ def _umask() -> int:
     return mask
 
 
-def _remove(name: str) -> None:
+def _remove(name: Path) -> None:
     with suppress(FileNotFoundError):
         os.unlink(name)

@@ -33,7 +33,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """What a pass did (`applied`) or declined to do at a place, in words."""
+    """Record of what a pass did (`applied`) or declined to do at a place, in words."""
 
     pass_name: str
     where: str
@@ -49,11 +49,9 @@ class PassLog:
     budget: int | None = None
     entries: list[LogEntry] = field(default_factory=list)
     pass_name: str = ""
-
-    @property
-    def rewrites(self) -> int:
-        """Rewrites done so far."""
-        return sum(1 for entry in self.entries if entry.applied)
+    rewrites: int = 0
+    """Done so far."""
+    _refused: set[LogEntry] = field(default_factory=set)
 
     @property
     def exhausted(self) -> bool:
@@ -63,15 +61,17 @@ class PassLog:
     def applied(self, where: str, what: str, exact: bool = True) -> None:
         """Record a rewrite. `exact` is False where results may change beyond rounding."""
         self.entries.append(LogEntry(self.pass_name, where, what, True, exact))
+        self.rewrites += 1
 
     def refused(self, where: str, reason: str) -> None:
         """Record why a rewrite did not happen; the same entry is kept once."""
         entry = LogEntry(self.pass_name, where, reason, False)
-        if entry not in self.entries:
+        if entry not in self._refused:
+            self._refused.add(entry)
             self.entries.append(entry)
 
     def reasons(self, where: str) -> list[str]:
-        """Why nothing (more) was done at this place."""
+        """Reasons why nothing (more) was done at this place."""
         return [f"{e.pass_name}: {e.what}" for e in self.entries if e.where == where and not e.applied]
 
 

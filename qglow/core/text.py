@@ -139,8 +139,8 @@ class Lexer:
 
 
 def quote(text: str) -> str:
-    """A double-quoted string with escapes."""
-    return json.dumps(text)
+    """A double-quoted string with escapes, in printable ASCII."""
+    return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 def unquote(text: str) -> str:

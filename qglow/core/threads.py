@@ -16,10 +16,10 @@ _Result = TypeVar("_Result")
 
 
 def each(function: Callable[[_Item], _Result], items: Iterable[_Item], elements: int) -> list[_Result]:
-    """What `function` gives for every item, in their order; the same whatever the number of threads.
+    """Apply `function` to every item, in order; results do not depend on the number of threads.
 
-    elements: how many elements of arrays are computed in all. Raises what the first item in order raises
-    for which the function does.
+    elements: number of array elements that are computed in all. If the function raises for several items,
+    the error of the first of them in order is raised.
     """
     count = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, _MOST)
     if count == 1 or elements < WORTHWHILE:

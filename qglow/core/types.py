@@ -19,9 +19,9 @@ Shape = tuple[int, ...]
 
 
 class ElementType(enum.Enum):
-    """What one element of a tensor is. The value is its name in IR text.
+    """Type of one element of a tensor. The value is its name in IR text.
 
-    FLOAT16 and BFLOAT16 are how constants are stored: whoever computes with them reads them as float32.
+    Only constants are stored as FLOAT16 and BFLOAT16: whoever computes with them reads them as float32.
     """
 
     FLOAT = "float"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES
 from qglow.graph.operator import Operator
 from qglow.graph.ops import elementwise, functions, logic, selection
+from qglow.interchange.functions import FUNCTIONS
 
 _COMPARISONS = {
     "equal": "Equal",
@@ -25,6 +27,11 @@ _COMPARISONS = {
 def _plain(operator: type[Operator]) -> Callable[[Any, Export], None]:
     """ONNX has the operator under the same name, without attributes."""
     return lambda op, out: out.emit(operator.name)
+
+
+def _function(op: Operator, out: Export) -> None:
+    """ONNX has the function under the same name, its fields as attributes."""
+    out.emit(op.name, **{field.name: getattr(op, field.name) for field in dataclasses.fields(op)})
 
 
 def _compare(op: logic.Compare, out: Export) -> None:
@@ -42,7 +49,7 @@ def _compare(op: logic.Compare, out: Export) -> None:
 
 
 def _swish(op: functions.Swish, out: Export) -> None:
-    """As a Sigmoid and a Mul, which runtimes had long before Swish."""
+    """Export Swish as a Sigmoid and a Mul, which runtimes had long before Swish."""
     x = out.inputs[0]
     scaled = x
     if op.alpha != 1.0:
@@ -54,7 +61,7 @@ def _swish(op: functions.Swish, out: Export) -> None:
 
 
 def _round_to(op: functions.RoundTo, out: Export) -> None:
-    """As a Cast to the type of 16 bits and another one back."""
+    """Export RoundTo as a Cast to the type of 16 bits and another one back."""
     half = out.builder.fresh(f"{out.output}__{op.element}")
     out.builder.node("Cast", out.node.name, out.inputs, half, to=ONNX_TYPES[HALF_TYPES[op.element]])
     to = ONNX_TYPES[ElementType.FLOAT]
@@ -63,18 +70,12 @@ def _round_to(op: functions.RoundTo, out: Export) -> None:
 
 _PLAIN = (
     *(elementwise.Add, elementwise.Sub, elementwise.Mul, elementwise.Div, elementwise.Pow, elementwise.PRelu),
-    *(elementwise.Relu, elementwise.Sigmoid, elementwise.Tanh),
-    *(functions.Neg, functions.Abs, functions.Sqrt, functions.Reciprocal, functions.Exp, functions.Log),
-    *(functions.Erf, functions.Softplus, functions.HardSwish),
     *(selection.Max, selection.Min, selection.Where, logic.And, logic.Or, logic.Not),
 )
 
 EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     **{operator: _plain(operator) for operator in _PLAIN},
-    functions.Elu: lambda op, out: out.emit("Elu", alpha=op.alpha),
-    functions.LeakyRelu: lambda op, out: out.emit("LeakyRelu", alpha=op.alpha),
-    functions.HardSigmoid: lambda op, out: out.emit("HardSigmoid", alpha=op.alpha, beta=op.beta),
-    functions.Gelu: lambda op, out: out.emit("Gelu", approximate=op.approximate),
+    **{function.operator: _function for function in FUNCTIONS},
     functions.PowerOf: lambda op, out: out.emit("Pow", out.number("exponent", op.exponent)),
     functions.RoundTo: _round_to,
     functions.Swish: _swish,

@@ -1,4 +1,4 @@
-"""What an export function sees of one node of the graph."""
+"""View of one node of the graph for its export function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class Export:
         self.output = output
 
     def emit(self, op_type: str, *more: str, **attributes: Any) -> None:
-        """Write the ONNX node; `more` are inputs that the graph keeps as fields."""
+        """Write the ONNX node; `more` are inputs that the graph keeps as fields.
+
+        `domain="..."` among the attributes stands for an operator that is not of ONNX's own domain.
+        """
         self.builder.node(op_type, self.node.name, [*self.inputs, *more], self.output, **attributes)
 
     def integers(self, what: str, values: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,8 +34,11 @@ from qglow.graph.ops.shape import (
     Transpose,
 )
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
+from qglow.graph.rule_tables import fills
 
-T = TypeVar("T", bound=Operator)
+Op = TypeVar("Op", bound=Operator)
+ExportRule = Callable[[Op, Export], None]
+"""Writes the ONNX nodes of a node, whose operator is the first argument."""
 
 
 def clamp(builder: ProtoBuilder, name: str, value: str, bounds: tuple[float, float], output: str) -> str:
@@ -105,7 +108,7 @@ def _affine(op: Affine, out: Export) -> None:
 
 
 def _channel_shuffle(op: ChannelShuffle, out: Export) -> None:
-    """As a Transpose between two Reshapes."""
+    """Export ChannelShuffle as a Transpose between two Reshapes."""
     shape = out.node.output.type.shape
     names = [out.builder.fresh(f"{out.output}__{part}") for part in ("groups", "swapped")]
     apart, whole = out.integers("apart", op.apart(shape)), out.integers("whole", shape)
@@ -141,7 +144,10 @@ def _interpolate(op: Resize, out: Export) -> None:
 
 
 def _resize(op: Resize | ResizeNearest, out: Export, roi: str = "", **attributes: Any) -> None:
-    """By sizes where they determine the scales, else by scales."""
+    """Export a resize by sizes if they determine the scales, else by scales.
+
+    Raises UnsupportedError if neither gives both.
+    """
     x = out.node.input_types()[0]
     assert x is not None
     scales, extents = np.array(op.scales, np.float32), np.array(x.shape, np.float32)
@@ -157,11 +163,11 @@ def _resize(op: Resize | ResizeNearest, out: Export, roi: str = "", **attributes
     out.emit("Resize", *inputs, coordinate_transformation_mode=op.coordinates, **attributes)
 
 
-def _plain(op_type: str) -> Callable[[Any, Export], None]:
+def _plain(op_type: str) -> ExportRule[Any]:
     return lambda op, out: out.emit(op_type)
 
 
-EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
+EXPORTS: dict[type[Operator], ExportRule[Any]] = {
     **elementwise.EXPORTS,
     **normalization.EXPORTS,
     **ranking.EXPORTS,
@@ -193,6 +199,14 @@ EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
 }
 
 
+def exports(*operators: type[Op]) -> Callable[[ExportRule[Op]], ExportRule[Op]]:
+    """Decorator: the function writes the ONNX nodes of these operators.
+
+    Raises ValueError if one of them has an export rule already.
+    """
+    return fills(EXPORTS, operators, "export rules")
+
+
 def export_operator(builder: ProtoBuilder, node: Node, inputs: Sequence[str], output: str) -> None:
     """Write the ONNX node of a graph node, without its fused bounds. Raises InternalError."""
     operator = node.operator
@@ -203,6 +217,5 @@ def export_operator(builder: ProtoBuilder, node: Node, inputs: Sequence[str], ou
 
 def fused_bounds(operator: Operator) -> tuple[float, float]:
     """The clamp fused into an operator, as real numbers; infinite where there is none."""
-    if isinstance(operator, Clip):
-        return -math.inf, math.inf
-    return cast(float, getattr(operator, "lo", -math.inf)), cast(float, getattr(operator, "hi", math.inf))
+    takes_bounds = not operator.clamps and operator.bounded(*operator.bounds) is not None
+    return operator.bounds if takes_bounds else (-math.inf, math.inf)

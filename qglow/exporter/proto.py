@@ -16,7 +16,7 @@ from qglow.core.types import Array, ElementType, TensorType
 from qglow.core.version import __version__
 
 IR_VERSION = 10
-# From 21 on Q and DQ are what onnxruntime 1.18 and later read with IR version 10.
+# Q and DQ of opset 21 and later need IR version 10, which onnxruntime reads from 1.18 on.
 OLDEST_OPSET = 21
 _LARGE_DATA = 1 << 16
 """Bytes of a tensor's data above which the checker does without them."""
@@ -90,7 +90,7 @@ class ProtoBuilder:
     ) -> onnx.ModelProto:
         """The checked model. `unsigned`: quantized inputs and outputs hold uint8, not int8.
 
-        Raises InternalError where onnx finds it invalid.
+        Raises InternalError if onnx finds it invalid.
         """
         graph = helper.make_graph(
             self._nodes,
@@ -99,10 +99,13 @@ class ProtoBuilder:
             [_value_info(n, t, unsigned) for n, t in outputs],
             [_without_data(tensor) for tensor in self._initializers.values()],
         )
-        opset = helper.make_opsetid("", _lowest_opset({n.op_type for n in self._nodes}))
+        own = {n.op_type for n in self._nodes if not n.domain}
+        others = sorted({n.domain for n in self._nodes if n.domain})
+        opsets = [helper.make_opsetid("", _lowest_opset(own))]
+        opsets += [helper.make_opsetid(domain, 1) for domain in others]
         model = helper.make_model(
             graph,
-            opset_imports=[opset],
+            opset_imports=opsets,
             ir_version=IR_VERSION,
             producer_name="qglow",
             producer_version=__version__,
@@ -139,7 +142,7 @@ def serialized(model: onnx.ModelProto) -> bytes:
 
 
 def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """What the checker is given, as one string with the whole model, in the place of a large tensor."""
+    """Replace a large tensor by an empty one, because the checker gets the whole model as one string."""
     if tensor.ByteSize() <= _LARGE_DATA:
         return tensor
     return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0], raw_data=b"")

@@ -33,7 +33,6 @@ from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique, write_model
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate
-from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.numerics.quantize import parameters
 from qglow.numerics.requantize import quantized_bounds
 
@@ -67,7 +66,7 @@ def export_qdq(
 
 
 def quantized_value_names(graph: Graph) -> dict[str, str]:
-    """For every int8 activation of the graph, the name of its integer tensor in the exported model."""
+    """Map every int8 activation of the graph to the name of its integer tensor in the exported model."""
     return {value.name: name for value, name in _integer_names(graph).items() if not value.is_constant}
 
 
@@ -116,9 +115,9 @@ class _Writer:
     # Nodes
 
     def node(self, node: Node) -> None:
-        if isinstance(node.operator, Dequantize):
+        if node.operator.dequantizes:
             self._dequantize(node.inputs[0], node.output.name, node.name)
-        elif isinstance(node.operator, Quantize | Rescale):
+        elif node.operator.conversion is not None:
             self._finish_output(node, self._real_name(_present(node.inputs[0])))
         else:
             raw = self._result_name(node)
@@ -136,7 +135,7 @@ class _Writer:
         return self._real_name(value)
 
     def _result_name(self, node: Node) -> str:
-        """What the bare operator's result is called: the value's name where nothing follows."""
+        """Name of the bare operator's result: the value's own if nothing follows it."""
         output = node.output
         if output.type.is_quantized:
             return self._builder.fresh(f"{output.name}__real")

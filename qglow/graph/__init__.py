@@ -1,4 +1,4 @@
-"""The high-level IR: one declaration an operator, values and nodes, text, rewriting, interpreter.
+"""The high-level IR: declarations of operators, values and nodes, text, rewriting, interpreter.
 
 Importing the package registers every operator.
 """

@@ -21,7 +21,7 @@ class GraphBuilder:
         self._counts: dict[str, int] = {}
 
     def input(self, name: str, kind: TensorType) -> Value:
-        """A further input of the graph."""
+        """Add an input to the graph."""
         value = Value(self._take(name), kind)
         self._graph.inputs.append(value)
         return value
@@ -37,9 +37,10 @@ class GraphBuilder:
         name: str | None = None,
         output_types: Sequence[TensorType] | None = None,
     ) -> Value:
-        """Append a node with one output; that output, called `name`, else the node's name in lower case.
+        """Append a node with one output, and return that output.
 
-        The type is inferred unless given. Raises OperatorTypeError, naming the node.
+        It is called `name`, or the node's name in lower case. Its type is inferred unless given. Raises
+        OperatorTypeError, naming the node.
         """
         return self.append(operator, *inputs, name=name, output_types=output_types).output
 
@@ -50,7 +51,7 @@ class GraphBuilder:
         name: str | None = None,
         output_types: Sequence[TensorType] | None = None,
     ) -> Node:
-        """As `node`, for any number of outputs; gives the node itself."""
+        """Append a node like `node`, for any number of outputs, and return the node itself."""
         count = self._counts.get(operator.name, 0)
         self._counts[operator.name] = count + 1
         wanted = f"{operator.name}_{count}"

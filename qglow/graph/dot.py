@@ -40,7 +40,7 @@ def _edges(node: Node) -> list[str]:
 
 
 def _place(value: Value) -> str:
-    """Where a value comes from: its node, or the input."""
+    """Identifier in DOT of a value's origin: its node, or the input."""
     return quote(f"in {value.name}") if value.producer is None else _node_id(value.producer)
 
 

@@ -23,9 +23,9 @@ ID_DIGITS = 32
 """Hexadecimal digits of a structural id: 128 bits, so that ids never meet by chance."""
 
 _LARGE = 1 << 16
-"""Bytes of an array whose digest is kept."""
+"""Bytes from which on an array's digest is kept."""
 _HASHED: dict[int, tuple[weakref.ref[Array], str]] = {}
-"""Arrays by id, as long as they live, and their digests."""
+"""Weak references to live arrays, with their digests, by `id`."""
 
 
 def structural_ids(graph: Graph) -> dict[Value, str]:
@@ -65,7 +65,7 @@ def fingerprint(graph: Graph) -> str:
 def content_digest(array: Array) -> str:
     """SHA-256 of the type, shape and bytes of a constant, 64 hexadecimal digits.
 
-    A large array is hashed once, and cannot be written to from then on.
+    A large array is hashed once, and made read-only so that its digest stays true.
     """
     known = _HASHED.get(id(array))
     if known is not None and known[0]() is array:

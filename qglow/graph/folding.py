@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from qglow.core.memory import require_more_memory
 from qglow.core.types import Array
 from qglow.graph.graph import Node
-from qglow.graph.ops.quantize import Dequantize
-from qglow.graph.ops.shape import Shape
 
-LARGEST_RESULT = 1 << 28
+_TEMPORARIES = 4
+"""Bytes of temporaries that computing a result needs, for each byte of the result."""
+
+LARGEST_RESULT = 1 << 26
 """Bytes of results above which a node is left alone where its operands have fewer: a small file can
 ask for any amount."""
 
 
 def evaluate_constant_node(node: Node) -> tuple[Array, ...] | None:
-    """The node's results when they are known before anything runs, else None.
+    """Results of a node that are known before anything runs; else None.
 
-    Known are the results of a node whose operands are all constant and, as shapes are static, of
-    every Shape. None also when there is no operand, no result, or one that `is_too_large`, and of
-    a Dequantize: the integers that a model brings are what quantization wants.
+    Results are known if all operands are constant or, as shapes are static, if types alone determine
+    them. None also without operands or results, for results that are `is_too_large`, and for a
+    Dequantize, whose constant integers quantization needs. Raises MemoryLimitError.
     """
-    if isinstance(node.operator, Dequantize):
+    if node.operator.dequantizes:
         return None
     operands = [value for value in node.inputs if value is not None]
     if not node.outputs or is_too_large(node):
         return None
-    if isinstance(node.operator, Shape):
-        return node.operator.shape_of(operands[0].type)
+    known = node.operator.evaluate_types(node.input_types())
+    if known is not None:
+        return known
     if not operands or any(value.data is None for value in operands):
         return None
+    # numpy holds wider intermediate results and masks beside the results.
+    size = sum(kind.byte_size for kind in node.output_types())
+    require_more_memory(_TEMPORARIES * size, f"computing '{node.outputs[0].name}', which is constant,")
     arrays = [None if value is None else value.data for value in node.inputs]
     return node.operator.run(arrays, node.input_types(), node.output_types())
 

@@ -7,24 +7,36 @@ input of the graph, or is a constant that carries its data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from qglow.core.ordered import Ordered
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.operator import Operator
 
 
 class Value:
-    """A tensor in the graph. `uses` lists (node, operand index) pairs, kept by Node."""
+    """A tensor in the graph. `uses` holds (node, operand index) pairs in order, kept by Node."""
 
-    __slots__ = ("data", "index", "name", "producer", "type", "uses")
+    __slots__ = ("_name", "data", "index", "producer", "type", "uses")
 
     def __init__(self, name: str, kind: TensorType, data: Array | None = None) -> None:
-        self.name = name
+        self._name = name
         self.type = kind
         self.data = data
         self.producer: Node | None = None
         self.index = 0
-        self.uses: list[tuple[Node, int]] = []
+        self.uses: dict[tuple[Node, int], None] = {}
+
+    @property
+    def name(self) -> str:
+        """The name. Assigning updates the name index of the graphs whose nodes compute or read the value."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
+        for node in (self.producer, *self.users()):
+            if node is not None:
+                node.tell(self)
 
     @property
     def is_constant(self) -> bool:
@@ -42,32 +54,62 @@ class Value:
 class Node:
     """An operator applied to values."""
 
-    __slots__ = ("_inputs", "name", "operator", "outputs")
+    __slots__ = ("_inputs", "_name", "_outputs", "graph", "operator")
 
     def __init__(
         self, name: str, operator: Operator, inputs: Sequence[Value | None], outputs: Sequence[Value]
     ) -> None:
-        self.name = name
+        self.graph: Graph | None = None
+        self._name = name
         self.operator = operator
-        self.outputs = tuple(outputs)
+        self._outputs = tuple(outputs)
         self._inputs: tuple[Value | None, ...] = ()
         for index, value in enumerate(self.outputs):
             value.producer, value.index = self, index
         self.inputs = tuple(inputs)
 
     @property
+    def name(self) -> str:
+        """The name. Assigning updates the name index of the node's graph."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
+        self.tell(self)
+
+    def tell(self, *named: Value | Node | None) -> None:
+        """Add these values and nodes to the name index of the node's graph, if it is in one."""
+        if self.graph is not None:
+            self.graph.learn_names(named)
+
+    @property
     def inputs(self) -> tuple[Value | None, ...]:
-        """The operands; an absent optional one is None. Assigning keeps use lists right."""
+        """The operands; an absent optional one is None. Assigning updates use lists."""
         return self._inputs
 
     @inputs.setter
     def inputs(self, values: Sequence[Value | None]) -> None:
-        for old in {v for v in self._inputs if v is not None}:
-            old.uses = [use for use in old.uses if use[0] is not self]
+        for index, old in enumerate(self._inputs):
+            if old is not None:
+                old.uses.pop((self, index), None)
+                if old.is_constant and not old.uses and self.graph is not None:
+                    self.graph.forget_name(old)
         self._inputs = tuple(values)
         for index, value in enumerate(self._inputs):
             if value is not None:
-                value.uses.append((self, index))
+                value.uses[self, index] = None
+        self.tell(*self._inputs)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The results. Code that assigns them must set their `producer` and `index`."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, values: Sequence[Value]) -> None:
+        self._outputs = tuple(values)
+        self.tell(*self._outputs)
 
     @property
     def output(self) -> Value:
@@ -75,7 +117,7 @@ class Node:
         return self.outputs[0]
 
     def operand(self, name: str) -> Value | None:
-        """The operand of this declared name; None where it is absent."""
+        """The operand of this declared name; None if it is absent."""
         for index, declared in enumerate(self.operator.operands):
             if declared.rstrip("?*") == name:
                 return self._inputs[index] if index < len(self._inputs) else None
@@ -93,14 +135,76 @@ class Node:
         return f"{self.operator.name} '{self.name}'"
 
 
-@dataclass
-class Graph:
-    """A function from inputs to outputs. `nodes` is in topological order."""
+class Nodes(Ordered[Node]):
+    """The nodes of a graph, in its order. Each refers to the graph while it is in it."""
 
-    name: str
-    inputs: list[Value]
-    outputs: list[Value]
-    nodes: list[Node]
+    def __init__(self, graph: Graph, nodes: Iterable[Node]) -> None:
+        self._graph = graph
+        super().__init__(nodes)
+
+    def _insert(self, before: Node | None, item: Node, after: Node | None) -> None:
+        super()._insert(before, item, after)
+        item.graph = self._graph
+        item.tell(item, *item.inputs, *item.outputs)
+
+    def remove(self, item: Node) -> None:
+        """Remove a node. Raises KeyError for one that is not there."""
+        super().remove(item)
+        item.graph = None
+
+
+class Graph:
+    """A function from inputs to outputs. `nodes` is in topological order.
+
+    Look-ups by name use an index of candidates, which may be outdated: each is checked when it is found.
+    """
+
+    def __init__(self, name: str, inputs: list[Value], outputs: list[Value], nodes: Iterable[Node]) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.outputs = outputs
+        self._named: dict[str, dict[Value | Node, None]] = {}
+        self._nodes = Nodes(self, nodes)
+
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes. Assigning replaces them by others, or by the same in another order."""
+        return self._nodes
+
+    @nodes.setter
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        wanted = list(nodes)
+        for node in self._nodes:
+            node.graph = None
+        self._nodes = Nodes(self, wanted)
+
+    def learn_names(self, named: Iterable[Value | Node | None]) -> None:
+        """Add nodes and values to the name index. The graph's nodes call this."""
+        for one in named:
+            if one is not None:
+                self._named.setdefault(one.name, {})[one] = None
+
+    def forget_name(self, constant: Value) -> None:
+        """Remove a constant without readers from the name index: its data may be large. Nodes call this."""
+        self._named.get(constant.name, {}).pop(constant, None)
+
+    def nodes_named(self, name: str) -> list[Node]:
+        """Every node of this name, in no order."""
+        found = self._named.get(name, ())
+        return [one for one in found if isinstance(one, Node) and one.name == name and one.graph is self]
+
+    def values_named(self, name: str) -> list[Value]:
+        """Every value of this name that a node computes or reads, or an input or output, in no order."""
+        found = [one for one in self._named.get(name, ()) if isinstance(one, Value)]
+        inside = [one for one in found if one.name == name and self._is_at_a_node(one)]
+        outside = [one for one in (*self.inputs, *self.outputs) if one.name == name]
+        return list(dict.fromkeys([*inside, *outside]))
+
+    def _is_at_a_node(self, value: Value) -> bool:
+        node = value.producer
+        if node is not None and node.graph is self and any(value is output for output in node.outputs):
+            return True
+        return any(node.graph is self for node, _ in value.uses)
 
     def values(self) -> Iterator[Value]:
         """Every value once: inputs, then constants and node outputs in order of first need."""
@@ -112,16 +216,14 @@ class Graph:
 
     def value(self, name: str) -> Value:
         """The value of this name. Raises KeyError."""
-        for value in self.values():
-            if value.name == name:
-                return value
+        for value in self.values_named(name):
+            return value
         raise KeyError(name)
 
     def node(self, name: str) -> Node:
         """The node of this name. Raises KeyError."""
-        for node in self.nodes:
-            if node.name == name:
-                return node
+        for node in self.nodes_named(name):
+            return node
         raise KeyError(name)
 
     def is_output(self, value: Value) -> bool:
@@ -129,20 +231,19 @@ class Graph:
         return any(value is output for output in self.outputs)
 
     def replace_value(self, old: Value, new: Value) -> None:
-        """Let every user of `old`, and the graph's outputs, take `new`."""
+        """Replace `old` by `new` in the operands of all nodes and in the graph's outputs."""
         for node in old.users():
             node.inputs = tuple(new if v is old else v for v in node.inputs)
         self.outputs = [new if v is old else v for v in self.outputs]
 
     def insert_before(self, anchor: Node | None, node: Node) -> Node:
         """Insert a node before `anchor`, or at the end where it is None."""
-        index = len(self.nodes) if anchor is None else self.nodes.index(anchor)
-        self.nodes.insert(index, node)
+        self.nodes.insert_before(anchor, node)
         return node
 
     def insert_after(self, anchor: Node, node: Node) -> Node:
         """Insert a node after `anchor`."""
-        self.nodes.insert(self.nodes.index(anchor) + 1, node)
+        self.nodes.insert_after(anchor, node)
         return node
 
     def remove(self, node: Node) -> None:
@@ -155,9 +256,8 @@ class Graph:
 
     def unique_name(self, wanted: str) -> str:
         """`wanted`, or `wanted` with a number, whichever no node or value has."""
-        taken = {v.name for v in self._all_mentions()} | {n.name for n in self.nodes}
         name, count = wanted, 0
-        while name in taken:
+        while self.nodes_named(name) or self.values_named(name):
             count += 1
             name = f"{wanted}__{count}"
         return name

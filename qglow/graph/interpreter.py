@@ -1,4 +1,4 @@
-"""Runs a graph in numpy, node by node: the reference for everything below."""
+"""Execution of a graph in numpy, node by node: the reference for all later stages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from qglow.core.errors import UsageError
+from qglow.core.memory import require_memory
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.memory import graph_memory, last_uses
 
 Taps = Callable[[Value, Array], None]
 """Called with every computed value and its data, inputs of the graph first."""
@@ -18,14 +20,16 @@ class Interpreter:
     """Evaluates one graph; holds no state between runs. Values are freed after their last use."""
 
     def __init__(self, graph: Graph) -> None:
+        """Raise MemoryLimitError for a graph whose values take more memory than is allowed."""
+        require_memory(graph_memory(graph), f"graph '{graph.name}'")
         self._graph = graph
-        self._last_uses = _last_uses(graph)
+        self._last_uses = last_uses(graph)
 
     def run(self, inputs: Mapping[str, Array], taps: Taps | None = None) -> dict[str, Array]:
         """Outputs by name, for inputs by name of exactly the declared types.
 
-        Raises UsageError for an input that is missing, unknown or of another type, and for indices
-        in it that lie beyond what they choose from.
+        Raises UsageError for an input that is missing, unknown or of another type, and for one that holds
+        indices out of range.
         """
         held = self._bind(inputs)
         if taps is not None:
@@ -67,17 +71,3 @@ def _evaluate(node: Node, held: Mapping[Value, Array]) -> tuple[Array, ...]:
             raise UsageError(
                 f"node '{node.name}' ({node.operator.name}): {error}; check the inputs"
             ) from error
-
-
-def _last_uses(graph: Graph) -> dict[Node, list[Value]]:
-    """For every node the values that nothing needs after it."""
-    last: dict[Value, Node] = {}
-    for node in graph.nodes:
-        for value in (*node.outputs, *node.inputs):
-            if value is not None and not value.is_constant:
-                last[value] = node
-    result: dict[Node, list[Value]] = {node: [] for node in graph.nodes}
-    for value, node in last.items():
-        if not graph.is_output(value):
-            result[node].append(value)
-    return result

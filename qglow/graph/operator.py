@@ -1,7 +1,7 @@
-"""What an operator is: attributes, shape and type, meaning, and behaviour under quantization.
+"""Operators: attributes, inference of shapes and types, semantics, traits, and form after quantization.
 
-One frozen dataclass an operator, its fields the attributes. The same class stands for the
-float and the int8 form; the types of the values say which.
+Each operator is one frozen dataclass whose fields are its attributes. The same class stands for the float
+and the int8 form; the types of the values say which.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.types import Array, TensorType
+from qglow.graph.traits import Traits
 from qglow.numerics.half import widen
 from qglow.numerics.quantize import dequantize_by, quantize_by
 
 
 class OperatorTypeError(Exception):
-    """Input types or attributes do not fit an operator; callers add which node."""
+    """Input types or attributes do not fit an operator; callers add the node's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulate:
-    """int8 x int8 into int32, rescaled once. Operand names; bias may be absent."""
+    """Products of int8 activations and weights, summed in int32, rescaled once. Fields name the operands."""
 
     x: str = "x"
     w: str = "w"
@@ -34,7 +35,7 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """int8 x int8 of two activations, one scale each, into int32, rescaled once or given in float."""
+    """Products of two int8 activations, one scale each, summed in int32, rescaled once or given in float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class SameAs:
 class Unify:
     """Inputs and output share parameters where that costs each input less than 1 dB.
 
-    `rescales`: where they do not, the int8 form itself takes operands of other parameters.
+    `rescales`: where they do not, the int8 form itself takes operands with parameters of their own.
     """
 
     rescales: bool = False
@@ -56,12 +57,12 @@ class Unify:
 
 @dataclass(frozen=True, slots=True)
 class Rescaled:
-    """Own output parameters, elementwise int8 arithmetic."""
+    """Elementwise int8 arithmetic; the output has parameters of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A 256-entry table from the float64 reference."""
+    """A look-up table of 256 entries, computed by the float64 reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class ReadsIntegers:
-    """Gives no reals and takes int8 operands as they are: nothing is converted for it."""
+    """Takes int8 operands as they are, without a conversion, and gives no reals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,13 @@ Policy = Accumulate | Products | SameAs | Unify | Rescaled | Table | Fixed | Rea
 
 
 @dataclass(frozen=True)
-class Operator(ABC):
-    """Base of all operators.
+class Operator(Traits, ABC):
+    """Base of all operators; see `Traits` for what passes ask beyond types, meaning and policy.
 
     `operands` names the inputs in order; a name that ends in `?` is optional, one that ends
     in `*` stands for any number and is the last. `policy` says how quantization treats it;
-    `fixed` gives the parameters of a result whose range is known in advance; `float_operands`
-    are those that its int8 form takes as they are: factors in float, conditions.
+    `fixed` gives the parameters of a result whose range is known in advance; `plain_operands`
+    are those that its int8 form takes as they are: factors in float, conditions, indices.
 
     Float attributes are rounded to float32 when an operator is made, so that text restores them.
     """
@@ -104,7 +105,7 @@ class Operator(ABC):
     policy: ClassVar[Policy]
     commutative: ClassVar[bool] = False
     fixed: ClassVar[Fixed | None] = None
-    float_operands: ClassVar[tuple[str, ...]] = ()
+    plain_operands: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -115,13 +116,17 @@ class Operator(ABC):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """Output types of the float form. Raises OperatorTypeError.
 
-        Quantized inputs are treated as their shapes; the outputs' element type is then the
-        float one, and whoever quantizes replaces it.
+        Only the shapes of quantized inputs count. The outputs then have the float element type, which
+        quantization replaces.
         """
 
     @abstractmethod
     def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """The float (or plain integer) meaning in numpy."""
+        """Compute the float (or plain integer) results in numpy."""
+
+    def evaluate_types(self, inputs: Sequence[TensorType | None]) -> tuple[Array, ...] | None:
+        """Results that the types of the operands determine without data; None if they do not."""
+        return None
 
     def evaluate_quantized(
         self,
@@ -129,9 +134,9 @@ class Operator(ABC):
         input_types: Sequence[TensorType | None],
         output_types: Sequence[TensorType],
     ) -> tuple[Array, ...]:
-        """The meaning where some type is quantized: dequantize, evaluate, quantize.
+        """Compute results where some type is quantized: dequantize, evaluate, quantize.
 
-        Operators with a rule of their own override it.
+        Operators with integer arithmetic of their own override it.
         """
         reals = [_to_float(a, t) for a, t in zip(inputs, input_types, strict=True)]
         results = self.evaluate(reals)
@@ -143,7 +148,7 @@ class Operator(ABC):
         input_types: Sequence[TensorType | None],
         output_types: Sequence[TensorType],
     ) -> tuple[Array, ...]:
-        """Evaluate with whichever meaning the types ask for; reals of 16 bits as float32."""
+        """Evaluate the float or the quantized form, as types ask; 16-bit floats are widened to float32."""
         inputs = [
             a if a is None or t is None or not t.is_half else widen(a)
             for a, t in zip(inputs, input_types, strict=True)
@@ -152,6 +157,56 @@ class Operator(ABC):
         if any(t is not None and t.is_quantized for t in types):
             return self.evaluate_quantized(inputs, input_types, output_types)
         return self.evaluate(inputs)
+
+    @property
+    def accumulate(self) -> Accumulate | None:
+        """Names of its operands if it sums products with weights in int32; else None."""
+        return self.policy if isinstance(self.policy, Accumulate) else None
+
+    @property
+    def multiplies_activations(self) -> bool:
+        """Whether its int8 form sums products of two activations in int32."""
+        return isinstance(self.policy, Products)
+
+    @property
+    def sums_products(self) -> bool:
+        """Whether its int8 form has exact int32 sums, which it can give in float without a conversion."""
+        return isinstance(self.policy, Accumulate | Products)
+
+    @property
+    def kept_operand(self) -> int | None:
+        """Index of the operand whose parameters its result keeps, whatever they are."""
+        return self.policy.operand if isinstance(self.policy, SameAs) else None
+
+    @property
+    def shares_parameters(self) -> bool:
+        """Whether all its operands and its result must have the same parameters in int8."""
+        return isinstance(self.policy, Unify) and not self.policy.rescales
+
+    @property
+    def unifies(self) -> bool:
+        """Whether its operands and its result have the same parameters where that costs little."""
+        return isinstance(self.policy, Unify)
+
+    @property
+    def passes_integers_on(self) -> bool:
+        """Whether its result holds integers of its operands where all have the same parameters."""
+        return isinstance(self.policy, SameAs | Unify)
+
+    @property
+    def is_tabulated(self) -> bool:
+        """Whether its int8 form is a table of 256 entries."""
+        return isinstance(self.policy, Table)
+
+    @property
+    def reads_integers(self) -> bool:
+        """Whether it takes int8 operands as they are and gives no reals."""
+        return isinstance(self.policy, ReadsIntegers)
+
+    @property
+    def is_light(self) -> bool:
+        """Whether its int8 form does a few operations for each element and sums no products."""
+        return isinstance(self.policy, Rescaled | Table | Unify | SameAs)
 
     def reference64(self, x: Array) -> Array:
         """float64 reference of a one-input elementwise operator, for tables (policy Table)."""

@@ -1,4 +1,4 @@
-"""Rewriting of graphs: the loop over rules, and the edits that rules are made of."""
+"""Rewriting of graphs: the loop that applies rules, and the edits that rules use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from qglow.core.passes import Pass, PassLog, Refused
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator
-from qglow.graph.ops.quantize import Dequantize
 
 Outcome = str | Refused | None
-"""What a rule did, in words; or why it did not although its pattern was there; or None."""
+"""What a rule did, in words; why it refused although its pattern matched; or None without a match."""
 
 _MOST_SWEEPS = 1000
 
@@ -42,18 +41,17 @@ class RewritePass(Pass[Graph]):
     def _sweep(self, graph: Graph, log: PassLog) -> bool:
         changed = False
         refusals: list[tuple[str, str]] = []
-        alive = set(graph.nodes)
         for node in list(graph.nodes):
             if log.exhausted:
                 return False
-            if node not in alive:
+            if node not in graph.nodes:
                 continue
             outcome = self.rewrite(node, graph)
             if isinstance(outcome, Refused):
                 refusals.append((node.name, outcome.reason))
             elif outcome is not None:
                 log.applied(node.name, outcome)
-                alive, changed = set(graph.nodes), True
+                changed = True
         if not changed:
             for where, reason in refusals:
                 log.refused(where, reason)
@@ -75,7 +73,7 @@ def producer_of(value: Value, *operators: type[Operator]) -> Node | None:
 
 
 def private(graph: Graph, value: Value) -> Refused | None:
-    """Why a value may not disappear into its only user: others see it. None when it may."""
+    """Reason why a value may not disappear into its only user: others see it. None if it may."""
     if graph.is_output(value):
         return Refused(f"%{value.name} is an output of the graph")
     users = value.users()
@@ -85,7 +83,7 @@ def private(graph: Graph, value: Value) -> Refused | None:
 
 
 def enclosed(graph: Graph, parts: Sequence[Node], last: Node) -> Refused | None:
-    """Why nodes may not disappear into `last`: others see their results. None when they may."""
+    """Reason why nodes may not disappear into `last`: others see their results. None if they may."""
     inside = {*parts, last}
     for value in (value for part in parts for value in part.outputs):
         if graph.is_output(value):
@@ -98,7 +96,7 @@ def enclosed(graph: Graph, parts: Sequence[Node], last: Node) -> Refused | None:
 
 def dequantized_constant(value: Value | None) -> Value | None:
     """The integers that a value is dequantized from, where these are constant."""
-    if value is None or value.producer is None or not isinstance(value.producer.operator, Dequantize):
+    if value is None or value.producer is None or not value.producer.operator.dequantizes:
         return None
     source = value.producer.inputs[0]
     return source if source is not None and source.is_constant else None
@@ -110,12 +108,12 @@ def constant_data(value: Value | None) -> Array | None:
 
 
 def new_constant(graph: Graph, wanted: str, data: Array) -> Value:
-    """A constant of this name, or one like it where it is taken."""
-    return constant(graph.unique_name(wanted), np.ascontiguousarray(data))
+    """A constant called `wanted`, with a number if that name is taken."""
+    return constant(graph.unique_name(wanted), np.asarray(data, order="C"))
 
 
 def change(node: Node, operator: Operator, inputs: Sequence[Value | None] | None = None) -> Node:
-    """Let a node compute something else of the same type, under its name."""
+    """Change a node in place to compute something else of the same type, under its name."""
     node.operator = operator
     if inputs is not None:
         node.inputs = tuple(inputs)
@@ -127,22 +125,21 @@ def fuse(graph: Graph, first: Node, last: Node, operator: Operator, inputs: Sequ
 
     It stands where the last stood and computes the very values of the last.
     """
-    index = graph.nodes.index(last)
     first.inputs = last.inputs = ()
     fused = Node(first.name, operator, inputs, last.outputs)
-    graph.nodes[index] = fused
+    graph.nodes.replace(last, [fused])
     graph.nodes.remove(first)
     return fused
 
 
 def remove_unread(graph: Graph, node: Node) -> None:
-    """Remove a node if nobody reads its results any more: it would count as a user of what it reads."""
+    """Remove a node without readers, because it would count as a user of its operands."""
     if not any(value.uses or graph.is_output(value) for value in node.outputs):
         graph.remove(node)
 
 
 def sink(graph: Graph, mover: Node, node: Node, inputs: Sequence[Value | None], operator: Operator) -> None:
-    """Put `mover`, which moves an operand of `node`, behind it: `node` computes `operator` of `inputs`.
+    """Move `mover` from an operand of `node` to its result; `node` then computes `operator` of `inputs`.
 
     Both keep their names, and the result keeps its own; `mover` must have no other user.
     """
@@ -162,8 +159,8 @@ def sink(graph: Graph, mover: Node, node: Node, inputs: Sequence[Value | None], 
 def bypass(graph: Graph, node: Node, source: Value) -> Refused | None:
     """Remove a node whose only result equals `source`; None when done.
 
-    An output of the graph keeps its name: then `source` takes it. Refused where `source` may not,
-    because its own name is one that callers see.
+    An output of the graph keeps its name: `source` then takes that name. Refused if `source` is an input,
+    a constant or an output, because its own name is visible to callers.
     """
     result = node.output
     if not graph.is_output(result):

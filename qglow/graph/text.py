@@ -36,7 +36,8 @@ from qglow.core.text import (
 from qglow.core.types import Array, ElementType, TensorType, format_float
 from qglow.graph.fingerprint import content_digest
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import OPERATORS, Operator
+from qglow.graph.operator import Operator
+from qglow.graph.plugins import find_operator
 from qglow.numerics.half import store_as, widen
 
 LARGEST_INLINE = 16
@@ -93,7 +94,7 @@ def _declaration(value: Value) -> str:
 
 
 def _format_type(kind: TensorType) -> str:
-    """As `str`, but a long list of scales by its digest."""
+    """Format a type like `str`, but a long list of scales as its digest."""
     if kind.quantization is None or len(kind.quantization.scales) <= LARGEST_INLINE:
         return str(kind)
     return kind.naming(kind.quantization.naming(f"#{constant_digest(_scale_array(kind))}"))
@@ -208,7 +209,7 @@ class _Parser:
     def _node(self, outputs: list[Value]) -> Node:
         lexer = self._lexer
         token = lexer.peek
-        cls = OPERATORS.get(lexer.name())
+        cls = find_operator(lexer.name())
         if cls is None:
             lexer.fail(f"unknown operator '{token.text}'", token)
         lexer.expect("@")
@@ -272,7 +273,7 @@ class _Parser:
 
 
 def _stored(elements: list[AttributeValue], kind: TensorType) -> Array:
-    """Elements as a constant of this type holds them."""
+    """Elements as the array that a constant of this type holds."""
     if kind.is_half:
         return store_as(np.array(elements, np.float32), kind.element).reshape(kind.shape)
     return np.array(elements, kind.element.dtype).reshape(kind.shape)

@@ -17,7 +17,7 @@ from qglow.graph.operator import (
     Table,
     Unify,
 )
-from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
+from qglow.graph.traits import Conversion
 
 
 def verify_graph(graph: Graph, where: str) -> None:
@@ -157,7 +157,7 @@ def _agrees(actual: TensorType, inferred: TensorType) -> bool:
 
 
 def quantized_form_problem(node: Node) -> str | None:
-    """Why the node's types are no form that its operator's policy allows; None when they are.
+    """Reason why the operator's policy does not allow the node's types; None if it does.
 
     The forms: all float; Accumulate integers as x, int8 as w, an int32 bias, integer or float result;
     Products int8 operands, int8 or float result; SameAs and Unify the same parameters throughout;
@@ -165,8 +165,8 @@ def quantized_form_problem(node: Node) -> str | None:
     ReadsIntegers any. Integers are int8 or int16.
     """
     operator, policy = node.operator, node.operator.policy
-    if isinstance(operator, Quantize | Dequantize | Rescale):
-        return _border_problem(node)
+    if operator.conversion is not None:
+        return _conversion_problem(node, operator.conversion)
     operands = [value for value in node.inputs if value is not None]
     if not any(value.type.is_quantized for value in [*operands, *node.outputs]):
         return None
@@ -186,7 +186,7 @@ def quantized_form_problem(node: Node) -> str | None:
 
 
 def _half_problem(node: Node) -> str | None:
-    """Reals of 16 bits are weights of operators that accumulate, in their float form."""
+    """Reason against 16-bit floats of a node, other than constant weights of a float operator; or None."""
     policy = node.operator.policy
     weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
     for value in (*node.inputs, *node.outputs):
@@ -199,14 +199,12 @@ def _any_wide(values: Sequence[Value]) -> bool:
     return any(v.type.quantization is not None and v.type.quantization.is_wide for v in values)
 
 
-def _border_problem(node: Node) -> str | None:
+def _conversion_problem(node: Node, wanted: Conversion) -> str | None:
     x = node.inputs[0]
-    quantized = (x is not None and x.type.is_quantized, node.output.type.is_quantized)
-    wanted = {Quantize: (False, True), Dequantize: (True, False), Rescale: (True, True)}[type(node.operator)]
-    if quantized != wanted:
-        words = {False: "float", True: "integers"}
-        return f"it takes {words[wanted[0]]} and gives {words[wanted[1]]}"
-    return None
+    if Conversion(x is not None and x.type.is_quantized, node.output.type.is_quantized) == wanted:
+        return None
+    words = {False: "float", True: "integers"}
+    return f"it takes {words[wanted.takes_integers]} and gives {words[wanted.gives_integers]}"
 
 
 def _accumulate_problem(node: Node, policy: Accumulate) -> str | None:
@@ -216,7 +214,7 @@ def _accumulate_problem(node: Node, policy: Accumulate) -> str | None:
     if _any_wide([w]):
         return "weights are int8, whatever the input is"
     parameters = w.type.quantization
-    axis = 0 if len(w.type.shape) == 4 else 1
+    axis = 1 if node.operator.filters is None else node.operator.filters.outputs
     if parameters is not None and parameters.axis not in (None, axis):
         return f"weights are quantized along axis {parameters.axis}, output channels are axis {axis}"
     return None
@@ -228,11 +226,11 @@ def _same_problem(values: Sequence[Value | None]) -> str | None:
 
 
 def _elementwise_problem(node: Node, may_be_float: bool) -> str | None:
-    """Integers throughout, but for operands that the integer form takes as they are (vectors of an Affine).
+    """Reason against a node's types; None if all are integers, and plain operands (as of an Affine) float.
 
-    `may_be_float`: so may the result be.
+    `may_be_float`: the result may be float too.
     """
-    stays_float = node.operator.float_operands
+    stays_float = node.operator.plain_operands
     for name, value in zip(node.operator.operands, node.inputs, strict=False):
         if value is None:
             continue

@@ -76,7 +76,7 @@ def _default(
     name: str, dims: Sequence[Dimension] | None, symbols: dict[str, int], batch: int, notes: list[str]
 ) -> Shape:
     if dims is None:
-        raise UsageError(f"input '{name}' declares no shape; give one, as in --shape {name}=1,3,224,224")
+        raise UsageError(f"input '{name}' declares no shape; give one, as in `shapes={name}=1,3,224,224`")
     bound: list[int] = []
     for position, dim in enumerate(dims):
         if isinstance(dim, int):
@@ -91,7 +91,7 @@ def _default(
         else:
             raise UsageError(
                 f"input '{name}' has shape {_show(dims)}; bind its dimensions, as in "
-                f"--shape {name}={_suggestion(dims, batch)}"
+                f"`shapes={name}={_suggestion(dims, batch)}`"
             )
     return tuple(bound)
 
@@ -117,7 +117,7 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def tensor_shape(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
-    """Declared dimensions: a number, a symbol's name or None; None where no shape is declared.
+    """Declared dimensions: a number, a symbol's name or None; None if no shape is declared.
 
     -1, which some exporters write for an unknown dimension, counts as unknown.
     """

@@ -15,8 +15,8 @@ from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.ops.quantize import Dequantize
 from qglow.importer.inference import inferred_types
 from qglow.importer.integers import moved_integers, passed_on
-from qglow.importer.loading import LoadedModel, first_line
-from qglow.importer.node import Broken, Context, ImportNode, Refused, Rule
+from qglow.importer.loading import ModelFile, first_line
+from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule
 from qglow.importer.rules import find_rule
 from qglow.importer.tensors import Stored, is_unsigned, to_array
 
@@ -25,13 +25,13 @@ class _Unknown(Exception):
     """An input comes from an unsupported node and nothing is known about it."""
 
 
-def unsupported_operators(model: LoadedModel) -> dict[int, str]:
+def unsupported_operators(model: ModelFile) -> dict[int, str]:
     """Problems, by position, of the nodes for whose operator there is no import function."""
     problems = {}
     for index, proto in enumerate(model.nodes):
         try:
             find_rule(proto.domain, proto.op_type, model.opset)
-        except Refused as refusal:
+        except CannotImport as refusal:
             problems[index] = _problem(index, proto, model.opset, str(refusal))
     return problems
 
@@ -47,7 +47,7 @@ class GraphImport:
     def __init__(
         self,
         path: Path,
-        model: LoadedModel,
+        model: ModelFile,
         inputs: Mapping[str, TensorType],
         problems: Mapping[int, str],
         unsigned: Sequence[str] = (),
@@ -75,12 +75,27 @@ class GraphImport:
         for index, proto in enumerate(self._model.nodes):
             self._import(index, proto)
         outputs = [] if self.problems else [self._input(v.name) for v in self._model.proto.graph.output]
-        for value in outputs:
+        for value in dict.fromkeys(outputs):
+            if value is not None and value.is_constant:
+                self._keep_apart(value)
+            if value in self._inputs:
+                raise UnsupportedError(
+                    f"{self._path}: output '{value.name}' is an input of the model, unchanged; take it "
+                    "out of the outputs, or give it another name with Identity"
+                )
             half = None if value is None else self._half(value)
             if value is not None and half is not None:
                 what = f"{self._path}: output '{value.name}' is {half}"
                 raise UnsupportedError(f"{what}; export the model with float32 outputs")
         return Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
+
+    def _keep_apart(self, output: Value) -> None:
+        """Let nodes read a copy of a constant that is an output: what becomes of theirs is no output."""
+        readers = [node for node in self._nodes if output in node.inputs]
+        if readers and output.data is not None:
+            copy = constant(_fresh(f"{output.name}__read", self._value_names), output.data)
+            for node in readers:
+                node.inputs = [copy if value is output else value for value in node.inputs]
 
     def _import(self, index: int, proto: NodeProto) -> None:
         if index in self.problems:
@@ -96,9 +111,13 @@ class GraphImport:
             self._values.update(node.results)
         except _Unknown:
             pass  # its own inputs are reported already
-        except (Refused, UnsupportedError) as refusal:
+        except (CannotImport, UnsupportedError) as refusal:
             self._note(index, proto, str(refusal))
             self._substitute(proto)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            # A rank, a count or a size that no import function has expected, because no valid model has it.
+            what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type})"
+            raise ModelError(f"{what}: inputs or attributes do not fit it ({first_line(error)})") from error
         except Broken as error:
             what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type})"
             raise ModelError(f"{what}: {error}") from error
@@ -120,7 +139,7 @@ class GraphImport:
         inputs = [self._input(name) for name in proto.input]
         return ImportNode(proto, self._node_name(index, proto), inputs, self._context)
 
-    def _require_signed(self, node: ImportNode, rule: Rule) -> None:
+    def _require_signed(self, node: ImportNode, rule: ImportRule) -> None:
         """Refuse uint8 and 16 bit constants where they are plain numbers: that is not what they hold here."""
         for value in node.inputs if not rule.reads_unsigned else ():
             if value is None or not value.is_constant:
@@ -130,7 +149,7 @@ class GraphImport:
                 kind = Stored(value.type.element, unsigned)
                 node.refuse(f"'{value.name}' is {kind}, which is only supported where it is quantized")
 
-    def _require_whole(self, node: ImportNode, rule: Rule) -> None:
+    def _require_whole(self, node: ImportNode, rule: ImportRule) -> None:
         """Refuse reals of 16 bits where they are computed with."""
         for value in node.inputs if not rule.reads_halves else ():
             half = None if value is None else self._half(value)
@@ -166,7 +185,7 @@ class GraphImport:
             if is_unsigned(tensor):
                 self._context.unsigned.add(name)
         if name in self._sparse:
-            raise Refused(f"'{name}' is a sparse initializer; store it dense")
+            raise CannotImport(f"'{name}' is a sparse initializer; store it dense")
         if name not in self._values:
             raise _Unknown(name)
         return self._values[name]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from qglow.graph.ops.conv import Conv
-from qglow.importer.node import ImportNode, Rule
-from qglow.importer.windows import emit_windowed, image, read_window
+from qglow.importer.node import ImportNode, ImportRule
+from qglow.importer.windows import emit_convolution, image, read_window
 
 
 def import_conv(node: ImportNode) -> None:
-    """Conv over one or two spatial dimensions; auto_pad is resolved to explicit pads."""
+    """Import Conv over one or two spatial dimensions; auto_pad is resolved to explicit pads."""
     kernel = node.kind(1).shape[2:]
     stated = node.integers("kernel_shape", kernel)
     node.require(stated == kernel, f"kernel_shape {list(stated)} differs from the weight's {list(kernel)}")
@@ -19,7 +19,7 @@ def import_conv(node: ImportNode) -> None:
         dilations=window.dilations,
         group=node.integer("group", 1),
     )
-    emit_windowed(node, operator, image(node), image(node, 1), node.optional(2))
+    emit_convolution(node, operator, image(node), image(node, 1))
 
 
-RULES: dict[str, Rule] = {"Conv": Rule(import_conv, newest=22)}
+RULES: dict[str, ImportRule] = {"Conv": ImportRule(import_conv, newest=22)}

@@ -12,25 +12,27 @@ from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Sub
 from qglow.graph.ops.functions import LeakyRelu, PowerOf
 from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import Cast, Identity
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 
 
 def import_binary(node: ImportNode, operator: Operator) -> None:
-    """An operator of two inputs."""
+    """Import an operator of two inputs."""
     node.emit(operator, node.value(0), node.value(1))
 
 
 def import_clip(node: ImportNode) -> None:
-    """Clip; its bounds are attributes before opset 11 and constant inputs from then on."""
+    """Import Clip; its bounds are attributes before opset 11 and constant inputs from then on."""
     if node.opset < 11:
         low, high = node.number("min", -math.inf), node.number("max", math.inf)
     else:
         low, high = node.scalar(1, "the minimum", -math.inf), node.scalar(2, "the maximum", math.inf)
-    node.emit(Clip(lo=low, hi=high), node.value(0))
+    node.require(not (math.isnan(low) or math.isnan(high)), "a bound is NaN, which bounds nothing")
+    # Where the bounds cross, ONNX has the upper one everywhere.
+    node.emit(Clip(lo=min(low, high), hi=high), node.value(0))
 
 
 def import_pow(node: ImportNode) -> None:
-    """Pow; one constant exponent makes a function of one variable. The exponent may be of another type."""
+    """Import Pow; a constant exponent makes a function of one variable. It may be of another type than x."""
     x, exponent = node.value(0), node.value(1)
     data = exponent.data
     spreads = np.broadcast_shapes(x.type.shape, exponent.type.shape) == x.type.shape
@@ -44,7 +46,7 @@ def import_pow(node: ImportNode) -> None:
 
 
 def import_prelu(node: ImportNode) -> None:
-    """PRelu; one constant slope makes a LeakyRelu."""
+    """Import PRelu; one constant slope makes a LeakyRelu."""
     x, slope = node.value(0), node.value(1)
     if slope.data is not None and slope.data.size == 1:
         node.emit(LeakyRelu(alpha=float(slope.data.reshape(()))), x)
@@ -53,12 +55,12 @@ def import_prelu(node: ImportNode) -> None:
 
 
 def import_where(node: ImportNode) -> None:
-    """Where."""
+    """Import Where."""
     node.emit(Where(), node.value(0), node.value(1), node.value(2))
 
 
 def import_chain(node: ImportNode, operator: Operator) -> None:
-    """One or more inputs, combined from left to right."""
+    """Import an operator of one or more inputs, combined from left to right."""
     if len(node.inputs) == 1:
         node.emit(Identity(), node.value(0))
         return
@@ -66,7 +68,7 @@ def import_chain(node: ImportNode, operator: Operator) -> None:
 
 
 def import_mean(node: ImportNode) -> None:
-    """The sum of all inputs times one over their number."""
+    """Import Mean: the sum of all inputs times one over their number."""
     count = len(node.inputs)
     if count == 1:
         node.emit(Identity(), node.value(0))
@@ -82,17 +84,17 @@ def _all_but_last(node: ImportNode, operator: Operator) -> Value:
     return total
 
 
-RULES: dict[str, Rule] = {
-    "Add": Rule(lambda node: import_binary(node, Add()), newest=14),
-    "Clip": Rule(import_clip, newest=13),
-    "Div": Rule(lambda node: import_binary(node, Div()), newest=14),
-    "Max": Rule(lambda node: import_chain(node, Max()), newest=13),
-    "Mean": Rule(import_mean, newest=13),
-    "Min": Rule(lambda node: import_chain(node, Min()), newest=13),
-    "Mul": Rule(lambda node: import_binary(node, Mul()), newest=14),
-    "PRelu": Rule(import_prelu, newest=16),
-    "Pow": Rule(import_pow, newest=15),
-    "Sub": Rule(lambda node: import_binary(node, Sub()), newest=14),
-    "Sum": Rule(lambda node: import_chain(node, Add()), newest=13),
-    "Where": Rule(import_where, newest=16),
+RULES: dict[str, ImportRule] = {
+    "Add": ImportRule(lambda node: import_binary(node, Add()), newest=14),
+    "Clip": ImportRule(import_clip, newest=13),
+    "Div": ImportRule(lambda node: import_binary(node, Div()), newest=14),
+    "Max": ImportRule(lambda node: import_chain(node, Max()), newest=13),
+    "Mean": ImportRule(import_mean, newest=13),
+    "Min": ImportRule(lambda node: import_chain(node, Min()), newest=13),
+    "Mul": ImportRule(lambda node: import_binary(node, Mul()), newest=14),
+    "PRelu": ImportRule(import_prelu, newest=16),
+    "Pow": ImportRule(import_pow, newest=15),
+    "Sub": ImportRule(lambda node: import_binary(node, Sub()), newest=14),
+    "Sum": ImportRule(lambda node: import_chain(node, Add()), newest=13),
+    "Where": ImportRule(import_where, newest=16),
 }

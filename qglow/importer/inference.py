@@ -21,9 +21,9 @@ def inferred_types(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> 
     for value in bound.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
-        bound = onnx.shape_inference.infer_shapes(bound, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        # Only the completeness of an error message is at stake.
+        bound = onnx.shape_inference.infer_shapes(bound, data_prop=not _makes_data(model))
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
+        # The types only make an error message more complete, so that it may go without them.
         return {}
     types = {}
     for value in [*bound.graph.value_info, *bound.graph.output]:
@@ -35,6 +35,11 @@ def inferred_types(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> 
         if len(shape) == len(dims):
             types[value.name] = TensorType(element, shape)
     return types
+
+
+def _makes_data(model: onnx.ModelProto) -> bool:
+    """Whether following data through the model could take any amount of memory: onnx lists whole ranges."""
+    return bool(model.functions) or any(node.op_type == "Range" for node in model.graph.node)
 
 
 def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:

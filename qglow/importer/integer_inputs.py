@@ -9,18 +9,19 @@ from onnx import NodeProto, TensorProto
 
 from qglow.core.errors import ModelError, UnsupportedError
 from qglow.core.types import Array, ElementType, Quantization
-from qglow.importer.loading import LoadedModel
-from qglow.importer.node import Refused
+from qglow.importer.loading import ModelFile
+from qglow.importer.node import CannotImport
 from qglow.importer.tensors import QUANTIZED, Stored, element_name, to_array
 
 INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 
-def input_parameters(model: LoadedModel, name: str, unsigned: bool, folder: Path) -> Quantization:
+def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path) -> Quantization:
     """Parameters with which the model dequantizes an input of integers; zero points of uint8 are 128 less.
 
     They are those of the first reader; other readers are held to them when they are imported. Raises
-    Refused where nothing dequantizes it with one constant scale.
+    CannotImport where nothing dequantizes it with one constant scale. An input that nothing reads
+    has scale 1.
     """
     initializers = model.proto.graph.initializer
     known = {tensor.name: tensor for tensor in initializers if tensor.name not in model.large}
@@ -35,7 +36,10 @@ def input_parameters(model: LoadedModel, name: str, unsigned: bool, folder: Path
         if zero is not None:
             _check_zero(known[given[1]], zero, Stored(ElementType.INT8, unsigned))
         return _parameters(float(scale.reshape(())), zero, unsigned)
-    raise Refused("supported where DequantizeLinear or a QLinear operator reads it, with one constant scale")
+    if not any(name in node.input for node in model.nodes):  # what nobody reads may stand for anything
+        return _parameters(1.0, None, unsigned)
+    readers = "DequantizeLinear or a QLinear operator reads it, with one constant scale"
+    raise CannotImport(f"supported where {readers}")
 
 
 def _names(node: NodeProto, name: str) -> tuple[str, str] | None:
@@ -52,13 +56,13 @@ def _read(known: dict[str, TensorProto], name: str, folder: Path) -> Array | Non
     try:
         return to_array(known[name], folder, quantized=True) if name in known else None
     except (ModelError, UnsupportedError) as error:
-        raise Refused(str(error)) from error
+        raise CannotImport(str(error)) from error
 
 
 def _check_zero(tensor: TensorProto, zero: Array, kind: Stored) -> None:
     if QUANTIZED.get(tensor.data_type) != kind or zero.size != 1:
         found = f"{zero.size} of {element_name(tensor.data_type)}"
-        raise Refused(f"its zero point is {found}, the input is {kind}, which has one")
+        raise CannotImport(f"its zero point is {found}, the input is {kind}, which has one")
 
 
 def _parameters(scale: float, zero: Array | None, unsigned: bool) -> Quantization:
@@ -66,4 +70,4 @@ def _parameters(scale: float, zero: Array | None, unsigned: bool) -> Quantizatio
     try:
         return Quantization.per_tensor(scale, middle)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise CannotImport(str(error)) from error

@@ -8,27 +8,24 @@ import numpy as np
 
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Value, constant
-from qglow.graph.operator import Operator, OperatorTypeError, SameAs, Unify
-from qglow.graph.ops.quantize import Dequantize, Quantize
-from qglow.graph.ops.rules import Movement
-from qglow.graph.ops.shape import Pad
+from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.rewriting import dequantized_constant
 
 
 def passed_on(operator: Operator, inputs: Sequence[Value | None]) -> Quantization | None:
-    """Parameters of the result where an operator moves integers; None where it works on others.
+    """Parameters of the result where an operator moves integers; None if it works on others.
 
     Raises OperatorTypeError for an operator that computes with them.
     """
     found = [value for value in inputs if value is not None and value.type.is_quantized]
-    if not found or isinstance(operator, Quantize | Dequantize):
+    if not found or operator.is_border:
         return None
     first = found[0].type.quantization
-    policy = operator.policy
-    if isinstance(policy, SameAs) and not isinstance(operator, Pad) and inputs[policy.operand] is found[0]:
+    kept = operator.kept_operand
+    if kept is not None and not operator.adds_values and inputs[kept] is found[0]:
         return first
     same = len(found) == len(inputs) and all(value.type.quantization == first for value in found)
-    if isinstance(policy, Unify) and not policy.rescales and same:
+    if operator.shares_parameters and same:
         return first
     raise OperatorTypeError(
         f"it reads the integers of '{found[0].name}', which only data movement and operators of "
@@ -42,7 +39,7 @@ def moved_integers(operator: Operator, inputs: Sequence[Value | None], name: str
     Movement of reals is movement of their integers, so weights keep theirs through a Transpose or a
     Reshape. Parameters per channel must lie along one axis afterwards.
     """
-    if not isinstance(operator, Movement) or not inputs or isinstance(operator, Pad):
+    if not operator.moves_elements or not inputs or operator.adds_values:
         return None
     source = dequantized_constant(inputs[0])
     if source is None or source.data is None or any(v is not None and v.data is None for v in inputs[1:]):
@@ -63,7 +60,7 @@ def moved_integers(operator: Operator, inputs: Sequence[Value | None], name: str
 
 
 def _along_one_axis(channels: Array, quantization: Quantization) -> Quantization | None:
-    """Parameters of a tensor whose elements belong to these channels; None where no one axis orders them."""
+    """Parameters of a tensor whose elements belong to these channels; None if no one axis orders them."""
     for axis in range(channels.ndim):
         rows = np.moveaxis(channels, axis, 0).reshape(channels.shape[axis], -1)
         if rows.size and np.all(rows == rows[:, :1]):

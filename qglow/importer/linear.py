@@ -9,11 +9,11 @@ from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.shape import Transpose
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 
 
 def import_gemm(node: ImportNode) -> None:
-    """alpha * A' * B' + beta * C. Factors go into constants; what cannot becomes Mul and Add."""
+    """Import Gemm: alpha * A' * B' + beta * C. Factors go into constants; what cannot becomes Mul and Add."""
     alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
     x = _transposed(node, 0, node.integer("transA", 0) != 0)
     w = _transposed(node, 1, node.integer("transB", 0) != 0)
@@ -64,11 +64,11 @@ def _vector_bias(value: Value, columns: int, beta: float) -> Array | None:
 
 
 def import_matmul(node: ImportNode) -> None:
-    """MatMul with numpy's broadcasting of leading dimensions."""
+    """Import MatMul with numpy's broadcasting of leading dimensions."""
     node.emit(MatMul(), node.value(0), node.value(1))
 
 
-RULES: dict[str, Rule] = {
-    "Gemm": Rule(import_gemm, newest=13),
-    "MatMul": Rule(import_matmul, newest=13),
+RULES: dict[str, ImportRule] = {
+    "Gemm": ImportRule(import_gemm, newest=13),
+    "MatMul": ImportRule(import_matmul, newest=13),
 }

@@ -14,17 +14,22 @@ from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, NodeProto, TensorProto
 
 from qglow.core.errors import ModelError
+from qglow.core.memory import require_more_memory
+from qglow.core.reading import read_bytes
 from qglow.importer.wire import without_large_data
 
 # A text of more than this many characters in a message hides what the message says.
 _LONGEST = 300
+
+_FOR_PEOPLE = frozenset({"doc_string", "domain", "metadata_props", "producer_name", "producer_version"})
+"""Fields of a model and its graph that mean nothing to a graph; they may hold bytes that are no text."""
 
 _LARGE_DATA = 1 << 16
 """Bytes of a tensor's data from which the message and the checker do without them."""
 
 
 @dataclass(frozen=True)
-class LoadedModel:
+class ModelFile:
     """A parsed model and its nodes in topological order.
 
     large: data of initializers by name, which their raw data in `proto` leaves out.
@@ -42,10 +47,10 @@ class LoadedModel:
         return self.hashed.result()
 
 
-def load(path: Path) -> LoadedModel:
+def load(path: Path) -> ModelFile:
     """Read and check a model file, without its external data.
 
-    Raises ModelError where the file is missing, is no ONNX model, is cut short, or describes
+    Raises ModelError if the file is missing, is no ONNX model, is cut short, or describes
     no valid graph: duplicate or unknown names, cycles.
     """
     data = _read(path)
@@ -54,18 +59,18 @@ def load(path: Path) -> LoadedModel:
     beside = ThreadPoolExecutor(1)
     hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
     beside.shutdown(wait=False)
-    return LoadedModel(proto, nodes, opset, large, hashed)
+    return ModelFile(proto, nodes, opset, large, hashed)
 
 
-def check(path: Path, model: LoadedModel) -> None:
+def check(path: Path, model: ModelFile) -> None:
     """Let onnx judge the model's details: attributes, arity, types. Raises ModelError.
 
     Done after operators are known to be supported, because the checker stops at the first
     operator it does not know.
     """
     ordered = ModelProto()
-    _copy_fields(model.proto, ordered, without={"graph"})
-    _copy_fields(model.proto.graph, ordered.graph, without={"node", "initializer"})
+    _copy_fields(model.proto, ordered, without={"graph", *_FOR_PEOPLE})
+    _copy_fields(model.proto.graph, ordered.graph, without={"node", "initializer", *_FOR_PEOPLE})
     ordered.graph.node.extend(model.nodes)
     ordered.graph.initializer.extend(
         _without_data(tensor, tensor.name in model.large) for tensor in model.proto.graph.initializer
@@ -94,7 +99,7 @@ def _copy_fields(source: Message, target: Message, without: Set[str]) -> None:
 
 
 def _without_data(tensor: TensorProto, large: bool) -> TensorProto:
-    """What the checker gets of an initializer; `large` ones have no data as it is.
+    """Copy an initializer without its data for the checker; `large` ones have none anyway.
 
     Data is checked where it is read; the checker would look for external files itself, and it gets the
     whole model as one string.
@@ -120,7 +125,8 @@ def _read(path: Path) -> memoryview:
     Not mapped: who cuts short a file that is mapped ends the process.
     """
     try:
-        return memoryview(path.read_bytes())
+        require_more_memory(path.stat().st_size, str(path))
+        return memoryview(read_bytes(path))
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
 

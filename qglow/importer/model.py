@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from qglow.graph.graph import Graph
 from qglow.importer.binding import bind_inputs, real_inputs
 from qglow.importer.building import GraphImport, unsupported_operators
 from qglow.importer.integer_inputs import INTEGERS, input_parameters
-from qglow.importer.loading import LoadedModel, check, load
-from qglow.importer.node import Refused
+from qglow.importer.loading import ModelFile, check, load
+from qglow.importer.node import CannotImport
 from qglow.importer.rules import OLDEST_OPSET, newest_opset, supported_operators
 from qglow.importer.tensors import ELEMENTS, QUANTIZED, element_name
 
@@ -27,8 +27,9 @@ PLAIN = (ElementType.FLOAT, ElementType.INT32, ElementType.INT64)
 class ImportedModel:
     """A model as a graph, with what the import decided and where it came from.
 
-    `bound_dimensions` are sentences on dimensions bound without being asked for; `digest` is the
-    SHA-256 of the model file in hexadecimal; `inputs` and `outputs` give names and types.
+    `bound_dimensions` are sentences on dimensions bound without being asked for, and on inputs and
+    outputs that have another type here; `digest` is the SHA-256 of the model file in hexadecimal;
+    `inputs` and `outputs` give names and types.
     """
 
     path: Path
@@ -78,12 +79,20 @@ def import_model(
     return ImportedModel(
         path,
         graph,
-        bound.notes,
+        (*bound.notes, *_unsigned_notes(model, declared)),
         model.opset,
         model.digest,
         tuple((v.name, v.type) for v in graph.inputs),
         tuple((v.name, v.type) for v in graph.outputs),
     )
+
+
+def _unsigned_notes(model: ModelFile, inputs: Sequence[onnx.ValueInfoProto]) -> Iterator[str]:
+    """Sentences on inputs and outputs that are uint8 in the file."""
+    for kind, values in (("input", inputs), ("output", model.proto.graph.output)):
+        for value in values:
+            if value.type.tensor_type.elem_type == onnx.TensorProto.UINT8:
+                yield f"{kind} '{value.name}' is uint8 in the file; here it is int8, 128 less"
 
 
 def _refuse(path: Path, problems: Sequence[str]) -> None:
@@ -108,7 +117,7 @@ def _check_opset(path: Path, opset: int) -> None:
 
 
 def _input_elements(
-    path: Path, model: LoadedModel, inputs: Sequence[onnx.ValueInfoProto]
+    path: Path, model: ModelFile, inputs: Sequence[onnx.ValueInfoProto]
 ) -> tuple[dict[str, ElementType], dict[str, Quantization], list[str]]:
     """Element types of the inputs, parameters of integers, and a sentence on each that is not supported."""
     elements: dict[str, ElementType] = {}
@@ -126,9 +135,9 @@ def _input_elements(
                 elements[value.name], parameters[value.name] = ElementType.INT8, given
             elif number in QUANTIZED:
                 elements[value.name] = QUANTIZED[number].element
-                raise Refused("supported within a model; let it begin with QuantizeLinear")
+                raise CannotImport("supported within a model; let it begin with QuantizeLinear")
             elif elements[value.name] not in PLAIN or number not in ELEMENTS:
-                raise Refused("inputs of float (32 bit), int32 and int64 are supported")
-        except Refused as refusal:
+                raise CannotImport("inputs of float (32 bit), int32 and int64 are supported")
+        except CannotImport as refusal:
             refused.append(f"input '{value.name}' of {element_name(number)}: {refusal}")
     return elements, parameters, refused

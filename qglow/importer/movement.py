@@ -13,14 +13,14 @@ import numpy as np
 
 from qglow.graph.graph import Value
 from qglow.graph.ops.shape import PAD_MODES, Expand, Gather, Pad, Reshape, Slice, Transpose
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 
 LARGEST_CONSTANT = 1 << 28
 """Elements above which ConstantOfShape is refused: a small file can ask for any amount."""
 
 
 def import_slice(node: ImportNode) -> None:
-    """Slice; bounds are attributes before opset 10 and constant inputs from then on.
+    """Import Slice; bounds are attributes before opset 10 and constant inputs from then on.
 
     An axis that is walked backwards is cut forwards and then gathered in reverse.
     """
@@ -56,7 +56,7 @@ def import_slice(node: ImportNode) -> None:
 
 
 def import_split(node: ImportNode) -> None:
-    """Split: one Slice an output. Sizes are stated, else equal but for a smaller last one."""
+    """Import Split: one Slice an output. Sizes are stated, else equal but for a smaller last one."""
     shape = node.kind().shape
     axis = node.axis(node.integer("axis", 0), len(shape))
     count = len(node.proto.output)
@@ -80,7 +80,7 @@ def import_split(node: ImportNode) -> None:
 
 
 def import_pad(node: ImportNode) -> None:
-    """Pad; amounts are attributes before opset 11 and constant inputs from then on. Negative ones cut."""
+    """Import Pad; amounts are attributes before opset 11, constant inputs from then on. Negative ones cut."""
     mode = node.string("mode", "constant")
     node.require(mode in PAD_MODES, f"mode {mode}; supported are {', '.join(PAD_MODES)}")
     shape = node.kind().shape
@@ -112,7 +112,7 @@ def _cut(node: ImportNode, pads: Sequence[int]) -> Value:
 
 
 def import_expand(node: ImportNode) -> None:
-    """Expand: x broadcast against the stated shape."""
+    """Import Expand: x broadcast against the stated shape."""
     wanted = _integers(node, 1, "the shape")
     try:
         shape = np.broadcast_shapes(node.kind().shape, wanted)
@@ -122,7 +122,7 @@ def import_expand(node: ImportNode) -> None:
 
 
 def import_tile(node: ImportNode) -> None:
-    """Tile: every axis gets one of size 1 before it, which is expanded and merged."""
+    """Import Tile: every axis gets one of size 1 before it, which is expanded and merged."""
     shape = node.kind().shape
     repeats = _integers(node, 1, "the repeats")
     fits = len(repeats) == len(shape) and min(repeats, default=0) >= 0
@@ -140,13 +140,13 @@ def import_tile(node: ImportNode) -> None:
 
 
 def import_gather(node: ImportNode) -> None:
-    """Gather along an axis."""
+    """Import Gather along an axis."""
     axis = node.axis(node.integer("axis", 0), node.rank())
     node.emit(Gather(axis=axis), node.value(0), node.value(1))
 
 
 def import_depth_to_space(node: ImportNode) -> None:
-    """DepthToSpace: blocks of channels become blocks of pixels."""
+    """Import DepthToSpace: blocks of channels become blocks of pixels."""
     batch, channels, height, width = _image(node)
     block, mode = node.integer("blocksize", 1), node.string("mode", "DCR")
     node.require(mode in ("DCR", "CRD"), f"mode {mode}; supported are DCR and CRD")
@@ -161,7 +161,7 @@ def import_depth_to_space(node: ImportNode) -> None:
 
 
 def import_space_to_depth(node: ImportNode) -> None:
-    """SpaceToDepth: blocks of pixels become channels."""
+    """Import SpaceToDepth: blocks of pixels become channels."""
     batch, channels, height, width = _image(node)
     block, mode = node.integer("blocksize", 1), node.string("mode", "DCR")
     node.require(mode in ("DCR", "CRD"), f"mode {mode}; supported are DCR and CRD")
@@ -182,7 +182,7 @@ def _image(node: ImportNode) -> tuple[int, int, int, int]:
 
 
 def import_constant_of_shape(node: ImportNode) -> None:
-    """ConstantOfShape: one value everywhere, float 0 unless stated."""
+    """Import ConstantOfShape: one value everywhere, float 0 unless stated."""
     shape = _integers(node, 0, "the shape")
     value = node.tensor("value") if node.has("value") else np.zeros(1, np.float32)
     node.require(value.size == 1, f"a value of {value.size} elements")
@@ -195,14 +195,14 @@ def _integers(node: ImportNode, index: int, what: str) -> tuple[int, ...]:
     return tuple(int(v) for v in node.array(index, what).reshape(-1))
 
 
-RULES: dict[str, Rule] = {
-    "ConstantOfShape": Rule(import_constant_of_shape, newest=25),
-    "DepthToSpace": Rule(import_depth_to_space, newest=28),
-    "Expand": Rule(import_expand, newest=13),
-    "Gather": Rule(import_gather, newest=13),
-    "Pad": Rule(import_pad, newest=25),
-    "Slice": Rule(import_slice, newest=13),
-    "SpaceToDepth": Rule(import_space_to_depth, newest=28),
-    "Split": Rule(import_split, newest=18),
-    "Tile": Rule(import_tile, newest=13),
+RULES: dict[str, ImportRule] = {
+    "ConstantOfShape": ImportRule(import_constant_of_shape, newest=25),
+    "DepthToSpace": ImportRule(import_depth_to_space, newest=28),
+    "Expand": ImportRule(import_expand, newest=13),
+    "Gather": ImportRule(import_gather, newest=13),
+    "Pad": ImportRule(import_pad, newest=25),
+    "Slice": ImportRule(import_slice, newest=13),
+    "SpaceToDepth": ImportRule(import_space_to_depth, newest=28),
+    "Split": ImportRule(import_split, newest=18),
+    "Tile": ImportRule(import_tile, newest=13),
 }

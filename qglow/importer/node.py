@@ -1,4 +1,4 @@
-"""What an import function sees of one ONNX node, and how it adds operators to the graph."""
+"""View of one ONNX node for its import function, which also adds operators to the graph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Emit(Protocol):
         """The result."""
 
 
-class Refused(Exception):
+class CannotImport(Exception):
     """This node cannot be imported; the message says what it uses and what is supported."""
 
 
@@ -41,7 +41,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Context:
-    """What import functions need of the model around a node.
+    """Model around a node, as far as import functions need it.
 
     `emit(node_name, operator, inputs, output_name)` adds an operator, or folds it where all its
     inputs are constant; `read_tensor` gives the data of a tensor attribute; `is_used` tells
@@ -87,13 +87,13 @@ class ImportNode:
         self.require(bool(proto.output) and bool(proto.output[0]), "it has no first output")
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise Refused."""
-        raise Refused(reason)
+        """Raise CannotImport."""
+        raise CannotImport(reason)
 
     def require(self, condition: bool, reason: str) -> None:
-        """Raise Refused(reason) unless `condition`."""
+        """Raise CannotImport(reason) unless `condition`."""
         if not condition:
-            raise Refused(reason)
+            raise CannotImport(reason)
 
     # Attributes
 
@@ -118,14 +118,14 @@ class ImportNode:
         """An attribute that lists integers."""
         value = self._get(name, tuple(default))
         if not isinstance(value, list | tuple) or not all(isinstance(v, int) for v in value):
-            raise Refused(f"attribute {name} is not a list of integers")
+            raise CannotImport(f"attribute {name} is not a list of integers")
         return tuple(int(v) for v in value)
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """An attribute that lists floats."""
         value = self._get(name, ())
         if not isinstance(value, list | tuple) or not all(isinstance(v, int | float) for v in value):
-            raise Refused(f"attribute {name} is not a list of numbers")
+            raise CannotImport(f"attribute {name} is not a list of numbers")
         return tuple(float(v) for v in value)
 
     def string(self, name: str, default: str) -> str:
@@ -137,7 +137,7 @@ class ImportNode:
         """A tensor attribute. Where it is unsigned in the model, so is the node's output."""
         value = self._get(name, None)
         if not isinstance(value, TensorProto):
-            raise Refused(f"attribute {name} is not a tensor")
+            raise CannotImport(f"attribute {name} is not a tensor")
         if is_unsigned(value):
             self.context.unsigned.add(self.proto.output[0])
         return self.context.read_tensor(value)
@@ -156,7 +156,7 @@ class ImportNode:
         """A required input."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
-            raise Refused(f"input {index} is missing")
+            raise CannotImport(f"input {index} is missing")
         return value
 
     def plain(self, index: int) -> Value:
@@ -185,11 +185,12 @@ class ImportNode:
         if integers is not None and integers.data is not None and integers.type.quantization is not None:
             return dequantize_by(integers.data, integers.type.quantization)
         if value.data is None:
-            raise Refused(f"{what} ('{value.name}') is computed while the model runs; it must be a constant")
+            problem = "is computed while the model runs; it must be a constant"
+            raise CannotImport(f"{what} ('{value.name}') {problem}")
         return value.data
 
     def optional_array(self, index: int, what: str) -> Array | None:
-        """As `array` for an input that may be left out."""
+        """Read a constant input like `array`; None if the input is left out."""
         return self.array(index, what) if self.has_input(index) else None
 
     def scalar(self, index: int, what: str, default: float) -> float:
@@ -260,7 +261,7 @@ class ImportNode:
         """Refuse where something reads an output other than the first."""
         for name in self.proto.output[1:]:
             if name and self.context.is_used(name):
-                raise Refused(f"its output '{name}' is used; only the first output is supported")
+                raise CannotImport(f"its output '{name}' is used; only the first output is supported")
 
     def finish(self) -> None:
         """Refuse attributes that nobody asked for."""
@@ -272,15 +273,18 @@ class ImportNode:
         return self._attributes.get(name, default)
 
 
+ImportFunction = Callable[[ImportNode], None]
+
+
 @dataclass(frozen=True)
-class Rule:
-    """How to import an operator, and the newest definition (since_version) the function was written for.
+class ImportRule:
+    """Import function of an operator, and the newest definition (since_version) it was written for.
 
     reads_unsigned: whether the function knows that uint8 constants are stored as int8, and of int16 ones.
     reads_halves: whether it knows of reals of 16 bits.
     """
 
-    function: Callable[[ImportNode], None]
+    function: ImportFunction
     newest: int
     reads_unsigned: bool = False
     reads_halves: bool = False

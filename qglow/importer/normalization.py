@@ -16,11 +16,11 @@ from qglow.graph.ops.normalization import (
     LayerNormalization,
 )
 from qglow.graph.ops.reduce import ReduceMean
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 
 
 def import_batch_normalization(node: ImportNode) -> None:
-    """BatchNormalization for inference, with stored mean and variance."""
+    """Import BatchNormalization for inference, with stored mean and variance."""
     node.ignore("momentum")  # only updates the stored statistics in training
     node.require(node.integer("training_mode", 0) == 0, "training_mode 1; export the model for inference")
     node.require(node.integer("spatial", 1) == 1, "spatial 0; only statistics per channel are supported")
@@ -30,7 +30,7 @@ def import_batch_normalization(node: ImportNode) -> None:
 
 
 def import_layer_normalization(node: ImportNode) -> None:
-    """LayerNormalization; its mean and inverse deviation only where something reads them."""
+    """Import LayerNormalization; its mean and inverse deviation only where something reads them."""
     node.require(node.integer("stash_type", 1) == 1, "statistics in another type than float")
     axis, epsilon = node.axis(node.integer("axis", -1), node.rank()), node.number("epsilon", 1e-5)
     x = node.value(0)
@@ -56,14 +56,14 @@ def _part_mean(node: ImportNode, axes: tuple[int, ...]) -> Value:
 
 
 def import_instance_normalization(node: ImportNode) -> None:
-    """InstanceNormalization."""
+    """Import InstanceNormalization."""
     node.require(node.rank() >= 3, f"input has {node.rank()} dimensions; at least three are needed")
     operator = InstanceNormalization(epsilon=node.number("epsilon", 1e-5))
     node.emit(operator, *(node.value(index) for index in range(3)))
 
 
 def import_lrn(node: ImportNode) -> None:
-    """LRN."""
+    """Import LRN."""
     operator = LRN(
         size=node.integer("size", 0),
         alpha=node.number("alpha", 1e-4),
@@ -73,9 +73,9 @@ def import_lrn(node: ImportNode) -> None:
     node.emit(operator, node.value(0))
 
 
-RULES: dict[str, Rule] = {
-    "BatchNormalization": Rule(import_batch_normalization, newest=15),
-    "InstanceNormalization": Rule(import_instance_normalization, newest=22),
-    "LRN": Rule(import_lrn, newest=13),
-    "LayerNormalization": Rule(import_layer_normalization, newest=17),
+RULES: dict[str, ImportRule] = {
+    "BatchNormalization": ImportRule(import_batch_normalization, newest=15),
+    "InstanceNormalization": ImportRule(import_instance_normalization, newest=22),
+    "LRN": ImportRule(import_lrn, newest=13),
+    "LayerNormalization": ImportRule(import_layer_normalization, newest=17),
 }

@@ -7,12 +7,12 @@ import math
 from qglow.graph.operator import Operator
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.shape import Reshape
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.windows import emit_windowed, image, read_window
 
 
 def import_max_pool(node: ImportNode) -> None:
-    """MaxPool without the Indices output."""
+    """Import MaxPool without the Indices output."""
     node.require_single_output()
     node.ignore("storage_order")  # only numbers the elements of Indices
     window = read_window(node, node.integers("kernel_shape", ()))
@@ -27,7 +27,7 @@ def import_max_pool(node: ImportNode) -> None:
 
 
 def import_average_pool(node: ImportNode) -> None:
-    """AveragePool."""
+    """Import AveragePool."""
     window = read_window(node, node.integers("kernel_shape", ()))
     operator = AveragePool(
         kernel=window.kernel,
@@ -41,12 +41,12 @@ def import_average_pool(node: ImportNode) -> None:
 
 
 def import_global_average_pool(node: ImportNode) -> None:
-    """GlobalAveragePool over any spatial dimensions."""
+    """Import GlobalAveragePool over any spatial dimensions."""
     _global(node, GlobalAveragePool())
 
 
 def import_global_max_pool(node: ImportNode) -> None:
-    """GlobalMaxPool over any spatial dimensions: a MaxPool with a window of the whole image."""
+    """Import GlobalMaxPool over any spatial dimensions: a MaxPool with a window of the whole image."""
     shape = _as_image(node)
     _global(node, MaxPool(kernel=(shape[2], shape[3])))
 
@@ -71,9 +71,9 @@ def _as_image(node: ImportNode) -> tuple[int, int, int, int]:
     return shape[0], shape[1], 1, math.prod(shape[2:])
 
 
-RULES: dict[str, Rule] = {
-    "AveragePool": Rule(import_average_pool, newest=22),
-    "GlobalAveragePool": Rule(import_global_average_pool, newest=22),
-    "GlobalMaxPool": Rule(import_global_max_pool, newest=22),
-    "MaxPool": Rule(import_max_pool, newest=22),
+RULES: dict[str, ImportRule] = {
+    "AveragePool": ImportRule(import_average_pool, newest=22),
+    "GlobalAveragePool": ImportRule(import_global_average_pool, newest=22),
+    "GlobalMaxPool": ImportRule(import_global_max_pool, newest=22),
+    "MaxPool": ImportRule(import_max_pool, newest=22),
 }

@@ -14,7 +14,7 @@ from qglow.core.types import Quantization
 from qglow.graph.graph import Value
 from qglow.graph.ops.quantize import Dequantize
 from qglow.importer import conv, elementwise, functions, linear, pool, shape, softmax
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.quantize import (
     bias,
     emit_quantize,
@@ -24,7 +24,7 @@ from qglow.importer.quantize import (
     with_parameters,
 )
 
-FLOAT_RULES: Mapping[str, Rule] = {
+FLOAT_RULES: Mapping[str, ImportRule] = {
     **conv.RULES,
     **elementwise.RULES,
     **functions.RULES,
@@ -33,27 +33,27 @@ FLOAT_RULES: Mapping[str, Rule] = {
     **shape.RULES,
     **softmax.RULES,
 }
-"""Where the float operators are imported."""
+"""Import rules of the float operators."""
 
 
 def import_qlinear_conv(node: ImportNode) -> None:
-    """x, w and y with scale and zero point each; an int32 bias at scale s_x * s_w."""
+    """Import QLinearConv: x, w and y with scale and zero point each; an int32 bias at scale s_x * s_w."""
     x, w = _real(node, 0), _real(node, 3, axis=0)
     scales = np.asarray(read_scales(node, 1).reshape(()) * read_scales(node, 4).reshape(-1), np.float32)
     operands = [x, w]
     if node.has_input(8):
         operands.append(node.part_constant("bias", bias(node, 8, scales, 0)))
-    _finish(node, _compute(node, "Conv", operands), 6)
+    _finish(node, _compute(node, operands), 6)
 
 
 def import_qlinear_matmul(node: ImportNode) -> None:
-    """a, b and y with scale and zero point each; those of b may be one a column."""
+    """Import QLinearMatMul: a, b and y with scale and zero point each; those of b may be one a column."""
     operands = [_real(node, 0, axis=-2), _real(node, 3, axis=-1)]
-    _finish(node, _compute(node, "MatMul", operands), 6)
+    _finish(node, _compute(node, operands), 6)
 
 
 def import_qgemm(node: ImportNode) -> None:
-    """A and B with parameters, C int32 at scale alpha * s_a * s_b; y is float without parameters."""
+    """Import QGemm: C is int32 at scale alpha * s_a * s_b; y is float if it has no parameters."""
     columns = 0 if node.integer("transB", 0) else 1
     a, b = _real(node, 0), _real(node, 3, axis=columns)
     factor = np.float32(node.number("alpha", 1.0)) * read_scales(node, 1).reshape(())
@@ -63,35 +63,35 @@ def import_qgemm(node: ImportNode) -> None:
         operands.append(node.part_constant("bias", bias(node, 6, scales, -1)))
     if not node.has_input(7):
         name, result = node.name, node.proto.output[0]
-        node.results[result] = _run(node.inner("Gemm", operands, name, result))
+        node.results[result] = _run(node.inner(_float_name(node), operands, name, result))
         return
-    _finish(node, _compute(node, "Gemm", operands), 7)
+    _finish(node, _compute(node, operands), 7)
 
 
 def import_qlinear_concat(node: ImportNode) -> None:
-    """y's parameters first, then every operand with its own."""
+    """Import QLinearConcat: y's parameters first, then every operand with its own."""
     count = len(node.inputs) - 2
     node.require(count >= 3 and count % 3 == 0, f"{len(node.inputs)} inputs are no list of operands")
     operands = [_real(node, index) for index in range(2, len(node.inputs), 3)]
-    _finish(node, _compute(node, "Concat", operands), 0)
+    _finish(node, _compute(node, operands), 0)
 
 
-def import_unary(node: ImportNode, operator: str) -> None:
+def import_unary(node: ImportNode) -> None:
     """x, then y's parameters; images with their channels last are not supported."""
     node.require(node.integer("channels_last", 0) == 0, "channels_last: channels are the second axis here")
-    _finish(node, _compute(node, operator, [_real(node, 0)], "channels_last"), 3)
+    _finish(node, _compute(node, [_real(node, 0)], "channels_last"), 3)
 
 
-def import_binary(node: ImportNode, operator: str) -> None:
+def import_binary(node: ImportNode) -> None:
     """a and b, then y's parameters."""
-    _finish(node, _compute(node, operator, [_real(node, 0), _real(node, 3)]), 6)
+    _finish(node, _compute(node, [_real(node, 0), _real(node, 3)]), 6)
 
 
 def import_qlinear_softmax(node: ImportNode) -> None:
-    """Softmax as opset 13 has it: along one axis."""
+    """Import QLinearSoftmax, which is Softmax as opset 13 has it: along one axis."""
     newest = node.integer("opset", 13) >= 13
     node.require(newest, "opset below 13: Softmax over several axes of integers")
-    _finish(node, _compute(node, "Softmax", [_real(node, 0)], "opset"), 3)
+    _finish(node, _compute(node, [_real(node, 0)], "opset"), 3)
 
 
 def _real(node: ImportNode, index: int, axis: int = 1) -> Value:
@@ -101,10 +101,16 @@ def _real(node: ImportNode, index: int, axis: int = 1) -> Value:
     return node.emit(Dequantize(), with_parameters(node, x, quantization), part=f"input{index}")
 
 
-def _compute(node: ImportNode, operator: str, operands: Sequence[Value], *dropped: str) -> Value:
+def _compute(node: ImportNode, operands: Sequence[Value], *dropped: str) -> Value:
     """The float operator under the node's name, without the attributes that only the integer form has."""
     _, result = node.context.part_names(node.name, node.proto.output[0], "real")
-    return _run(node.inner(operator, operands, node.name, result, dropped))
+    return _run(node.inner(_float_name(node), operands, node.name, result, dropped))
+
+
+def _float_name(node: ImportNode) -> str:
+    """The float operator that a QLinear operator, or QGemm, is the integer form of."""
+    name = node.proto.op_type
+    return name.removeprefix("QLinear") if name.startswith("QLinear") else name.removeprefix("Q")
 
 
 def _run(inner: ImportNode) -> Value:
@@ -123,22 +129,23 @@ def _finish(node: ImportNode, real: Value, scale: int) -> None:
     emit_quantize(node, real, quantization, name)
 
 
-RULES: dict[str, Rule] = {
-    "QLinearConv": Rule(import_qlinear_conv, newest=10, reads_unsigned=True),
-    "QLinearMatMul": Rule(import_qlinear_matmul, newest=21, reads_unsigned=True),
+RULES: dict[str, ImportRule] = {
+    "QLinearConv": ImportRule(import_qlinear_conv, newest=10, reads_unsigned=True),
+    "QLinearMatMul": ImportRule(import_qlinear_matmul, newest=21, reads_unsigned=True),
 }
 
-CONTRIBUTED: dict[str, Rule] = {
-    "QGemm": Rule(import_qgemm, newest=1, reads_unsigned=True),
-    "QLinearAdd": Rule(lambda node: import_binary(node, "Add"), newest=1, reads_unsigned=True),
-    "QLinearAveragePool": Rule(lambda node: import_unary(node, "AveragePool"), newest=1, reads_unsigned=True),
-    "QLinearConcat": Rule(import_qlinear_concat, newest=1, reads_unsigned=True),
-    "QLinearGlobalAveragePool": Rule(
-        lambda node: import_unary(node, "GlobalAveragePool"), newest=1, reads_unsigned=True
-    ),
-    "QLinearLeakyRelu": Rule(lambda node: import_unary(node, "LeakyRelu"), newest=1, reads_unsigned=True),
-    "QLinearMul": Rule(lambda node: import_binary(node, "Mul"), newest=1, reads_unsigned=True),
-    "QLinearSigmoid": Rule(lambda node: import_unary(node, "Sigmoid"), newest=1, reads_unsigned=True),
-    "QLinearSoftmax": Rule(import_qlinear_softmax, newest=1, reads_unsigned=True),
+_QLINEAR_UNARY = ImportRule(import_unary, newest=1, reads_unsigned=True)
+_QLINEAR_BINARY = ImportRule(import_binary, newest=1, reads_unsigned=True)
+
+CONTRIBUTED: dict[str, ImportRule] = {
+    "QGemm": ImportRule(import_qgemm, newest=1, reads_unsigned=True),
+    "QLinearAdd": _QLINEAR_BINARY,
+    "QLinearAveragePool": _QLINEAR_UNARY,
+    "QLinearConcat": ImportRule(import_qlinear_concat, newest=1, reads_unsigned=True),
+    "QLinearGlobalAveragePool": _QLINEAR_UNARY,
+    "QLinearLeakyRelu": _QLINEAR_UNARY,
+    "QLinearMul": _QLINEAR_BINARY,
+    "QLinearSigmoid": _QLINEAR_UNARY,
+    "QLinearSoftmax": ImportRule(import_qlinear_softmax, newest=1, reads_unsigned=True),
 }
 """Operators of onnxruntime's own domain, com.microsoft."""

@@ -14,13 +14,13 @@ from onnx import TensorProto
 from qglow.core.types import Array, ElementType, Quantization
 from qglow.graph.graph import Value, constant
 from qglow.graph.ops.quantize import Dequantize, Quantize
-from qglow.importer.node import Broken, ImportNode, Rule
+from qglow.importer.node import Broken, ImportNode, ImportRule
 from qglow.importer.tensors import QUANTIZED, Stored, element_name
 from qglow.numerics.quantize import dequantize, quantize_by
 
 
 def import_quantize(node: ImportNode) -> None:
-    """Float to integers: a node with one scale, or constants, which may have one a channel."""
+    """Import QuantizeLinear as a node with one scale, or as constants, which may have one a channel."""
     _check_plain(node)
     x, axis, kind = node.value(0), _axis(node), _result_kind(node)
     if not x.type.is_float:
@@ -36,7 +36,7 @@ def import_quantize(node: ImportNode) -> None:
 
 
 def import_dequantize(node: ImportNode) -> None:
-    """Integers to float. Constants keep their integers, except int32 ones, which are biases."""
+    """Import DequantizeLinear. Constants keep their integers, except int32 ones, which are biases."""
     _check_plain(node)
     kind = node.integer("output_dtype", 0)
     node.require(
@@ -64,7 +64,7 @@ def emit_quantize(node: ImportNode, x: Value, quantization: Quantization, name: 
 
 
 def with_parameters(node: ImportNode, x: Value, quantization: Quantization) -> Value:
-    """Integers that are known to have these parameters; Refused where they have others."""
+    """Integers that are known to have these parameters; CannotImport where they have others."""
     if x.type.is_quantized:
         same = x.type.quantization == quantization
         node.require(same, f"it reads '{x.name}' with other parameters than it was quantized with")
@@ -87,7 +87,7 @@ def read_parameters(
     """Parameters of `x` from the inputs of these numbers, for integers of this kind.
 
     Raises Broken for a scale that is not positive and finite, for one of another length than the axis
-    has, and for a zero point that is no integer of the type; Refused for one of 16 bits off the middle.
+    has, and for a zero point that is no integer of the type; CannotImport for one of 16 bits off the middle.
     """
     scales = read_scales(node, scale)
     zeros = _zero_points(node, zero_point, kind)
@@ -128,7 +128,7 @@ def bias(node: ImportNode, index: int, scales: Array, axis: int) -> Array:
 
 
 def stored(node: ImportNode, index: int) -> Stored:
-    """How the model stores the integers of an input."""
+    """Form in which the model stores the integers of an input."""
     value = node.value(index)
     wide = value.type.element is ElementType.INT16
     return Stored(ElementType.INT16 if wide else ElementType.INT8, value.name in node.context.unsigned)
@@ -166,7 +166,7 @@ def _axis(node: ImportNode) -> int:
 
 
 def _result_kind(node: ImportNode) -> Stored:
-    """What a QuantizeLinear gives: as its zero point is, else as output_dtype says, else uint8."""
+    """Type of a QuantizeLinear's result: that of its zero point, else output_dtype, else uint8."""
     number = node.integer("output_dtype", 0)
     given = QUANTIZED.get(number)
     kinds = ", ".join(str(kind) for kind in QUANTIZED.values())
@@ -187,13 +187,13 @@ def _check_plain(node: ImportNode) -> None:
     node.ignore("saturate")
 
 
-RULES: dict[str, Rule] = {
-    "DequantizeLinear": Rule(import_dequantize, newest=28, reads_unsigned=True),
-    "QuantizeLinear": Rule(import_quantize, newest=28, reads_unsigned=True),
+RULES: dict[str, ImportRule] = {
+    "DequantizeLinear": ImportRule(import_dequantize, newest=28, reads_unsigned=True),
+    "QuantizeLinear": ImportRule(import_quantize, newest=28, reads_unsigned=True),
 }
 
-CONTRIBUTED: dict[str, Rule] = {
-    "DequantizeLinear": Rule(import_dequantize, newest=1, reads_unsigned=True),
-    "QuantizeLinear": Rule(import_quantize, newest=1, reads_unsigned=True),
+CONTRIBUTED: dict[str, ImportRule] = {
+    "DequantizeLinear": ImportRule(import_dequantize, newest=1, reads_unsigned=True),
+    "QuantizeLinear": ImportRule(import_quantize, newest=1, reads_unsigned=True),
 }
 """The same in onnxruntime's domain, com.microsoft: its tools write them for 16 bits below opset 21."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from qglow.graph.ops.ranking import ArgMax, ArgMin, FirstPlace, TopK, TopKIndices
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 
 
-def _place(operator: type[FirstPlace]) -> Rule:
+def _place(operator: type[FirstPlace]) -> ImportRule:
     def rule(node: ImportNode) -> None:
         axis = node.axis(node.integer("axis", 0), node.rank())
         keepdims, last = node.integer("keepdims", 1) != 0, node.integer("select_last_index", 0) != 0
-        node.emit(operator(axis, keepdims, last), node.value(0))  # type: ignore[call-arg]
+        node.emit(operator(axis, keepdims, last), node.value(0))
 
-    return Rule(rule, newest=13)
+    return ImportRule(rule, newest=13)
 
 
 def import_top_k(node: ImportNode) -> None:
-    """TopK; how many is an attribute before opset 10. What may come unsorted comes sorted."""
+    """Import TopK; how many is an attribute before opset 10. What may come unsorted comes sorted."""
     axis = node.axis(node.integer("axis", -1), node.rank())
     largest = node.integer("largest", 1) != 0
     node.integer("sorted", 1)
@@ -29,8 +29,8 @@ def import_top_k(node: ImportNode) -> None:
         node.emit(TopKIndices(axis=axis, k=k, largest=largest), node.value(0), output=1)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, ImportRule] = {
     "ArgMax": _place(ArgMax),
     "ArgMin": _place(ArgMin),
-    "TopK": Rule(import_top_k, newest=24),
+    "TopK": ImportRule(import_top_k, newest=24),
 }

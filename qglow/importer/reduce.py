@@ -20,7 +20,7 @@ from qglow.graph.ops.reduce import (
     Reduction,
 )
 from qglow.graph.ops.shape import Identity, Reshape
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 
 AXES_ARE_AN_INPUT = {"ReduceSum": 13}
 LATER = 18
@@ -42,11 +42,11 @@ def read_axes(node: ImportNode) -> tuple[int, ...]:
     return () if keeps_all else tuple(range(rank))
 
 
-def _plain(operator: type[Reduction]) -> Rule:
+def _plain(operator: type[Reduction]) -> ImportRule:
     def rule(node: ImportNode) -> None:
         _finish(node, operator, node.value(0), *_axes(node))
 
-    return Rule(rule, newest=20)
+    return ImportRule(rule, newest=20)
 
 
 def _finish(
@@ -89,29 +89,29 @@ def _total(node: ImportNode, addends: Value) -> Value:
 
 
 def import_l1(node: ImportNode) -> None:
-    """ReduceL1: the sum of absolute values."""
+    """Import ReduceL1: the sum of absolute values."""
     _finish(node, ReduceSum, node.emit(Abs(), _real(node), part="absolute"), *_axes(node))
 
 
 def import_l2(node: ImportNode) -> None:
-    """ReduceL2: the square root of the sum of squares."""
+    """Import ReduceL2: the square root of the sum of squares."""
     x = _real(node)
     node.emit(Sqrt(), _total(node, node.emit(Mul(), x, x, part="squares")))
 
 
 def import_sum_square(node: ImportNode) -> None:
-    """ReduceSumSquare: the sum of squares."""
+    """Import ReduceSumSquare: the sum of squares."""
     x = _real(node)
     _finish(node, ReduceSum, node.emit(Mul(), x, x, part="squares"), *_axes(node))
 
 
 def import_log_sum(node: ImportNode) -> None:
-    """ReduceLogSum: the logarithm of the sum."""
+    """Import ReduceLogSum: the logarithm of the sum."""
     node.emit(Log(), _total(node, _real(node)))
 
 
 def import_log_sum_exp(node: ImportNode) -> None:
-    """ReduceLogSumExp: log of the sum of e^(x - m), plus m, with m the largest (finite) element."""
+    """Import ReduceLogSumExp: log of the sum of e^(x - m), plus m, with m the largest (finite) element."""
     x, (axes, keepdims) = _real(node), _axes(node)
     if not axes:
         node.emit(Log(), node.emit(Exp(), x, part="powers"))
@@ -130,15 +130,15 @@ def import_log_sum_exp(node: ImportNode) -> None:
     node.emit(Reshape(shape=shape), result)
 
 
-RULES: dict[str, Rule] = {
-    "ReduceL1": Rule(import_l1, newest=18),
-    "ReduceL2": Rule(import_l2, newest=18),
-    "ReduceLogSum": Rule(import_log_sum, newest=28),
-    "ReduceLogSumExp": Rule(import_log_sum_exp, newest=28),
+RULES: dict[str, ImportRule] = {
+    "ReduceL1": ImportRule(import_l1, newest=18),
+    "ReduceL2": ImportRule(import_l2, newest=18),
+    "ReduceLogSum": ImportRule(import_log_sum, newest=28),
+    "ReduceLogSumExp": ImportRule(import_log_sum_exp, newest=28),
     "ReduceMax": _plain(ReduceMax),
     "ReduceMean": _plain(ReduceMean),
     "ReduceMin": _plain(ReduceMin),
     "ReduceProd": _plain(ReduceProd),
     "ReduceSum": _plain(ReduceSum),
-    "ReduceSumSquare": Rule(import_sum_square, newest=18),
+    "ReduceSumSquare": ImportRule(import_sum_square, newest=18),
 }

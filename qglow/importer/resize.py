@@ -12,7 +12,7 @@ import numpy as np
 
 from qglow.core.types import Shape
 from qglow.graph.ops.resize import Resize, ResizeNearest
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 
 CROP = "tf_crop_and_resize"
 
@@ -26,7 +26,7 @@ class _Target:
 
 
 def import_upsample(node: ImportNode) -> None:
-    """Upsample: floor for nearest neighbours, coordinates divided by the scale."""
+    """Import Upsample: floor for nearest neighbours, coordinates divided by the scale."""
     scales = node.numbers("scales") if node.opset < 9 else _floats(node, 1, "the scales")
     target = _by_scales(node, node.kind().shape, scales)
     mode = node.string("mode", "nearest")
@@ -39,7 +39,7 @@ def import_upsample(node: ImportNode) -> None:
 
 
 def import_resize(node: ImportNode) -> None:
-    """Resize by scales or to sizes, of all axes or of those that are named."""
+    """Import Resize by scales or to sizes, of all axes or of those that are named."""
     if node.opset < 11:
         _import_first_resize(node)
         return
@@ -131,7 +131,7 @@ def _floats(node: ImportNode, index: int, what: str) -> tuple[float, ...]:
     return tuple(float(v) for v in node.array(index, what).reshape(-1))
 
 
-RULES: dict[str, Rule] = {
-    "Resize": Rule(import_resize, newest=19),
-    "Upsample": Rule(import_upsample, newest=9),
+RULES: dict[str, ImportRule] = {
+    "Resize": ImportRule(import_resize, newest=19),
+    "Upsample": ImportRule(import_upsample, newest=9),
 }

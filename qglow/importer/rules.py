@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx
 
+from qglow.graph.plugins import load_operator_plugins
 from qglow.importer import (
     conv,
     elementwise,
@@ -22,11 +25,11 @@ from qglow.importer import (
     softmax,
     transposed,
 )
-from qglow.importer.node import Refused, Rule
+from qglow.importer.node import CannotImport, ImportFunction, ImportRule
 
 OLDEST_OPSET = 7
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, ImportRule] = {
     name: rule
     for family in (
         conv,
@@ -50,15 +53,18 @@ RULES: dict[str, Rule] = {
 }
 
 
-CONTRIBUTED: dict[str, Rule] = {**qlinear.CONTRIBUTED, **quantize.CONTRIBUTED}
+CONTRIBUTED: dict[str, ImportRule] = {**qlinear.CONTRIBUTED, **quantize.CONTRIBUTED}
 """Operators of the domain com.microsoft, which onnxruntime's own tools write."""
+
+DOMAINS: dict[str, dict[str, ImportRule]] = {"": RULES, "com.microsoft": CONTRIBUTED}
+"""The rules of each domain; ONNX's own is called "". `imports` adds to them."""
 
 REFUSED: dict[str, str] = {
     "ConvInteger": "sums without scales; QLinearConv, or DequantizeLinear around Conv, is supported",
     "DynamicQuantizeLinear": "ranges measured while the model runs; quantize it statically, from data",
     "MatMulInteger": "sums without scales; QLinearMatMul, or DequantizeLinear around MatMul, is supported",
 }
-"""Why operators of quantized models are not supported."""
+"""Reasons why some operators of quantized models are not supported."""
 
 
 def supported_operators() -> list[str]:
@@ -76,19 +82,50 @@ def newest_opset() -> int:
     return int(onnx.defs.onnx_opset_version())
 
 
-def find_rule(domain: str, op_type: str, opset: int) -> Rule:
-    """The rule for an operator. Raises Refused where there is none for this definition of it."""
-    if domain == "com.microsoft" and op_type in CONTRIBUTED:
-        return CONTRIBUTED[op_type]
-    if domain not in ("", "ai.onnx") or op_type not in RULES:
-        raise Refused(REFUSED.get(op_type, "the operator is not supported"))
-    rule = RULES[op_type]
+def imports(
+    op_type: str,
+    *,
+    newest: int = 1,
+    domain: str = "",
+    reads_unsigned: bool = False,
+    reads_halves: bool = False,
+) -> Callable[[ImportFunction], ImportFunction]:
+    """Decorator: the function imports an ONNX operator of this name and domain.
+
+    See `ImportRule` for what the keywords promise; `newest` counts in ONNX's own domain only. Raises
+    ValueError if the operator has a rule already.
+    """
+
+    def register(function: ImportFunction) -> ImportFunction:
+        rules = DOMAINS.setdefault(domain, {})
+        if op_type in rules:
+            raise ValueError(f"{domain or 'ai.onnx'}.{op_type} has two import rules")
+        rules[op_type] = ImportRule(function, newest, reads_unsigned, reads_halves)
+        return function
+
+    return register
+
+
+def find_rule(domain: str, op_type: str, opset: int) -> ImportRule:
+    """The rule for an operator, also of a plugin.
+
+    Raises CannotImport where there is none for this definition, UsageError for a plugin that is broken.
+    """
+    domain = "" if domain == "ai.onnx" else domain
+    if op_type not in DOMAINS.get(domain, {}):
+        load_operator_plugins()
+    rule = DOMAINS.get(domain, {}).get(op_type)
+    if rule is None:
+        raise CannotImport(REFUSED.get(op_type, "the operator is not supported"))
+    if domain:
+        return rule
     try:
         since = int(onnx.defs.get_schema(op_type, opset, "").since_version)
     except onnx.defs.SchemaError:
-        raise Refused(
+        raise CannotImport(
             f"opset {opset} has no operator of this name; export the model for a newer one"
         ) from None
     if since > rule.newest:
-        raise Refused(f"its definition of opset {since} is newer than {rule.newest}, the newest supported")
+        newer = f"its definition of opset {since} is newer than {rule.newest}"
+        raise CannotImport(f"{newer}, the newest supported")
     return rule

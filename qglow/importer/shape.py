@@ -15,13 +15,13 @@ from qglow.core.types import HALF_TYPES, ElementType
 from qglow.graph.graph import Value
 from qglow.graph.ops.functions import RoundTo
 from qglow.graph.ops.shape import Cast, Concat, Identity, Reshape, Transpose
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.tensors import ELEMENTS, HALVES, element_name
 from qglow.numerics.half import store, widen
 
 
 def import_reshape(node: ImportNode) -> None:
-    """Reshape to a constant shape; 0 copies a dimension, -1 takes what is left."""
+    """Import Reshape to a constant shape; 0 copies a dimension, -1 takes what is left."""
     shape = node.kind().shape
     wanted = [int(d) for d in node.array(1, "the new shape").reshape(-1)]
     if node.integer("allowzero", 0) == 0:
@@ -34,7 +34,7 @@ def import_reshape(node: ImportNode) -> None:
 
 
 def import_flatten(node: ImportNode) -> None:
-    """Flatten to a matrix: dimensions before the axis become rows."""
+    """Import Flatten to a matrix: dimensions before the axis become rows."""
     shape = node.kind().shape
     axis = node.integer("axis", 1)
     node.require(
@@ -45,7 +45,7 @@ def import_flatten(node: ImportNode) -> None:
 
 
 def import_squeeze(node: ImportNode) -> None:
-    """Squeeze; without axes every dimension of size 1 goes."""
+    """Import Squeeze; without axes every dimension of size 1 is removed."""
     shape = node.kind().shape
     axes = _axes(node, len(shape))
     if axes is None:
@@ -55,7 +55,7 @@ def import_squeeze(node: ImportNode) -> None:
 
 
 def import_unsqueeze(node: ImportNode) -> None:
-    """Unsqueeze; axes count in the output."""
+    """Import Unsqueeze; axes count in the output."""
     shape = list(node.kind().shape)
     count = len(_raw_axes(node) or [])
     axes = _axes(node, len(shape) + count) or []
@@ -95,7 +95,7 @@ def _axes(node: ImportNode, rank: int) -> list[int] | None:
 
 
 def import_transpose(node: ImportNode) -> None:
-    """Transpose; without perm the dimensions are reversed."""
+    """Import Transpose; without perm the dimensions are reversed."""
     rank = node.rank()
     perm = node.integers("perm", tuple(reversed(range(rank))))
     node.require(sorted(perm) == list(range(rank)), f"perm {list(perm)} does not permute {rank} dimensions")
@@ -103,21 +103,21 @@ def import_transpose(node: ImportNode) -> None:
 
 
 def import_concat(node: ImportNode) -> None:
-    """Concat along an axis."""
+    """Import Concat along an axis."""
     node.require(node.has("axis"), "attribute axis is missing")
     axis = node.axis(node.integer("axis", 0), node.rank())
     node.emit(Concat(axis=axis), *(node.value(i) for i in range(len(node.inputs))))
 
 
 def import_shape(node: ImportNode) -> None:
-    """Shape, or a part of it, as a constant."""
+    """Import Shape, or a part of it, as a constant."""
     shape = node.kind().shape
     start, end = node.integer("start", 0), node.integer("end", len(shape))
     node.constant(np.array(shape[slice(start, end)], np.int64))
 
 
 def import_cast(node: ImportNode) -> None:
-    """Cast between the element types that qglow has.
+    """Import Cast between the element types that qglow has.
 
     float to 16 bits rounds and stays float; what Cast makes of such a value is what it makes of that float.
     """
@@ -146,19 +146,19 @@ def _round(node: ImportNode, x: Value, element: ElementType) -> None:
 
 
 def import_cast_like(node: ImportNode) -> None:
-    """Cast to the element type of the second input, of which nothing else matters."""
+    """Import CastLike: a Cast to the element type of the second input, of which nothing else matters."""
     node.ignore("saturate", "round_mode")
     to = node.kind(1).element
     node.emit(Identity() if to is node.kind().element else Cast(to=to), node.value(0))
 
 
 def import_identity(node: ImportNode) -> None:
-    """Identity."""
+    """Import Identity."""
     node.emit(Identity(), node.value(0))
 
 
 def import_dropout(node: ImportNode) -> None:
-    """Dropout as it is at inference: nothing."""
+    """Import Dropout as it is at inference: nothing."""
     node.ignore("ratio", "seed", "is_test")
     node.require_single_output()
     training = node.optional_array(2, "the training mode")
@@ -167,7 +167,7 @@ def import_dropout(node: ImportNode) -> None:
 
 
 def import_constant(node: ImportNode) -> None:
-    """Constant given as a tensor or as one or several numbers."""
+    """Import Constant given as a tensor or as one or several numbers."""
     if node.has("value"):
         node.constant(node.tensor("value"))
     elif node.has("value_float"):
@@ -182,17 +182,17 @@ def import_constant(node: ImportNode) -> None:
         node.refuse("only value, value_float(s) and value_int(s) are supported")
 
 
-RULES: dict[str, Rule] = {
-    "Cast": Rule(import_cast, newest=28, reads_halves=True),
-    "CastLike": Rule(import_cast_like, newest=25),
-    "Concat": Rule(import_concat, newest=13),
-    "Constant": Rule(import_constant, newest=25),
-    "Dropout": Rule(import_dropout, newest=22),
-    "Flatten": Rule(import_flatten, newest=25),
-    "Identity": Rule(import_identity, newest=25),
-    "Reshape": Rule(import_reshape, newest=25),
-    "Shape": Rule(import_shape, newest=25),
-    "Squeeze": Rule(import_squeeze, newest=25),
-    "Transpose": Rule(import_transpose, newest=25),
-    "Unsqueeze": Rule(import_unsqueeze, newest=25),
+RULES: dict[str, ImportRule] = {
+    "Cast": ImportRule(import_cast, newest=28, reads_halves=True),
+    "CastLike": ImportRule(import_cast_like, newest=25),
+    "Concat": ImportRule(import_concat, newest=13),
+    "Constant": ImportRule(import_constant, newest=25),
+    "Dropout": ImportRule(import_dropout, newest=22),
+    "Flatten": ImportRule(import_flatten, newest=25),
+    "Identity": ImportRule(import_identity, newest=25),
+    "Reshape": ImportRule(import_reshape, newest=25),
+    "Shape": ImportRule(import_shape, newest=25),
+    "Squeeze": ImportRule(import_squeeze, newest=25),
+    "Transpose": ImportRule(import_transpose, newest=25),
+    "Unsqueeze": ImportRule(import_unsqueeze, newest=25),
 }

@@ -6,11 +6,11 @@ import math
 
 from qglow.graph.ops.shape import Reshape
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 
 
 def import_softmax(node: ImportNode, operator: type[Softmax | LogSoftmax]) -> None:
-    """Either along one axis; before opset 13 along all dimensions from the axis on."""
+    """Import a softmax along one axis; before opset 13 along all dimensions from the axis on."""
     shape = node.kind().shape
     if node.opset >= 13:
         axis = node.axis(node.integer("axis", -1), len(shape))
@@ -26,7 +26,7 @@ def import_softmax(node: ImportNode, operator: type[Softmax | LogSoftmax]) -> No
     node.emit(Reshape(shape=shape), result)
 
 
-RULES: dict[str, Rule] = {
-    "LogSoftmax": Rule(lambda node: import_softmax(node, LogSoftmax), newest=13),
-    "Softmax": Rule(lambda node: import_softmax(node, Softmax), newest=13),
+RULES: dict[str, ImportRule] = {
+    "LogSoftmax": ImportRule(lambda node: import_softmax(node, LogSoftmax), newest=13),
+    "Softmax": ImportRule(lambda node: import_softmax(node, Softmax), newest=13),
 }

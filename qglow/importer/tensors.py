@@ -11,6 +11,9 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from qglow.core.errors import DataError, ModelError, UnsupportedError
+from qglow.core.inputs import note_input
+from qglow.core.memory import require_more_memory
+from qglow.core.reading import open_regular, read_bytes
 from qglow.core.types import QUANTIZED_BITS, Array, ElementType
 
 ELEMENTS: dict[int, ElementType] = {
@@ -32,7 +35,7 @@ HALVES: dict[int, ElementType] = {
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How a model stores integers that stand for reals; in the graph they are signed.
+    """Form in which a model stores integers that stand for reals; in the graph they are signed.
 
     element: their type in the graph. unsigned: the model has the unsigned type of that width.
     """
@@ -42,7 +45,7 @@ class Stored:
 
     @property
     def shift(self) -> int:
-        """What the model's 0 is in the graph."""
+        """The graph's integer for the model's 0."""
         return -(1 << (QUANTIZED_BITS[self.element] - 1)) if self.unsigned else 0
 
     def __str__(self) -> str:
@@ -84,7 +87,7 @@ def to_array(
     `quantized` admits the types of QUANTIZED, all of them as signed integers; `halves` reals of 16 bits,
     which come as numerics.half stores them. `data` is the raw data of a tensor that is without it.
 
-    Raises ModelError where the data is missing, escapes the folder or has the wrong size, and
+    Raises ModelError if the data is missing, escapes the folder or has the wrong size, and
     UnsupportedError for element types that qglow does not have.
     """
     where = f"tensor '{tensor.name}'" if tensor.name else "a tensor without a name"
@@ -130,12 +133,12 @@ def _data(
 def read_tensor(path: Path | str) -> Array:
     """A serialized TensorProto, as in the `.pb` files of an ONNX test_data_set.
 
-    Raises DataError where the file is missing, is no tensor or holds an unsupported type.
+    Raises DataError if the file is missing, is no tensor or holds an unsupported type.
     """
     path = Path(path)
     tensor = TensorProto()
     try:
-        tensor.ParseFromString(path.read_bytes())
+        tensor.ParseFromString(read_bytes(path))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     except DecodeError as error:
@@ -172,12 +175,16 @@ def _external(tensor: TensorProto, folder: Path | None, element: ElementType, wh
         raise ModelError(f"{where}: external data at offset {offset}; the file is damaged")
     if "length" in entries:
         _check_size(length, tensor, element, where)
+    note_input(path)
+    require_more_memory(wanted, where)
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             stream.seek(offset)
             data = stream.read(wanted)
     except OSError as error:
         raise ModelError(f"{where}: cannot read external data {path}: {error.strerror or error}") from error
+    except (ValueError, OverflowError) as error:
+        raise ModelError(f"{where}: external data at offset {offset}; the file is damaged") from error
     _check_size(len(data), tensor, element, f"{where} in {path.name}")
     return np.frombuffer(data, element.dtype).reshape(tuple(tensor.dims))
 
@@ -187,11 +194,14 @@ def _inside(folder: Path, location: str, where: str) -> Path:
     root = folder.resolve()
     try:
         path = (root / location).resolve()
+        is_file = path.is_file()
     except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(f"{where}: {location!r} is no file name for external data") from error
+        raise ModelError(f"{where}: {location[:80]!r} is no file name for external data") from error
     if not path.is_relative_to(root):
-        raise ModelError(f"{where}: its external data {location!r} lies outside the model's folder; refused")
-    if not path.is_file():
+        raise ModelError(
+            f"{where}: its external data {location[:80]!r} lies outside the model's folder; refused"
+        )
+    if not is_file:
         raise ModelError(f"{where}: its external data {path} is missing; put it beside the model")
     return path
 

@@ -1,7 +1,7 @@
 """Import of transposed convolutions. https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
 
 A ConvTranspose is the convolution, with turned weights, of the input with zeros between its
-elements. Written so it is quantized, folded and compiled like every Conv: int8 zeros are zero
+elements. Written so it is quantized, folded and compiled like every convolution: int8 zeros are zero
 points, which add nothing to a sum.
 """
 
@@ -14,22 +14,22 @@ import numpy as np
 from qglow.graph.graph import Value
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.shape import Gather, Pad, Reshape, Slice, Transpose
-from qglow.importer.node import ImportNode, Rule
+from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.windows import (
-    Pair,
     as_pads,
     as_pair,
-    emit_windowed,
+    emit_convolution,
     image,
     read_auto_pad,
     read_pads,
     read_steps,
     spatial_sizes,
 )
+from qglow.numerics.windows import Pair
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Ends:
     """Extents of one axis: how far the padding of the convolution reaches at both ends.
 
     Negative amounts cut the input instead.
@@ -40,8 +40,9 @@ class Geometry:
 
 
 def import_conv_transpose(node: ImportNode) -> None:
-    """ConvTranspose over one or two spatial dimensions."""
+    """Import ConvTranspose over one or two spatial dimensions."""
     shape, group = node.kind(1).shape, node.integer("group", 1)
+    node.require(len(shape) in (3, 4), f"weights of {len(shape)} axes; 3 and 4 are supported")
     kernel = shape[2:]
     stated = node.integers("kernel_shape", kernel)
     node.require(stated == kernel, f"kernel_shape {list(stated)} differs from the weight's {list(kernel)}")
@@ -52,12 +53,12 @@ def import_conv_transpose(node: ImportNode) -> None:
     cuts = as_pads((*(max(0, -e.before) for e in ends), *(max(0, -e.after) for e in ends)))
     x = _cut(node, _spread(node, image(node), as_pair(strides)), cuts)
     w = _turned(node, image(node, 1), group)
-    emit_windowed(node, Conv(pads=pads, dilations=as_pair(dilations), group=group), x, w, node.optional(2))
+    emit_convolution(node, Conv(pads=pads, dilations=as_pair(dilations), group=group), x, w)
 
 
 def _geometry(
     node: ImportNode, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
-) -> list[Geometry]:
+) -> list[Ends]:
     sizes = spatial_sizes(node)
     rank = len(sizes)
     extra = node.integers("output_padding", (0,) * rank)
@@ -66,7 +67,7 @@ def _geometry(
     reaches = [dilation * (k - 1) for k, dilation in zip(kernel, dilations, strict=True)]
     return [
         # Zeros follow the last element, too, as many as lie between two.
-        Geometry(reaches[i] - begins[i], reaches[i] - ends[i] + extra[i] - (strides[i] - 1))
+        Ends(reaches[i] - begins[i], reaches[i] - ends[i] + extra[i] - (strides[i] - 1))
         for i in range(rank)
     ]
 
@@ -79,19 +80,23 @@ def _pads(
     dilations: tuple[int, ...],
     extra: tuple[int, ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What is taken from the full result before and after every axis; negative amounts add to it."""
+    """Pads: elements cut from the full result before and after every axis; negative ones are added."""
     rank, mode = len(sizes), read_auto_pad(node)
     explicit, wanted = read_pads(node, rank), node.integers("output_shape", ())
     if not wanted and mode == "NOTSET":
         return explicit[:rank], explicit[rank:]
     if not wanted and mode == "VALID":
         return (0,) * rank, (0,) * rank
+    stated = bool(wanted)
     if not wanted:
         wanted = tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
     node.require(len(wanted) in (rank, rank + 2), f"output_shape {list(wanted)} is not {rank}-dimensional")
     begins, ends = [], []
     for i, want in enumerate(wanted[-rank:]):
         total = strides[i] * (sizes[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - want
+        if total < 0 and not stated:
+            # Pads are never negative: the result is smaller than a multiple of the input, as elsewhere.
+            total = 0
         if total < 0:
             begins.append(0)
             ends.append(total)
@@ -125,7 +130,7 @@ def _cut(node: ImportNode, x: Value, cuts: tuple[int, int, int, int]) -> Value:
 
 
 def _turned(node: ImportNode, w: Value, group: int) -> Value:
-    """Weights [C, M/group, KH, KW] as those of a Conv [M, C/group, KH, KW], back to front."""
+    """Weights [C, M/group, KH, KW] as those of a convolution [M, C/group, KH, KW], back to front."""
     channels, filters, *kernel = w.type.shape
     if group > 1:
         grouped = (group, channels // group, filters, *kernel)
@@ -140,4 +145,4 @@ def _turned(node: ImportNode, w: Value, group: int) -> Value:
     return w
 
 
-RULES: dict[str, Rule] = {"ConvTranspose": Rule(import_conv_transpose, newest=22)}
+RULES: dict[str, ImportRule] = {"ConvTranspose": ImportRule(import_conv_transpose, newest=22)}

@@ -6,25 +6,13 @@ height 1: `image` makes them, and `emit_windowed` takes the height from the resu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
+from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.shape import Reshape
+from qglow.graph.traits import SlidingWindow
 from qglow.importer.node import ImportNode
-
-Pair = tuple[int, int]
-Pads = tuple[int, int, int, int]
-
-
-@dataclass(frozen=True)
-class Window:
-    """A two-dimensional sliding window; pads are top, left, bottom, right."""
-
-    kernel: Pair
-    strides: Pair
-    dilations: Pair
-    pads: Pads
+from qglow.numerics.windows import Pads, Pair
 
 
 def spatial_sizes(node: ImportNode) -> tuple[int, ...]:
@@ -35,12 +23,12 @@ def spatial_sizes(node: ImportNode) -> tuple[int, ...]:
     return shape[2:]
 
 
-def read_window(node: ImportNode, kernel: tuple[int, ...]) -> Window:
+def read_window(node: ImportNode, kernel: tuple[int, ...]) -> SlidingWindow:
     """The window of a node over its first input, which must have one or two spatial dimensions."""
     sizes = spatial_sizes(node)
     strides, dilations = read_steps(node, kernel)
     pads = _pads(node, sizes, kernel, strides, dilations)
-    return Window(as_pair(kernel), as_pair(strides), as_pair(dilations), as_pads(pads))
+    return SlidingWindow(as_pair(kernel), as_pair(strides), as_pads(pads), as_pair(dilations))
 
 
 def read_steps(node: ImportNode, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -63,7 +51,7 @@ def read_pads(node: ImportNode, rank: int) -> tuple[int, ...]:
 
 
 def read_auto_pad(node: ImportNode) -> str:
-    """How pads are found. Refuses what the definition does not know."""
+    """Read the mode that determines pads. Refuses a mode that the definition does not know."""
     mode = node.string("auto_pad", "NOTSET")
     known = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
     node.require(mode in known, f"auto_pad {mode}; supported are {', '.join(known)}")
@@ -86,6 +74,28 @@ def emit_windowed(node: ImportNode, operator: Operator, *inputs: Value | None) -
     result = node.emit(operator, *inputs, part="image")
     shape = result.type.shape
     return node.emit(Reshape(shape=(*shape[:2], shape[3])), result)
+
+
+def emit_convolution(node: ImportNode, operator: Operator, x: Value, w: Value) -> Value:
+    """Add a convolution with the node's bias, the third input; one that is computed is added by itself."""
+    bias = node.optional(2)
+    if bias is None or bias.is_constant or is_read_from_constants(bias):
+        return emit_windowed(node, operator, x, w, bias)
+    channels = w.type.shape[0]
+    node.require(bias.type.shape == (channels,), f"bias {list(bias.type.shape)} is not [{channels}]")
+    result = node.emit(operator, x, w, part="product")
+    column = node.emit(Reshape(shape=(1, channels, 1, 1)), bias, part="bias")
+    if node.rank() != 3:
+        return node.emit(Add(), result, column)
+    shape = result.type.shape
+    total = node.emit(Add(), result, column, part="image")
+    return node.emit(Reshape(shape=(*shape[:2], shape[3])), total)
+
+
+def is_read_from_constants(value: Value) -> bool:
+    """Whether a node reads it from constants alone: a bias in integers, with its scale."""
+    producer = value.producer
+    return producer is not None and all(each is None or each.is_constant for each in producer.inputs)
 
 
 def as_pair(values: tuple[int, ...]) -> Pair:

@@ -72,13 +72,13 @@ def _graph(graph: memoryview, least: int, count: int, large: dict[int, memoryvie
 
 
 def _raw_data(tensor: memoryview) -> _Field | None:
-    """The field of a TensorProto's raw data; None where there is none, or more than one."""
+    """The field of a TensorProto's raw data; None if there is none, or more than one."""
     found = [field for field in _fields(tensor) if field.number == _RAW_DATA]
     return found[0] if len(found) == 1 and found[0].kind == _BYTES else None
 
 
 def _fields(message: memoryview) -> Iterator[_Field]:
-    """The fields of a message in order. Raises ValueError where it is not well-formed."""
+    """The fields of a message in order. Raises ValueError if it is not well-formed."""
     position = 0
     while position < len(message):
         tag, start = _varint(message, position)

@@ -9,10 +9,10 @@ from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instructi
 
 
 class ProgramBuilder:
-    """Appends to a program. Wanted names that are taken get a number.
+    """Appends to a program. A wanted name that is taken gets a number.
 
-    Activations are allocated where `activation` is called; `finish` deallocates them all at
-    the end, and passes move allocation and deallocation to where they belong.
+    Activations are allocated where `activation` is called; `finish` deallocates them all at the end, and
+    passes move allocations and deallocations to where they belong.
     """
 
     def __init__(self, name: str) -> None:
@@ -53,7 +53,7 @@ class ProgramBuilder:
         return self._append(self.unique(name), operation, buffers, origin)
 
     def deallocate(self, buffer: Buffer) -> None:
-        """The activation ceases to exist here."""
+        """Deallocate an activation here."""
         del self._live[buffer]
         self._append(self.unique(f"dealloc_{buffer.name}"), DeallocActivation(), (buffer,))
 

@@ -1,9 +1,9 @@
-"""Running a program in numpy on its planned byte arena: the reference for compiled code.
+"""Execution of a program in numpy on its planned byte arena: the reference for compiled code.
 
-Every activation is a strided window into one array of bytes, at the offset that the memory
-plan gave it, so that a wrong lifetime, offset or view shows as a wrong result. What compiled code
-keeps in registers has bytes of its own. The arena is
-filled with a pattern before every run, and each buffer's bytes again when it is allocated.
+Every activation is a strided window into one array of bytes, at the offset that the memory plan gave it,
+so that a wrong lifetime, offset or view shows as a wrong result. Buffers that compiled code keeps in
+registers have bytes of their own. The arena is filled with a pattern before every run, and each buffer's
+bytes again when it is allocated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qglow.instructions.plan import ALIGNMENT
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Layout, Program
 
 POISON = 0x5A
-"""What memory holds that nobody has written: 1.5e16 as a float, 90 as int8."""
+"""Byte that fills memory nobody has written: 1.5e16 as a float, 90 as int8."""
 
 Taps = Callable[[Instruction, dict[str, Array]], None]
 
@@ -52,7 +52,7 @@ class ArenaInterpreter:
         """Outputs by placeholder name.
 
         `taps` is called after each instruction with copies of the buffers that it wrote.
-        Raises UsageError where inputs do not fit the placeholders.
+        Raises UsageError if inputs do not fit the placeholders.
         """
         self._arena[:] = POISON
         self._set_inputs(inputs)
@@ -61,6 +61,31 @@ class ArenaInterpreter:
             if taps is not None and instruction.operation.touches_memory:
                 taps(instruction, {b.name: self._array(b).copy() for b in instruction.writes()})
         return {buffer.name: self._array(buffer).copy() for buffer in self._program.outputs()}
+
+    def run_between(self, inputs: Mapping[str, Array], act: Callable[[int], None]) -> dict[str, Array]:
+        """Outputs like `run`; `act` is called with -1 first, and after each instruction with its number.
+
+        It may change the arrays that `window` returns.
+        """
+        self._arena[:] = POISON
+        self._set_inputs(inputs)
+        act(-1)
+        for number, instruction in enumerate(self._program.code):
+            self._execute(instruction)
+            act(number)
+        return {buffer.name: self._array(buffer).copy() for buffer in self._program.outputs()}
+
+    def window(self, buffer: Buffer) -> Array:
+        """The elements of a buffer, as a view of its memory."""
+        return self._array(buffer)
+
+    def activations(self) -> dict[str, Array]:
+        """Copies of all activation buffers after the last run, by name.
+
+        Meaningful only for a program that was planned without reuse of memory.
+        """
+        buffers = (b for b in self._program.all_buffers() if b.root.kind is BufferKind.ACTIVATION)
+        return {buffer.name: self._array(buffer).copy() for buffer in buffers}
 
     def _set_inputs(self, inputs: Mapping[str, Array]) -> None:
         wanted = {buffer.name: buffer for buffer in self._program.inputs()}
@@ -116,7 +141,7 @@ class ArenaInterpreter:
 
 
 def _window(elements: Array, layout: Layout, shape: tuple[int, ...]) -> Array:
-    """The elements that a layout selects, as a view. Raises ValueError where it leaves the buffer."""
+    """The elements that a layout selects, as a view. Raises ValueError if it leaves the buffer."""
     strides = tuple(stride * elements.itemsize for stride in layout.strides)
     return np.ndarray(shape, elements.dtype, elements.data, layout.offset * elements.itemsize, strides)
 

@@ -1,7 +1,8 @@
-"""Who touches which memory when, derived from signatures and views."""
+"""Liveness: which instructions touch which memory, derived from signatures and views."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,7 +106,7 @@ class Interval:
 
 
 def unstored(program: Program) -> set[Buffer]:
-    """Activations without memory: only a stack touches them whose first passes on results in registers."""
+    """Activations without memory: a stack with an epilogue passes them in registers, and alone uses them."""
     first: dict[int, Instruction] = {}
     for instruction in program.code:
         if instruction.stack is not None:
@@ -125,7 +126,7 @@ def unstored(program: Program) -> set[Buffer]:
 
 
 def intervals(program: Program) -> list[Interval]:
-    """The list in order of those allocations that need memory. Without deallocation one lives to the end."""
+    """Lifetimes of activations that need memory, in order of allocation; to the end if never deallocated."""
     starts: dict[Buffer, int] = {}
     ends: dict[Buffer, int] = {}
     without = unstored(program)
@@ -141,7 +142,7 @@ def intervals(program: Program) -> list[Interval]:
 
 
 def region(mask: Array, layout: Layout, shape: Shape) -> Array:
-    """The elements of a buffer within `mask`, an array of one item for every element of its root."""
+    """The elements of a buffer within `mask`, an array with one item for each element of its root."""
     strides = tuple(stride * mask.itemsize for stride in layout.strides)
     return as_strided(mask[layout.offset :], shape, strides)
 
@@ -158,7 +159,7 @@ def overlap(one: Buffer, other: Buffer) -> bool:
 
 
 def touched(instruction: Instruction, operand: Operand, buffer: Buffer) -> Buffer:
-    """The part of an operand's buffer that the instruction really touches, as a view."""
+    """The part of an operand's buffer that the instruction touches, as a view."""
     part = instruction.operation.updated_slice(instruction.types) if operand.access is Access.INOUT else None
     if part is None:
         return buffer
@@ -166,8 +167,39 @@ def touched(instruction: Instruction, operand: Operand, buffer: Buffer) -> Buffe
     return Buffer(buffer.name, buffer.type.with_shape(shape), BufferKind.VIEW, base=buffer, offsets=offsets)
 
 
+def written_parts(instruction: Instruction) -> list[Buffer]:
+    """Parts of its operands that an instruction writes, under the operands' names; without empty ones."""
+    if not instruction.operation.touches_memory:
+        return []
+    written = [(o, b) for o, b in instruction.operands() if o.access in (Access.OUT, Access.INOUT)]
+    parts = [touched(instruction, operand, buffer) for operand, buffer in written]
+    return [part for part in parts if part.type.size]
+
+
+def whole_at(program: Program) -> dict[str, int]:
+    """Number of the last instruction that writes a buffer, by its name; -1 for inputs. No constants."""
+    written: dict[Buffer, list[tuple[int, Buffer]]] = {}
+    for number, instruction in enumerate(program.code):
+        for part in written_parts(instruction):
+            written.setdefault(part.root, []).append((number, part))
+    found = {buffer.name: -1 for buffer in program.inputs()}
+    for buffer in program.all_buffers():
+        numbers = [number for number, part in written.get(buffer.root, ()) if overlap(buffer, part)]
+        if numbers:
+            found[buffer.name] = max(numbers)
+    return found
+
+
+def changed_after(program: Program, names: Iterable[str]) -> dict[int, list[str]]:
+    """Names of buffers by the number of the last instruction that writes each. Raises KeyError."""
+    numbers, after = whole_at(program), dict[int, list[str]]()
+    for name in names:
+        after.setdefault(numbers[name], []).append(name)
+    return after
+
+
 def same_place(one: Buffer, other: Buffer) -> bool:
-    """Whether element i of one is element i of the other. Strides of single elements do not matter."""
+    """Whether element i of both has the same address, for all i. Strides of axes of size 1 do not count."""
     if one.root is not other.root or one.type.shape != other.type.shape:
         return False
     first, second = one.layout, other.layout

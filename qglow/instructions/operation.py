@@ -1,7 +1,7 @@
-"""What an instruction is: its operands with their memory contract, attributes and meaning.
+"""Operations of instructions: operands with their access and layout, attributes and semantics.
 
-Liveness, buffer sharing, dead stores, stacking and verification are derived from the class
-attributes here; no pass lists operations again.
+Liveness, buffer sharing, dead stores, stacking and verification are derived from the class attributes
+here, so that no pass has a list of operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qglow.core.types import Array, Shape, TensorType
 
 
 class Access(enum.Enum):
-    """What an instruction does to an operand. The value is its word in the listing."""
+    """Access of an instruction to an operand. The value is its word in the listing."""
 
     IN = "@in"
     OUT = "@out"
@@ -59,7 +59,7 @@ def scratch(name: str = "scratch") -> Operand:
 
 
 class TypeErrorInOperation(Exception):
-    """Operand types do not fit an operation; the verifier adds where."""
+    """Operand types do not fit an operation; the verifier adds the place."""
 
 
 Types = Mapping[str, TensorType]
@@ -73,8 +73,8 @@ class Operation(ABC):
     `in_place` pairs of operand names (out, in) may share one buffer of equal type size.
     `data_parallel` operations compute element i of every out operand from element i of the
     in operands of the same shape, so that chains of them can share one loop.
-    `has_epilogue` operations may pass int8 results through data-parallel instructions that follow,
-    before they store them, or into one that `ends_epilogue` instead.
+    `has_epilogue` operations may pass int8 results through the data-parallel instructions that
+    follow before storing them, or into one that `ends_epilogue` instead of storing them.
     `updates_state`: an @inout placeholder keeps its contents from call to call.
     `touches_memory` is False for operations that only say where buffers are.
     `sees_padding`: the arrays given to `execute` include the buffers' padding.
@@ -94,21 +94,22 @@ class Operation(ABC):
         """Raise TypeErrorInOperation where the operands' types do not fit."""
 
     def updated_slice(self, types: Types) -> tuple[Shape, Shape] | None:
-        """Start and shape of the only part of its @inout operand that the operation writes.
+        """Start and shape of the part of its @inout operand that the operation writes.
 
-        None where all of it is read and written, so that it must have been written before.
+        It touches nothing else of that operand. None if it reads and writes all of it, so that all of it
+        must have been written before.
         """
         return None
 
     def ends_epilogue(self, types: Types) -> bool:
-        """Whether it may end an epilogue: of each channel of an image it has one result, of all elements."""
+        """Whether the operation may end an epilogue: it reduces each channel of an image to one element."""
         return False
 
     @abstractmethod
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """The meaning: fill the written arrays.
+        """Compute the operation in numpy: fill the arrays of written operands.
 
-        Arrays have the buffers' logical shapes; those of an `in_place` pair may be one.
+        Arrays have the buffers' logical shapes; the arrays of an `in_place` pair may be the same one.
         """
 
 

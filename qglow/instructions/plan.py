@@ -65,16 +65,7 @@ def plan_memory(program: Program, reuse: bool = True) -> MemoryPlan:
     if not reuse:
         found = [replace(interval, start=0, end=len(program.code)) for interval in found]
     bound = live_bound(found)
-    best: tuple[int, str, list[int]] | None = None
-    for name, key in ORDERS.items():
-        offsets = place_in_order(found, sorted(range(len(found)), key=lambda i: key(found[i])))
-        used = max((o + padded_size(i) for o, i in zip(offsets, found, strict=True)), default=0)
-        if best is None or used < best[0]:
-            best = (used, name, offsets)
-        if used == bound:
-            break
-    assert best is not None
-    used, order, offsets = best
+    used, order, offsets = _best(found, bound) if reuse else (bound, "size", _side_by_side(found))
     for interval, offset in zip(found, offsets, strict=True):
         interval.buffer.arena_offset = offset
     for buffer in unstored(program):
@@ -85,6 +76,38 @@ def plan_memory(program: Program, reuse: bool = True) -> MemoryPlan:
         for i, offset in zip(found, offsets, strict=True)
     )
     return MemoryPlan(used, bound, order, entries)
+
+
+def program_memory(program: Program) -> int:
+    """Bytes that running a planned program takes: its arena, constants, state, inputs and outputs."""
+    return (program.arena_size or 0) + sum(b.byte_size for b in (*program.constants, *program.placeholders))
+
+
+def _best(found: Sequence[Interval], bound: int) -> tuple[int, str, list[int]]:
+    """Bytes that the best order needs (of equal ones the first), its name, and the offsets."""
+    neighbours = _neighbours(found)
+    best: tuple[int, str, list[int]] | None = None
+    for name, key in ORDERS.items():
+        order = sorted(range(len(found)), key=lambda i: key(found[i]))
+        offsets = place_in_order(found, order, neighbours)
+        used = max((o + padded_size(i) for o, i in zip(offsets, found, strict=True)), default=0)
+        if best is None or used < best[0]:
+            best = (used, name, offsets)
+        if used == bound:
+            break
+    assert best is not None
+    return best
+
+
+def _side_by_side(found: Sequence[Interval]) -> list[int]:
+    """Offsets of buffers that all live from start to end, the largest first."""
+    offsets, free = [0] * len(found), 0
+    for index in sorted(range(len(found)), key=lambda i: ORDERS["size"](found[i])):
+        size = padded_size(found[index])
+        if size:
+            offsets[index] = free
+        free += size
+    return offsets
 
 
 def padded_size(interval: Interval) -> int:
@@ -105,20 +128,35 @@ def live_bound(found: Sequence[Interval]) -> int:
     return most
 
 
-def place_in_order(found: Sequence[Interval], order: Sequence[int]) -> list[int]:
-    """Offsets of `found`, each placed in its turn in the tightest gap that it fits."""
-    offsets = [0] * len(found)
-    placed: list[int] = []
-    for index in order:
+def _neighbours(found: Sequence[Interval]) -> list[list[int]]:
+    """Indices, for each interval, of the others that live at the same time."""
+    neighbours: list[list[int]] = [[] for _ in found]
+    live: list[int] = []
+    for index in sorted(range(len(found)), key=lambda i: found[i].start):
         interval = found[index]
-        taken = sorted(
-            (offsets[other], offsets[other] + padded_size(found[other]))
-            for other in placed
-            if found[other].overlaps(interval)
-        )
-        offsets[index] = _tightest_gap(taken, padded_size(interval))
-        placed.append(index)
-    return offsets
+        live = [other for other in live if found[other].end > interval.start]
+        for other in live:
+            if found[other].overlaps(interval):
+                neighbours[index].append(other)
+                neighbours[other].append(index)
+        live.append(index)
+    return neighbours
+
+
+def place_in_order(
+    found: Sequence[Interval], order: Sequence[int], neighbours: Sequence[Sequence[int]] | None = None
+) -> list[int]:
+    """Offsets of `found`, each placed in its turn in the tightest gap that it fits.
+
+    neighbours: for each, the others that live at the same time; computed if None.
+    """
+    neighbours = _neighbours(found) if neighbours is None else neighbours
+    offsets: list[int | None] = [None] * len(found)
+    for index in order:
+        placed = [(offsets[other], other) for other in neighbours[index]]
+        taken = sorted((o, o + padded_size(found[other])) for o, other in placed if o is not None)
+        offsets[index] = _tightest_gap(taken, padded_size(found[index]))
+    return [offset for offset in offsets if offset is not None]
 
 
 def _tightest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:

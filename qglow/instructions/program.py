@@ -8,8 +8,10 @@ an `allocactivation` and a `deallocactivation` in one arena that the memory plan
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from qglow.core.types import Array, Shape, TensorType
 from qglow.instructions.operation import Access, Operand, Operation
@@ -19,7 +21,7 @@ NO_PADDING: Padding = (0, 0, 0, 0)
 
 
 class BufferKind(enum.Enum):
-    """Where a buffer lives. The value is its word in the listing."""
+    """Storage class of a buffer. The value is its word in the listing."""
 
     CONSTANT = "const"
     PLACEHOLDER = "mutable"
@@ -27,14 +29,18 @@ class BufferKind(enum.Enum):
     VIEW = "view"
 
 
+_GEOMETRY = frozenset(("type", "padding", "base", "offsets"))
+"""Attributes of a buffer that its own layout, and those of views of it, depend on."""
+
+
 @dataclass(eq=False)
 class Buffer:
     """A typed piece of memory.
 
-    `padding` (top, left, bottom, right) surrounds axes 1 and 2 of a four-dimensional buffer
-    with elements that hold the zero point (0.0 for floats); `type.shape` never counts it.
-    A view names its `base` and where in it the view starts (`offsets`, one an axis of the
-    base); a view without offsets is a reshape of the whole contiguous base.
+    `padding` (top, left, bottom, right) surrounds axes 1 and 2 of a four-dimensional buffer with elements
+    that hold the zero point (0.0 for floats); `type.shape` never counts it. A view has a `base`, and
+    `offsets` (one for each axis of the base) at which it starts there; a view without offsets is a
+    reshape of the whole contiguous base.
     """
 
     name: str
@@ -45,18 +51,54 @@ class Buffer:
     base: Buffer | None = None
     offsets: Shape = ()
     arena_offset: int | None = None
+    _root: tuple[int, Buffer] | None = field(default=None, init=False, repr=False)
+    _layout: tuple[int, Layout] | None = field(default=None, init=False, repr=False)
+    """The last root or layout computed, and the number of the last edit before that."""
+
+    _edit: ClassVar[int] = 0
+    _edits: ClassVar[Iterator[int]] = itertools.count(1)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _GEOMETRY and name in self.__dict__:
+            Buffer._edit = next(Buffer._edits)
+        object.__setattr__(self, name, value)
 
     @property
     def root(self) -> Buffer:
-        """The buffer that owns the memory: itself unless it is a view."""
-        return self if self.base is None else self.base.root
+        """The buffer that owns the memory: itself unless it is a view. Views may be many deep."""
+        if self.base is None:
+            return self
+        edit, root = Buffer._edit, self
+        views: list[Buffer] = []
+        while (base := root.base) is not None:
+            if root._root is not None and root._root[0] == edit:
+                root = root._root[1]
+            else:
+                views.append(root)
+                root = base
+        for view in views:
+            view._root = (edit, root)
+        return root
 
     @property
     def layout(self) -> Layout:
-        """Where the elements are, relative to the first byte of `root`."""
-        if self.base is None:
+        """Layout of the elements, relative to the first byte of `root`."""
+        edit, buffer = Buffer._edit, self
+        unknown: list[Buffer] = []
+        while buffer._layout is None or buffer._layout[0] != edit:
+            unknown.append(buffer)
+            if buffer.base is None:
+                break
+            buffer = buffer.base
+        for one in reversed(unknown):
+            one._layout = (edit, one._layout_in(None if one.base is None else one.base._layout))
+        assert self._layout is not None
+        return self._layout[1]
+
+    def _layout_in(self, base: tuple[int, Layout] | None) -> Layout:
+        if base is None:
             return Layout.dense(self.type.shape, self.padding)
-        outer = self.base.layout
+        outer = base[1]
         if not self.offsets:
             return Layout(Layout.dense(self.type.shape).strides, outer.offset, outer.span)
         start = outer.offset + sum(o * s for o, s in zip(self.offsets, outer.strides, strict=True))
@@ -135,7 +177,7 @@ class Instruction:
         return buffer
 
     def optional(self, name: str) -> Buffer | None:
-        """The buffer of an operand, None where it is absent."""
+        """The buffer of an operand, None if it is absent."""
         for spec, buffer in zip(self.operation.signature, self.buffers, strict=True):
             if spec.name == name:
                 return buffer
@@ -147,13 +189,13 @@ class Instruction:
         return {spec.name: buffer.type for spec, buffer in self.operands()}
 
     def operands(self) -> Iterator[tuple[Operand, Buffer]]:
-        """The present operands with what is declared of them."""
+        """The present operands with their declarations."""
         for spec, buffer in zip(self.operation.signature, self.buffers, strict=True):
             if buffer is not None:
                 yield spec, buffer
 
     def accesses(self) -> Iterator[tuple[Buffer, Access]]:
-        """The present buffers with what the instruction does to them."""
+        """The present buffers, each with the instruction's access to it."""
         for spec, buffer in self.operands():
             yield buffer, spec.access
 
@@ -229,12 +271,3 @@ class Program:
             for buffer, _ in instruction.accesses():
                 found.setdefault(buffer)
         return list(found)
-
-    def unique_name(self, wanted: str) -> str:
-        """`wanted`, or `wanted` with a number, whichever no buffer or instruction has."""
-        taken = {b.name for b in self.all_buffers()} | {i.name for i in self.code}
-        name, count = wanted, 0
-        while name in taken:
-            count += 1
-            name = f"{wanted}__{count}"
-        return name

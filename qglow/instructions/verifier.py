@@ -1,4 +1,4 @@
-"""The rules of the instruction IR; `verify_program` holds a program against all of them."""
+"""Rules of the instruction IR; `verify_program` checks a program against all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def verify_program(program: Program, where: str) -> None:
 
 
 class _Verifier:
-    """Walks over the code once, with what exists and what has been written."""
+    """Walks over the code once, tracking which buffers exist and which elements are written."""
 
     def __init__(self, program: Program, where: str) -> None:
         self._program = program
@@ -44,12 +44,15 @@ class _Verifier:
         raise VerificationError(f"{self._where}: %{self._program.name}: {self._at}: {rule}")
 
     def require(self, condition: bool, rule: str, *named: object) -> None:
-        """`named` fill the braces of the rule, only where it is broken: types take long to print."""
+        """Fail with `rule`, its braces filled by `named`, unless `condition`.
+
+        Braces are filled only on failure, because types take long to print.
+        """
         if not condition:
             self.fail(rule.format(*named))
 
     def declarations(self) -> None:
-        """Constants and placeholders are what they say."""
+        """Check constants and placeholders: kinds, unique names, dense layout, data that fits."""
         for buffer in self._program.constants:
             self.require(buffer.kind is BufferKind.CONSTANT, "{} is no constant", buffer)
             self._constant_data(buffer)
@@ -73,7 +76,7 @@ class _Verifier:
         self._names.add(name)
 
     def instruction(self, index: int, instruction: Instruction) -> None:
-        """All rules of one instruction, then its effect."""
+        """Check all rules of one instruction, then note its effect."""
         self._at = f"instruction {index} %{instruction.name} ({instruction.operation.opcode})"
         self._new_name(instruction.name)
         self._operands(instruction)
@@ -201,7 +204,7 @@ class _Verifier:
         region(mask, layout, shape)[...] = True
 
     def end(self) -> None:
-        """What must hold after the last instruction."""
+        """Check what must hold after the last instruction: activations are freed, outputs written."""
         self._at = "end of the code"
         for buffer in self._exists:
             if buffer.kind is BufferKind.ACTIVATION:
@@ -211,9 +214,9 @@ class _Verifier:
 
 
 def _verify_stacks(program: Program, where: str) -> None:
-    """Instructions of one stack are adjacent, of one shape, and all but the first are data-parallel.
+    """Check stacks: their instructions are adjacent, of one shape, and all but the first data-parallel.
 
-    The first may also be one with an epilogue, and the last one behind it what ends that.
+    The first may have an epilogue instead; then the last may be an operation that ends it.
     """
     seen: set[int] = set()
     previous: Instruction | None = None
@@ -245,7 +248,7 @@ def _shape(instruction: Instruction) -> tuple[int, ...]:
 
 
 def _verify_arena(program: Program, size: int, where: str) -> None:
-    """Live buffers lie inside the arena and apart from each other."""
+    """Check that live buffers lie inside the arena and do not overlap."""
     placed = intervals(program)
     for interval in placed:
         buffer, offset = interval.buffer, interval.buffer.arena_offset
@@ -254,7 +257,10 @@ def _verify_arena(program: Program, size: int, where: str) -> None:
         if offset < 0 or offset + buffer.byte_size > size:
             raise VerificationError(f"{where}: %{program.name}: {buffer} lies outside of the arena")
     for index, one in enumerate(placed):
-        for other in placed[index + 1 :]:
+        for number in range(index + 1, len(placed)):
+            other = placed[number]
+            if other.start >= one.end:  # and so do all behind it
+                break
             if one.overlaps(other) and _share_bytes(one.buffer, other.buffer):
                 raise VerificationError(f"{where}: %{program.name}: {one.buffer} and {other.buffer} overlap")
 

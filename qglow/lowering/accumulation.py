@@ -1,7 +1,8 @@
 """Instructions and constants of the operators that multiply and accumulate: rules 3 and 5.
 
-Integers go into one instruction where input and result are int8 (or the result float). Else int32 sums
-are kept and rescaled by an instruction of their own: of int8, or of both bytes of int16.
+One instruction suffices for floats, and for an int8 input with an int8 or float result: it rescales its
+own sums. Otherwise the int32 sums are stored, of an int8 input or of each byte of an int16 one, and a
+further instruction rescales them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ def emit_accumulation(
     source: Buffer,
     filters: Buffer,
 ) -> None:
-    """A Conv or Gemm from `source` to `dest`; `operation` is without the node's bounds."""
+    """Emit the sums of products of `source` and the weights `filters` into `dest`.
+
+    `operation` comes without the node's bounds, which are added here. Raises UnsupportedError for
+    operands whose quantization is not supported.
+    """
     x, w = node.operand("x"), node.operand("w")
     assert x is not None and w is not None
     limits = bounds(node.operator.lo, node.operator.hi, node.output.type)  # type: ignore[attr-defined]
@@ -68,7 +73,7 @@ def _byte(lowering: Lowering, source: Buffer, operation: HighByte | LowByte) -> 
 def _operands(
     lowering: Lowering, node: Node, x: Value, w: Value, channels: int
 ) -> tuple[Buffer | None, Buffer | None]:
-    """Bias and multiplier of a Conv or Gemm: float has no multiplier, integers always have both."""
+    """Bias and multiplier of a sum of products: float has no multiplier, integers always have both."""
     bias = node.operand("bias")
     if not x.type.is_quantized:
         return (None if bias is None else lowering.read(bias)), None

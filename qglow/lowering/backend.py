@@ -1,27 +1,29 @@
-"""What a back end tells the lowering: which operators it wants whole."""
+"""Description of a target for the lowering: the operators that it wants whole."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from qglow.graph.operator import Operator
+if TYPE_CHECKING:  # programs are loaded without graphs
+    from qglow.graph.operator import Operator
 
 
 @dataclass(frozen=True)
 class Backend:
     """A target of lowering.
 
-    `keeps` names operators that have a decomposition but that the back end implements
-    itself; the lowering then leaves them whole and emits the back end's instruction.
+    `keeps` names operators that have a decomposition but that the target implements itself; the
+    lowering then leaves them whole and emits the target's instruction.
     """
 
     name: str
     keeps: frozenset[type[Operator]] = frozenset()
 
     def wants_whole(self, operator: Operator) -> bool:
-        """Whether `operator` reaches the back end as it is."""
+        """Whether the target implements `operator` itself, so that it is not decomposed."""
         return type(operator) in self.keeps
 
 
-REFERENCE = Backend("reference")
-CPU = Backend("cpu")
+ANY = Backend("any")
+"""Keeps no operator whole: every target can run such programs, so artefacts store this form."""

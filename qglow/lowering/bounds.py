@@ -9,7 +9,10 @@ from qglow.numerics.requantize import quantized_bounds
 
 
 def bounds(lo: float, hi: float, result: TensorType) -> dict[str, float | int]:
-    """Attributes lo, hi for a float result, q_lo, q_hi for an integer one; defaults are those of int8."""
+    """Attributes of an instruction: lo and hi for a float result, q_lo and q_hi for an integer one.
+
+    Empty for an int8 result without bounds, since the defaults of q_lo and q_hi are the limits of int8.
+    """
     if result.quantization is None:
         return {"lo": lo, "hi": hi}
     if math.isinf(lo) and math.isinf(hi) and not result.quantization.is_wide:

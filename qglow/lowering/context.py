@@ -1,8 +1,8 @@
-"""State of one lowering: the growing program, and in which axis order each value lies.
+"""State of one lowering: the program so far, and the axis order in which each value is stored.
 
-An *order* is a tuple of logical axes: physical axis i of the buffer is axis `order[i]` of
-the value. Images are (0, 2, 3, 1), NHWC. Reordering instructions appear only where an
-operator asks for a value in an order that it does not have yet, once a value and order.
+An *order* is a tuple of logical axes: physical axis i of the buffer is axis `order[i]` of the value.
+Images are (0, 2, 3, 1), NHWC. A transposition is emitted only where an operator asks for a value in an
+order in which it is not stored yet, at most once for each value and order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lowering:
             self._reserve(value.name)
 
     def begin(self, node: Node) -> None:
-        """Instructions emitted from here on come from `node`."""
+        """Make `node` the origin of the instructions emitted from here on."""
         self._node = node
 
     def order(self, value: Value) -> Order:
@@ -51,13 +51,13 @@ class Lowering:
         return self._orders.get(value, natural(value.type.shape))
 
     def read(self, value: Value | None, order: Order | None = None) -> Buffer:
-        """The buffer of an operand in this order (default: as it lies), reordered if need be."""
+        """The buffer of an operand in `order` (default: as it is stored), transposed if need be."""
         assert value is not None
         order = order or self.order(value)
         if (value, order) in self._buffers:
             return self._buffers[value, order]
         if value.data is not None:
-            data = np.ascontiguousarray(np.transpose(value.data, order))
+            data = np.asarray(np.transpose(value.data, order), order="C")
             found = self.constant(_suffixed(value.name, order), data, value.type)
         else:
             found = self._reordered(value, order)
@@ -71,7 +71,7 @@ class Lowering:
         if self.graph.is_output(value) and same_memory(value.type.shape, order):
             buffer = self.output_placeholder(value)
             if order != natural(value.type.shape):
-                # The image order of an output whose memory is the same either way: write through a view.
+                # Both orders have the same memory: the output is written in image order through a view.
                 buffer = self._alias_output(value, buffer, order)
         else:
             buffer = self.allocate(value.name, permuted(value.type, order))
@@ -79,12 +79,12 @@ class Lowering:
         return buffer
 
     def alias(self, value: Value, source: Buffer, order: Order, kind: TensorType) -> None:
-        """Let a value be another shape of a dense buffer, without moving a byte."""
+        """Make a value a view of a dense buffer in another shape; no byte moves."""
         self._orders[value] = order
         self._buffers[value, order] = self.view(value.name, source, kind)
 
     def rename(self, value: Value, source: Value, order: Order) -> None:
-        """Let a value be the very buffer of another one, its axes named anew."""
+        """Let `value` share the buffer of `source`, whose axes are then those of `order`."""
         self._orders[value] = order
         self._buffers[value, order] = self.read(source)
 
@@ -102,7 +102,7 @@ class Lowering:
 
     def constant(self, name: str, data: Array, kind: TensorType | None = None) -> Buffer:
         """A constant. The same name and data are kept once."""
-        data = np.ascontiguousarray(data)
+        data = np.asarray(data, order="C")  # unlike ascontiguousarray, keeps a scalar without axes
         made = TensorType(ElementType.of(data.dtype), tuple(data.shape))
         if kind is not None and kind.quantization is not None and kind.quantization.axis is None:
             made = made.quantized(kind.quantization)
@@ -115,16 +115,16 @@ class Lowering:
         return buffer
 
     def emit(self, operation: Operation, *buffers: Buffer | None, suffix: str = "") -> Instruction:
-        """Append an instruction named after the current node."""
-        assert self._node is not None
-        name = self._reserve_instruction(self._node.name + suffix)
+        """Append an instruction named after the current node, or its first buffer where there is no node."""
+        origin = buffers[0].name if self._node is None and buffers[0] is not None else ""
+        name = self._reserve_instruction((origin if self._node is None else self._node.name) + suffix)
         absent = (None,) * (len(operation.signature) - len(buffers))
         instruction = Instruction(name, operation, (*buffers, *absent), origin=self._origin())
         self._append(instruction)
         return instruction
 
     def derived(self, operation: Operation, source: Buffer, kind: TensorType, suffix: str) -> Buffer:
-        """What an operation makes of one buffer, computed once however often it is asked for."""
+        """Result of an operation on one buffer, computed once even if it is asked for repeatedly."""
         key = (source, operation)
         if key not in self._derived:
             self._derived[key] = self.allocate(f"{source.name}{suffix}", kind)
@@ -132,7 +132,7 @@ class Lowering:
         return self._derived[key]
 
     def placeholder(self, name: str, kind: TensorType) -> Buffer:
-        """A further placeholder of the program (state)."""
+        """Add a placeholder to the program, for an input or for state."""
         buffer = Buffer(self._reserve(name), kind, BufferKind.PLACEHOLDER)
         self.program.placeholders.append(buffer)
         return buffer
@@ -202,7 +202,7 @@ class Lowering:
 
 
 def natural(shape: Sequence[int]) -> Order:
-    """The order of the model itself."""
+    """The order in which the model numbers the axes: 0, 1, 2 and so on."""
     return tuple(range(len(shape)))
 
 

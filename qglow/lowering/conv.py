@@ -12,10 +12,11 @@ from qglow.lowering.rules import lowers
 
 
 @lowers(Conv)
-def lower_conv(lowering: Lowering, node: Node) -> None:
-    """One convolution, or several around int16. Raises UnsupportedError for weights that are not constant."""
-    operator = node.operator
-    assert isinstance(operator, Conv)
+def lower_conv(lowering: Lowering, node: Node, operator: Conv) -> None:
+    """Lower to one convolution, or to several instructions if the input or result is int16.
+
+    Raises UnsupportedError for computed weights.
+    """
     x, w = node.operand("x"), node.operand("w")
     assert x is not None and w is not None
     if w.data is None:

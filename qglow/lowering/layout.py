@@ -1,8 +1,8 @@
-"""Reshapes of values that lie in another order than the model's, without moving a byte where possible.
+"""Reshapes of values that are stored in another axis order than the model's, without copies if possible.
 
-A reshape splits and merges runs of neighbouring axes: its *groups*, which have equally many
-elements before and after. A group that lies in one piece, its axes ascending, can be seen in
-its new shape wherever it lies; only groups that are torn apart have to be brought together.
+A reshape splits and merges runs of neighbouring axes: its *groups*, which have equally many elements
+before and after. A group whose axes are adjacent and ascending in memory can be viewed in its new shape
+at any place; only groups whose axes are scattered need a transposition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def groups(before: Shape, after: Shape) -> list[Group]:
 
 
 def joined_order(shape: Shape, order: Order, parts: Sequence[Group]) -> Order:
-    """The order nearest to `order` in which every group lies in one piece: where its last axis lies."""
+    """`order` with the axes of every group made adjacent, at the place of the group's last axis."""
     place = {axis: position for position, axis in enumerate(order)}
     last = [max((place[a] for a in axes if shape[a] != 1), default=-1) for axes, _ in parts]
     ranked = sorted(range(len(parts)), key=lambda number: (last[number], number))
@@ -42,7 +42,7 @@ def joined_order(shape: Shape, order: Order, parts: Sequence[Group]) -> Order:
 
 
 def reshaped_order(shape: Shape, order: Order, parts: Sequence[Group]) -> Order:
-    """Where the axes after a reshape lie, for an order that `joined_order` gave."""
+    """Order of the axes after a reshape, for an order before it that `joined_order` gave."""
     place = {axis: position for position, axis in enumerate(order)}
     first = [min((place[a] for a in axes if shape[a] != 1), default=-1) for axes, _ in parts]
     ranked = sorted(range(len(parts)), key=lambda number: (first[number], number))
@@ -50,9 +50,9 @@ def reshaped_order(shape: Shape, order: Order, parts: Sequence[Group]) -> Order:
 
 
 def settled(shape: Shape, order: Order) -> Order:
-    """The model's own order or that of images where memory is the same, else `order`.
+    """The natural order or NHWC if it describes the same memory as `order`, else `order`.
 
-    Axes of one element may be named anywhere; so named, buffers need no view to be read.
+    Axes of size 1 may stand anywhere in an order. A usual order saves the view that a reader would need.
     """
     moved = [axis for axis in order if shape[axis] != 1]
     for usual in (natural(shape), NHWC):

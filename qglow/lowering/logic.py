@@ -15,28 +15,26 @@ from qglow.lowering.rules import lowers
 
 
 @lowers(graph.Compare)
-def lower_compare(lowering: Lowering, node: Node) -> None:
-    """One compare."""
-    operator = node.operator
-    assert isinstance(operator, graph.Compare)
+def lower_compare(lowering: Lowering, node: Node, operator: graph.Compare) -> None:
+    """Lower to one compare."""
     lower_elementwise(lowering, node, instructions.Compare(relation=operator.relation))
 
 
 @lowers(graph.And)
-def lower_and(lowering: Lowering, node: Node) -> None:
-    """The smaller of two booleans."""
+def lower_and(lowering: Lowering, node: Node, operator: graph.And) -> None:
+    """Lower to the smaller of two booleans."""
     lower_elementwise(lowering, node, ElementMin())
 
 
 @lowers(graph.Or)
-def lower_or(lowering: Lowering, node: Node) -> None:
-    """The larger of two booleans."""
+def lower_or(lowering: Lowering, node: Node, operator: graph.Or) -> None:
+    """Lower to the larger of two booleans."""
     lower_elementwise(lowering, node, ElementMax())
 
 
 @lowers(graph.Not)
-def lower_not(lowering: Lowering, node: Node) -> None:
-    """Whether the boolean equals false."""
+def lower_not(lowering: Lowering, node: Node, operator: graph.Not) -> None:
+    """Lower to a comparison with false."""
     x = node.inputs[0]
     assert x is not None
     source, order = lowering.read(x), lowering.order(x)
@@ -46,8 +44,8 @@ def lower_not(lowering: Lowering, node: Node) -> None:
 
 
 @lowers(Cast)
-def lower_cast(lowering: Lowering, node: Node) -> None:
-    """One cast, in the order in which the value lies."""
+def lower_cast(lowering: Lowering, node: Node, operator: Cast) -> None:
+    """Lower to one cast, in the order in which the value lies."""
     x = node.inputs[0]
     assert x is not None
     source, order = lowering.read(x), lowering.order(x)

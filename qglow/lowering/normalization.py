@@ -1,4 +1,4 @@
-"""Affine maps of channels, what is left of a BatchNormalization that cannot fold, and LRN."""
+"""Affine maps per channel, among them a BatchNormalization that folds into no weights, and LRN."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from qglow.instructions.ops.elementwise import Affine
 from qglow.instructions.ops.normalization import LocalResponse
 from qglow.lowering.bounds import bounds
 from qglow.lowering.context import NHWC, Lowering, natural
+from qglow.lowering.decompose import Parts, decomposes
 from qglow.lowering.rules import lowers
-from qglow.numerics.affine import affine_multipliers
+from qglow.numerics.affine import affine_multipliers, fold_statistics
 
 
 @lowers(graph.Affine)
-def lower_affine(lowering: Lowering, node: Node) -> None:
-    """One affine over the channels, which lie innermost."""
-    operator = node.operator
-    assert isinstance(operator, graph.Affine)
+def lower_affine(lowering: Lowering, node: Node, operator: graph.Affine) -> None:
+    """Lower to one affine over the channels, which lie innermost."""
     x, scale, shift = node.inputs
     assert x is not None
     r, t = _constant(node, scale), _constant(node, shift)
@@ -39,10 +38,10 @@ def lower_affine(lowering: Lowering, node: Node) -> None:
 
 
 @lowers(graph.LRN)
-def lower_local_response(lowering: Lowering, node: Node) -> None:
-    """One localresponse; the value is brought to an order that ends with the channels."""
-    operator, x = node.operator, node.inputs[0]
-    assert isinstance(operator, graph.LRN) and x is not None
+def lower_local_response(lowering: Lowering, node: Node, operator: graph.LRN) -> None:
+    """Lower to one localresponse; the value is brought to an order that ends with the channels."""
+    x = node.inputs[0]
+    assert x is not None
     order = (0, *range(2, len(x.type.shape)), 1)
     source = lowering.read(x, order)
     dest = lowering.write(node.output, order)
@@ -54,3 +53,16 @@ def _constant(node: Node, value: Value | None) -> Array:
     if value is None or value.data is None:
         raise UnsupportedError(f"node '{node.name}' (Affine): scale and shift must be constant")
     return value.data
+
+
+@decomposes(graph.BatchNormalization)
+def decompose_batch_normalization(operator: graph.BatchNormalization, parts: Parts) -> list[Node]:
+    """Decompose into an affine of the folded statistics. Raises UnsupportedError for computed statistics."""
+    x, *statistics = parts.node.inputs
+    arrays = [value.data for value in statistics if value is not None and value.data is not None]
+    if x is None or len(arrays) < len(statistics):
+        name = parts.node.name
+        raise UnsupportedError(f"node '{name}' (BatchNormalization): statistics must be constant")
+    scale, bias, mean, variance = arrays
+    r, t = fold_statistics(scale, bias, mean, variance, operator.epsilon)
+    return parts.finish(graph.Affine(), x, parts.constant("scale", r), parts.constant("shift", t))

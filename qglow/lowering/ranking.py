@@ -1,4 +1,4 @@
-"""Places and first elements: the value seen as [outer, extent, inner], ranked along the middle."""
+"""Indices and values of the largest or smallest elements along the middle of [outer, extent, inner]."""
 
 from __future__ import annotations
 
@@ -11,27 +11,21 @@ from qglow.lowering.rules import lowers
 
 
 @lowers(graph.ArgMax, graph.ArgMin)
-def lower_place(lowering: Lowering, node: Node) -> None:
-    """One firstindices. Raises UnsupportedError for integers."""
-    operator = node.operator
-    assert isinstance(operator, graph.FirstPlace)
+def lower_place(lowering: Lowering, node: Node, operator: graph.FirstPlace) -> None:
+    """Lower to one firstindices. Raises UnsupportedError for integers."""
     rows, result = reduction_operands(lowering, node, (operator.axis,), operator.keepdims)
     lowering.emit(FirstIndices(largest=operator.largest, last=operator.last), result, rows)
 
 
 @lowers(graph.TopK)
-def lower_top_k(lowering: Lowering, node: Node) -> None:
-    """One firstvalues. Raises UnsupportedError for integers."""
-    operator = node.operator
-    assert isinstance(operator, graph.TopK)
+def lower_top_k(lowering: Lowering, node: Node, operator: graph.TopK) -> None:
+    """Lower to one firstvalues. Raises UnsupportedError for integers."""
     rows, result = reduction_operands(lowering, node, (operator.axis,), True, operator.k)
     lowering.emit(FirstValues(largest=operator.largest), result, rows)
 
 
 @lowers(graph.TopKIndices)
-def lower_top_k_indices(lowering: Lowering, node: Node) -> None:
-    """One firstindices. Raises UnsupportedError for integers."""
-    operator = node.operator
-    assert isinstance(operator, graph.TopKIndices)
+def lower_top_k_indices(lowering: Lowering, node: Node, operator: graph.TopKIndices) -> None:
+    """Lower to one firstindices. Raises UnsupportedError for integers."""
     rows, result = reduction_operands(lowering, node, (operator.axis,), True, operator.k)
     lowering.emit(FirstIndices(largest=operator.largest), result, rows)

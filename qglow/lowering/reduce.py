@@ -8,26 +8,21 @@ from qglow.core.errors import UnsupportedError
 from qglow.core.types import Shape
 from qglow.graph.graph import Node
 from qglow.graph.ops import reduce as graph
-from qglow.instructions.ops.pool import AveragePool
 from qglow.instructions.ops.reduce import Reduce
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, Order
+from qglow.lowering.pool import emit_mean
 from qglow.lowering.rules import lowers
 
 
 @lowers(graph.ReduceSum, graph.ReduceMean, graph.ReduceProd, graph.ReduceMax, graph.ReduceMin)
-def lower_reduction(lowering: Lowering, node: Node) -> None:
-    """One reduce; for means of int8 an averagepool. Raises UnsupportedError for integers."""
-    operator = node.operator
-    assert isinstance(operator, graph.Reduction)
+def lower_reduction(lowering: Lowering, node: Node, operator: graph.Reduction) -> None:
+    """Lower to one reduce; for means of int8 a pool. Raises UnsupportedError for integers."""
     rows, result = reduction_operands(lowering, node, operator.axes, operator.keepdims)
-    outer, extent, inner = rows.type.shape
     if not rows.type.is_quantized or operator.kind != "mean":
         lowering.emit(Reduce(kind=operator.kind), result, rows)
         return
-    source = lowering.view(f"{rows.name}.image", rows, rows.type.with_shape((outer, extent, 1, inner)))
-    dest = lowering.view(f"{result.name}.image", result, result.type.with_shape((outer, 1, 1, inner)))
-    lowering.emit(AveragePool(kernel=(extent, 1)), dest, source)
+    emit_mean(lowering, result, rows)
 
 
 def reduction_operands(
@@ -60,7 +55,11 @@ def reduction_operands(
 
 
 def _order(order: Order, shape: Shape, reduced: list[int]) -> tuple[Order, int, int]:
-    """An order in which the reduced axes lie together and ascending, and where; `order` if it will do."""
+    """An axis order in which the reduced axes are adjacent and ascending, and the range of their places.
+
+    The range is given by its first place and the place after its last. The order is `order` itself if the
+    reduced axes are adjacent and ascending there.
+    """
     if not reduced:
         return order, 0, 0
     places = [place for place, axis in enumerate(order) if axis in reduced]

@@ -1,4 +1,4 @@
-"""Interpolation to one interpolate an axis; nearest neighbours are decomposed into Gathers."""
+"""Resizing: one interpolate for each axis; nearest neighbours are decomposed into Gathers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from qglow.instructions.ops.resize import Interpolate
 from qglow.instructions.program import Buffer
 from qglow.lowering.bounds import bounds
 from qglow.lowering.context import Lowering, Order, permuted
+from qglow.lowering.decompose import Parts, decomposes
 from qglow.lowering.rules import lowers
+from qglow.lowering.shape import gathers
 from qglow.numerics.resize import Taps
 
 
 @lowers(graph.Resize)
-def lower_resize(lowering: Lowering, node: Node) -> None:
-    """Axis after axis, float between them; channels lie innermost where there are any."""
-    operator, x = node.operator, node.inputs[0]
-    assert isinstance(operator, graph.Resize) and x is not None
+def lower_resize(lowering: Lowering, node: Node, operator: graph.Resize) -> None:
+    """Lower to one interpolate for each axis, with float values in between; channels lie innermost."""
+    x = node.inputs[0]
+    assert x is not None
     order = channels_last(len(x.type.shape))
     steps = operator.taps(x.type.shape)
     source = lowering.read(x, order)
@@ -39,7 +41,7 @@ def lower_resize(lowering: Lowering, node: Node) -> None:
 
 
 def channels_last(rank: int) -> Order:
-    """Axis 1 behind all others."""
+    """The order with axis 1 last; the natural order for fewer than three axes."""
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
 
 
@@ -57,3 +59,10 @@ def _unchanged(lowering: Lowering, node: Node, source: Buffer, order: Order, kin
     limits = bounds(-math.inf, math.inf, node.output.type)
     operation = Rescale(**limits) if kind.is_quantized else Copy()  # type: ignore[arg-type]
     lowering.emit(operation, dest, source)
+
+
+@decomposes(graph.ResizeNearest)
+def decompose_resize_nearest(operator: graph.ResizeNearest, parts: Parts) -> list[Node]:
+    """Decompose into a gather for each axis that changes."""
+    x = parts.operand()
+    return gathers(parts, x, operator.indices(x.type.shape))

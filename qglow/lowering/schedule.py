@@ -7,6 +7,9 @@ peak is below that of the order at hand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
 from qglow.graph.graph import Graph, Node, Value
 
 
@@ -21,7 +24,7 @@ def schedule(graph: Graph) -> int:
     return current
 
 
-def peak_bytes(graph: Graph, order: list[Node]) -> int:
+def peak_bytes(graph: Graph, order: Iterable[Node]) -> int:
     """Peak of live node outputs, in dense bytes, over this order."""
     remaining = _use_counts(graph)
     live = peak = 0
@@ -37,19 +40,36 @@ def _greedy(graph: Graph) -> list[Node]:
     missing = {
         n: sum(1 for v in set(n.inputs) if v is not None and v.producer is not None) for n in graph.nodes
     }
-    position = {n: i for i, n in enumerate(graph.nodes)}
-    ready = [n for n in graph.nodes if missing[n] == 0]
+    numbers = {n: i for i, n in enumerate(graph.nodes)}
+    growth: dict[Node, int] = {}
+    """Change in live bytes by each ready node. A node whose change falls is pushed onto the heap again."""
+    heap: list[tuple[int, int, Node]] = []
+
+    def offer(node: Node) -> None:
+        growth[node] = _growth(node, remaining)
+        heappush(heap, (growth[node], numbers[node], node))
+
+    for node in graph.nodes:
+        if missing[node] == 0:
+            offer(node)
     order: list[Node] = []
-    while ready:
-        node = min(ready, key=lambda n: (_growth(n, remaining), position[n]))
-        ready.remove(node)
+    while heap:
+        grown, _, node = heappop(heap)
+        if growth.get(node) != grown:
+            continue
+        del growth[node]
         order.append(node)
         _released(node, remaining)
+        for value in _operands(node):
+            if remaining[value] == 1:
+                for user in value.users():
+                    if user in growth:
+                        offer(user)
         for value in node.outputs:
             for user in value.users():
                 missing[user] -= 1
                 if missing[user] == 0:
-                    ready.append(user)
+                    offer(user)
     return order
 
 

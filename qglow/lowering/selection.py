@@ -11,18 +11,18 @@ from qglow.lowering.rules import lowers
 
 
 @lowers(graph.Max)
-def lower_max(lowering: Lowering, node: Node) -> None:
-    """One elementmax."""
+def lower_max(lowering: Lowering, node: Node, operator: graph.Max) -> None:
+    """Lower to one elementmax."""
     lower_elementwise(lowering, node, instructions.ElementMax())
 
 
 @lowers(graph.Min)
-def lower_min(lowering: Lowering, node: Node) -> None:
-    """One elementmin."""
+def lower_min(lowering: Lowering, node: Node, operator: graph.Min) -> None:
+    """Lower to one elementmin."""
     lower_elementwise(lowering, node, instructions.ElementMin())
 
 
 @lowers(graph.Where)
-def lower_where(lowering: Lowering, node: Node) -> None:
-    """One select."""
+def lower_where(lowering: Lowering, node: Node, operator: graph.Where) -> None:
+    """Lower to one select."""
     lower_elementwise(lowering, node, instructions.Select())

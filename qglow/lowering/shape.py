@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import Shape, TensorType
+from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Node, Value
 from qglow.graph.ops import shape as graph
 from qglow.instructions.ops.memory import Copy, Splat
 from qglow.instructions.ops.movement import Broadcast, Extract, Gather, Insert, Transpose
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, Order, natural, permuted
+from qglow.lowering.decompose import Parts, decomposes
 from qglow.lowering.elementwise import common_order
 from qglow.lowering.layout import groups, joined_order, reshaped_order, settled
 from qglow.lowering.rules import lowers
 
 
 @lowers(graph.Reshape)
-def lower_reshape(lowering: Lowering, node: Node) -> None:
-    """A view of the value where it lies, once its axes are together that the reshape merges."""
+def lower_reshape(lowering: Lowering, node: Node, operator: graph.Reshape) -> None:
+    """Lower to a view, after a transposition if axes that the reshape merges are not adjacent in memory."""
     x = node.inputs[0]
     assert x is not None
     shape = x.type.shape
@@ -27,7 +30,7 @@ def lower_reshape(lowering: Lowering, node: Node) -> None:
     parts = groups(shape, node.output.type.shape)
     lies = lowering.order(x)
     wanted = joined_order(shape, lies, parts)
-    # Axes of one element may lie anywhere: if they alone differ, the value is seen as it lies.
+    # Orders that differ in axes of size 1 alone describe the same memory: nothing is transposed.
     unmoved = [a for a in wanted if shape[a] != 1] == [a for a in lies if shape[a] != 1]
     source = lowering.read(x, lies if unmoved else wanted)
     order = settled(node.output.type.shape, reshaped_order(shape, wanted, parts))
@@ -35,8 +38,8 @@ def lower_reshape(lowering: Lowering, node: Node) -> None:
 
 
 @lowers(graph.Identity)
-def lower_identity(lowering: Lowering, node: Node) -> None:
-    """The same buffer, or a copy where the model returns the value."""
+def lower_identity(lowering: Lowering, node: Node, operator: graph.Identity) -> None:
+    """Share the buffer, or copy it if the value is an output of the graph."""
     x = node.inputs[0]
     assert x is not None
     if lowering.graph.is_output(node.output):
@@ -46,19 +49,19 @@ def lower_identity(lowering: Lowering, node: Node) -> None:
 
 
 @lowers(graph.Transpose)
-def lower_transpose(lowering: Lowering, node: Node) -> None:
-    """The same buffer with its axes named anew; who needs another order moves the data."""
-    operator, x = node.operator, node.inputs[0]
-    assert isinstance(operator, graph.Transpose) and x is not None
+def lower_transpose(lowering: Lowering, node: Node, operator: graph.Transpose) -> None:
+    """Share the buffer and note its new axis order; a reader that needs another order transposes it."""
+    x = node.inputs[0]
+    assert x is not None
     order = tuple(operator.perm.index(axis) for axis in lowering.order(x))
     lowering.rename(node.output, x, order)
 
 
 @lowers(graph.ChannelShuffle)
-def lower_channel_shuffle(lowering: Lowering, node: Node) -> None:
-    """One transposition of the two axes that the channels are seen as, wherever these lie."""
-    operator, x = node.operator, node.inputs[0]
-    assert isinstance(operator, graph.ChannelShuffle) and x is not None
+def lower_channel_shuffle(lowering: Lowering, node: Node, operator: graph.ChannelShuffle) -> None:
+    """Lower to one transposition of the channels viewed as [groups, members], in any axis order."""
+    x = node.inputs[0]
+    assert x is not None
     source, order = lowering.read(x), lowering.order(x)
     dest = lowering.write(node.output, order)
     place, groups = order.index(1), operator.groups
@@ -75,10 +78,8 @@ def lower_channel_shuffle(lowering: Lowering, node: Node) -> None:
 
 
 @lowers(graph.Concat)
-def lower_concat(lowering: Lowering, node: Node) -> None:
-    """An insert per operand; later passes let producers write there directly."""
-    operator = node.operator
-    assert isinstance(operator, graph.Concat)
+def lower_concat(lowering: Lowering, node: Node, operator: graph.Concat) -> None:
+    """Lower to an insert per operand; later passes let producers write there directly."""
     shape = node.output.type.shape
     values = [v for v in node.inputs if v is not None]
     order = common_order(lowering, values, shape)
@@ -93,10 +94,10 @@ def lower_concat(lowering: Lowering, node: Node) -> None:
 
 
 @lowers(graph.Slice)
-def lower_slice(lowering: Lowering, node: Node) -> None:
-    """One extract."""
-    operator, x = node.operator, node.inputs[0]
-    assert isinstance(operator, graph.Slice) and x is not None
+def lower_slice(lowering: Lowering, node: Node, operator: graph.Slice) -> None:
+    """Lower to one extract."""
+    x = node.inputs[0]
+    assert x is not None
     source, order = lowering.read(x), lowering.order(x)
     dest = lowering.write(node.output, order)
     offsets, steps = (_reorder(part, order) for part in (operator.starts, operator.steps))
@@ -104,10 +105,10 @@ def lower_slice(lowering: Lowering, node: Node) -> None:
 
 
 @lowers(graph.Pad)
-def lower_pad(lowering: Lowering, node: Node) -> None:
-    """A splat of the padding value, then an insert of the data."""
-    operator, x = node.operator, node.inputs[0]
-    assert isinstance(operator, graph.Pad) and x is not None
+def lower_pad(lowering: Lowering, node: Node, operator: graph.Pad) -> None:
+    """Lower to a splat of the padding value, then an insert of the data."""
+    x = node.inputs[0]
+    assert x is not None
     source, order = lowering.read(x), lowering.order(x)
     dest = lowering.write(node.output, order)
     offsets = _reorder(operator.pads[: len(order)], order)
@@ -116,10 +117,10 @@ def lower_pad(lowering: Lowering, node: Node) -> None:
 
 
 @lowers(graph.Gather)
-def lower_gather(lowering: Lowering, node: Node) -> None:
-    """One gather along an axis; where indices are no vector the result is seen in their shape."""
-    operator, (x, indices) = node.operator, node.inputs
-    assert isinstance(operator, graph.Gather) and x is not None and indices is not None
+def lower_gather(lowering: Lowering, node: Node, operator: graph.Gather) -> None:
+    """Lower to one gather by a vector of indices; the result is reshaped for indices of another rank."""
+    x, indices = node.inputs
+    assert x is not None and indices is not None
     if indices.data is not None and indices.type.shape == ():
         _choose(lowering, node, x, operator.axis % len(x.type.shape), int(indices.data))
         return
@@ -144,9 +145,10 @@ def lower_gather(lowering: Lowering, node: Node) -> None:
 
 
 def _choose(lowering: Lowering, node: Node, x: Value, axis: int, index: int) -> None:
-    """One known index: the axis and the one that lies behind it are seen as one, of which a part is taken.
+    """Lower a gather by one constant index to an extract from the axis merged with the next one in memory.
 
-    An innermost axis is first brought further out, so that the part is made of runs.
+    An innermost axis is moved outwards first, so that the extracted part consists of contiguous runs.
+    Raises UnsupportedError for an index that is out of range.
     """
     shape = x.type.shape
     if not -shape[axis] <= index < shape[axis]:
@@ -166,7 +168,7 @@ def _choose(lowering: Lowering, node: Node, x: Value, axis: int, index: int) -> 
 
 
 def _part_orders(lies: Order, shape: Shape, axis: int) -> tuple[Order, Order]:
-    """How x is to lie so that an axis has a run behind it, and how the rest lies without the axis."""
+    """Axis orders of x, with another axis right after `axis`, and of the result, which lacks `axis`."""
     place = lies.index(axis)
     behind = [a for a in lies[place + 1 :] if shape[a] != 1]
     before = [a for a in lies[:place] if shape[a] != 1]
@@ -179,8 +181,8 @@ def _part_orders(lies: Order, shape: Shape, axis: int) -> tuple[Order, Order]:
 
 
 @lowers(graph.Expand)
-def lower_expand(lowering: Lowering, node: Node) -> None:
-    """One broadcast of x with as many axes as the result."""
+def lower_expand(lowering: Lowering, node: Node, operator: graph.Expand) -> None:
+    """Lower to one broadcast of x with as many axes as the result."""
     x = node.inputs[0]
     assert x is not None
     shape = node.output.type.shape
@@ -200,7 +202,7 @@ def _vector(lowering: Lowering, node: Node, indices: Value) -> Buffer:
 
 
 def _seen(lowering: Lowering, name: str, value: Value, kind: TensorType) -> Buffer:
-    """A value in the model's own order, in another shape."""
+    """A value in natural axis order, viewed in the shape of `kind`."""
     if value.type.shape == kind.shape:
         return lowering.read(value, natural(kind.shape))
     if value.data is not None:
@@ -218,3 +220,44 @@ def _copy(lowering: Lowering, node: Node, source: Buffer) -> None:
 
 def _reorder(numbers: tuple[int, ...], order: Order) -> tuple[int, ...]:
     return tuple(numbers[axis] for axis in order)
+
+
+@decomposes(graph.Pad)
+def decompose_pad(operator: graph.Pad, parts: Parts) -> list[Node]:
+    """Decompose modes that repeat elements into gathers."""
+    x = parts.operand()
+    if operator.mode == "constant":
+        return parts.finish(operator, x)
+    return gathers(parts, x, operator.indices(x.type.shape))
+
+
+def gathers(parts: Parts, x: Value, steps: list[tuple[int, Array]]) -> list[Node]:
+    """Decompose into one gather of x for each (axis, indices) of `steps`; without any, an identity."""
+    for axis, indices in steps[:-1]:
+        chosen = parts.constant(f"indices{axis}", indices.astype(np.int32))
+        x = parts.add(f"axis{axis}", graph.Gather(axis=axis), x, chosen)
+    if not steps:
+        return parts.finish(graph.Identity(), x)
+    axis, indices = steps[-1]
+    return parts.finish(
+        graph.Gather(axis=axis), x, parts.constant(f"indices{axis}", indices.astype(np.int32))
+    )
+
+
+@decomposes(graph.Gather)
+def decompose_gather(operator: graph.Gather, parts: Parts) -> list[Node]:
+    """Turn a gather by a constant vector of one index into a slice.
+
+    Raises UnsupportedError for an index that is out of range.
+    """
+    x, indices = parts.operand(0), parts.operand(1)
+    if indices.data is None or indices.data.shape != (1,):
+        return parts.finish(operator, x, indices)
+    axis, shape = operator.axis % len(x.type.shape), x.type.shape
+    index = int(indices.data[0])
+    if not -shape[axis] <= index < shape[axis]:
+        name = parts.node.name
+        raise UnsupportedError(f"node '{name}' (Gather): index {index} is out of range for {x.type}")
+    starts, ends = [0] * len(shape), list(shape)
+    starts[axis], ends[axis] = index % shape[axis], index % shape[axis] + 1
+    return parts.finish(graph.Slice(tuple(starts), tuple(ends), (1,) * len(shape)), x)

@@ -10,10 +10,8 @@ from qglow.lowering.rules import lowers
 
 
 @lowers(graph.Softmax, graph.LogSoftmax)
-def lower_softmax(lowering: Lowering, node: Node) -> None:
-    """One softmax; the value is brought to an order that ends with the axis."""
-    operator = node.operator
-    assert isinstance(operator, graph.Normalizing)
+def lower_softmax(lowering: Lowering, node: Node, operator: graph.Normalizing) -> None:
+    """Lower to one softmax; the value is brought to an order that ends with the axis."""
     x = node.inputs[0]
     assert x is not None
     rank = len(x.type.shape)

@@ -11,22 +11,15 @@ import math
 import numpy as np
 
 from qglow.core.types import Array, Quantization
-from qglow.numerics import polynomials
 from qglow.numerics.quantize import dequantize_by, quantize_by, saturate_to
 from qglow.numerics.requantize import multiplier, quantized_bounds, ratio, requantize, rescale
+from qglow.numerics.scalar import clamps, polynomials
+from qglow.numerics.scalar.arrays import evaluate
 
 
 def clip(x: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
-    """float32 `x` held within [lo, hi]; NaN passes, and so does the sign of zero.
-
-    `lo > x ? lo : x`, then `hi < y ? hi : y`: one x86 instruction each.
-    """
-    x = np.asarray(x, np.float32)
-    if lo > -math.inf:
-        x = np.where(np.float32(lo) > x, np.float32(lo), x)
-    if hi < math.inf:
-        x = np.where(np.float32(hi) < x, np.float32(hi), x)
-    return x
+    """float32 `x` held within [lo, hi]; NaN passes, and so does the sign of zero."""
+    return evaluate(lambda value: clamps.clip(value, lo, hi), x)
 
 
 def relu(x: Array) -> Array:
@@ -57,24 +50,22 @@ def div(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Arra
 
 def power(a: Array, b: Array, lo: float = -math.inf, hi: float = math.inf) -> Array:
     """float32 `a^b` (polynomials.power) within bounds."""
-    return clip(polynomials.power(a, b), lo, hi)
+    return clip(evaluate(polynomials.power, a, b), lo, hi)
 
 
 def prelu(x: Array, slope: Array) -> Array:
     """float32 x, below 0 `slope * x`."""
-    x = np.asarray(x, np.float32)
-    with np.errstate(all="ignore"):
-        return np.where(np.float32(0.0) > x, np.asarray(slope, np.float32) * x, x)
+    return evaluate(clamps.prelu, x, slope)
 
 
 def maximum(a: Array, b: Array) -> Array:
     """The larger of both, of any one element type; NaN where either is."""
-    return np.where((a > b) | (a != a), a, b)
+    return evaluate(clamps.larger, a, b) if a.dtype == np.float32 else np.where((a > b) | (a != a), a, b)
 
 
 def minimum(a: Array, b: Array) -> Array:
     """The smaller of both, of any one element type; NaN where either is."""
-    return np.where((a < b) | (a != a), a, b)
+    return evaluate(clamps.smaller, a, b) if a.dtype == np.float32 else np.where((a < b) | (a != a), a, b)
 
 
 def add_int8(

@@ -1,4 +1,4 @@
-"""Float32 fused multiply-add, and the chains of it that compiled Conv and Gemm are (rule 9).
+"""Float32 fused multiply-add, and the chains of it that compiled sums of products are (rule 9).
 
 Slow and exact: the reference for compiled float kernels on processors with FMA. `conv_float`
 and `gemm_float` compute the same sums in numpy's order, fast.
@@ -68,7 +68,7 @@ def conv_chain(
 
 
 def _start(bias: Array | None, shape: tuple[int, ...], axis: int) -> Array:
-    """What a chain starts from: the bias along `axis`, or zeros."""
+    """Start of a chain: the bias along `axis`, or zeros."""
     result = np.zeros(shape, np.float32)
     if bias is not None:
         vector = [1] * len(shape)

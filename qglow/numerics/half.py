@@ -1,8 +1,6 @@
 """Reals of 16 bits: float16 (IEEE binary16) and bfloat16 (the upper half of binary32).
 
-Arithmetic stays float32. Here are rounding to what 16 bits hold, to nearest even, and both ways of
-storage. Subnormals are kept; float16 overflows to infinity; NaN becomes quiet and keeps its sign and
-the upper bits of its payload, as F16C's conversions have it.
+Arithmetic stays float32. Here are rounding to what 16 bits hold (scalar.half), and both ways of storage.
 """
 
 from __future__ import annotations
@@ -10,21 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import HALF_TYPES, Array, ElementType
-
-MAGNITUDE = np.uint32(0x7FFFFFFF)
-INFINITY = np.uint32(0x7F800000)
-QUIET = np.uint32(0x00400000)
-LEAST_NORMAL = np.uint32(0x38800000)
-"""Bits of 2^-14, the smallest normal float16."""
-OVERFLOW = np.uint32(0x47800000)
-"""Bits of 2^16: what rounds to it is beyond float16."""
-SUBNORMAL_MAGIC = np.float32(0.5)
-"""Its last place is 2^-24, that of float16's subnormals: adding and subtracting it rounds to them."""
-
-
-def dropped_bits(element: ElementType) -> int:
-    """How many bits of a float32's fraction the type has no room for. Raises KeyError for another type."""
-    return {ElementType.FLOAT16: 13, ElementType.BFLOAT16: 16}[element]
+from qglow.numerics.scalar.arrays import evaluate
+from qglow.numerics.scalar.half import rounded
 
 
 def round_to(x: Array, element: str) -> Array:
@@ -32,29 +17,16 @@ def round_to(x: Array, element: str) -> Array:
 
     Raises KeyError for another name.
     """
-    kind = HALF_TYPES[element]
-    drop = dropped_bits(kind)
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    magnitude = bits & MAGNITUDE
-    rest = np.uint32((1 << drop) - 1)
-    odd = (magnitude >> np.uint32(drop)) & np.uint32(1)
-    rounded = (magnitude + (rest >> np.uint32(1)) + odd) & ~rest
-    if kind is ElementType.FLOAT16:
-        rounded = np.where(rounded >= OVERFLOW, INFINITY, rounded)
-        small = np.where(magnitude < LEAST_NORMAL, magnitude, np.uint32(0)).view(np.float32)
-        subnormal = (small + SUBNORMAL_MAGIC) - SUBNORMAL_MAGIC
-        rounded = np.where(magnitude < LEAST_NORMAL, subnormal.view(np.uint32), rounded)
-    rounded = np.where(magnitude > INFINITY, (magnitude | QUIET) & ~rest, rounded)
-    return np.asarray(rounded | (bits & ~MAGNITUDE)).view(np.float32).reshape(np.shape(x))
+    return evaluate(lambda value: rounded(value, element), x)
 
 
 def store(x: Array, element: str) -> Array:
     """float32 `x`, rounded, in 16 bits an element: a float16 array, or the bits of bfloat16 as uint16."""
-    rounded = round_to(x, element)
+    nearest = round_to(x, element)
     if HALF_TYPES[element] is ElementType.FLOAT16:
         with np.errstate(invalid="ignore"):
-            return rounded.astype(np.float16)
-    return np.asarray((rounded.view(np.uint32) >> np.uint32(16)).astype(np.uint16))
+            return nearest.astype(np.float16)
+    return np.asarray((nearest.view(np.uint32) >> np.uint32(16)).astype(np.uint16))
 
 
 def store_as(x: Array, kind: ElementType) -> Array:

@@ -12,9 +12,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from qglow.core.types import Array
 from qglow.numerics.elementwise import add, div, mul, sub
-from qglow.numerics.functions import power_of, reciprocal, sqrt
 from qglow.numerics.reduce import reduce
 from qglow.numerics.reductions import interleaved_sum
+from qglow.numerics.scalar.arrays import evaluate
+from qglow.numerics.scalar.elementary import PowerOf, Reciprocal, Sqrt
 
 
 def standardize(x: Array, axes: Sequence[int], epsilon: float) -> Array:
@@ -22,7 +23,8 @@ def standardize(x: Array, axes: Sequence[int], epsilon: float) -> Array:
     with np.errstate(all="ignore"):
         centred = sub(x, reduce(x, "mean", axes))
         variance = reduce(mul(centred, centred), "mean", axes)
-        return mul(centred, reciprocal(sqrt(add(variance, np.array(epsilon, np.float32)))))
+        deviation = evaluate(Sqrt().real, add(variance, np.array(epsilon, np.float32)))
+        return mul(centred, evaluate(Reciprocal().real, deviation))
 
 
 def layer_normalization(x: Array, scale: Array, bias: Array | None, axis: int, epsilon: float) -> Array:
@@ -50,10 +52,10 @@ def local_response(x: Array, size: int, alpha: float, beta: float, bias: float, 
     windows = sliding_window_view(np.pad(mul(x, x), pads), size, axis=-1)
     with np.errstate(all="ignore"):
         scaled = mul(interleaved_sum(windows), response_factor(alpha, size))
-        powers = power_of(add(scaled, np.array(bias, np.float32)), beta)
+        powers = evaluate(PowerOf(beta).real, add(scaled, np.array(bias, np.float32)))
     return np.moveaxis(div(x, powers), -1, axis)
 
 
 def response_factor(alpha: float, size: int) -> Array:
-    """What local_response multiplies sums of squares by."""
+    """Factor of the sums of squares in local_response, a float32."""
     return np.array(alpha / size, np.float32)

@@ -20,7 +20,7 @@ def rank_keys(x: Array, largest: bool = True) -> Array:
     with np.errstate(invalid="ignore"):
         bits = (x + x.dtype.type(0.0)).view(np.int32 if x.dtype == np.float32 else np.int64)
     top = np.iinfo(bits.dtype).max
-    # Of negative floats the larger has the smaller pattern: all bits but the sign turn round.
+    # The larger of two negative floats has the smaller pattern, so all bits but the sign are inverted.
     keys = np.where(bits < 0, bits ^ top, bits)
     keys = np.where(np.isnan(x), top, keys if largest else ~keys)
     return keys.astype(np.int64)

@@ -1,4 +1,4 @@
-"""From int32 sums to int8 (rules 3, 5 and 6 of the numeric contract)."""
+"""Requantization of int32 sums to int8 (rules 3, 5 and 6 of the numeric contract)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def worst_accumulator(w: Array, bias: Array | None, zero_x: int, zero_w: Any = 0
 
 
 def accumulator_margin(worst: Array) -> float:
-    """How many times the worst sum fits into int32; below 1 the sum can overflow."""
+    """Number of times that the worst sum fits into int32; below 1 the sum can overflow."""
     largest = int(np.max(worst, initial=0))
     return INT32_MAX / largest if largest else math.inf
 

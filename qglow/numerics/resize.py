@@ -24,7 +24,7 @@ COORDINATES = (
     "tf_crop_and_resize",
 )
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "floor_or_ceil")
-"""How a coordinate becomes an index. `floor_or_ceil` is that of opset 10: floor, but ceil to shrink."""
+"""Modes that round a coordinate to an index. `floor_or_ceil` is that of opset 10: ceil only to shrink."""
 MODES = ("nearest", "linear", "cubic")
 
 

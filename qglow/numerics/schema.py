@@ -1,4 +1,4 @@
-"""How a range of real values becomes a scale and a zero point: the four schemas."""
+"""The four schemas by which a range of real values becomes a scale and a zero point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST_SCALE = 2.0**-126
 
 
 class Schema(enum.Enum):
-    """Where zero lies and which scales are allowed. The value is the name in recipes.
+    """Position of zero and the scales that are allowed. The value is the name in recipes.
 
     asymmetric: the range as it is. symmetric: zero point 0. symmetric_with_uint8: zero point
     0, but -128 when nothing is negative, so that no level is lost. symmetric_with_power2_scale:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.numerics.polynomials import exp, log
 from qglow.numerics.reductions import interleaved_sum
+from qglow.numerics.scalar.arrays import evaluate
+from qglow.numerics.scalar.polynomials import exp, log
 
 
 def softmax_float(x: Array, axis: int = -1) -> Array:
@@ -19,7 +20,7 @@ def softmax_float(x: Array, axis: int = -1) -> Array:
         return x
     with np.errstate(invalid="ignore"):
         shifted = x - np.max(x, axis=axis, keepdims=True)
-        powers = exp(shifted)
+        powers = evaluate(exp, shifted)
         return np.asarray(powers / np.expand_dims(interleaved_sum(powers, axis), axis))
 
 
@@ -30,4 +31,5 @@ def log_softmax_float(x: Array, axis: int = -1) -> Array:
         return x
     with np.errstate(invalid="ignore"):
         shifted = x - np.max(x, axis=axis, keepdims=True)
-        return np.asarray(shifted - np.expand_dims(log(interleaved_sum(exp(shifted), axis)), axis))
+        total = interleaved_sum(evaluate(exp, shifted), axis)
+        return np.asarray(shifted - np.expand_dims(evaluate(log, total), axis))

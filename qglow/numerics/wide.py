@@ -15,7 +15,7 @@ from qglow.core.types import Array, Quantization
 from qglow.numerics.requantize import worst_accumulator
 
 PLACE = 256
-"""What a unit of the high byte is worth."""
+"""Worth of a unit of the high byte."""
 LOW_ZERO = -128
 """The zero point of low bytes as int8."""
 

@@ -58,7 +58,7 @@ def pad_for_windows(
 
 
 def taps(padded: Array, kernel: Pair, strides: Pair, dilations: Pair, extents: Pair) -> Iterator[Array]:
-    """For every kernel position, (h, w) ascending, the view N x C x OH x OW that it reads."""
+    """Yield for every kernel position, (h, w) ascending, the view N x C x OH x OW that it reads."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             y, x = i * dilations[0], j * dilations[1]

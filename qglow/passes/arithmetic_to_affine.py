@@ -1,6 +1,6 @@
-"""Arithmetic with one constant a channel, as one multiplication and addition a channel.
+"""Arithmetic with one constant per channel becomes one multiplication and addition per channel.
 
-Affine folds into the weights before it; where it stays, its factors stay float in int8.
+An Affine can be folded into the weights before it; one that remains keeps float factors in int8 graphs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ArithmeticToAffine(RewritePass):
 
 
 def per_channel(data: Array, shape: Shape) -> Array | None:
-    """`data`, which broadcasts to `shape`, as a vector along axis 1; None where it depends on more."""
+    """`data`, which broadcasts to `shape`, as a vector along axis 1; None if it depends on more."""
     if data.ndim > len(shape):
         return None
     padded = data.reshape((1,) * (len(shape) - data.ndim) + data.shape)

@@ -9,7 +9,6 @@ import numpy as np
 
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.rewriting import Outcome, RewritePass, dequantized_constant
 from qglow.numerics.quantize import dequantize_by
 
@@ -25,7 +24,7 @@ class DequantizeConstants(RewritePass):
 
     def rewrite(self, node: Node, graph: Graph) -> Outcome:
         """Replace the result of one node by a constant of the same name."""
-        if not isinstance(node.operator, Dequantize):
+        if not node.operator.dequantizes:
             return None
         integers = dequantized_constant(node.output)
         if integers is None or integers.data is None or integers.type.quantization is None:

@@ -1,4 +1,4 @@
-"""The same computation is done once."""
+"""Repeated computations are done once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EliminateCommonSubexpressions(Pass[Graph]):
     name: ClassVar[str] = "eliminate-common-subexpressions"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """In order: a node's operands are already shared when it is looked at."""
+        """Visit nodes in order: a node's operands are already shared when it is looked at."""
         seen: dict[Hashable, list[Node]] = {}
         for node in list(ir.nodes):
             if log.exhausted:
@@ -45,7 +45,7 @@ def _share(graph: Graph, node: Node, twin: Node) -> None:
 
 
 def _key(node: Node) -> Hashable:
-    """Equal for equal computations; constants count by type only."""
+    """Key of a node: equal for equal computations; constants count by type only."""
     return node.operator, tuple(_operand_key(v) for v in _ordered(node)), tuple(node.output_types())
 
 
@@ -54,7 +54,7 @@ def _operand_key(value: Value | None) -> Hashable:
 
 
 def _ordered(node: Node) -> list[Value | None]:
-    """Operands, those of a commutative operator in an order of their own; constants last."""
+    """Operands; those of a commutative operator are sorted, with constants last."""
     operands = list(node.inputs)
     if node.operator.commutative:
         operands.sort(key=lambda v: (v is None or v.is_constant, id(v)))

@@ -16,7 +16,7 @@ class EliminateDeadNodes(Pass[Graph]):
     name: ClassVar[str] = "eliminate-dead-nodes"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """From the end, so that a node goes after the users that kept it."""
+        """Visit nodes from the end, so that a node goes after the users that kept it."""
         for node in reversed(list(ir.nodes)):
             if log.exhausted:
                 return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,8 +11,6 @@ import numpy as np
 from qglow.core.passes import Refused
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node
-from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.rewriting import (
     Outcome,
@@ -23,14 +20,13 @@ from qglow.graph.rewriting import (
     new_constant,
     operand,
     private,
-    producer_of,
 )
 from qglow.numerics.affine import fold_statistics64
 
 
 @dataclass(frozen=True)
 class FoldBatchnorm(RewritePass):
-    """Scale the filters of a Conv or Gemm by a BatchNormalization or Affine of its result.
+    """Scale the filters of a convolution or matrix product by a BatchNormalization or Affine of its result.
 
     Weights and bias are computed in float64 and rounded once.
     """
@@ -42,9 +38,9 @@ class FoldBatchnorm(RewritePass):
         if not isinstance(node.operator, BatchNormalization | Affine):
             return None
         x = operand(node, 0)
-        producer = producer_of(x, Conv, Gemm)
-        if producer is None:
-            source = "an input" if x.producer is None else f"the result of {x.producer.operator.name}"
+        producer = x.producer
+        if producer is None or producer.operator.filters is None:
+            source = "an input" if producer is None else f"the result of {producer.operator.name}"
             return Refused(f"%{x.name} is {source}, not of Conv or Gemm")
         refusal = private(graph, x) or _unfit(producer)
         if refusal is not None:
@@ -72,10 +68,9 @@ def channel_factors(node: Node) -> tuple[Array, Array] | Refused:
 
 
 def _unfit(producer: Node) -> Refused | None:
-    """Why weights cannot take a factor; None when they can."""
+    """Reason why a producer's weights cannot take a factor; None if they can."""
     operator = producer.operator
-    assert isinstance(operator, Conv | Gemm)
-    if operator.lo > -math.inf or operator.hi < math.inf:
+    if operator.bounds != (-math.inf, math.inf):
         return Refused(f"{operator.name} '{producer.name}' has bounds, which come before it")
     if producer.output.type.is_quantized or operand(producer, 0).type.is_quantized:
         return Refused(f"{operator.name} '{producer.name}' is quantized")
@@ -86,11 +81,10 @@ def _unfit(producer: Node) -> Refused | None:
 
 
 def _fold(graph: Graph, producer: Node, node: Node, r: Array, t: Array) -> Outcome:
-    operator = producer.operator
-    assert isinstance(operator, Conv | Gemm)
+    operator, filters = producer.operator, producer.operator.filters
+    assert filters is not None
     w, bias = operand(producer, 1), producer.operand("bias")
-    along = r.reshape((-1, 1, 1, 1) if isinstance(operator, Conv) else (1, -1))
-    weights = _product(np.asarray(w.data), along)
+    weights = _product(np.asarray(w.data), filters.along_outputs(r, len(w.type.shape)))
     offset = _rounded(t if bias is None else np.asarray(bias.data, np.float64) * r + t)
     if not (np.all(np.isfinite(weights)) and np.all(np.isfinite(offset))):
         return Refused("the folded weights are not finite")
@@ -100,14 +94,15 @@ def _fold(graph: Graph, producer: Node, node: Node, r: Array, t: Array) -> Outco
         new_constant(graph, names[0], weights),
         new_constant(graph, names[1], offset),
     ]
-    if isinstance(node.operator, Affine):
-        operator = dataclasses.replace(operator, lo=node.operator.lo, hi=node.operator.hi)
-    fuse(graph, producer, node, operator, inputs)
+    bounded = operator.bounded(*node.operator.bounds)
+    if bounded is None:
+        return Refused(f"{operator.name} '{producer.name}' takes no bounds")
+    fuse(graph, producer, node, bounded, inputs)
     return f"folded into {operator.name} '{producer.name}'"
 
 
 def _product(weights: Array, factors: Array) -> Array:
-    """float32 of the products in float64, which never exist all at once."""
+    """Products computed in float64 and rounded to float32, without a float64 array of their size."""
     rounded = np.empty(weights.shape, np.float32)
     with np.errstate(over="ignore"):
         return np.multiply(weights, factors, out=rounded, dtype=np.float64, casting="same_kind")

@@ -1,4 +1,4 @@
-"""Nodes whose operands are all known give way to their results."""
+"""Nodes whose operands are all constant are replaced by their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qglow.graph.rewriting import Outcome, RewritePass
 
 @dataclass(frozen=True)
 class FoldConstants(RewritePass):
-    """Evaluate what does not depend on the inputs, arithmetic on shapes included."""
+    """Evaluate nodes that do not depend on the graph's inputs, arithmetic on shapes included."""
 
     name: ClassVar[str] = "fold-constants"
 

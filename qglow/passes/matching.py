@@ -10,7 +10,7 @@ from qglow.graph.ops.functions import PowerOf
 from qglow.graph.rewriting import operand
 
 _CLOSE = 1e-5
-"""Relative: constants of models went through float32 arithmetic, and some exporters round them."""
+"""Relative tolerance: constants of models went through float32 arithmetic, and some exporters round them."""
 
 
 def holds(value: Value, number: float) -> bool:
@@ -20,7 +20,7 @@ def holds(value: Value, number: float) -> bool:
 
 
 def orders(node: Node) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
-    """Both operands of a node of two, in both orders."""
+    """The operands of a binary node, in both orders."""
     lhs, rhs = operand(node, 0), operand(node, 1)
     return (lhs, rhs), (rhs, lhs)
 

@@ -1,4 +1,4 @@
-"""Products by a constant matrix, and the addition of a constant vector, as one Gemm; others as MatMul."""
+"""Products with a constant matrix become a Gemm, an added constant vector its bias; others a MatMul."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def _by_constant(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
 
 
 def _matrix(data: Array) -> Array | None:
-    """The one matrix that data is, a vector as a column; None for a stack of several."""
+    """`data` as one matrix, a vector as a column; None if it is a stack of several matrices."""
     if data.ndim == 1:
         return data[:, None]
     return data.reshape(data.shape[-2:]) if data.size == math.prod(data.shape[-2:]) else None
 
 
 def _rows(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
-    """All leading axes of a as the rows of one matrix, and the result in its own shape."""
+    """Flatten the leading axes of `a` into the rows of one matrix, and reshape the result back."""
     result = node.output
     restore = Reshape(shape=result.type.shape)
     rows = _gemm_of_rows(node, graph, a, b)
@@ -92,7 +92,7 @@ def _rows(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
 
 
 def _constant_by(node: Node, graph: Graph, data: Array, b: Value) -> Outcome:
-    """A constant matrix on the left: the Gemm of both transposed, transposed."""
+    """Compute a product with a constant left matrix as the transpose of a Gemm of both transposes."""
     matrix = _matrix(data)
     if matrix is None:
         return Refused(f"%{operand(node, 0).name} is a stack of matrices, not one")
@@ -112,12 +112,12 @@ def _constant_by(node: Node, graph: Graph, data: Array, b: Value) -> Outcome:
 
 
 def _swapped(values: Sequence[int]) -> tuple[int, ...]:
-    """The last two exchanged."""
+    """`values` with the last two exchanged."""
     return (*values[:-2], values[-1], values[-2])
 
 
 def _gemm_of_rows(node: Node, graph: Graph, a: Value, weights: Value) -> int:
-    """Let `node` be the Gemm of all rows of `a`, with a result of its own; the number of rows."""
+    """Turn `node` into the Gemm of all rows of `a`, with a new result; return the number of rows."""
     depth, columns = weights.type.shape
     rows = a.type.size // depth
     flat = Value(graph.unique_name(f"{a.name}.rows"), float_type(rows, depth))
@@ -129,7 +129,7 @@ def _gemm_of_rows(node: Node, graph: Graph, a: Value, weights: Value) -> int:
 
 
 def _give(node: Node, product: Value) -> None:
-    """Let the node give a new value; what it gave before is to be given by another."""
+    """Replace the result of a node; another node has to produce the old one."""
     node.outputs = (product,)
     product.producer, product.index = node, 0
 
@@ -189,7 +189,7 @@ def _as_bias(node: Node, graph: Graph, gemm: Node, addend: Value) -> Outcome:
 
 
 def _vector(addend: Value, columns: int) -> Array | None:
-    """One value a column; None where rows differ."""
+    """The addend as one value per column; None if it varies over rows."""
     shape = addend.type.shape
     if addend.type.size not in (1, columns) or (shape and addend.type.size > 1 and shape[-1] != columns):
         return None

@@ -1,13 +1,14 @@
-"""Convolutions or matrix products of one value with constant weights, side by side, as one and slices of it.
+"""Convolutions or matrix products of one value with constant weights, merged into one and sliced.
 
-Every output channel is a sum of its own, so that no bit changes, as long as all results have the same
-parameters and bounds. In a float graph they always have, but one result would be quantized with one range,
-in which narrow ones lose; so the pass runs on the way to instructions, float or int8, after quantization,
-and refuses what was given parameters of its own. Profiles, reports and exported models do not see it.
+Every output channel is a sum of its own, so no bit changes as long as all results have the same
+quantization parameters and bounds. Merged before quantization, the results would share one range, in
+which narrow ones lose precision. So the pass runs on the way to instructions, in float or int8, and
+refuses results with parameters of their own. Profiles, reports and exported models do not see it.
 
 It pays where channels are few: products are computed in whole vectors of channels, and narrow results
-leave most of a vector empty, as the four heads of a detector, of 1, 4, 1 and 10 channels, do of four.
-Wide results gain nothing but one reading of their input, for which their readers would meet gaps in memory.
+leave most of a vector empty. The four heads of a detector, of 1, 4, 1 and 10 channels, need four vectors
+when separate and one when merged. Wide results save nothing but repeated reads of their input, and each
+slice of the merged result has gaps in memory.
 """
 
 from __future__ import annotations
@@ -21,33 +22,26 @@ import numpy as np
 
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Binary, Unary
-from qglow.graph.ops.linear import Gemm
-from qglow.graph.ops.pool import AveragePool, MaxPool
-from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.graph.ops.shape import Slice
 from qglow.graph.rewriting import Outcome, RewritePass, operand
 
 VECTOR = 16
-"""Channels that a vector of int32 or float32 sums holds, with AVX-512."""
-_STRIDED = (AveragePool, Binary, Conv, Dequantize, MaxPool, Quantize, Rescale, Unary)
-"""Readers that take a slice where it lies."""
+"""Channels in one AVX-512 vector of int32 or float32 sums."""
 
 
 @dataclass(frozen=True)
 class MergeProducts(RewritePass):
-    """Conv, or Gemm, with the fields, parameters and bounds of another one that reads the same value."""
+    """Merge products that read the same value and agree in attributes, parameters and bounds."""
 
     name: ClassVar[str] = "merge-products"
 
     def rewrite(self, node: Node, graph: Graph) -> Outcome:
-        """Merge all that go with the first of them."""
-        if not isinstance(node.operator, Conv | Gemm):
+        """Merge all products that may be merged with the first of them."""
+        if node.operator.filters is None:
             return None
         x = operand(node, 0)
         others = [user for user in dict.fromkeys(x.users()) if user is not node and _same_window(node, user)]
-        if not others or any(graph.nodes.index(user) < graph.nodes.index(node) for user in others):
+        if not others or any(graph.nodes.place(user) < graph.nodes.place(node) for user in others):
             return None
         refusals = [_refusal(graph, node, user) for user in (node, *others)]
         fit = [user for user, refusal in zip(others, refusals[1:], strict=True) if refusal is None]
@@ -68,18 +62,22 @@ def _vectors(channels: Sequence[int]) -> int:
 
 
 def _same_window(node: Node, other: Node) -> bool:
-    """Whether two nodes do the same with one operand, weights, bias and bounds left aside."""
-    if type(other.operator) is not type(node.operator) or other.inputs[0] is not node.inputs[0]:
+    """Whether two nodes of one operand differ in weights, bias and bounds alone."""
+    filters = node.operator.filters
+    if filters is None or filters.groups > 1 or other.inputs[0] is not node.inputs[0]:
         return False
-    if isinstance(node.operator, Conv) and isinstance(other.operator, Conv):
-        first, second = (dataclasses.replace(op, lo=0.0, hi=0.0) for op in (node.operator, other.operator))
-        same = operand(node, 1).type.shape[1:] == operand(other, 1).type.shape[1:]
-        return first == second and first.group == 1 and same
-    return True
+    if node.operator.bounded(0.0, 0.0) != other.operator.bounded(0.0, 0.0):
+        return False
+    first, second = (list(operand(part, 1).type.shape) for part in (node, other))
+    first[filters.outputs] = second[filters.outputs] = 0
+    return first == second
 
 
 def _refusal(graph: Graph, node: Node, other: Node) -> Refused | None:
-    """Why `other` may not be merged with `node`, or may not be merged at all where they are one."""
+    """Reason why `other` may not be merged with `node`; None if it may.
+
+    If both are the same node: why that may not be merged with any other.
+    """
     name, kind = other.name, other.output.type
     weights = [operand(part, 1) for part in (node, other)]
     biases = [part.operand("bias") for part in (node, other)]
@@ -95,7 +93,7 @@ def _refusal(graph: Graph, node: Node, other: Node) -> Refused | None:
         return Refused(f"the weights of '{name}' have one scale, not one a channel")
     if graph.is_output(other.output):
         return Refused(f"%{other.output.name} is an output of the graph, which would be copied")
-    reader = next((user for user in other.output.users() if not isinstance(user.operator, _STRIDED)), None)
+    reader = next((user for user in other.output.users() if not user.operator.takes_slices), None)
     if reader is not None:
         return Refused(f"{reader} would have to copy its part")
     return None
@@ -108,9 +106,9 @@ def _is_per_tensor(value: Value) -> bool:
 
 def _merge(graph: Graph, parts: list[Node]) -> None:
     first = parts[0]
-    weights = _joined(
-        graph, [operand(part, 1) for part in parts], 0 if isinstance(first.operator, Conv) else 1
-    )
+    filters = first.operator.filters
+    assert filters is not None
+    weights = _joined(graph, [operand(part, 1) for part in parts], filters.outputs)
     biases = [bias for part in parts if (bias := part.operand("bias")) is not None]
     constants = [weights, *([_joined(graph, biases, 0)] if biases else [])]
     results = [part.output for part in parts]
@@ -129,7 +127,7 @@ def _merge(graph: Graph, parts: list[Node]) -> None:
 
 
 def _joined(graph: Graph, values: list[Value], axis: int) -> Value:
-    """Constants one after the other along an axis, with their scales."""
+    """Constants concatenated along an axis, with their scales and zero points."""
     data = np.concatenate([np.asarray(value.data) for value in values], axis)
     found = [value.type.quantization for value in values]
     known = [quantization for quantization in found if quantization is not None]

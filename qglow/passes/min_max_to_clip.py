@@ -18,7 +18,7 @@ from qglow.graph.rewriting import Outcome, RewritePass, change, operand
 
 @dataclass(frozen=True)
 class MinMaxToClip(RewritePass):
-    """Only where the constant is one value that leaves the shape of the other operand."""
+    """Turn Max and Min into a Clip, if the constant is one value that leaves the other operand's shape."""
 
     name: ClassVar[str] = "min-max-to-clip"
 
@@ -41,7 +41,7 @@ class MinMaxToClip(RewritePass):
 
 
 def _one_value(data: Array) -> float | None:
-    """The value of all elements; None where they differ or are NaN."""
+    """The value of all elements; None if they differ or are NaN."""
     if data.size == 0 or not np.all(data == data.reshape(-1)[0]):
         return None
     value = float(data.reshape(-1)[0])

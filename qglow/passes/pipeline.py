@@ -59,10 +59,10 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
 
 
 def canonical_pipeline() -> Pipeline[Graph]:
-    """The passes that make a graph canonical: what is profiled, quantized and compiled.
+    """The passes that make a graph canonical, the form that is profiled, quantized and compiled.
 
-    Dead nodes and repetitions go first, because a reader that is dead or repeats another is a
-    second user, which keeps values from being fused. Sharing shows further things to simplify.
+    Dead nodes and common subexpressions are removed first: a reader that is dead or repeats another is a
+    second user of its operand, which prevents fusion. Sharing exposes further simplifications.
     """
     return Pipeline(
         (
@@ -95,7 +95,7 @@ def canonical_pipeline() -> Pipeline[Graph]:
 
 
 def lowering_pipeline() -> Pipeline[Graph]:
-    """What a graph, float or int8, goes through before it is lowered. No bit of a result changes."""
+    """Return the passes over a graph, float or int8, before its lowering. No bit of a result changes."""
     return Pipeline((DequantizeConstants(), MergeProducts()))
 
 

@@ -1,9 +1,9 @@
-"""Channels dealt out to groups anew, written as a Transpose between two Reshapes, as one ChannelShuffle.
+"""A channel shuffle written as a Transpose between two Reshapes, raised to one ChannelShuffle.
 
-It is lowered to one transposition: where images lie channels last, of the two innermost axes, and both
-Reshapes are views. So it costs one pass over memory, in int8 a byte read and a byte written an element.
-Whole, it is one value with one range instead of three, and functions move above it, where they fuse
-with the convolution that gives the channels.
+It is lowered to one transposition between two views; if channels lie last, of the two innermost axes. So
+it costs one pass over memory: in int8, one byte read and one byte written for each element. As one
+operator it has one value with one range instead of three, and elementwise functions can move above it,
+where they fuse with the convolution that computes the channels.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from qglow.graph.rewriting import (
 
 @dataclass(frozen=True)
 class RaiseChannelShuffle(RewritePass):
-    """What swaps two factors of the channels and no more; functions of the result come before it.
+    """Raise nodes that only swap two factors of the channels; functions of the result move before them.
 
-    Where the result is not of the shape before because it is split at once, one Gather a part, the parts
-    become Slices of the channels.
+    If the result has another shape because it is split at once, one Gather for each part, the parts become
+    Slices of the channels.
     """
 
     name: ClassVar[str] = "raise-channel-shuffle"
 
     def rewrite(self, node: Node, graph: Graph) -> Outcome:
-        """Raise what ends in one Reshape, or move one function above a ChannelShuffle."""
+        """Raise the pattern that ends in one Reshape, or move one function above a ChannelShuffle."""
         if isinstance(node.operator, Reshape):
             return _raise(node, graph)
         if isinstance(node.operator, ChannelShuffle):
@@ -74,7 +74,7 @@ def _raise(node: Node, graph: Graph) -> Outcome:
 
 
 def _parts(node: Node, graph: Graph, shape: Shape) -> list[tuple[Node, Slice]] | Refused:
-    """The Gathers that choose runs of the shuffled channels from an axis of their own, and what they are."""
+    """The Gathers that each take one part of the shuffled channels, with the Slices that replace them."""
     refused = Refused(f"%{node.output.name} is neither of the shape before nor read in parts of it")
     if graph.is_output(node.output) or shape[0] != 1:
         return refused
@@ -92,7 +92,7 @@ def _parts(node: Node, graph: Graph, shape: Shape) -> list[tuple[Node, Slice]] |
 
 
 def _groups(shape: Shape, apart: Shape, mover: Node) -> int | None:
-    """How many groups the channels of `shape` are in, which `mover` swaps with the places in them."""
+    """Number of groups of the channels of `shape` that `mover` swaps with the places in them, or None."""
     assert isinstance(mover.operator, Transpose)
     order = [axis for axis in mover.operator.perm if apart[axis] != 1]
     moved = [place for place, axis in enumerate(sorted(order)) if order[place] != axis]
@@ -110,7 +110,7 @@ def _groups(shape: Shape, apart: Shape, mover: Node) -> int | None:
 
 
 def _undo(node: Node, graph: Graph) -> Outcome:
-    """Two shuffles, one of which takes back the other."""
+    """Remove two successive shuffles of which the second undoes the first."""
     before = producer_of(operand(node, 0), ChannelShuffle)
     if before is None:
         return None

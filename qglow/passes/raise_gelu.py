@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.elementwise import Add, Div, Mul, Tanh
-from qglow.graph.ops.functions import Erf, Gelu, PowerOf
+from qglow.graph.ops.elementwise import Add, Div, Mul
+from qglow.graph.ops.functions import Erf, Gelu, PowerOf, Tanh
 from qglow.graph.rewriting import (
     Outcome,
     RewritePass,
@@ -27,7 +27,7 @@ _CUBIC = 0.044715
 
 @dataclass(frozen=True)
 class Bracket:
-    """What stands in 1 + erf(...) or 1 + tanh(...): its x, its nodes from the last to the first."""
+    """The factor 1 + erf(...) or 1 + tanh(...): its x, and its nodes from the last to the first."""
 
     x: Value
     nodes: list[Node]
@@ -38,7 +38,7 @@ class Bracket:
 class RaiseGelu(RewritePass):
     """x (1 + erf(x / sqrt 2)) / 2, or x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
 
-    Whatever the order in which x, the half and the bracket are multiplied.
+    The factors x, one half and the bracket may be multiplied in any order.
     """
 
     name: ClassVar[str] = "raise-gelu"

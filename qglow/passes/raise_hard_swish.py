@@ -23,12 +23,12 @@ from qglow.passes.matching import holds
 
 @dataclass(frozen=True)
 class RaiseHardSwish(RewritePass):
-    """Whether the product or its gate is divided, or multiplied by a sixth."""
+    """Raise the product, whether it or its gate is divided by 6 or multiplied by 1/6."""
 
     name: ClassVar[str] = "raise-hard-swish"
 
     def rewrite(self, node: Node, graph: Graph) -> Outcome:
-        """Raise what ends in this node."""
+        """Raise the pattern that ends in this node."""
         found = _division_last(node) or _division_inside(node)
         if found is None:
             return None

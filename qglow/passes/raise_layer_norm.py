@@ -47,7 +47,7 @@ class RaiseLayerNorm(RewritePass):
 
 
 def _quotients(node: Node) -> list[tuple[Value, Value, list[Node]]]:
-    """Numerator, what is under the root, and the nodes between, however the quotient is written."""
+    """Numerator, radicand of the root, and the nodes between, for every way to write the quotient."""
     if node.operator == Div():
         root = producer_of(operand(node, 1), Sqrt, PowerOf)
         found = root is not None and (isinstance(root.operator, Sqrt) or root.operator == PowerOf(0.5))
@@ -113,7 +113,7 @@ def _variance(value: Value, centred: Value) -> tuple[float, list[Node]] | None:
 
 
 def _vector(node: Node, graph: Graph) -> Outcome:
-    """Take a constant factor into a scale of ones, or a constant summand in where there is no bias yet."""
+    """Make a constant factor the scale if that is all ones, or a constant addend the bias if it has none."""
     if node.operator not in (Mul(), Add()):
         return None
     found = next((pair for pair in orders(node) if producer_of(pair[0], LayerNormalization)), None)
@@ -144,7 +144,7 @@ def _vector(node: Node, graph: Graph) -> Outcome:
 
 
 def _broadcast(data: Array, shape: tuple[int, ...]) -> Array | None:
-    """A vector of this shape, where what broadcasts to more axes has extent 1 there."""
+    """`data` broadcast to `shape`; None if it varies along further leading axes."""
     extra = data.ndim - len(shape)
     if extra > 0 and data.shape[:extra] != (1,) * extra:
         return None

@@ -17,15 +17,16 @@ from qglow.passes.matching import orders
 
 @dataclass(frozen=True)
 class RaiseSoftmax(RewritePass):
-    """e^x / sum of e^x becomes Softmax, its Log LogSoftmax; neither needs its maximum subtracted before.
+    """Raise e^x / sum of e^x to Softmax, and its logarithm to LogSoftmax.
 
-    Where e^x alone would overflow, the operators do not.
+    Both operators subtract the maximum themselves, so a subtraction before them is removed, and they do
+    not overflow where e^x would.
     """
 
     name: ClassVar[str] = "raise-softmax"
 
     def rewrite(self, node: Node, graph: Graph) -> Outcome:
-        """Raise what ends in this node."""
+        """Raise the pattern that ends in this node."""
         if not node.output.type.is_float:
             return None
         if isinstance(node.operator, Log):

@@ -10,8 +10,8 @@ import numpy as np
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Operator
-from qglow.graph.ops.elementwise import Mul, Sigmoid
-from qglow.graph.ops.functions import HardSigmoid, HardSwish, Swish
+from qglow.graph.ops.elementwise import Mul
+from qglow.graph.ops.functions import HardSigmoid, HardSwish, Sigmoid, Swish
 from qglow.graph.rewriting import Outcome, RewritePass, fuse, operand, private, producer_of
 
 

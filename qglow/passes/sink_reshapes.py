@@ -8,7 +8,6 @@ from typing import ClassVar
 from qglow.core.passes import Refused
 from qglow.core.types import Shape
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.elementwise import Binary, Unary
 from qglow.graph.ops.shape import Reshape
 from qglow.graph.rewriting import (
     Outcome,
@@ -35,9 +34,7 @@ class SinkReshapes(RewritePass):
             return _cancel(node, graph) or join_reshapes(node, graph)
         if len(node.outputs) != 1 or node.output.type.is_quantized:
             return None
-        if isinstance(node.operator, Unary):
-            return _below_unary(node, graph)
-        return _below_binary(node, graph) if isinstance(node.operator, Binary) else None
+        return _below_elementwise(node, graph) if node.operator.elementwise else None
 
 
 def _cancel(node: Node, graph: Graph) -> Outcome:
@@ -47,19 +44,8 @@ def _cancel(node: Node, graph: Graph) -> Outcome:
     return bypass(graph, node, source) or "Reshape changes nothing"
 
 
-def _below_unary(node: Node, graph: Graph) -> Outcome:
-    mover = producer_of(operand(node, 0), Reshape)
-    if mover is None:
-        return None
-    refusal = private(graph, mover.output)
-    if refusal is not None:
-        return refusal
-    sink(graph, mover, node, [operand(mover, 0)], node.operator)
-    return f"moved above Reshape '{mover.name}'"
-
-
-def _below_binary(node: Node, graph: Graph) -> Outcome:
-    values = [operand(node, 0), operand(node, 1)]
+def _below_elementwise(node: Node, graph: Graph) -> Outcome:
+    values = [operand(node, index) for index in range(len(node.inputs))]
     movers = [producer_of(value, Reshape) for value in values if not value.is_constant]
     found = list(dict.fromkeys(mover for mover in movers if mover is not None))
     if not found:
@@ -82,7 +68,7 @@ def _below_binary(node: Node, graph: Graph) -> Outcome:
 
 
 def _before(graph: Graph, value: Value, shape: Shape, result: Shape) -> Value | Refused:
-    """What the operation reads in place of an operand, before the Reshape."""
+    """Value that the operation reads in place of an operand, before the Reshape; or why there is none."""
     mover = producer_of(value, Reshape)
     if mover is not None:
         if value.type.shape != result:

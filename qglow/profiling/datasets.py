@@ -1,4 +1,4 @@
-"""Opening data: what `--data` names becomes a lazy sequence of checked samples."""
+"""Opening data: what `data` names becomes a lazy sequence of checked samples."""
 
 from __future__ import annotations
 
@@ -6,29 +6,34 @@ import dataclasses
 import itertools
 import re
 import zipfile
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from qglow.core.errors import DataError, UsageError
+from qglow.core.reading import damaged_arrays, load_array, open_regular
 from qglow.core.types import Array
+from qglow.profiling.archived import read_rows
 from qglow.profiling.images import SUFFIXES, find_images
 from qglow.profiling.labels import FileLabels, check_label_array, find_labels, read_file_labels
+from qglow.profiling.plugins import open_plugin
 from qglow.profiling.samples import DataDigest, InputSpec, InputSpecs, Sample, fit_sample, shape_text
 from qglow.profiling.sources import (
     ArraySource,
     FunctionSource,
     ImageSource,
     ReadTensor,
-    Source,
+    Rows,
+    SampleSource,
     TensorDirectorySource,
     find_function,
 )
-from qglow.recipe.schema import DataMapping, Preprocessing, Recipe
+from qglow.recipe.data import DataMapping, Preprocessing
+from qglow.recipe.schema import Recipe
 
+_LARGEST = 2**63 - 1
 _LABEL_KEYS = ("label", "labels")
 
 
@@ -37,11 +42,12 @@ class DataSet:
     """Samples that fit the model, read one by one and in the same order on every pass.
 
     Iterating holds one sample, so that memory does not grow with their number. (An .npz member is
-    read whole when the set is opened, because it is compressed; .npy files are mapped.)
+    read up to the last selected sample when the set is opened, because it is compressed; .npy files are
+    mapped.)
     """
 
     name: str
-    source: Source
+    source: SampleSource
     specs: InputSpecs
     selection: slice
     limit: int | None
@@ -80,26 +86,32 @@ def open_data(
     labels: Path | None = None,
     read_tensor: ReadTensor | None = None,
 ) -> DataSet:
-    """Open a directory of images, an image, .npy, .npz, ONNX test data, or "package.module:function".
+    """Open a directory of images, an image, .npy, .npz, ONNX test data, "package.module:function", or
+    "name:rest" where another package declares the data source `name`.
 
     `specs` are the model's inputs in order. `select` is START:STOP:STEP over the sorted samples,
     `samples` the number of the first of those to keep. `labels` overrides labels found beside the
     data. `read_tensor` reads a TensorProto file. A suffix "[input=key,label=key]" of `data` renames
     the arrays of a file as the recipe's `data` section does, and takes precedence over it.
 
-    Raises DataError where there are no samples or they do not fit the model, UsageError for a wrong
+    Raises DataError if there are no samples or they do not fit the model, UsageError for a wrong
     option.
     """
     recipe = recipe or Recipe()
     path, mapping = _split_mapping(str(data), recipe.data)
     recipe = dataclasses.replace(recipe, data=mapping)
     if samples is not None and samples < 1:
-        raise UsageError(f"--samples {samples}: at least 1")
+        raise UsageError(f"samples {samples}: at least 1", field="samples")
     selection = parse_selection(select)
-    source = _open_source(path, specs, recipe, labels, read_tensor)
+
+    def needed(rows: int) -> int:
+        chosen = range(rows)[selection][:samples]
+        return max(chosen[0], chosen[-1]) + 1 if chosen else 0
+
+    source = _open_source(path, specs, recipe, labels, read_tensor, needed)
     result = DataSet(str(data), source, specs, selection, samples)
     if result.size == 0:
-        reason = f"--select {select} leaves none of {source.size} samples" if source.size else "no samples"
+        reason = f"`select={select}` leaves none of {source.size} samples" if source.size else "no samples"
         raise DataError(f"{path}: {reason}")
     return result
 
@@ -113,8 +125,10 @@ def parse_selection(text: str | None) -> slice:
         numbers = [int(part) if part else None for part in parts]
     except ValueError:
         numbers = []
+    if any(number is not None and abs(number) > _LARGEST for number in numbers):
+        numbers = []
     if len(numbers) not in (2, 3) or numbers[2:] == [0]:
-        raise UsageError(f"--select {text!r}: write START:STOP:STEP, such as 0:100 or ::10")
+        raise UsageError(f"select {text!r}: write START:STOP:STEP, such as 0:100 or ::10", field="select")
     return slice(*numbers)
 
 
@@ -127,17 +141,22 @@ def _split_mapping(data: str, mapping: DataMapping) -> tuple[str, DataMapping]:
     for part in match[2].split(","):
         name, equals, key = (piece.strip() for piece in part.partition("="))
         if not (name and equals and key):
-            raise UsageError(f"--data {data}: write FILE[input=key,label=key]")
+            raise UsageError(f"data {data}: write FILE[input=key,label=key]", field="data")
         if name == "label":
             label = key
         else:
             inputs[name] = key
-    return match[1], DataMapping(inputs, label)
+    return match[1], dataclasses.replace(mapping, inputs=inputs, label=label)
 
 
 def _open_source(
-    data: str, specs: InputSpecs, recipe: Recipe, labels: Path | None, read_tensor: ReadTensor | None
-) -> Source:
+    data: str,
+    specs: InputSpecs,
+    recipe: Recipe,
+    labels: Path | None,
+    read_tensor: ReadTensor | None,
+    needed: Callable[[int], int],
+) -> SampleSource:
     path = Path(data)
     if path.is_dir():
         folders = _test_data_folders(path)
@@ -147,13 +166,18 @@ def _open_source(
             return TensorDirectorySource(folders, list(specs), read_tensor)
         return _open_images(path, find_images(path), specs, recipe, labels)
     if path.is_file():
-        return _open_file(path, specs, recipe, labels)
+        return _open_file(path, specs, recipe, labels, needed)
+    plugin = open_plugin(data, specs)
+    if plugin is not None:
+        return plugin
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", data):
-        return FunctionSource(data, find_function(data), specs)
+        return FunctionSource(data, find_function(data), specs, recipe.data.ignore_label)
     raise DataError(f"{data}: no such file or directory")
 
 
-def _open_file(path: Path, specs: InputSpecs, recipe: Recipe, labels: Path | None) -> Source:
+def _open_file(
+    path: Path, specs: InputSpecs, recipe: Recipe, labels: Path | None, needed: Callable[[int], int]
+) -> SampleSource:
     suffix = path.suffix.lower()
     if suffix in SUFFIXES:
         return _open_images(path.parent, [path], specs, recipe, labels)
@@ -163,8 +187,11 @@ def _open_file(path: Path, specs: InputSpecs, recipe: Recipe, labels: Path | Non
             "ONNX test_data_set directories or package.module:function"
         )
     try:
-        arrays, found_labels = (_read_npy if suffix == ".npy" else _read_npz)(path, specs, recipe.data)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if suffix == ".npy":
+            arrays, found_labels = _read_npy(path, specs), None
+        else:
+            arrays, found_labels = _read_npz(path, specs, recipe.data, needed)
+    except (OSError, ValueError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
     _check_arrays(path, arrays, specs, recipe.preprocessing)
     count = next(iter(arrays.values())).shape[0]
@@ -172,37 +199,46 @@ def _open_file(path: Path, specs: InputSpecs, recipe: Recipe, labels: Path | Non
         found_labels = _label_file(labels)
     if found_labels is not None:
         found_labels = check_label_array(found_labels, count, str(labels or path))
-    return ArraySource(path.name, arrays, found_labels, recipe.preprocessing)
+    ignored = recipe.data.ignore_label
+    return ArraySource(path.name, arrays, found_labels, recipe.preprocessing, ignored)
 
 
-def _read_npy(path: Path, specs: InputSpecs, mapping: DataMapping) -> tuple[dict[str, Array], Array | None]:
+def _read_npy(path: Path, specs: InputSpecs) -> Mapping[str, Rows]:
     if len(specs) != 1:
         raise DataError(f"{path}: one array, but the model takes {list(specs)}; use an .npz")
-    array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return {next(iter(specs)): array}, None
+    return {next(iter(specs)): load_array(path, mapped=True)}
 
 
-def _read_npz(path: Path, specs: InputSpecs, mapping: DataMapping) -> tuple[dict[str, Array], Array | None]:
+def _read_npz(
+    path: Path, specs: InputSpecs, mapping: DataMapping, needed: Callable[[int], int]
+) -> tuple[Mapping[str, Rows], Array | None]:
     unknown = [name for name in mapping.inputs if name not in specs]
     if unknown:
         raise DataError(f"{path}: data.inputs names {unknown}, the model takes {list(specs)}")
-    with np.load(path, allow_pickle=False) as archive:
+    with open_regular(path) as stream, damaged_arrays(), zipfile.ZipFile(stream) as archive:
+        files = [name.removesuffix(".npy") for name in archive.namelist()]
         keys = [mapping.key(name) for name in specs]
-        if any(key not in archive for key in keys):
+        if any(key not in files for key in keys):
             raise DataError(
-                f"{path}: holds {list(archive.files)}, the model takes {keys}; name other keys in the recipe "
-                f"(data.inputs) or as --data '{path.name}[{next(iter(specs))}=KEY]'"
+                f"{path}: holds {files}, the model takes {keys}; name other keys in the recipe "
+                f"(data.inputs) or as `data='{path.name}[{next(iter(specs))}=KEY]'`"
             )
-        if mapping.label is not None and mapping.label not in archive:
-            raise DataError(f"{path}: holds {list(archive.files)}, not the label key '{mapping.label}'")
-        free = (key for key in _LABEL_KEYS if key in archive and key not in keys)
+        if mapping.label is not None and mapping.label not in files:
+            raise DataError(f"{path}: holds {files}, not the label key '{mapping.label}'")
+        free = (key for key in _LABEL_KEYS if key in files and key not in keys)
         label = mapping.label or next(free, None)
-        arrays = {name: archive[key] for name, key in zip(specs, keys, strict=True)}
-        return arrays, None if label is None else archive[label]
+        arrays = {name: read_rows(archive, key, needed) for name, key in zip(specs, keys, strict=True)}
+        if label is None:
+            return arrays, None
+        count = max((array.shape[0] for array in arrays.values() if array.ndim), default=0)
+        labels = read_rows(archive, label, lambda rows: min(rows, count + 1))
+        if not labels.is_whole:
+            raise DataError(f"{path}: {labels.shape[0]} labels '{label}' of {count} samples")
+        return arrays, labels.held
 
 
 def _check_arrays(
-    path: Path, arrays: dict[str, Array], specs: InputSpecs, preprocessing: Preprocessing | None
+    path: Path, arrays: Mapping[str, Rows], specs: InputSpecs, preprocessing: Preprocessing | None
 ) -> None:
     """A wrong rank is told at once, before any work; every sample is checked again when it is read."""
     for name, array in arrays.items():
@@ -218,31 +254,33 @@ def _label_file(path: Path) -> Array:
     if path.suffix.lower() != ".npy":
         raise DataError(f"{path}: labels of an array file are an .npy of class numbers")
     try:
-        labels: Array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        return load_array(path)
+    except (OSError, ValueError) as error:
         raise DataError(f"cannot read the labels {path}: {error}") from error
-    return labels
 
 
 def _open_images(
     root: Path, files: Sequence[Path], specs: InputSpecs, recipe: Recipe, labels: Path | None
-) -> Source:
+) -> SampleSource:
     if not files:
         raise DataError(f"{root}: no images ({', '.join(sorted(SUFFIXES))}) and no test_data_set_N")
     name, spec = _image_input(root, specs)
     if recipe.preprocessing is None:
         raise DataError(
-            f"{root}: images need a recipe with a 'preprocessing' section (--recipe) that makes "
+            f"{root}: images need a recipe with a 'preprocessing' section (`recipe`) that makes "
             f"{shape_text(spec.shape)} of them; recipes/ has examples"
         )
-    return ImageSource(root, files, name, recipe.preprocessing, _image_labels(root, files, labels))
+    found_labels = _image_labels(root, files, labels, recipe.data.ignore_label)
+    return ImageSource(root, files, name, recipe.preprocessing, found_labels)
 
 
-def _image_labels(root: Path, files: Sequence[Path], labels: Path | None) -> FileLabels | None:
+def _image_labels(
+    root: Path, files: Sequence[Path], labels: Path | None, ignored: int | None
+) -> FileLabels | None:
     """Labels that were asked for cover every file; those found beside the data cover what they cover."""
     if labels is None:
-        return find_labels(root)
-    result = read_file_labels(labels, root)
+        return find_labels(root, ignored)
+    result = read_file_labels(labels, root, ignored)
     missing = [path for path in files if result.of(path) is None]
     if missing:
         raise DataError(f"{labels}: no label for {len(missing)} of {len(files)} images, first {missing[0]}")

@@ -1,4 +1,4 @@
-"""How far one distribution lies from another: the Wasserstein-1 distance.
+"""Distance between two distributions: the Wasserstein-1 distance.
 
 It is the mean way that elements would have to be moved to make the one of the other, in the unit of
 the values, so that it can be read beside a scale. On a line it is the area between the cumulative

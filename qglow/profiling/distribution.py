@@ -99,8 +99,16 @@ class Distribution:
         values, weights = self.points()
         return float(np.average(values**2, weights=weights))
 
+    def power_outside(self, low: float, high: float) -> float:
+        """Share of the power, 0 to 1, that is lost where elements are cut off at `low` and `high`."""
+        if not self.counts.size:
+            return 0.0
+        values, weights = self.points()
+        lost = float(np.sum(weights * np.square(values - np.clip(values, low, high))))
+        return lost / max(float(np.sum(weights * np.square(values))), 1e-300)
+
     def elements_below(self, x: Array) -> Array:
-        """How many elements lie strictly below each x, with even spread inside bins."""
+        """Number of elements strictly below each x, float64 of its shape, with even spread inside bins."""
         if not self.counts.size:
             return np.zeros(len(x))
         before = np.concatenate([[0.0], np.cumsum(self.counts)])

@@ -1,4 +1,4 @@
-"""What runs a profiled program: an interface, and the graph interpreter behind it."""
+"""Engines that run a profiled program: an interface, and the graph interpreter behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about one float value: counts, exact range, and statistics of its channels.
+"""Statistics of one float value: counts, exact range, and statistics of its channels.
 
 Everything here is an integer sum, a minimum or a maximum, so the order of samples, the batch
 size and the way the data is split into shards leave no trace.
@@ -56,7 +56,7 @@ class ChannelProfile:
 
     @staticmethod
     def empty(axis: int, channels: int) -> ChannelProfile:
-        """Nothing observed yet."""
+        """Statistics of a value before anything is observed."""
         low = np.full(channels, np.inf, np.float32)
         return ChannelProfile(axis, low, -low, np.zeros(channels, np.int64), np.zeros(channels, np.int64))
 
@@ -78,7 +78,7 @@ class ChannelProfile:
         self.fraction = self.fraction + np.rint((means - whole) * _FRACTION).astype(np.int64).sum(axis=0)
 
     def merge(self, other: ChannelProfile) -> None:
-        """Count in another part of the data. Raises ValueError where channels differ."""
+        """Count in another part of the data. Raises ValueError if channels differ."""
         if self.axis != other.axis or self.low.shape != other.low.shape:
             raise ValueError("the channels differ")
         self.low = np.minimum(self.low, other.low)
@@ -159,7 +159,7 @@ class ValueProfile:
             self.channels.widen(channel_range[0], channel_range[1])
 
     def merge(self, other: ValueProfile) -> None:
-        """Count in another part of the data. Raises ValueError where channels differ."""
+        """Count in another part of the data. Raises ValueError if channels differ."""
         if (self.channels is None) != (other.channels is None):
             raise ValueError("the channels differ")
         self.counts = self.counts + other.counts

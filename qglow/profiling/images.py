@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
+import struct
+import warnings
+import zlib
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -11,11 +15,18 @@ import numpy as np
 
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array
-from qglow.recipe.schema import Preprocessing
+from qglow.recipe.data import Preprocessing
 
 if TYPE_CHECKING:
     from PIL import Image
 
+_MOST_PIXELS = 2**27
+"""Pixels of an image that is resized; Pillow refuses to read larger ones."""
+_DAMAGED = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, SyntaxError, TypeError),
+    *(ValueError, struct.error, zlib.error),
+)
+"""What Pillow raises for files that are damaged."""
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 
@@ -28,15 +39,34 @@ def find_images(root: Path) -> list[Path]:
 def load_image(path: Path, preprocessing: Preprocessing) -> Array:
     """An image file as float32 model input, without a batch axis.
 
-    EXIF orientation is not applied. Raises DataError where the file is not a whole image, and
-    UsageError where Pillow is missing.
+    EXIF orientation is applied. Raises DataError if the file is not a whole image, is far larger than images
+    are, or has more than 8 bits a channel or transparent pixels; UsageError if Pillow is missing.
     """
+    return preprocess(_decoded(path), preprocessing, str(path))
+
+
+def _decoded(path: Path) -> Image.Image:
+    """The whole image of a file, upright, with 8 bits a channel. Raises DataError."""
     module = _pillow()
     try:
-        with module.open(path) as image:
-            return preprocess(image, preprocessing, str(path))
-    except (OSError, SyntaxError, module.DecompressionBombError) as error:
-        raise DataError(f"cannot read the image {path}: {error}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large images; what is too large is an error
+            with module.open(path) as file:
+                file.load()
+                image: Image.Image = importlib.import_module("PIL.ImageOps").exif_transpose(file)
+                opaque = not image.has_transparency_data or _is_opaque(image)
+    except (module.DecompressionBombError, *_DAMAGED) as error:
+        raise DataError(f"cannot read the image {path}: {' '.join(str(error).split())[:200]}") from error
+    if image.mode.startswith(("I", "F")):
+        raise DataError(f"{path} has more than 8 bits a channel; convert it to 8 bits, or give arrays")
+    if not opaque:
+        raise DataError(f"{path} has transparent pixels; put it on the background that the model expects")
+    return image
+
+
+def _is_opaque(image: Image.Image) -> bool:
+    lowest, _ = image.convert("RGBA").getchannel("A").getextrema()
+    return bool(lowest == 255)
 
 
 def preprocess_pixels(pixels: Array, preprocessing: Preprocessing, where: str) -> Array:
@@ -60,6 +90,10 @@ def preprocess(image: Image.Image, preprocessing: Preprocessing, where: str) -> 
     """A Pillow image as float32 model input: convert, resize, centre crop, normalise, lay out."""
     image = image.convert("L" if preprocessing.channels == "GRAY" else "RGB")
     size = _resized(image.size, preprocessing)
+    if max(math.prod(size), math.prod(preprocessing.letterbox or (0,))) > _MOST_PIXELS:
+        raise DataError(
+            f"{where}: preprocessing makes {size[0]} x {size[1]} pixels of it; use a smaller resize"
+        )
     if size != image.size:
         image = image.resize(size, _filter(preprocessing.interpolation))
     pixels = np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, -1)

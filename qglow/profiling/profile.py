@@ -11,17 +11,18 @@ from qglow.core.types import Shape
 from qglow.graph.fingerprint import structural_ids
 from qglow.graph.graph import Graph
 from qglow.profiling.histogram import ValueProfile
+from qglow.profiling.kept import merge_kept
 from qglow.profiling.nodes import profiled_values
-from qglow.profiling.samples import DataDigest
-from qglow.recipe.schema import Preprocessing
+from qglow.profiling.samples import DataDigest, Sample
+from qglow.recipe.data import Preprocessing
 
 _NAMED = 3
-"""How many differing values an error names."""
+"""Number of differing values that an error names."""
 
 
 @dataclass(frozen=True)
 class ModelReference:
-    """Which model file a profile was taken of. `path` is absolute or relative to the working directory."""
+    """Model file that a profile was taken of. `path` is absolute or relative to the working directory."""
 
     path: Path
     sha256: str
@@ -39,8 +40,12 @@ class ProfiledValue:
 class Profile:
     """Statistics of every float value of a canonical graph over a data set.
 
-    `values` is keyed by structural id. `shapes` are the model's input shapes as they were bound,
-    with batch 1. `fingerprint` is the canonical graph's.
+    model: the model's file and its digest. fingerprint: that of the canonical graph. samples: number of
+    samples. data: digest of them. shapes: the model's input shapes as they were bound, with batch 1.
+    preprocessing: that of the samples; None for arrays as they are. values: statistics by structural id.
+    kept: samples as the model takes them, without a batch axis: those whose digests, which are their keys,
+    are the smallest. keep_samples: how many there may be. kept_note: a sentence on why there are none,
+    where that needs one.
     """
 
     model: ModelReference
@@ -50,6 +55,9 @@ class Profile:
     shapes: Mapping[str, Shape]
     preprocessing: Preprocessing | None
     values: Mapping[str, ProfiledValue] = field(repr=False)
+    kept: tuple[Sample, ...] = field(default=(), repr=False)
+    keep_samples: int = 0
+    kept_note: str = ""
 
     def by_name(self) -> dict[str, ValueProfile]:
         """Statistics by the name that the value had when it was profiled."""
@@ -76,7 +84,10 @@ class Profile:
 
 
 def merge(profiles: Sequence[Profile]) -> Profile:
-    """One profile of all the data. Raises ProfileError where models or settings differ."""
+    """One profile of all the data. Raises ProfileError if models or settings differ.
+
+    It keeps as many samples as the profile that may keep the most of them.
+    """
     if not profiles:
         raise ProfileError("there is no profile to merge")
     first = profiles[0]
@@ -86,7 +97,16 @@ def merge(profiles: Sequence[Profile]) -> Profile:
     digest = DataDigest()
     for profile in profiles:
         digest.merge(profile.data)
-    return replace(first, samples=sum(p.samples for p in profiles), data=digest, values=values)
+    limit = max(profile.keep_samples for profile in profiles)
+    return replace(
+        first,
+        samples=sum(p.samples for p in profiles),
+        data=digest,
+        values=values,
+        kept=merge_kept([profile.kept for profile in profiles], limit),
+        keep_samples=limit,
+        kept_note=" ".join(dict.fromkeys(p.kept_note for p in profiles if p.kept_note)),
+    )
 
 
 def _sum(profiles: Sequence[Profile], key: str) -> ValueProfile:

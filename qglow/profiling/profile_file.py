@@ -1,7 +1,8 @@
 """The profile file: YAML that people can read, the same bytes for the same content, safe to load.
 
-Values stand under their structural id with the name beside it. Counts are one run-length
-string a value (see run_length.py); floats are the shortest decimals that restore them.
+Samples that are kept lie in a second file beside it, whose digest it has (see kept.py). Values stand
+under their structural id with the name beside it. Counts are one run-length string a value (see
+run_length.py); floats are the shortest decimals that restore them.
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
 
-from qglow.core.errors import ProfileError
-from qglow.core.files import write_atomically
+from qglow.core.errors import InputFileError, ProfileError
+from qglow.core.files import atomic_writer, sha256_hex, write_atomically
+from qglow.core.inputs import check_no_input
+from qglow.core.reading import read_text
 from qglow.core.types import Array, format_float
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
+from qglow.profiling.kept import KeptRecord, pack_kept, read_kept, samples_path
 from qglow.profiling.profile import Profile
 from qglow.profiling.profile_reading import read_profile
 from qglow.profiling.run_length import encode_counts
+from qglow.recipe.documents import parse_document
 
 FORMAT = "qglow profile"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+"""Versions that are read; the first one keeps no samples."""
 _DEEPEST = 8
 LARGEST_FILE = 2**28
 """Bytes; the profile of a network of a thousand values has about ten million."""
@@ -34,73 +40,75 @@ LARGEST_FILE = 2**28
 def save(profile: Profile, path: Path) -> None:
     """Write the profile, whole or not at all. The model's path is stored relative to the file's folder.
 
-    Raises InputFileError where the file cannot be written.
+    Its samples go beside it, to `samples_path`; where it has none, a file of that name is removed.
+    Raises InputFileError if a file cannot be written.
     """
-    write_atomically(path, to_yaml(profile, path.parent))
+    beside = samples_path(path)
+    packed = pack_kept(profile.kept) if profile.kept else None
+    text = to_yaml(profile, path.parent, packed)
+    if packed is None:
+        write_atomically(path, text)
+        _remove(beside)
+        return
+    # Both are renamed at the end, one right after the other.
+    with atomic_writer(beside) as samples:
+        samples.write(packed)
+        samples.flush()
+        write_atomically(path, text)
 
 
-def to_yaml(profile: Profile, folder: Path) -> str:
-    """The file's text, for a file in `folder`."""
-    return "".join(f"{line}\n" for line in _lines(profile, folder))
+def _remove(path: Path) -> None:
+    check_no_input(path)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputFileError(
+            f"cannot remove {path}, samples of an earlier profile: {error.strerror}"
+        ) from error
+
+
+def to_yaml(profile: Profile, folder: Path, packed: bytes | None = None) -> str:
+    """The file's text, for a file in `folder`; `packed` is the samples file, if it is at hand."""
+    return "".join(f"{line}\n" for line in _lines(profile, folder, packed))
 
 
 def load(path: Path) -> Profile:
-    """Read a profile. Raises ProfileError, one line, for anything that is not a whole, valid profile."""
+    """Read a profile and the samples that it keeps.
+
+    Where the samples file is missing, it has none, and `kept_note` says so. Raises ProfileError, one
+    line, for anything that is not a whole, valid profile, and for samples that have changed.
+    """
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE:
             raise ProfileError(f"{path}: {size} bytes, and a profile has at most {LARGEST_FILE}")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"cannot read the profile {path}: {error}") from error
-    return parse(text, str(path), path.parent)
+    profile, record = parse(text, str(path), path.parent)
+    if not record.count:
+        return profile
+    beside = samples_path(path)
+    try:
+        kept = read_kept(beside, record, profile.shapes)
+    except FileNotFoundError:
+        return dataclasses.replace(profile, kept_note=f"{beside}, samples of {path}, is missing")
+    return dataclasses.replace(profile, kept=kept)
 
 
-def parse(text: str, where: str, folder: Path) -> Profile:
-    """The profile in YAML text; a relative model path counts from `folder`. Raises ProfileError."""
+def parse(text: str, where: str, folder: Path) -> tuple[Profile, KeptRecord]:
+    """The profile in YAML text, and what it says about its samples, which it does not hold.
+
+    A relative model path counts from `folder`. Raises ProfileError.
+    """
     try:
-        _check_structure(text)
-        document = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise ProfileError(f"{where}: not a YAML file: {_one_line(error)}") from error
-    except (RecursionError, ValueError, OverflowError) as error:
-        raise ProfileError(f"{where}: not a profile: {str(error).splitlines()[0][:80]}") from error
-    try:
-        return read_profile(document, folder, FORMAT, VERSION)
+        document = parse_document(text, deepest=_DEEPEST, aliases=False)
+        return read_profile(document, folder, FORMAT, READABLE)
     except (ValueError, OverflowError) as error:
         raise ProfileError(f"{where}: {error}") from error
 
 
-class _Loader(yaml.CSafeLoader):
-    """libyaml's safe loader; a key may occur once."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} twice", key.start_mark)
-            seen.add(key.value if isinstance(key.value, str) else id(key))
-        return super().construct_mapping(node, deep)
-
-
-def _check_structure(text: str) -> None:
-    """Refuse aliases, which let a small file stand for a huge one, and nesting beyond what is written."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError("aliases are not allowed")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise ValueError("nested too deeply")
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = str(getattr(error, "problem", None) or "cannot be parsed").splitlines()[0]
-    return f"{problem}, line {mark.line + 1}" if mark is not None else problem
-
-
-def _lines(profile: Profile, folder: Path) -> Iterator[str]:
+def _lines(profile: Profile, folder: Path, packed: bytes | None) -> Iterator[str]:
     yield f"format: {quoted(FORMAT)}"
     yield f"version: {VERSION}"
     yield "model:"
@@ -110,6 +118,7 @@ def _lines(profile: Profile, folder: Path) -> Iterator[str]:
     yield f"samples: {profile.samples}"
     yield f"data_sha256: {quoted(profile.data.hex)}"
     yield f"preprocessing: {_preprocessing(profile)}"
+    yield from _kept(profile, packed)
     yield "settings:"
     shapes = (f"{quoted(name)}: {json.dumps(list(shape))}" for name, shape in sorted(profile.shapes.items()))
     yield "  shapes: {" + ", ".join(shapes) + "}"
@@ -119,6 +128,14 @@ def _lines(profile: Profile, folder: Path) -> Iterator[str]:
         yield f"  {quoted(key)}:"
         yield f"    name: {quoted(value.name)}"
         yield from (f"    {line}" for line in _statistics(value.statistics))
+
+
+def _kept(profile: Profile, packed: bytes | None) -> Iterator[str]:
+    yield "kept:"
+    yield f"  limit: {profile.keep_samples}"
+    yield f"  samples: {len(profile.kept)}"
+    if profile.kept:
+        yield f"  sha256: {quoted(sha256_hex(packed or pack_kept(profile.kept)))}"
 
 
 def _statistics(value: ValueProfile) -> Iterator[str]:
@@ -139,7 +156,7 @@ def _channels(channels: ChannelProfile) -> Iterator[str]:
 
 
 def _preprocessing(profile: Profile) -> str:
-    """On one line, in JSON, which is YAML."""
+    """Text of preprocessing on one line, in JSON, which is YAML."""
     if profile.preprocessing is None:
         return "null"
     return json.dumps(dataclasses.asdict(profile.preprocessing))

@@ -1,4 +1,4 @@
-"""From the plain data of a profile file to a Profile, believing nothing in it."""
+"""Construction of a Profile from the plain data of a profile file, believing nothing in it."""
 
 from __future__ import annotations
 
@@ -13,43 +13,66 @@ import numpy as np
 from qglow.core.types import Array, Shape
 from qglow.numerics.histogram import BIN_COUNT
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
+from qglow.profiling.kept import KeptRecord
 from qglow.profiling.profile import ModelReference, Profile, ProfiledValue
 from qglow.profiling.run_length import decode_counts
 from qglow.profiling.samples import DataDigest
-from qglow.recipe.schema import Preprocessing
+from qglow.recipe.data import MOST_KEPT, Preprocessing
 
 _HEX = re.compile(r"[0-9a-f]{8,64}")
 _TOTAL = re.compile(r"-?[0-9]{1,32}")
 _MOST_CHANNELS = 2**20
 _LARGEST_TOTAL = 2**103
 _TOP = {
-    "format", "version", "model", "graph", "samples", "data_sha256", "preprocessing", "settings", "values",
+    "format", "version", "model", "graph", "samples", "data_sha256", "preprocessing", "kept", "settings",
+    "values",
 }  # fmt: skip
+_KEPT = {"limit", "samples", "sha256"}
 _VALUE = {
     "name", "min", "max", "zeros", "infinities", "nans", "counts",
     "channel_axis", "channel_min", "channel_max", "channel_sums",
 }  # fmt: skip
 
 
-def read_profile(document: object, folder: Path, form: str, version: int) -> Profile:
-    """The profile that a parsed file stands for. Raises ValueError that says where it is wrong."""
+def read_profile(
+    document: object, folder: Path, form: str, versions: tuple[int, ...]
+) -> tuple[Profile, KeptRecord]:
+    """The profile that a parsed file stands for, without its samples, and what it says about these.
+
+    Version 1 keeps no samples. Raises ValueError that says where it is wrong.
+    """
     top = _mapping(document, "a profile")
     if top.get("format") != form:
         raise ValueError(f"not a profile: 'format' is not {form!r}")
-    if top.get("version") != version:
-        raise ValueError(f"format version {str(top.get('version'))[:20]}, this qglow reads {version}")
-    _check_keys(top, _TOP, "")
+    version = top.get("version")
+    if type(version) is not int or version not in versions:
+        readable = " and ".join(map(str, versions))
+        raise ValueError(f"format version {str(version)[:20]}, this qglow reads {readable}")
+    _check_keys(top, _TOP if version > 1 else _TOP - {"kept"}, "")
+    limit, record = _kept(_get(top, "kept")) if version > 1 else (0, KeptRecord())
     model = _mapping(_get(top, "model"), "model")
     settings = _mapping(_get(top, "settings"), "settings")
-    return Profile(
+    profile = Profile(
         ModelReference(folder / _text(model, "path"), _digest(model, "sha256")),
         _digest(top, "graph"),
-        _count(top, "samples"),
+        _samples(top),
         DataDigest.parse(_digest(top, "data_sha256")),
         {name: _shape(shape) for name, shape in _mapping(_get(settings, "shapes"), "shapes").items()},
         _preprocessing(_get(top, "preprocessing")),
         {key: _value(key, entry) for key, entry in _mapping(_get(top, "values"), "values").items()},
+        keep_samples=limit,
     )
+    return profile, record
+
+
+def _kept(entry: object) -> tuple[int, KeptRecord]:
+    """Number of samples that may be kept, and facts of the samples file."""
+    fields = _mapping(entry, "kept")
+    _check_keys(fields, _KEPT, "kept: ")
+    limit, count = _count(fields, "limit"), _count(fields, "samples")
+    if not count <= limit <= MOST_KEPT:
+        raise ValueError(f"kept: {count} samples of {limit}, and at most {MOST_KEPT} are kept")
+    return limit, KeptRecord(count, _digest(fields, "sha256") if count else "")
 
 
 def _value(key: str, entry: object) -> ProfiledValue:
@@ -140,6 +163,8 @@ def _text(fields: Mapping[str, Any], key: str) -> str:
     value = _get(fields, key)
     if not isinstance(value, str):
         raise ValueError(f"{key!r} is not text in quotes")
+    if key == "path" and "\0" in value:
+        raise ValueError("'path' holds NUL, which no file name has")
     return value
 
 
@@ -155,6 +180,13 @@ def _count(fields: Mapping[str, Any], key: str) -> int:
     if type(value) is not int or not 0 <= value < 2**48:
         raise ValueError(f"{key!r} is not a count")
     return value
+
+
+def _samples(top: Mapping[str, Any]) -> int:
+    count = _count(top, "samples")
+    if count == 0:
+        raise ValueError("it is of 0 samples, which say nothing; profile the model over data")
+    return count
 
 
 def _check_keys(fields: Mapping[str, Any], known: set[str], where: str) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from qglow.core.errors import DataError, InternalError
+from qglow.core.progress import Advance
 from qglow.core.types import Shape
 from qglow.graph.fingerprint import fingerprint, structural_ids
 from qglow.graph.graph import Graph
 from qglow.profiling.engine import Engine
+from qglow.profiling.kept import Keeper
 from qglow.profiling.nodes import profiled_values
 from qglow.profiling.profile import ModelReference, Profile, ProfiledValue
-from qglow.profiling.progress import Advance
 from qglow.profiling.samples import DataDigest, Sample, batches
-from qglow.recipe.schema import Preprocessing
+from qglow.recipe.data import KEPT, Preprocessing
 
 
 def profile(
@@ -25,16 +26,18 @@ def profile(
     batch_size: int = 1,
     shapes: Mapping[str, Shape] | None = None,
     preprocessing: Preprocessing | None = None,
+    keep_samples: int = KEPT,
     advance: Advance = lambda done: None,
 ) -> Profile:
     """A profile of `graph`, the canonical graph with batch 1, over `samples`.
 
     `engine` runs the same graph, for whatever batch size. Memory does not grow with the number of
     samples: one batch and one histogram a value are held. `shapes` are the input shapes as bound
-    (default: the graph's). Raises DataError where there is no sample.
+    (default: the graph's). keep_samples: how many samples the profile keeps; see `Keeper`. Raises DataError
+    if there is no sample, UsageError for a wrong number to keep.
     """
-    digest, count = DataDigest(), 0
-    for batch in batches(_counted(samples, digest), batch_size):
+    digest, keeper, count = DataDigest(), Keeper(keep_samples), 0
+    for batch in batches(_counted(samples, digest, keeper), batch_size):
         engine.run(batch.inputs)
         count += len(batch)
         advance(len(batch))
@@ -47,10 +50,21 @@ def profile(
             raise InternalError(f"the engine has no statistics of value '{value.name}'")
         values.setdefault(ids[value], ProfiledValue(value.name, collected[value.name]))
     bound = {v.name: v.type.shape for v in graph.inputs} if shapes is None else dict(shapes)
-    return Profile(model, fingerprint(graph), count, digest, bound, preprocessing, values)
+    return Profile(
+        model,
+        fingerprint(graph),
+        count,
+        digest,
+        bound,
+        preprocessing,
+        values,
+        keeper.samples,
+        keep_samples,
+        keeper.note,
+    )
 
 
-def _counted(samples: Iterable[Sample], digest: DataDigest) -> Iterable[Sample]:
+def _counted(samples: Iterable[Sample], digest: DataDigest, keeper: Keeper) -> Iterable[Sample]:
     for sample in samples:
-        digest.add(sample.inputs)
+        keeper.add(sample, digest.add(sample.inputs).hex())
         yield sample

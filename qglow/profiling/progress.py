@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-Advance = Callable[[int], None]
+from qglow.core.progress import Advance
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -29,7 +29,7 @@ def progress(
     """Yields a function to call with the number of units done since the last call.
 
     A terminal gets a bar; anything else gets nothing or, where `plain` is set, a line every few
-    seconds and one at the end. `total` is None where it is not known.
+    seconds and one at the end. `total` is None if it is not known.
     """
     stream = stream or sys.stderr
     if stream.isatty():
@@ -46,7 +46,7 @@ def progress(
 
 def _bar(stream: TextIO, unit: str) -> Progress:
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         _Counts(unit),
         TextColumn("remaining"),

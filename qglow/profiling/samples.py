@@ -11,10 +11,11 @@ import numpy as np
 
 from qglow.core.errors import DataError
 from qglow.core.types import Array
+from qglow.profiling.labels import Label
 
 
 class InputSpec(NamedTuple):
-    """What a model input takes: shape of one sample (no batch axis, None fits any size) and dtype."""
+    """Form of a model input: shape of one sample (no batch axis, None fits any size) and dtype."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
@@ -25,11 +26,14 @@ InputSpecs = Mapping[str, InputSpec]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Arrays of one sample, without a batch axis, by input name. `key` says where it comes from."""
+    """Arrays of one sample, without a batch axis, by input name. `key` says where it comes from.
+
+    label: its class, or the classes of its positions, where they are known.
+    """
 
     key: str
     inputs: Mapping[str, Array]
-    label: int | None = None
+    label: Label | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Batch:
 
     keys: tuple[str, ...]
     inputs: dict[str, Array]
-    labels: tuple[int | None, ...]
+    labels: tuple[Label | None, ...]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -47,7 +51,7 @@ class Batch:
 def batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
     """Consecutive samples stacked `size` at a time; the last batch may be smaller.
 
-    Raises DataError where samples of one batch differ in shape.
+    Raises DataError if samples of one batch differ in shape.
     """
     if size < 1:
         raise ValueError(f"a batch has at least one sample, not {size}")
@@ -69,7 +73,7 @@ def _stack(samples: list[Sample]) -> Batch:
                 shape = list(sample.inputs[name].shape)
                 raise DataError(
                     f"{sample.key}: input '{name}' is {shape}, but that of {samples[0].key} is "
-                    f"{list(first.shape)}; samples of different shapes need --batch-size 1"
+                    f"{list(first.shape)}; samples of different shapes need `batch_size=1`"
                 )
         inputs[name] = np.stack([sample.inputs[name] for sample in samples])
     return Batch(tuple(sample.key for sample in samples), inputs, tuple(sample.label for sample in samples))
@@ -97,7 +101,7 @@ def _fit(sample: Sample, name: str, spec: InputSpec) -> Array:
     value = np.asarray(value, dtype=spec.dtype, order="C")
     if spec.dtype.kind == "f" and not np.isfinite(value).all():
         found = "NaN" if np.isnan(value).any() else "an infinity"
-        raise DataError(f"{where} holds {found}; leave the sample out (--select) or repair the data")
+        raise DataError(f"{where} holds {found}; leave the sample out (`select`) or repair the data")
     return value
 
 
@@ -107,21 +111,28 @@ def shape_text(shape: tuple[int | None, ...], batch: bool = False) -> str:
     return "[" + ", ".join(["N", *sizes] if batch else sizes) + "]"
 
 
+def sample_digest(inputs: Mapping[str, Array]) -> bytes:
+    """SHA-256 of one sample: names, dtypes, shapes and elements of its inputs, not its label."""
+    hasher = hashlib.sha256()
+    for name in sorted(inputs):
+        value = np.asarray(inputs[name], order="C")
+        little_endian = value.astype(value.dtype.newbyteorder("<"), copy=False)
+        hasher.update(repr((name, little_endian.dtype.str, value.shape)).encode())
+        hasher.update(little_endian.tobytes())
+    return hasher.digest()
+
+
 class DataDigest:
     """Sum modulo 2^256 of the SHA-256 of every sample: the same for any order, batch size or sharding."""
 
     def __init__(self, total: int = 0) -> None:
         self.total = total
 
-    def add(self, inputs: Mapping[str, Array]) -> None:
-        """Count in one sample: names, dtypes, shapes and elements of its inputs, not its label."""
-        hasher = hashlib.sha256()
-        for name in sorted(inputs):
-            value = np.asarray(inputs[name], order="C")
-            little_endian = value.astype(value.dtype.newbyteorder("<"), copy=False)
-            hasher.update(repr((name, little_endian.dtype.str, value.shape)).encode())
-            hasher.update(little_endian.tobytes())
-        self.total = (self.total + int.from_bytes(hasher.digest(), "big")) % 2**256
+    def add(self, inputs: Mapping[str, Array]) -> bytes:
+        """Count in one sample, and return its `sample_digest`."""
+        digest = sample_digest(inputs)
+        self.total = (self.total + int.from_bytes(digest, "big")) % 2**256
+        return digest
 
     def merge(self, other: DataDigest) -> None:
         """Count in the samples of another part of the data."""

@@ -58,7 +58,7 @@ class ShardedProfile:
         return np.asarray(np.arange(len(self.samples)) % stride == 0, np.int64)
 
     def statistics(self, name: str, times: Array) -> ValueProfile:
-        """What a value would look like over each shard taken so many times; without channels."""
+        """Statistics of a value with each shard counted `times` times, int64[shards]; without channels."""
         found = ValueProfile(counts=np.zeros(BIN_COUNT, np.int64))
         for shard, count in zip(self.values[name], times.tolist(), strict=True):
             if count:
@@ -79,7 +79,7 @@ def profile_shards(
 ) -> ShardedProfile:
     """Profile a canonical graph in shards; there are fewer where there are fewer runs.
 
-    `engine` runs the same graph. `size` is the number of samples where it is known. Raises DataError where
+    `engine` runs the same graph. `size` is the number of samples where it is known. Raises DataError if
     there are fewer than two runs.
     """
     names = [value.name for value in profiled_values(graph)]

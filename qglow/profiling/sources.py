@@ -1,4 +1,4 @@
-"""Where samples come from: one class for each kind of data, all read lazily in a fixed order."""
+"""Sources of samples: one class for each kind of data, all read lazily in a fixed order."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ import numpy as np
 
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array
+from qglow.profiling.archived import FirstRows
 from qglow.profiling.images import load_image, preprocess_pixels
-from qglow.profiling.labels import FileLabels
+from qglow.profiling.labels import FileLabels, Label, check_label_array, label_of
 from qglow.profiling.samples import InputSpecs, Sample
-from qglow.recipe.schema import Preprocessing
+from qglow.recipe.data import Preprocessing
 
 ReadTensor = Callable[[Path], Array]
+Rows = Array | FirstRows
+"""Samples along the first axis."""
 
 
-class Source(ABC):
+class SampleSource(ABC):
     """Samples in a fixed order, as the data has them: shapes and types are checked by the caller."""
 
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """Number of samples; None where only reading them all would tell."""
+        """Number of samples; None if only reading them all would tell."""
 
     @abstractmethod
     def samples(self, selection: slice) -> Iterator[Sample]:
         """The samples that a slice of the whole would hold, read one by one."""
 
 
-class IndexedSource(Source):
+class IndexedSource(SampleSource):
     """A source that can read any sample alone."""
 
     @property
@@ -84,18 +87,20 @@ class ImageSource(IndexedSource):
 class ArraySource(IndexedSource):
     """Arrays by input name, samples along the first axis.
 
-    uint8 images go through the recipe's preprocessing, where it has one; other arrays are inputs.
+    uint8 images go through the recipe's preprocessing, where it has one; other arrays are inputs. labels:
+    int64 [samples] or [samples, positions]; positions that are labelled `ignored`, or negative, do not count.
     """
 
     def __init__(
         self,
         name: str,
-        arrays: Mapping[str, Array],
+        arrays: Mapping[str, Rows],
         labels: Array | None,
         preprocessing: Preprocessing | None,
+        ignored: int | None = None,
     ) -> None:
         self._name, self._arrays, self._labels = name, arrays, labels
-        self._preprocessing = preprocessing
+        self._preprocessing, self._ignored = preprocessing, ignored
         lengths = {key: array.shape[0] if array.ndim else 0 for key, array in arrays.items()}
         self._size = next(iter(lengths.values()))
         if len(set(lengths.values())) != 1:
@@ -110,7 +115,8 @@ class ArraySource(IndexedSource):
         """Slices of the arrays, preprocessed where they are images."""
         key = f"{self._name}[{index}]"
         inputs = {name: self._input(array[index], key) for name, array in self._arrays.items()}
-        return Sample(key, inputs, None if self._labels is None else int(self._labels[index]))
+        label = None if self._labels is None else label_of(np.asarray(self._labels[index]), self._ignored)
+        return Sample(key, inputs, label)
 
     def _input(self, value: Array, key: str) -> Array:
         if self._preprocessing is None or value.dtype != np.uint8:
@@ -166,14 +172,21 @@ class TensorDirectorySource(IndexedSource):
         return int(tensor.shape[0])
 
 
-class FunctionSource(Source):
+class FunctionSource(SampleSource):
     """A Python function that yields a dict a sample: arrays by input name and, if known, "label".
 
-    Arrays have no batch axis, or one of length 1. The function is called again for every pass.
+    Arrays have no batch axis, or one of length 1. The function is called again for every pass. Positions that
+    are labelled `ignored`, or negative, do not count.
     """
 
-    def __init__(self, spec: str, function: Callable[[], Iterable[Any]], specs: InputSpecs) -> None:
-        self._spec, self._function, self._specs = spec, function, specs
+    def __init__(
+        self,
+        spec: str,
+        function: Callable[[], Iterable[Any]],
+        specs: InputSpecs,
+        ignored: int | None = None,
+    ) -> None:
+        self._spec, self._function, self._specs, self._ignored = spec, function, specs, ignored
 
     @property
     def size(self) -> int | None:
@@ -184,12 +197,12 @@ class FunctionSource(Source):
         """The selected samples; those between are made and dropped. Only forward slices."""
         bounds = (selection.start, selection.stop, selection.step)
         if any(bound is not None and bound < 0 for bound in bounds):
-            raise UsageError(f"{self._spec}: read forwards only, so --select takes no negative numbers")
+            raise UsageError(f"{self._spec}: read forwards only, so `select` takes no negative numbers")
         numbered = enumerate(self._call())
         return (self._sample(index, values) for index, values in itertools.islice(numbered, *bounds))
 
     def _call(self) -> Iterator[object]:
-        """What the function yields; its errors become DataError, because it is the caller's data."""
+        """Yield what the function yields; its errors become DataError, because it is the caller's data."""
         try:
             yield from self._function()
         except Exception as error:
@@ -211,19 +224,23 @@ class FunctionSource(Source):
             array = array[0, ...]
         return array
 
-    def _label(self, values: Mapping[str, object], key: str) -> int | None:
+    def _label(self, values: Mapping[str, object], key: str) -> Label | None:
         if "label" in self._specs or values.get("label") is None:
             return None
         label = np.asarray(values["label"])
-        if label.size != 1 or label.dtype.kind not in "iu":
-            raise DataError(f"{key}: label {values['label']!r} is not a class number")
-        return int(label.item())
+        if label.size == 1:
+            label = label.reshape(())
+        if label.ndim == 2 and label.shape[0] == 1:
+            label = label[0]
+        if label.ndim > 1 or not label.size or label.dtype.kind not in "iu":
+            raise DataError(f"{key}: label {values['label']!r} is not a class number, or a row of them")
+        return label_of(check_label_array(label[None], 1, key)[0], self._ignored)
 
 
-def find_function(spec: str, option: str = "--data") -> Callable[..., Any]:
+def find_function(spec: str, field: str = "data") -> Callable[..., Any]:
     """The function that "package.module:function" names; modules of the working directory are found.
 
-    Raises UsageError, naming the option, where there is none.
+    Raises UsageError, naming the argument, where there is none.
     """
     module_name, _, name = spec.partition(":")
     here = str(Path.cwd())
@@ -231,11 +248,11 @@ def find_function(spec: str, option: str = "--data") -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UsageError(f"{option} {spec}: cannot import {module_name}: {error}") from error
+        raise UsageError(f"{field} {spec}: cannot import {module_name}: {error}", field=field) from error
     finally:
         sys.path.remove(here)
     function = getattr(module, name, None)
     if not callable(function):
-        raise UsageError(f"{option} {spec}: {module_name} has no function {name!r}")
+        raise UsageError(f"{field} {spec}: {module_name} has no function {name!r}", field=field)
     result: Callable[..., Any] = function
     return result

@@ -1,1 +1,1 @@
-"""From a float graph and a profile to an int8 graph: ranges, parameters, rewriting, islands, bias."""
+"""Quantization of a float graph with a profile: ranges, parameters, rewriting, islands, bias."""

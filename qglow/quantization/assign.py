@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from qglow.core.passes import PassLog
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, SameAs, Unify
+from qglow.graph.operator import SameAs, Unify
 from qglow.numerics.schema import Schema
 from qglow.quantization.calibration import Range
 from qglow.quantization.choices import Choices
@@ -23,17 +23,17 @@ NarrowOperands = dict[tuple[str, int], Quantization]
 
 
 def assign_parameters(graph: Graph, int8: Iterable[Node], ranges: Ranges, log: PassLog) -> Assignment:
-    """Parameters of every float value that an int8 node reads or gives.
+    """Return the parameters of every float value that an int8 node reads or gives.
 
-    What an operator's policy ties together (data movement) shares parameters; what it would like to
-    share (Concat) does where no value loses 1 dB, else the operator's operands are rescaled; a range
-    known in advance is never given up. Raises ProfileError for a value without statistics.
+    Operand and result of data movement always share parameters. Operands that had better share them
+    (Concat) do so where they lose less than 1 dB, and are rescaled otherwise. A range known in advance is
+    never widened. Raises ProfileError for a value without statistics.
     """
     return _Assigner(graph, set(int8), ranges, log).run()
 
 
 class _Group:
-    """Values with one range. `own` is what each would have alone; a fixed group has parameters instead."""
+    """Values that share a range. own: the range that each would have alone. fixed: parameters, if known."""
 
     def __init__(
         self, value: Value, bounds: Range, schema: Schema, fixed: Quantization | None, wide: bool
@@ -86,7 +86,7 @@ class _Assigner:
             self._group(result)
 
     def _unify(self, node: Node) -> None:
-        """Merge the operands that lose little in the range of all of them; the result is in that group."""
+        """Merge the groups of operands that lose little in the range of them all, and add the result."""
         groups = list(dict.fromkeys(self._group(value) for value in _operands(node)))
         schema, wide = self._ranges.schema(node.output), node.output in self._wide
         if len(groups) == 1 and groups[0].schema is schema and groups[0].wide is wide:
@@ -132,9 +132,10 @@ class _Assigner:
 
 
 def _wide_values(nodes: Iterable[Node], choices: Choices) -> set[Value]:
-    """Values that are int16: what such nodes give, and what they read that no integer node gives.
+    """Return the values that are int16: results of int16 nodes, and what they read from float nodes.
 
-    Data movement gives what it reads, whatever is chosen for it.
+    Inputs of the model for which int16 is chosen are too. Data movement passes on the type of what it reads,
+    whatever is chosen for it.
     """
     integer, wide = {value for node in nodes for value in node.outputs}, set[Value]()
     for node in nodes:
@@ -146,9 +147,9 @@ def _wide_values(nodes: Iterable[Node], choices: Choices) -> set[Value]:
 
 
 def narrow_operands(nodes: Iterable[Node], assignment: Assignment, ranges: Ranges) -> NarrowOperands:
-    """int8 parameters for operands that are int16 and that nodes can only read as int8, or shall.
+    """Return int8 parameters for the int16 operands of int8 nodes that read int8 only.
 
-    That is what products and tables of int8 nodes read: int16 would take them twice the work.
+    These are mainly sums of products, for which int16 operands would be twice the work, and tables.
     """
     found: NarrowOperands = {}
     for node in nodes:
@@ -164,7 +165,7 @@ def narrow_operands(nodes: Iterable[Node], assignment: Assignment, ranges: Range
 
 def needs_narrow(node: Node) -> bool:
     """Whether an int8 node reads int8 only."""
-    return isinstance(node.operator.policy, Accumulate) or not reads_wide(node)
+    return node.operator.accumulate is not None or not reads_wide(node)
 
 
 def fixed_parameters(value: Value) -> Quantization | None:

@@ -1,4 +1,4 @@
-"""Which real range of a value int8 shall cover, from its histogram.
+"""Choice of the real range that int8 covers for a value, from the value's histogram.
 
 A range that cuts off rare extremes leaves finer steps for the rest. The methods differ in
 where they cut; the schema then turns the range into a scale and a zero point.
@@ -28,15 +28,14 @@ def choose_range(
     function: Function | None = None,
     given: bool = False,
 ) -> Range:
-    """The range [low, high], holding 0, that int8 shall cover.
+    """Return the range [low, high], with low <= 0 <= high, that int8 shall cover.
 
     minmax: everything seen. percentile:P: all but (100 - P) / 2 per cent at either end. kl: least
     Kullback-Leibler divergence. mse: least expected squared error. auto: least expected squared error
-    of what `function`, the only reader of the value, makes of it; but kl for a value that is given to
-    the model and not computed by it: extremes of the data, such as the one silent recording, would cost
-    all other samples their levels, and say little. `lo` and `hi` are the bounds of a fused Relu or Clip,
-    outside of which nothing is ever needed. NaN and infinities are ignored. Where there is no histogram
-    (channels were rescaled) it is the range seen.
+    of the result of `function`, the only reader of the value; but kl if the value is `given`, an input of
+    the model, because rare extremes of the data, such as one silent recording, would cost all other
+    samples their levels. lo, hi: bounds of a fused Relu or Clip, which the range does not exceed. NaN and
+    infinities are ignored. Without a histogram (channels were rescaled) every method gives the range seen.
     """
     low, high = profile.low, profile.high
     if profile.total:

@@ -1,10 +1,10 @@
-"""Which factors for the channels of a scope lose least, predicted from the profile's channel ranges.
+"""Choice of the channel factors of a scope with the least error predicted from the profile's channel ranges.
 
-One step of int8 serves all channels of an activation, and one all weights of an output channel.
-Multiplying a channel of the activation gives it more steps and the weights that read it fewer, so the
+All channels of an activation share one int8 step, and so do all weights of an output channel.
+Multiplying a channel of the activation gives it more levels and the weights that read it fewer, so the
 factors are those of SmoothQuant, w^(1-a) / x^a for the largest weight w and the largest element x of a
-channel, and a is the one of a grid with the least predicted error of the results. With a = 1 they are
-what equalizes ranges before a depthwise convolution, whose weights have a step for each channel anyway.
+channel, with the a from a grid that gives the least predicted error of the results. With a = 1 they
+equalize ranges, as before a depthwise convolution, whose weights have a step for each channel anyway.
 After M. Nagel et al., "Data-free quantization through weight equalization and bias correction" (ICCV
 2019), and G. Xiao et al., "SmoothQuant" (ICML 2023).
 """
@@ -20,24 +20,22 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Sub
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.numerics.weights import CACHED, WEIGHT_MAX
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.bias import channel_means
-from qglow.quantization.scopes import Layout, NoScope, Scope
+from qglow.quantization.scopes import ChannelLayout, NoScope, Scope
 from qglow.quantization.squared_error import expected_squared_error, least_squared_error
 
 ALPHAS = tuple(index / 10 for index in range(11))
 LARGEST_FACTOR = 2.0**14
-"""A channel is scaled by at most this, up or down; one that is smaller still hardly matters."""
+"""Largest factor of a channel, up or down; a channel that would need more hardly matters."""
 WORTHWHILE = 0.25
-"""Share below which the predicted error has to fall where weights lose steps for it.
+"""Predicted error after scaling over that before, below which scaling pays if weights lose levels by it.
 
-On networks whose channels are of one size anyway, smaller gains did not come true: only ranges are left
-of a scaled value, without its histogram. Depthwise weights lose nothing.
+Where all channels are of similar size anyway, smaller predicted gains are not reached in fact: scaled values
+have ranges of channels, but no histogram. Depthwise weights lose no levels.
 """
 
 SchemaOf = Callable[[Value], Schema]
@@ -45,7 +43,10 @@ SchemaOf = Callable[[Value], Schema]
 
 @dataclass(frozen=True)
 class Factors:
-    """float64[channels], their exponent, and the predicted noise over signal before and after."""
+    """Factors, float64[channels], their exponent, and the predicted noise over signal before and after.
+
+    free: whether no weights lose levels by them.
+    """
 
     channels: Array
     alpha: float
@@ -55,18 +56,21 @@ class Factors:
 
     @property
     def worthwhile(self) -> bool:
-        """Whether enough is gained; `free` where no weights lose steps."""
+        """Whether the predicted gain is enough; where the factors are `free`, any gain is."""
         return self.after < (1.0 if self.free else WORTHWHILE) * self.before
 
     @property
     def decibels(self) -> float:
-        """By how much the predicted error falls."""
+        """Reduction of the predicted squared error in dB; 0 if either error is 0."""
         return 10.0 * math.log10(self.before / self.after) if min(self.before, self.after) > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is known of a value, float64[channels] of the scope each, and the least noise of its int8."""
+    """Statistics of a value by channel of the scope, each float64[channels].
+
+    noise: least mean squared error of the value in int8 as it is, not scaled.
+    """
 
     low: Array
     high: Array
@@ -80,9 +84,10 @@ class _Seen:
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
     def noise_by_channel(self, factors: Array | None) -> Array:
-        """Squared error of each channel, in units of the channel before it is scaled.
+        """Return the mean squared error of each channel, in units of the channel before it is scaled.
 
-        None: as it is, with the range that suits the histogram best; else with the range of all channels.
+        factors: None for the value as it is, with the best range for its histogram; else the range is that of
+        all scaled channels.
         """
         if factors is None:
             return np.minimum(self.noise, self.power)
@@ -93,10 +98,11 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Reader:
-    """A consumer, and what it reads.
+    """Statistics of the weights of a consumer, and the value that it reads.
 
     largest: float64[G, O/G, channels], the largest weight of each result for each channel. squares:
-    float64[channels], sums over all results. taps: float64[G, channels], weights of a result.
+    float64[channels], sums of squared weights over all results. taps: float64[G, channels], number of
+    weights of a result for each channel.
     """
 
     largest: Array
@@ -127,7 +133,10 @@ class FactorSearch:
         self._schema_of = schema_of
 
     def best(self, scope: Scope, alphas: tuple[float, ...] = ALPHAS) -> Factors:
-        """The best of these exponents, whether it gains or not. Raises NoScope where too little is known."""
+        """Return the factors of the best of these exponents, even if they gain nothing.
+
+        Raises NoScope for a value without finite channel ranges.
+        """
         readers = [_reader(scope, node) for node in scope.consumers]
         noisy = {r.value for r in readers} | (_summed(scope) if scope.summed else set())
         seen = {value: self._seen(scope, value) for value in noisy}
@@ -139,7 +148,7 @@ class FactorSearch:
         tried: dict[int, Factors] = {}
         for index in sorted(range(len(alphas)), key=least.__getitem__):
             if tried and least[index] > min(factors.after for factors in tried.values()):
-                break  # rounding the weights only adds to that
+                break  # the error of rounded weights only adds to this one
             after = _error(readers, seen, scope.summed, given[index])
             tried[index] = Factors(given[index], alphas[index], before, after, free)
         return min((tried[index] for index in sorted(tried)), key=lambda factors: factors.after)
@@ -155,7 +164,7 @@ class FactorSearch:
         counts = np.maximum(np.bincount(layout.channels, minlength=scope.size), 1)
         mean = np.bincount(layout.channels, means, scope.size) / counts
         schema = self._schema_of(value)
-        # No variable between two bounds varies more than this (Bhatia and Davis).
+        # Upper bound on the variance of a variable between two bounds (Bhatia and Davis).
         spread = np.maximum((high - mean) * (mean - low), 0.0)
         if not profile.total:
             step = choose_parameters(min(float(low.min()), 0.0), max(float(high.max()), 0.0), schema).scale
@@ -170,18 +179,34 @@ class FactorSearch:
         return _Seen(low, high, variance, variance + mean**2, noise, schema)
 
     def _limits(self, scope: Scope, seen: Mapping[Value, _Seen]) -> tuple[Array, Array]:
-        """Channels that a bound cuts off, which keep their size, and how far the others may grow."""
+        """Return which channels a bound clips, and so are not scaled, and by how much the others may grow."""
         fixed, most = np.zeros(scope.size, bool), np.full(scope.size, np.inf)
         for value, bound in scope.clamps:
             high = np.maximum((seen.get(value) or self._seen(scope, value)).high, 0.0)
             fixed |= high >= bound
             room = np.divide(bound, high, out=np.full(scope.size, np.inf), where=high > 0.0)
             most = np.minimum(most, room)
+        for value in scope.values.keys() - seen.keys():
+            most = np.minimum(most, self._room(scope, value))
         return fixed, most
 
+    def _room(self, scope: Scope, value: Value) -> Array:
+        """Return by how much channels may grow in a value inside the scope: up to the value's own range.
 
-def _by_channel(low: Array, high: Array, layout: Layout, size: int) -> tuple[Array, Array]:
-    """Extremes by channel of the scope, of extremes by index of the value."""
+        int8 rounds this value too, and a channel that is small where consumers read it may be large here, if
+        a function in between has slopes far from 1.
+        """
+        profile, layout = self._statistics.get(value.name), scope.values[value]
+        if profile is None or profile.channels is None or profile.channels.axis != layout.axis:
+            return np.full(scope.size, np.inf)
+        low, high = _by_channel(profile.channels.low, profile.channels.high, layout, scope.size)
+        reach = np.maximum(np.abs(low), np.abs(high))
+        unlimited = np.full(scope.size, np.inf)
+        return np.asarray(np.divide(float(reach.max()), reach, out=unlimited, where=reach > 0.0))
+
+
+def _by_channel(low: Array, high: Array, layout: ChannelLayout, size: int) -> tuple[Array, Array]:
+    """Return extremes by channel of the scope, from extremes by index along the value's axis."""
     lows, highs = np.full(size, np.inf), np.full(size, -np.inf)
     np.minimum.at(lows, layout.channels, low.astype(np.float64))
     np.maximum.at(highs, layout.channels, high.astype(np.float64))
@@ -191,23 +216,20 @@ def _by_channel(low: Array, high: Array, layout: Layout, size: int) -> tuple[Arr
 
 def _summed(scope: Scope) -> set[Value]:
     """Operands and results of the sums in a scope: int8 rounds each of them."""
-    sums = {u for v in scope.values for u in v.users() if isinstance(u.operator, Add | Sub)}
+    sums = {u for v in scope.values for u in v.users() if u.operator.additive}
     return {v for node in sums for v in (*node.inputs, node.output) if v is not None}
 
 
 def _reader(scope: Scope, node: Node) -> _Reader:
     value, weights = node.inputs[0], node.inputs[1]
     assert value is not None and weights is not None and weights.data is not None
-    data = weights.data
-    groups = node.operator.group if isinstance(node.operator, Conv) else 1
-    rows = (
-        data.reshape(groups, data.shape[0] // groups, data.shape[1], -1) if data.ndim == 4 else data.T[None]
-    )
-    rows = rows.reshape(*rows.shape[:3], -1)
+    filters = node.operator.filters
+    assert filters is not None, "scopes have consumers with weights only"
+    rows, groups = filters.rows(weights.data), filters.groups
     places = scope.values[value].channels.reshape(groups, rows.shape[2])
     if rows.shape[2] == 1:
         return _depthwise_reader(rows[:, :, 0], places[:, 0], scope.size, value)
-    # As doubles, which is what they are divided by.
+    # float64, because they are divided by float64.
     largest = np.zeros((groups, rows.shape[1], scope.size))
     squares, taps = np.zeros(scope.size), np.zeros((groups, scope.size))
     for group, columns in enumerate(places):
@@ -217,7 +239,7 @@ def _reader(scope: Scope, node: Node) -> _Reader:
         sorted_rows = rows[group] if in_order else rows[group][:, order]
         peaks = _largest_taps(sorted_rows)
         alone = channels.size == columns.size
-        # All of them in order are no selection, which numpy would take one by one.
+        # A slice where all channels are there in order: numpy would copy a selection one by one.
         own = slice(None) if channels.size == scope.size else channels
         largest[group][:, own] = peaks if alone else np.maximum.reduceat(peaks, starts, axis=1)
         powers = np.sum(np.square(sorted_rows, dtype=np.float64), axis=(0, 2))
@@ -255,9 +277,9 @@ def _error(
     factors: Array | None,
     weights: bool = True,
 ) -> float:
-    """Predicted noise of the readers' results over their signal, in the mean over the readers.
+    """Return the predicted noise of the readers' results over their signal, as the mean over the readers.
 
-    weights: whether that of rounded weights is counted, which takes by far the longest.
+    weights: whether the noise of rounded weights is counted, which takes by far the longest.
     """
     shares = []
     for reader in readers:
@@ -295,7 +317,7 @@ def _peaks(largest: Array, divisors: Array | float) -> Array:
 def _of_alpha(
     readers: list[_Reader], seen: Mapping[Value, _Seen], alpha: float, fixed: Array, most: Array
 ) -> Array:
-    """The factors of an exponent, under the limits; the largest channel keeps its size."""
+    """Return the factors for an exponent, within the limits; the largest channel keeps its size."""
     x = np.max([one.magnitude for one in seen.values()], axis=0)
     w = np.max([reader.peaks / max(float(reader.peaks.max()), 1e-300) for reader in readers], axis=0)
     used = (x > 0.0) & (w > 0.0)

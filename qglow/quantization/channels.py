@@ -1,4 +1,4 @@
-"""What the channels of a value say of its one scale: some may be dead, some much larger than the rest."""
+"""Channels that do not suit the one scale of their value: constant (dead) ones and outliers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 from qglow.profiling.histogram import ValueProfile
 
 OUTLIER = 8.0
-"""A channel is an outlier where it reaches so many times as far as the median: three bits more."""
+"""A channel is an outlier if it reaches more than so many times as far as the median: it costs 3 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelRanges:
-    """Of so many channels, numbers of those that are constant, and of those that reach far beyond the rest.
+    """Indices of the constant (dead) channels of a value and of those that reach far beyond the rest.
 
-    largest: how many times as far as the median of the live channels the largest one reaches.
+    channels: number of all channels. largest: the largest magnitude in the value over the median of the
+    largest magnitudes of its live channels.
     """
 
     channels: int
@@ -26,7 +27,7 @@ class ChannelRanges:
 
 
 def channel_ranges(profile: ValueProfile) -> ChannelRanges | None:
-    """Findings on the channels of a value; None where it has none or nothing is known of them."""
+    """Return the dead channels and outliers of a value; None if it has no channels with finite ranges."""
     channels = profile.channels
     if channels is None or not np.isfinite(channels.low).all() or not np.isfinite(channels.high).all():
         return None

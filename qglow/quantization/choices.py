@@ -1,4 +1,4 @@
-"""What a recipe's rules say of every node and value, worked out before anything is quantized."""
+"""Resolution of a recipe's rules for every node and value, before anything is quantized."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from qglow.recipe.rules import HALVES, Match, Rule
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What holds for one node and its results, or for one input of the model.
+    """Settings of one node and its results, or of one input of the model.
 
     wide: results are int16, not int8. kept_float: the rule that keeps it float, in words, or "". half: the
-    type of 16 bits that such a rule wants of a float node, or "". rules: numbers, from 1, of all that fit.
+    16-bit float type that this rule asks for, or "". rules: numbers, from 1, of all rules that match.
     """
 
     schema: Schema
@@ -29,7 +29,7 @@ class Choice:
     half: str = ""
 
     def under(self, number: int, rule: Rule) -> Choice:
-        """This choice with a rule, the `number`-th of the recipe, over it."""
+        """Return this choice as overridden by a rule, the `number`-th of the recipe."""
         kept, half = self.kept_float, self.half
         if rule.dtype is not None:
             kept = f"rule {number} ({rule.match})" if rule.dtype in ("float", *HALVES) else ""
@@ -50,7 +50,7 @@ class Choice:
 class Choices:
     """Choices by the names of nodes and values, which quantization keeps; `default` holds for all others.
 
-    unmatched: a sentence on every rule that fits nothing.
+    unmatched: a sentence on every rule that matches nothing.
     """
 
     default: Choice
@@ -60,7 +60,7 @@ class Choices:
 
     @staticmethod
     def of(graph: Graph, options: QuantizationOptions) -> Choices:
-        """Every rule in order, each over the ones before it."""
+        """Apply the rules to all nodes and inputs of a graph; later rules override earlier ones."""
         default = Choice(options.schema, options.calibration, options.per_tensor)
         nodes = dict.fromkeys((node.name for node in graph.nodes), default)
         inputs = dict.fromkeys((value.name for value in graph.inputs), default)
@@ -98,13 +98,13 @@ def _inside(node: Node, match: Match) -> bool:
 
 
 def _means_input(match: Match, name: str) -> bool:
-    """Whether a rule is about an input of the model: only one that goes by names alone can be."""
+    """Whether a rule applies to an input of the model; only rules that match by name alone can."""
     by_name = match.name is not None and not (match.operator or match.start or match.end)
     return by_name and match.fits_name(name)
 
 
 def _region(graph: Graph, match: Match) -> set[str] | None:
-    """Names of the nodes between a rule's two values; None where it names neither."""
+    """Names of the nodes between a rule's two values; None if it names neither."""
     if match.start is None and match.end is None:
         return None
     region = {node.name for node in graph.nodes}
@@ -116,7 +116,10 @@ def _region(graph: Graph, match: Match) -> set[str] | None:
 
 
 def _dependent(nodes: Iterable[Node], reached: set[str], forward: bool) -> set[str]:
-    """Nodes, in an order of the graph, that read a reached value, or that give one; they reach further."""
+    """Return the names of all nodes that depend on the `reached` values, or that these depend on.
+
+    `nodes` are in graph order for the former (`forward`), in reverse graph order for the latter.
+    """
     found, reached = set(), set(reached)
     for node in nodes:
         before = {value.name for value in node.inputs if value is not None}

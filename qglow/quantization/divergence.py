@@ -50,7 +50,7 @@ class _Candidate:
 
 @functools.cache
 def _candidates(levels: int) -> tuple[_Candidate, ...]:
-    """The thresholds that are tried for so many levels, ascending."""
+    """Return the thresholds to try for this number of levels, ascending."""
     found = []
     for stop in np.unique(np.linspace(levels, BINS, CANDIDATES).astype(int)):
         group = np.minimum(np.arange(stop) * levels // stop, levels - 1)
@@ -59,7 +59,7 @@ def _candidates(levels: int) -> tuple[_Candidate, ...]:
 
 
 def _levels(low: float, high: float, schema: Schema) -> int:
-    """int8 levels for magnitudes: all where one side is empty and the schema uses that, else half."""
+    """Return the number of int8 levels for magnitudes: 256 if one-sided and the schema can, else 128."""
     one_sided = low >= 0.0 or high <= 0.0
     whole = schema is Schema.asymmetric or (schema is Schema.symmetric_with_uint8 and low >= 0.0)
     return 256 if one_sided and whole else 128
@@ -72,9 +72,9 @@ def _magnitudes(distribution: Distribution, largest: float) -> Array:
 
 
 def _divergence(counts: Array, filled: Array, before: Array, candidate: _Candidate) -> float:
-    """KL(reference || quantized) of the bins that are kept; the reference's last holds all beyond.
+    """Return KL(reference || quantized) of the kept bins; the last one of the reference holds all beyond.
 
-    filled: 1 where there are counts. before: float64[BINS + 1], how many such bins lie before each.
+    filled: 1 where there are counts. before: float64[BINS + 1], how many filled bins lie before each.
     """
     stop, group = candidate.stop, candidate.group
     kept = counts[:stop]

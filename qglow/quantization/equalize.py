@@ -1,7 +1,7 @@
-"""Scale channels up and down again, so that one scale of int8 serves all of them better.
+"""Scale channels of activations, and divide the weights that read them, so that one int8 scale suits all.
 
 The factors go into constants that are there anyway: the weights of convolutions and Gemms, the scale and
-shift of a normalization. In float the function stays what it was.
+shift of a normalization. The float function stays the same.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import numpy as np
 from qglow.core.passes import PassLog
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.normalization import Affine, LayerNormalization
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.quantization.channel_factors import ALPHAS, Factors, FactorSearch, SchemaOf
 from qglow.quantization.placement import FloatReasons
-from qglow.quantization.scopes import Layout, NoScope, Scope, producers_of, scope_from
+from qglow.quantization.scopes import ChannelLayout, NoScope, Scope, producers_of, scope_from
 
 PASS = "equalize-channels"
 
@@ -27,9 +25,10 @@ Statistics = dict[str, ValueProfile]
 
 @dataclass(frozen=True)
 class Equalization:
-    """What may be scaled. equalize: results of Conv, Gemm and Affine; smooth: of LayerNormalization.
+    """Kinds of values that may be scaled.
 
-    alpha: the exponent of SmoothQuant for the latter, taken in any case; None for the best, where it pays.
+    equalize: results of sums of products and of channel factors. smooth: results of normalizations. alpha:
+    the exponent of SmoothQuant for these, used even if it does not pay; None: the best one, if it pays.
     """
 
     equalize: bool = True
@@ -40,8 +39,8 @@ class Equalization:
         return self.equalize or self.smooth
 
     def includes(self, producer: Node) -> bool:
-        """Whether the channels that this node gives may be scaled."""
-        return self.smooth if isinstance(producer.operator, LayerNormalization) else self.equalize
+        """Whether the channels of this node's result may be scaled."""
+        return self.smooth if producer.operator.standardizes else self.equalize
 
 
 def equalize(
@@ -53,11 +52,11 @@ def equalize(
     schema_of: SchemaOf,
     log: PassLog,
 ) -> set[str]:
-    """Scale channels in place, in the graph and in the statistics; the names of the values scaled.
+    """Scale channels in place, in the graph and in the statistics; return the names of the scaled values.
 
-    A scaled value has no histogram any more: its range is that of its channels. Where a bound above
-    (ReLU6) lies on the result, channels grow up to it, so beyond the calibration data it may cut off
-    what it did not before.
+    A scaled value has no histogram any more: its range is that of its channels. Where a value has an upper
+    bound (ReLU6), channels may grow up to it, so that on other data than the calibration data it may
+    clip elements that it did not clip before.
     """
     log.pass_name = PASS
     done: set[Node] = set()
@@ -94,12 +93,12 @@ def _factors(
     schema_of: SchemaOf,
     scope: Scope,
 ) -> Factors:
-    """Raises NoScope where the scope is not to be scaled, or gains too little."""
+    """Choose the factors of a scope. Raises NoScope if it is not to be scaled, or gains too little."""
     if not all(wanted.includes(node) for node in scope.producers):
         raise NoScope("it is added to what is not to be scaled")
     if all(node in reasons for node in scope.consumers):
         raise NoScope("what reads it stays float")
-    smooths = any(isinstance(node.operator, LayerNormalization) for node in scope.producers)
+    smooths = any(node.operator.standardizes for node in scope.producers)
     given = wanted.alpha if smooths else None
     search = FactorSearch(graph, statistics, samples, schema_of)
     factors = search.best(scope, ALPHAS if given is None else (given,))
@@ -121,26 +120,25 @@ def _scale(graph: Graph, scope: Scope, factors: Array, statistics: Statistics) -
         statistics[value.name] = scaled_statistics(profile, factors[layout.channels])
     known = [statistics[value.name] for value in along]
     for value in scope.values.keys() - along.keys():
-        # Its channels were counted along another axis: the range is that of the same elements elsewhere.
+        # Its channels were profiled along another axis, but its elements are those of the known values.
         low, high = min(p.low for p in known), max(p.high for p in known)
         statistics[value.name] = ValueProfile(low=low, high=high)
 
 
-def _has_channels(statistics: Statistics, value: Value, layout: Layout) -> bool:
+def _has_channels(statistics: Statistics, value: Value, layout: ChannelLayout) -> bool:
     profile = statistics.get(value.name)
     return profile is not None and profile.channels is not None and profile.channels.axis == layout.axis
 
 
 def _multiply(graph: Graph, node: Node, factors: Array) -> None:
-    """Scale what a producer gives, channel by channel."""
+    """Multiply the channels of a producer's result by factors, through its constants."""
     x, weights, *rest = node.inputs
     assert weights is not None and weights.data is not None
-    if isinstance(node.operator, Conv):
-        scaled = weights.data * factors.reshape(-1, 1, 1, 1)
-    elif isinstance(node.operator, Affine | LayerNormalization):
+    filters = node.operator.filters
+    if filters is None:
         scaled = np.broadcast_to(weights.data, factors.shape) * factors
     else:
-        scaled = weights.data * factors
+        scaled = weights.data * filters.along_outputs(factors, weights.data.ndim)
     inputs: list[Value | None] = [x, renewed(graph, weights, scaled, "equalized")]
     if rest and rest[0] is not None and rest[0].data is not None:
         inputs.append(
@@ -150,27 +148,23 @@ def _multiply(graph: Graph, node: Node, factors: Array) -> None:
 
 
 def _divide(graph: Graph, node: Node, factors: Array) -> None:
-    """Scale the weights that read channels, input channel by input channel."""
+    """Divide the weights of a consumer by the factors of its input channels."""
     x, weights, *rest = node.inputs
     assert weights is not None and weights.data is not None
-    data = weights.data
-    if isinstance(node.operator, Conv):
-        group = node.operator.group
-        rows = data.reshape(group, -1, *data.shape[1:]) / factors.reshape(group, 1, -1, 1, 1)
-        scaled = rows.reshape(data.shape)
-    else:
-        scaled = data / factors[:, None]
+    filters = node.operator.filters
+    assert filters is not None, "scopes have consumers with weights only"
+    scaled = weights.data / filters.along_inputs(factors, weights.data.shape)
     node.inputs = [x, renewed(graph, weights, scaled, "equalized"), *rest]
 
 
 def renewed(graph: Graph, old: Value, data: Array, what: str) -> Value:
-    """A float32 constant in place of another for one of its readers; `what` is in its name if it has more."""
+    """Return a float32 constant to replace `old` for one reader; if `old` has more, its name gets `what`."""
     name = old.name if len(old.uses) == 1 else graph.unique_name(f"{old.name}_{what}")
     return constant(name, data.astype(np.float32))
 
 
 def scaled_statistics(profile: ValueProfile, factors: Array) -> ValueProfile:
-    """Statistics of channels times `factors`: ranges and means; the histogram is left empty."""
+    """Return a profile with channels multiplied by `factors`: ranges and means, and an empty histogram."""
     channels = profile.channels
     assert channels is not None
     low = (channels.low * factors).astype(np.float32)

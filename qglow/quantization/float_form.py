@@ -5,10 +5,9 @@ from __future__ import annotations
 from qglow.core.types import float_type
 from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.elementwise import Clip
-from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.ops.shape import Identity
 from qglow.graph.rewriting import operand
-from qglow.quantization.folding.editing import covered, has_bounds, only_user, with_bounds
+from qglow.quantization.folding.editing import covered, narrowed, only_user
 
 
 def float_form(graph: Graph) -> Graph:
@@ -19,9 +18,9 @@ def float_form(graph: Graph) -> Graph:
     """
     result = graph.copy()
     for node in list(result.nodes):
-        if isinstance(node.operator, Quantize):
+        if node.operator.quantizes:
             _saturate(result, node)
-        elif isinstance(node.operator, Dequantize):
+        elif node.operator.dequantizes:
             node.operator = Identity()
     for value in result.values():
         if value.type.is_quantized and not value.is_constant:
@@ -30,9 +29,10 @@ def float_form(graph: Graph) -> Graph:
 
 
 def _saturate(graph: Graph, node: Node) -> None:
-    """Let a Quantize saturate alone; where only it reads the result of a node with bounds, that node too."""
+    """Turn a Quantize into a Clip; narrow the bounds of its producer too if nothing else reads the result."""
     x, (low, high) = operand(node), covered(node.output)
     node.operator = Clip(low, high)
     producer = x.producer
-    if producer is not None and has_bounds(producer.operator) and only_user(graph, x) is node:
-        producer.operator = with_bounds(producer.operator, low, high)
+    bounded = None if producer is None else narrowed(producer.operator, low, high)
+    if producer is not None and bounded is not None and only_user(graph, x) is node:
+        producer.operator = bounded

@@ -1,4 +1,4 @@
-"""Parameters that a model brings itself: of its activations, and integers of its weights."""
+"""Parameters of activations and integers of weights that a quantized model brings itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Products, SameAs, Unify
-from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.rewriting import dequantized_constant
 from qglow.numerics.quantize import INT8_MAX, INT8_MIN, along, parameters
 from qglow.numerics.requantize import accumulator_margin, multiplier
@@ -25,14 +24,14 @@ Given = dict[str, GivenIntegers | None]
 def carries_parameters(graph: Graph) -> bool:
     """Whether the model quantizes an activation itself."""
     return any(
-        isinstance(node.operator, Quantize | Dequantize) and dequantized_constant(node.output) is None
+        node.operator.is_border and dequantized_constant(node.output) is None
         for node in graph.nodes
         if node.outputs
     )
 
 
 def given_parameters(graph: Graph) -> Assignment:
-    """Parameters of the float values that the model dequantizes, or that it does nothing with but quantize.
+    """Return parameters of the float values that the model gets by dequantizing, or only quantizes.
 
     Data movement passes them on in both directions: quantizing before it is the same as after it. A
     constant has those that it was dequantized with.
@@ -45,7 +44,7 @@ def given_parameters(graph: Graph) -> Assignment:
         _from_users(graph, value, found)
     for node in graph.nodes:
         policy = node.operator.policy
-        if isinstance(node.operator, Dequantize):
+        if node.operator.dequantizes:
             source = node.inputs[0]
             if source is not None and source.type.quantization is not None:
                 found[node.output] = source.type.quantization
@@ -57,7 +56,7 @@ def given_parameters(graph: Graph) -> Assignment:
 
 
 def _from_users(graph: Graph, value: Value, found: Assignment) -> None:
-    """What the value is quantized with, where all its users agree and none wants it in float."""
+    """Assign the quantization that all users of a float value want, if they agree and none wants float."""
     if not value.type.is_float or value.is_constant or graph.is_output(value):
         return
     wanted = {_wanted(value, user, found) for user in value.users()}
@@ -67,7 +66,7 @@ def _from_users(graph: Graph, value: Value, found: Assignment) -> None:
 
 def _wanted(value: Value, user: Node, found: Assignment) -> Quantization | None:
     policy = user.operator.policy
-    if isinstance(user.operator, Quantize):
+    if user.operator.quantizes:
         return user.output.type.quantization
     if isinstance(policy, SameAs) and user.inputs[policy.operand] is value:
         return found.get(user.output)
@@ -75,7 +74,7 @@ def _wanted(value: Value, user: Node, found: Assignment) -> Quantization | None:
 
 
 def lacking(node: Node, given: Assignment, weights: Given) -> str | None:
-    """Why the model's parameters do not make this node int8; None where they do."""
+    """Reason why the model's parameters do not make this node int8; None if they do."""
     policy = node.operator.policy
     shared = isinstance(policy, Unify) and not policy.rescales
     wide = node.output in given and given[node.output].is_wide
@@ -99,19 +98,19 @@ def lacking(node: Node, given: Assignment, weights: Given) -> str | None:
 def take_weights(graph: Graph, log: PassLog) -> Given:
     """The integers of all weights that the model dequantizes, for nodes that take int8.
 
-    int8 kernels have no zero point of weights: it is subtracted where all results are int8. Else the
-    weights have to be rounded again, which None stands for and the log calls approximate. Weights with
-    scales along another axis than the output channels are left out.
+    int8 kernels have no zero point of weights, so it is subtracted. Where the differences do not fit int8,
+    the weights have to be rounded again: they are None, and the log records an approximation. Weights
+    with scales along another axis than the output channels are left out.
     """
     taken: Given = {}
     for node in graph.nodes:
-        policy = node.operator.policy
-        if not isinstance(policy, Accumulate):
+        policy = node.operator.accumulate
+        if policy is None:
             continue
         source = dequantized_constant(node.operand(policy.w))
         if source is None or source.data is None or source.type.quantization is None:
             continue
-        axis = output_axis(source.data)
+        axis = output_axis(node)
         if source.type.quantization.axis not in (None, axis):
             log.refused(node.name, f"%{source.name} has scales along another axis than output channels")
             continue
@@ -133,7 +132,7 @@ def _symmetric(data: Array, quantization: Quantization, axis: int) -> GivenInteg
 
 
 def unfit_sums(source: FloatWeights, x: Quantization, y: Quantization | None, per_tensor: bool) -> str | None:
-    """Why a node cannot sum up integers with parameters that it is given; None where it can."""
+    """Reason why a node cannot sum integers with the given parameters; None if it can."""
     try:
         made = integers(source, x.scale, per_tensor)
         if y is not None:

@@ -1,9 +1,9 @@
-"""Gemms over many inputs are cut into groups of them, so that weights have a scale for each group.
+"""Splitting of Gemms into groups of inputs, so that the weights of each group have their own scales.
 
-One scale an output channel has to serve all K weights of it. Cut along K, every part is a Gemm of its own
-with its own scales, whose exact int32 sums become float (`float32(acc) * float32(s_x * s_w)`); these are
-added in float, in the order of the groups, and then quantized. All of it is in the graph, so that it can
-be seen, is exported, and has the same bits everywhere.
+Without groups, one scale per output channel has to serve all its K weights. Each part of a Gemm that is
+split along K is a Gemm with its own scales, whose exact int32 sums become float
+(`float32(acc) * float32(s_x * s_w)`); these are added in float, in the order of the groups, and then
+quantized. All these nodes are in the graph, so that exports have them and results are the same everywhere.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ REASON = "it adds what groups of weights give in float"
 
 @dataclass
 class WeightGroups:
-    """Cuts the Gemms of a graph into groups of `size` inputs, in place; statistics are kept up.
+    """Cuts the Gemms of a graph into groups of `size` inputs, in place, and adds statistics of new values.
 
-    partial: results of groups, which int8 has no parameters for. reasons: gets the additions.
+    partial: results of groups, which are float. reasons: why nodes stay float; the additions are added.
     """
 
     graph: Graph
@@ -45,7 +45,7 @@ class WeightGroups:
     _parts: dict[tuple[Value, int], Value] = field(default_factory=dict)
 
     def run(self, log: PassLog) -> None:
-        """Every Gemm in int8 with more inputs than a group has."""
+        """Cut every int8 Gemm that has more inputs than a group."""
         log.pass_name = PASS
         for node in list(self.graph.nodes):
             if log.exhausted:
@@ -71,7 +71,7 @@ class WeightGroups:
         return f"its {length} inputs are one group" if length <= self.size else None
 
     def _cut(self, node: Node) -> int:
-        """Replace a Gemm; the number of groups. The last addition has its name and its bounds."""
+        """Cut a Gemm and return the number of groups. Its node becomes the last addition, with its bounds."""
         graph, operator = self.graph, node.operator
         assert isinstance(operator, Gemm)
         x, weights = operand(node), operand(node, 1)
@@ -104,7 +104,7 @@ class WeightGroups:
         return result
 
     def _result(self, node: Node, name: str) -> Value:
-        """A value like the node's; int8 has no parameters for it, so its range is never used."""
+        """Return a new value of the type of the node's result; it stays float, so its range is not used."""
         self.statistics[name] = ValueProfile(low=0.0, high=0.0)
         return Value(name, node.output.type)
 
@@ -112,7 +112,7 @@ class WeightGroups:
         return constant(self.graph.unique_name(f"{weights.name}.group{index}"), np.ascontiguousarray(rows))
 
     def _part(self, node: Node, x: Value, start: int) -> Value:
-        """Columns of x for a group; Gemms that read the same x share them."""
+        """Return the columns of x for a group; Gemms that read the same x share them."""
         if (x, start) in self._parts:
             return self._parts[x, start]
         rows, length = x.type.shape
@@ -127,7 +127,7 @@ class WeightGroups:
 
 
 def _columns(profile: ValueProfile | None, start: int, end: int) -> ValueProfile:
-    """What is known of some channels: ranges and means, as far as they are; no histogram."""
+    """Profile of the channels from `start` to `end`: ranges and means if they are known, no histogram."""
     if profile is None:
         return ValueProfile(low=-math.inf, high=math.inf)
     channels = profile.channels

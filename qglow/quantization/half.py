@@ -1,7 +1,7 @@
 """Nodes that a recipe makes float16 or bfloat16: weights and results of 16 bits around float32 sums.
 
 Their operator stays the float one. A RoundTo behind each float result rounds it, and the weights of a
-Conv or Gemm, rounded too, are stored in 16 bits; biases, sums and everything between stay float32.
+sum of products, rounded too, are stored in 16 bits; biases, sums and everything between stay float32.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import numpy as np
 from qglow.core.errors import UnsupportedError
 from qglow.core.passes import PassLog
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.operator import Accumulate, SameAs
 from qglow.graph.ops.functions import RoundTo
-from qglow.graph.ops.shape import Pad
 from qglow.numerics.half import holds, round_to, store
 from qglow.quantization.choices import Choices
 from qglow.quantization.options import QuantizationOptions
@@ -27,9 +25,8 @@ def round_chosen(
 ) -> dict[str, str]:
     """Round weights and results of the nodes that `choices` make float16 or bfloat16, in place.
 
-    Values keep their names, and rounded
-    ones those of what they are rounded from. Returns the type by name of the node. Raises UnsupportedError
-    where a weight would become infinite.
+    A rounded result or weight takes over the name of the value that it is rounded from. Returns the type by
+    name of the node. Raises UnsupportedError where a weight would become infinite.
     """
     log.pass_name = PASS
     chosen: dict[str, str] = {}
@@ -40,7 +37,7 @@ def round_chosen(
             continue
         results = [value for value in node.outputs if value.type.is_float]
         chosen[node.name] = element
-        if isinstance(node.operator.policy, Accumulate):
+        if node.operator.accumulate is not None:
             _round_weights(graph, node, element, log)
         if not _passes_on(node, element, rounded):
             for value in results:
@@ -50,10 +47,10 @@ def round_chosen(
 
 
 def store_rounded(graph: Graph) -> dict[str, str]:
-    """Store weights in 16 bits where a RoundTo is all that reads the result and they fit its type, in place.
+    """Store weights in 16 bits, in place, where only a RoundTo reads the result and its type holds them.
 
-    So that a model that rounds by itself, as those that qglow exports do, is stored as it was. Returns the
-    type by name of every node that is rounded.
+    A model that has such roundings already, as those that qglow exports have, is then as small as it was
+    before. Returns the type by name of every node whose result is rounded.
     """
     found: dict[str, str] = {}
     for node in graph.nodes:
@@ -61,8 +58,8 @@ def store_rounded(graph: Graph) -> dict[str, str]:
         if element is None:
             continue
         found[node.name] = element
-        policy = node.operator.policy
-        weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
+        policy = node.operator.accumulate
+        weights = None if policy is None else node.operand(policy.w)
         is_float = weights is not None and weights.data is not None and weights.type.is_float
         if weights is not None and is_float and holds(np.asarray(weights.data), element):
             _replace(graph, node, weights, element)
@@ -70,14 +67,14 @@ def store_rounded(graph: Graph) -> dict[str, str]:
 
 
 def _rounded_to(node: Node) -> str | None:
-    """The type that the one user of a node's result rounds it to."""
+    """Return the type that the only user of a node's result rounds it to; None if it does not."""
     users = node.output.users() if len(node.outputs) == 1 else []
-    return users[0].operator.element if len(users) == 1 and isinstance(users[0].operator, RoundTo) else None
+    return users[0].operator.rounds_to if len(users) == 1 else None
 
 
 def _round_weights(graph: Graph, node: Node, element: str, log: PassLog) -> None:
-    policy = node.operator.policy
-    assert isinstance(policy, Accumulate)
+    policy = node.operator.accumulate
+    assert policy is not None
     weights = node.operand(policy.w)
     if weights is None or weights.data is None:
         return
@@ -92,7 +89,7 @@ def _round_weights(graph: Graph, node: Node, element: str, log: PassLog) -> None
 
 
 def _replace(graph: Graph, node: Node, weights: Value, element: str) -> None:
-    """Let a node read its weights in 16 bits; others keep theirs."""
+    """Replace the weights that a node reads by ones in 16 bits; other nodes keep theirs."""
     assert weights.data is not None
     alone = weights.users() == [node] and not graph.is_output(weights)
     name = weights.name if alone else graph.unique_name(f"{weights.name}_{element}")
@@ -102,10 +99,10 @@ def _replace(graph: Graph, node: Node, weights: Value, element: str) -> None:
 
 def _passes_on(node: Node, element: str, rounded: set[tuple[Value, str]]) -> bool:
     """Whether the node only moves elements that are rounded already."""
-    policy, operator = node.operator.policy, node.operator
-    if isinstance(operator, Pad) and not holds(np.array(operator.value, np.float32), element):
+    added, kept = node.operator.added_value, node.operator.kept_operand
+    if added is not None and not holds(np.array(added, np.float32), element):
         return False
-    source = node.inputs[policy.operand] if isinstance(policy, SameAs) else None
+    source = None if kept is None else node.inputs[kept]
     return source is not None and (source, element) in rounded
 
 

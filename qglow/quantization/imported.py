@@ -1,9 +1,9 @@
-"""From a graph that brings its own parameters to an int8 or int16 graph: no profile is needed.
+"""Quantization of a graph that brings its own parameters, to int8 or int16: no profile is needed.
 
-Quantize and Dequantize of the model give the assignment that a profile gives otherwise; rewriting and
-the exact part of folding are the same. The model's parameters are honoured: nothing is equalized or
+Quantize and Dequantize nodes of the model give the parameters that a profile gives otherwise; rewriting
+and the exact part of folding are the same. The model's parameters are kept: nothing is equalized or
 corrected, no rescale is folded away, and a node whose operands or result have no parameters stays
-float, as the standard's meaning of the model is. So regions are the model's own, whatever they cost.
+float, as the model defines it. So int8 regions are the model's own, whatever they cost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from qglow.core.passes import PassLog, Pipeline
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node
 from qglow.graph.operator import Accumulate
-from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.rewriting import dequantized_constant, operand
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import dequantize
@@ -50,7 +49,7 @@ from qglow.quantization.rewrite import rewrite
 from qglow.quantization.weights import FloatWeights, integers, set_integers
 
 EXACT_FOLDING: Pipeline[Graph] = Pipeline((CancelConversions(), SinkRescale(), ReadIntegers()))
-"""What runs over the int8 graph: conversions that only undo each other go."""
+"""Passes over the int8 graph: they remove conversions that only undo each other."""
 
 
 def quantize_imported(
@@ -58,9 +57,9 @@ def quantize_imported(
 ) -> QuantizedGraph:
     """The int8 form of a canonical graph with its own Quantize and Dequantize; the graph stays as it is.
 
-    Of the options, what is kept float, io and assert_all_quantized apply. Raises UsageError for a model
-    that quantizes no activation and for a pattern that fits nothing, UnsupportedError under
-    assert_all_quantized.
+    Of the options, those that keep nodes float, int8_io and assert_all_quantized apply. Raises UsageError
+    for a model that quantizes no activation, for a pattern that matches nothing and where int8_io is not
+    possible, UnsupportedError under assert_all_quantized if nodes stay float.
     """
     if not carries_parameters(graph):
         raise UsageError("the model does not bring parameters of its own; profile it, and name the profile")
@@ -92,7 +91,7 @@ class _Import:
         kept = {node: why for node, why in reasons.items() if not _converts(node)}
         if options.assert_all_quantized and kept:
             raise UnsupportedError(not_quantized(kept))
-        sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
+        sums = [node for node in int8 if node.operator.accumulate is not None]
         for node in sums:
             _check_bias(node, sources[node.name], assignment, log)
         source = float_form(graph)
@@ -116,11 +115,11 @@ class _Import:
 
 
 def _converts(node: Node) -> bool:
-    return isinstance(node.operator, Quantize | Dequantize)
+    return node.operator.is_border
 
 
 def _constant_parameters(graph: Graph) -> dict[str, Quantization]:
-    """Parameters of the constants that the model dequantizes, by the name of their reals."""
+    """Parameters of the constants that the model dequantizes, by the name of the dequantized value."""
     found = {}
     for node in graph.nodes:
         source = dequantized_constant(node.output) if node.outputs else None
@@ -152,12 +151,12 @@ def _add_lacking(
     sources: Mapping[str, FloatWeights],
     options: QuantizationOptions,
 ) -> None:
-    """Add the nodes for which the model has no parameters, or none that work."""
+    """Add the nodes to `reasons` for which the model has no parameters, or none that int8 kernels can use."""
     for node in graph.nodes:
         if node in reasons or not handles_reals(node):
             continue
         reason = lacking(node, assignment, weights)
-        if reason is None and isinstance(node.operator.policy, Accumulate):
+        if reason is None and node.operator.accumulate is not None:
             x, y = assignment[operand(node)], assignment.get(node.output)
             reason = unfit_sums(sources[node.name], x, y, options.per_tensor)
         if reason is not None:
@@ -165,7 +164,7 @@ def _add_lacking(
 
 
 def _check_bias(node: Node, source: FloatWeights, assignment: Assignment, log: PassLog) -> None:
-    """Say where a bias is rounded: the model has it at another scale than its sums, or in float."""
+    """Log a bias that is rounded, because the model has it in float or at another scale than its sums."""
     made = integers(source, assignment[operand(node)].scale, False)
     scales = bias_scales(assignment[operand(node)].scale, made.scales)
     if not np.array_equal(dequantize(made.bias, scales, np.zeros(scales.size), 0), source.bias):
@@ -173,14 +172,14 @@ def _check_bias(node: Node, source: FloatWeights, assignment: Assignment, log: P
 
 
 def _interface(graph: Graph, assignment: Assignment) -> Interface:
-    """Parameters of the float inputs and outputs. Raises UsageError where the model has none."""
+    """Parameters of the float inputs and outputs. Raises UsageError if the model has none."""
     found = {}
     for value in (*graph.inputs, *graph.outputs):
         if not value.type.is_float:
             continue
         if value not in assignment:
-            raise UsageError(f"--io int8: the model has no parameters for '{value.name}'")
+            raise UsageError(f"io int8: the model has no parameters for '{value.name}'", field="io")
         if assignment[value].is_wide:
-            raise UsageError(f"--io int8: the model has '{value.name}' in int16; leave it float")
+            raise UsageError(f"io int8: the model has '{value.name}' in int16; leave it float", field="io")
         found[value.name] = assignment[value]
     return found

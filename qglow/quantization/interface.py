@@ -1,4 +1,4 @@
-"""Inputs and outputs of the model as int8, for callers that have integers and want them."""
+"""Inputs and outputs of the model as int8, for callers that work with integers themselves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Interface = Mapping[str, Quantization]
 
 
 def interface_parameters(graph: Graph, assignment: Assignment, ranges: Ranges) -> Interface:
-    """Parameters of every float input and output of a graph, by name.
+    """Return int8 parameters for every float input and output of a graph, by name.
 
-    Those of its int8 nodes; where only others have a value, the operator's own or its range.
+    They are those that int8 nodes have for the value. A value of float nodes alone, or one in int16, gets
+    those that its operator fixes, else those of its range.
     """
     values = [value for value in [*graph.inputs, *graph.outputs] if value.type.is_float]
     return {value.name: _parameters(value, assignment.get(value), ranges) for value in values}
@@ -29,9 +30,9 @@ def _parameters(value: Value, assigned: Quantization | None, ranges: Ranges) -> 
 
 
 def make_interface_int8(graph: Graph, parameters: Interface) -> None:
-    """Give these inputs and outputs int8 types, in place, and convert right behind and before them.
+    """Give these inputs and outputs int8 types, in place: inputs are dequantized, outputs quantized.
 
-    Values keep their names. Conversions that meet others disappear in folding.
+    Values keep their names. Folding removes conversions that meet their inverse.
     """
     for value in graph.inputs:
         if value.name in parameters:

@@ -1,15 +1,19 @@
-"""Which int8 regions are worth their borders.
+"""Choice of the int8 regions that are worth the conversions at their borders.
 
-An island is a maximal set of connected int8 nodes. Its borders convert between float and int8.
-The cost model counts bytes that need not move. Costs: a conversion touches the float form of every
-element that crosses a border, 4 bytes; where sums give float themselves nothing is converted. Gains:
-an int8 node writes 3 bytes less an element of its result; a Conv or Gemm reads 3 bytes less a weight,
-and each of its multiplications is worth a quarter of a byte, as vectors hold four times as many; so they
-are in a product of two activations.
-An island with weights always pays, whatever its size: they are a quarter. A node at the end of an
-island whose table would only be undone by a dequantize stays float, as does an island of light nodes
-that costs more than it gains, and what lies between such a product, which gives float itself, and a
-float operator. Reports show both figures of every island, and the cost of every border.
+An island is a maximal connected set of int8 nodes; values are converted between float and int8 at its
+borders. The cost model counts bytes of memory traffic:
+
+- Cost: a conversion reads or writes the float form of every element that crosses a border, 4 bytes each.
+  A sum of products that gives float itself needs no conversion.
+- Gain: an int8 node writes 3 bytes less per element of its result, and a sum of products reads 3 bytes
+  less per weight. Each multiplication, with a weight or of two activations, counts as a quarter of a
+  byte, because a vector holds four times as many int8 elements as floats.
+
+An island with weights is always kept, whatever its size: its weights take a quarter of the memory. An
+island of light nodes alone stays float unless it gains more than it costs. Two kinds of nodes are left in
+float before islands are formed: small tabulated functions whose results are dequantized at once, and light
+nodes between a product of two activations, which gives float itself, and a float operator. Reports show
+cost and gain of every island, and the cost of every border.
 """
 
 from __future__ import annotations
@@ -17,15 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Products, ReadsIntegers, Rescaled, SameAs, Table, Unify
 from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
 
 CONVERSION = 4
 """Cost of a conversion, bytes an element."""
 SAVING = 3
-"""What int8 saves on every element of a result and on every weight, in bytes."""
+"""Bytes that int8 saves per element of a result and per weight."""
 MULTIPLICATION = 0.25
-"""What a multiplication in int8 is worth, in bytes."""
+"""Gain of a multiplication in int8, in bytes."""
 SMALL_TAIL = 16384
 """Elements up to which a function at the end of an island is left in float."""
 
@@ -33,7 +36,7 @@ Island = list[Node]
 
 
 def plan_islands(graph: Graph, reasons: FloatReasons) -> list[Island]:
-    """The islands worth having; nodes given up are added to `reasons`."""
+    """Return the islands worth having; nodes that are left in float are added to `reasons`."""
     _trim_tails(graph, reasons)
     _release_products(graph, reasons)
     islands = []
@@ -47,7 +50,7 @@ def plan_islands(graph: Graph, reasons: FloatReasons) -> list[Island]:
 
 
 def connected(graph: Graph, nodes: Iterable[Node]) -> list[Island]:
-    """The nodes in groups that are joined by values, groups and members in graph order."""
+    """Return the groups of nodes that values connect; groups and their members are in graph order."""
     order = {node: index for index, node in enumerate(graph.nodes)}
     waiting = set(nodes)
     islands = []
@@ -77,9 +80,9 @@ def _data(node: Node) -> list[Value]:
 
 
 def _trim_tails(graph: Graph, reasons: FloatReasons) -> None:
-    """Give up small functions whose results leave int8 at once: their inputs can be float directly."""
+    """Leave small functions in float that only float nodes read and whose input can be given in float."""
     for node in reversed(graph.nodes):
-        if node in reasons or not isinstance(node.operator.policy, Table) or not handles_reals(node):
+        if node in reasons or not node.operator.is_tabulated or not handles_reals(node):
             continue
         leaves = all(user in reasons for user in node.output.users())
         if leaves and node.output.type.size <= SMALL_TAIL and _could_be_float(graph, node.inputs[0], node):
@@ -91,13 +94,14 @@ def _could_be_float(graph: Graph, value: Value | None, user: Node) -> bool:
     if value is None or graph.is_output(value) or value.users() != [user]:
         return False
     producer = value.producer
-    return producer is None or isinstance(producer.operator.policy, Accumulate)
+    return producer is None or producer.operator.accumulate is not None
 
 
 def _release_products(graph: Graph, reasons: FloatReasons) -> None:
-    """Give up light nodes between products and float operators, as between scores and their Softmax.
+    """Leave light nodes in float that lie between products of activations and float operators.
 
-    A mask of large negative numbers in int8 would leave no steps for the scores.
+    An example is the mask of attention scores: its large negative numbers would leave the scores no
+    levels in int8.
     """
     for node in reversed(graph.nodes):
         if node in reasons or not handles_reals(node) or not _is_light(node):
@@ -105,27 +109,36 @@ def _release_products(graph: Graph, reasons: FloatReasons) -> None:
         if not all(user in reasons for user in node.output.users()):
             continue
         roots = [root for value in _data(node) for root in _roots(graph, value, node, reasons)]
-        products = [r for r in roots if r is not None and isinstance(r.operator.policy, Products)]
+        products = [r for r in roots if r is not None and r.operator.multiplies_activations]
         if products and len(products) == sum(r not in reasons for r in roots if r is not None):
             reasons[node] = f"it lies between {products[0]}, which gives float itself, and float operators"
 
 
 def _is_light(node: Node) -> bool:
-    return isinstance(node.operator.policy, Rescaled | Table | Unify | SameAs)
+    return node.operator.is_light
 
 
 def _roots(graph: Graph, value: Value, user: Node, reasons: FloatReasons) -> list[Node | None]:
-    """What computes a value, seen through light nodes of one user; None for an input of the graph."""
-    producer = value.producer
-    single = value.users() == [user] and not graph.is_output(value)
-    if producer is None or producer in reasons or not single or not _is_light(producer):
-        # A product that others read too would have to give both int8 and float.
-        return [producer]
-    return [root for v in _data(producer) for root in _roots(graph, v, producer, reasons)]
+    """Return the nodes that compute a value, looking through light nodes that have a single user.
+
+    None stands for an input of the graph.
+    """
+    roots: list[Node | None] = []
+    waiting = [(value, user)]
+    while waiting:
+        value, user = waiting.pop()
+        producer = value.producer
+        single = value.users() == [user] and not graph.is_output(value)
+        if producer is None or producer in reasons or not single or not _is_light(producer):
+            # A product with other readers would have to give both int8 and float.
+            roots.append(producer)
+        else:
+            waiting += [(operand, producer) for operand in reversed(list(_data(producer)))]
+    return roots
 
 
 def _refusal(graph: Graph, island: Island) -> str | None:
-    if any(isinstance(node.operator.policy, Accumulate) for node in island):
+    if any(node.operator.accumulate is not None for node in island):
         return None
     members = set(island)
     entering = {v for node in island for v in _data(node) if v.producer not in members}
@@ -133,33 +146,36 @@ def _refusal(graph: Graph, island: Island) -> str | None:
     saved, cost = gain(island), CONVERSION * sum(v.type.size for v in entering | leaving)
     if saved > cost:
         return None
-    kind = "movement of" if all(isinstance(n.operator.policy, SameAs) for n in island) else "work on"
+    kind = "movement of" if all(n.operator.kept_operand is not None for n in island) else "work on"
     return f"int8 would save {saved} bytes in {kind} its elements and cost {cost} in conversions around it"
 
 
 def _gives(value: Value, members: set[Node]) -> bool:
-    """Whether the value is a product that nothing in the island reads: it is float without a conversion."""
+    """Whether the value is a product of activations that nothing in the island reads.
+
+    Such a product gives float without a conversion.
+    """
     producer = value.producer
     assert producer is not None
-    return isinstance(producer.operator.policy, Products) and not members.intersection(value.users())
+    return producer.operator.multiplies_activations and not members.intersection(value.users())
 
 
 def gain(island: Island) -> int:
-    """Bytes that int8 is worth in these nodes, without their borders."""
+    """Return the bytes that int8 saves in these nodes, without the cost of their borders."""
     return sum(SAVING * node.output.type.size + _sums(node) for node in island)
 
 
 def _sums(node: Node) -> int:
-    """What int8 weights and multiplications are worth, in bytes."""
-    policy = node.operator.policy
-    if isinstance(policy, Products):
+    """Return the gain of a node's int8 weights and multiplications, in bytes."""
+    operator = node.operator
+    if operator.multiplies_activations:
         left = node.inputs[0]
         assert left is not None
         return int(MULTIPLICATION * node.output.type.size * left.type.shape[-1])
-    weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
-    if weights is None or not weights.type.size:
+    weights = None if operator.accumulate is None else node.operand(operator.accumulate.w)
+    if weights is None or operator.filters is None or not weights.type.size:
         return 0
-    channels = weights.type.shape[0 if len(weights.type.shape) == 4 else -1]
+    channels = weights.type.shape[operator.filters.outputs]
     products = node.output.type.size * weights.type.size // channels
     return SAVING * weights.type.size + int(MULTIPLICATION * products)
 
@@ -167,4 +183,4 @@ def _sums(node: Node) -> int:
 def _leaves(graph: Graph, value: Value, members: set[Node]) -> bool:
     """Whether anything outside reads the value in float."""
     others = [user for user in value.users() if user not in members]
-    return graph.is_output(value) or any(not isinstance(u.operator.policy, ReadsIntegers) for u in others)
+    return graph.is_output(value) or any(not u.operator.reads_integers for u in others)

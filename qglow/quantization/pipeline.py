@@ -1,20 +1,20 @@
-"""From a canonical float graph and its profile to an int8 graph."""
+"""Quantization of a canonical float graph, with its profile, to an int8 graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.passes import PassLog, Pipeline
+from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node
-from qglow.graph.operator import Accumulate
 from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import Profile
 from qglow.quantization import weight_range
-from qglow.quantization.assign import assign_parameters, narrow_operands
+from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.choices import Choices
 from qglow.quantization.equalize import Equalization, equalize
@@ -39,6 +39,7 @@ from qglow.quantization.rewrite import rewrite
 from qglow.quantization.split_channels import split_channels
 from qglow.quantization.tensors import tensor_ranges
 from qglow.quantization.weights import FloatWeights, set_integers
+from qglow.recipe.choices import Calibration
 
 FOLDING: Pipeline[Graph] = Pipeline(
     (
@@ -53,16 +54,16 @@ FOLDING: Pipeline[Graph] = Pipeline(
         ReadIntegers(),
     )
 )
-"""What runs over the int8 graph between rewriting and the final weights."""
+"""Passes over the int8 graph between rewriting and the final weights."""
 
 
 @dataclass(frozen=True)
 class QuantizedGraph:
     """An int8 graph and what was done to get it.
 
-    `source` is the float graph that it stands for: the one given, with its channels equalized where
-    that was done, so that values of one name are comparable. `rescaled` are the names of its values
-    that the profile has no histogram of, because their channels were scaled or split.
+    source: the float graph that it stands for: the one given, with its channels equalized or split where
+    that was done, so that values of the same name are comparable. rescaled: names of the values of
+    `source` whose channels were scaled or split, so that the profile's histograms do not apply to them.
     """
 
     graph: Graph
@@ -96,13 +97,36 @@ def quantize_with(
     log: PassLog | None = None,
     seen_again: Mapping[str, ValueProfile] | None = None,
 ) -> QuantizedGraph:
-    """As `quantize`, from statistics by value name over `samples` samples.
+    """Quantize a graph like `quantize`, with statistics by value name over `samples` samples.
 
-    seen_again: what a profile of `QuantizedGraph.source`, made with the same arguments, found of `rescaled`
-    values: their histograms then count in place of the ranges of their channels.
+    seen_again: statistics of the `rescaled` values from a profile of `QuantizedGraph.source`, made with the
+    same arguments: their histograms then count in place of the ranges of their channels.
     """
     made = _Quantizer(graph, statistics, samples, options or QuantizationOptions(), folding, log)
     return made.run(seen_again or {})
+
+
+def proposed_parameters(
+    graph: Graph,
+    statistics: dict[str, ValueProfile],
+    samples: int,
+    options: QuantizationOptions,
+    calibrations: Sequence[Calibration],
+) -> list[dict[str, Quantization]]:
+    """Return the parameters that each calibration gives in place of the options' one, by name of the value.
+
+    Calibrations of rules stay in force. Values are those of `QuantizedGraph.source`; folding may leave
+    some of them without integers. Raises the errors of `quantize_with`.
+    """
+    made = _Quantizer(graph, statistics, samples, options, FOLDING, None)
+    return made.propose(calibrations)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    choices: Choices
+    reasons: FloatReasons
+    groups: WeightGroups
 
 
 class _Quantizer:
@@ -124,7 +148,18 @@ class _Quantizer:
         self._log = log or PassLog()
         self._bytes_before = constant_bytes(graph)
 
-    def run(self, seen_again: Mapping[str, ValueProfile]) -> QuantizedGraph:
+    def propose(self, calibrations: Sequence[Calibration]) -> list[dict[str, Quantization]]:
+        """Parameters by name of the value for each of these calibrations."""
+        prepared = self._prepare()
+        proposals = []
+        for calibration in calibrations:
+            choices = choices_of(self._graph, replace(self._options, calibration=calibration))
+            assignment, _ = self._assigned(replace(prepared, choices=choices))
+            proposals.append({value.name: kind for value, kind in assignment.items()})
+        return proposals
+
+    def _prepare(self) -> _Prepared:
+        """Choose the int8 nodes, equalize and split channels, and cut Gemms into groups."""
         graph, options, log = self._graph, self._options, self._log
         check_patterns(graph, options)
         choices = choices_of(graph, options)
@@ -140,17 +175,29 @@ class _Quantizer:
         groups = WeightGroups(graph, self._statistics, reasons, choices, options.group_size)
         if options.group_size:
             groups.run(log)
+        return _Prepared(choices, reasons, groups)
+
+    def _assigned(self, prepared: _Prepared) -> tuple[Assignment, NarrowOperands]:
+        graph, choices, reasons = self._graph, prepared.choices, prepared.reasons
+        int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
+        self._log.pass_name = "assign"
+        ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))
+        assignment = assign_parameters(graph, int8, ranges, self._log)
+        return assignment, narrow_operands(int8, assignment, ranges)
+
+    def run(self, seen_again: Mapping[str, ValueProfile]) -> QuantizedGraph:
+        graph, options, log = self._graph, self._options, self._log
+        prepared = self._prepare()
+        choices, reasons, groups = prepared.choices, prepared.reasons, prepared.groups
         source = graph.copy()
         rescaled = self._see_again(seen_again)
         int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
         by_name = {node.name: reason for node, reason in reasons.items()}
-        log.pass_name = "assign"
         ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))
-        assignment = assign_parameters(graph, int8, ranges, log)
-        narrow = narrow_operands(int8, assignment, ranges)
+        assignment, narrow = self._assigned(prepared)
         assignment = {value: chosen for value, chosen in assignment.items() if value not in groups.partial}
         interface = interface_parameters(graph, assignment, ranges) if options.int8_io else {}
-        sums = [node for node in int8 if isinstance(node.operator.policy, Accumulate)]
+        sums = [node for node in int8 if node.operator.accumulate is not None]
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: self._weights(node, choices) for node in sums}
         tensors = tensor_ranges(assignment, self._statistics, choices)
@@ -170,12 +217,12 @@ class _Quantizer:
         return QuantizedGraph(graph, source, report, rescaled)
 
     def _see_again(self, found: Mapping[str, ValueProfile]) -> tuple[str, ...]:
-        """Take over what was found of values that have no histogram any more; returns their names."""
+        """Take over new histograms for values that lost theirs; return the names of all these values."""
         rescaled = self._without_histogram()
         self._log.pass_name = "profile-again"
         for name in rescaled:
             if name in found:
-                # Means of channels stay: they are of as many samples as those of all other values.
+                # The old channel means stay: like those of all other values they are over `_samples` samples.
                 channels = self._statistics[name].channels
                 self._statistics[name] = replace(found[name], channels=channels)
                 self._log.applied(
@@ -198,7 +245,7 @@ class _Quantizer:
         return weight_range.with_least_error(source, per_tensor, node.name, self._log)
 
     def _finish(self, node: Node, source: FloatWeights, value_name: str, per_tensor: bool) -> float:
-        """The last word on a node's weights and bias; returns the int32 margin."""
+        """Correct the bias if that is wanted, quantize weights and bias, and return the int32 margin."""
         x = operand(node)
         profile = self._statistics.get(value_name)
         if self._options.correct_bias and profile is not None and profile.channels is not None:
@@ -208,23 +255,24 @@ class _Quantizer:
 
 
 def check_patterns(graph: Graph, options: QuantizationOptions) -> None:
-    """Raise UsageError for a pattern of keep_float that fits nothing: a typing error, not a wish."""
+    """Raise UsageError for a pattern of keep_float that matches nothing: probably a typing error."""
     for pattern in options.keep_float:
         if not any(options.fits(pattern, node) for node in graph.nodes):
             raise UsageError(
-                f"--keep-float {pattern}: no node, value or operator of the model is called that"
+                f"keep_float {pattern}: no node, value or operator of the model is called that",
+                field="keep_float",
             )
 
 
 def choices_of(graph: Graph, options: QuantizationOptions) -> Choices:
-    """What the rules say; under `strict`, UsageError for one that fits nothing."""
+    """Resolve the rules for a graph. Raises UsageError under `strict` if a rule matches nothing."""
     choices = Choices.of(graph, options)
     if options.strict and choices.unmatched:
-        raise UsageError("; ".join(choices.unmatched) + " (--strict)")
+        raise UsageError("; ".join(choices.unmatched) + " (`strict`)", field="strict")
     return choices
 
 
 def not_quantized(reasons: FloatReasons) -> str:
-    """The message of assert_all_quantized."""
+    """Return the error message of assert_all_quantized, with every float node and its reason."""
     listed = "".join(f"\n  {node.operator.name} '{node.name}': {reason}" for node, reason in reasons.items())
-    return f"{len(reasons)} nodes stay float (--assert-all-quantized):{listed}"
+    return f"{len(reasons)} nodes stay float (`assert_all_quantized`):{listed}"

@@ -1,4 +1,4 @@
-"""Matrix products of two activations in int8: whether they may be, and how far from int32's end they stay."""
+"""Matrix products of two activations in int8: whether they can be int8, and their margins to int32."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import numpy as np
 
 from qglow.core.errors import InternalError
 from qglow.graph.graph import Node
-from qglow.graph.operator import Products
 from qglow.numerics.linear import worst_product
 from qglow.numerics.quantize import INT8_MIN
 from qglow.numerics.requantize import accumulator_margin
 
 
 def unfit_product(node: Node) -> str | None:
-    """Why a node of policy Products cannot run in int8, whatever its parameters; None where it can."""
+    """Reason why a node of policy Products cannot run in int8 with any parameters; None if it can."""
     if all(v is None or v.is_constant for v in node.inputs):
         return "all its inputs are constants"
     depth = _depth(node)
@@ -28,10 +27,10 @@ def unfit_product(node: Node) -> str | None:
 
 
 def product_margins(nodes: Iterable[Node]) -> dict[str, float]:
-    """By name of every int8 node of policy Products, how often its worst sum fits into int32."""
+    """Return int32 margins of int8 nodes of policy Products, by name: the int32 limit over the worst sum."""
     margins = {}
     for node in nodes:
-        if not isinstance(node.operator.policy, Products):
+        if not node.operator.multiplies_activations:
             continue
         zeros = [v.type.quantization.zero_point for v in node.inputs if v is not None and v.type.quantization]
         if len(zeros) != 2:

@@ -1,4 +1,4 @@
-"""The range of every value, and what other parameters would cost it."""
+"""Real range of every value, and the SQNR that it would lose with another range."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from qglow.core.errors import ProfileError
 from qglow.core.types import ElementType, Quantization
 from qglow.graph.graph import Value
-from qglow.graph.operator import Table
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
@@ -25,30 +24,24 @@ EVERYTHING = Calibration("minmax")
 
 def fused_bounds(value: Value) -> Range:
     """The real bounds that the value's producer applies: those of a fused or single Relu or Clip."""
-    operator = None if value.producer is None else value.producer.operator
-    if operator is None:
-        return -math.inf, math.inf
-    if hasattr(operator, "bounds"):
-        low, high = operator.bounds
-        return float(low), float(high)
-    return float(getattr(operator, "lo", -math.inf)), float(getattr(operator, "hi", math.inf))
+    return (-math.inf, math.inf) if value.producer is None else value.producer.operator.bounds
 
 
 def only_function(value: Value) -> Function | None:
-    """The function of one variable that is all that reads the value; None where something else does."""
+    """Return the function of one variable that alone reads the value; None if other operators read it."""
     users = value.users()
     operators = {user.operator for user in users}
     if len(operators) != 1 or any(len(user.inputs) != 1 for user in users):
         return None
     (operator,) = operators
-    return operator.reference64 if isinstance(operator.policy, Table) else None
+    return operator.reference64 if operator.is_tabulated else None
 
 
 @dataclass(frozen=True)
 class Ranges:
     """Ranges from a profile by value name, under the calibration and schema chosen for each value.
 
-    results: names of the graph's outputs, which are read by whoever calls it.
+    results: names of the graph's outputs, which the caller of the program reads too.
     """
 
     statistics: Mapping[str, ValueProfile]
@@ -56,9 +49,9 @@ class Ranges:
     results: frozenset[str] = frozenset()
 
     def of(self, value: Value, wide: bool = False) -> Range:
-        """The range integers shall cover. Raises ProfileError where the profile knows nothing of the value.
+        """Return the range that integers shall cover. Raises ProfileError for a value without statistics.
 
-        `wide`: as int16, whose steps are so fine that nothing that was seen is cut off for finer ones.
+        wide: for int16, whose steps are so fine that it does not pay to clip anything that was seen.
         """
         if value.data is not None:
             data = np.asarray(value.data, np.float32)
@@ -80,7 +73,7 @@ class Ranges:
         return choose_parameters(*bounds, schema, ElementType.INT16 if wide else ElementType.INT8)
 
     def loss(self, value: Value, own: Range, other: Range, wide: bool = False) -> float:
-        """How many dB of SQNR the value would lose with the range `other` in place of `own`."""
+        """Loss of SQNR in dB if the value has the range `other` in place of `own`."""
         if own == other:
             return 0.0
         schema = self.schema(value)

@@ -1,4 +1,4 @@
-"""What quantization did, as data: which nodes are int8, which stay float and why, and what it cost."""
+"""Report of a quantization as data: which nodes are int8, which stay float and why, and what it cost."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from dataclasses import dataclass
 
 from qglow.core.passes import LogEntry, PassLog
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.functions import RoundTo
-from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.quantization.islands import CONVERSION, connected, gain
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import handles_reals
 from qglow.quantization.tensors import TensorRange
 
 PASSED_ON = "it only passes on a result that the int8 work before it gives in float"
-"""Why a node is float that nothing keeps float: folding let an int8 node give a float result."""
+"""Reason for a float node without one of its own: folding made the int8 node before it give float."""
 
 FOLDING = ("cancel-conversions", "merge-rescales", "fold-rescale-up", "fold-rescale-down")
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedNode:
-    """A node that runs in int8. `margin` is how often its largest sum fits int32; None without sums."""
+    """A node that runs in int8. margin: the int32 limit over its largest possible sum; None without sums."""
 
     name: str
     operator: str
@@ -33,7 +31,7 @@ class QuantizedNode:
 
 @dataclass(frozen=True, slots=True)
 class FloatNode:
-    """A node that stays float, and why. `dtype` is what its weights and results are rounded to."""
+    """A node that stays float, and why. dtype: the float type that its weights and results are rounded to."""
 
     name: str
     operator: str
@@ -45,7 +43,7 @@ class FloatNode:
 class Border:
     """A value that passes between float and int8. `direction` is "in" or "out" of int8.
 
-    cost: bytes that its conversion touches; 0 where sums give float themselves.
+    cost: bytes that its conversion touches; 0 where a sum of products gives float without one.
     """
 
     value: str
@@ -59,7 +57,7 @@ class Border:
 class IslandReport:
     """A maximal int8 region: its nodes in order, and its borders.
 
-    gain: bytes that int8 is worth in it, by the cost model of islands; `cost`: those of its borders.
+    gain: bytes that int8 saves in it, by the cost model of `quantization.islands`.
     """
 
     nodes: tuple[str, ...]
@@ -68,8 +66,29 @@ class IslandReport:
 
     @property
     def cost(self) -> int:
-        """Bytes that conversions at the borders touch."""
+        """Bytes that the conversions at its borders touch."""
         return sum(border.cost for border in self.borders)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A change of the recipe, chosen by the profile's samples, or by its histograms if it has no samples.
+
+    before_db, after_db: SQNR of the worst output on the samples without and with the change, in dB, as
+    rehearsed; None without samples. values: names of the values that it changes, if it is for single ones.
+    """
+
+    what: str
+    before_db: float | None
+    after_db: float | None
+    values: tuple[str, ...] = ()
+
+    @property
+    def won_db(self) -> float | None:
+        """Gain in SQNR, in dB; None if that is not known."""
+        if self.before_db is None or self.after_db is None:
+            return None
+        return self.after_db - self.before_db
 
 
 @dataclass(frozen=True)
@@ -77,8 +96,8 @@ class QuantizationReport:
     """Everything that a summary or a report file tells about the quantization of one model.
 
     warnings: sentences on what the recipe asks for and did not get: rules that fit nothing, too little time.
-    tensors: what was seen of every int8 value and the range of it that int8 covers. given: parameters are
-    the model's own, not a profile's.
+    tensors: histogram of every int8 value, and the range that int8 covers. given: whether parameters are
+    the model's own, not from a profile. repairs: changes of the recipe that the profile's samples chose.
     """
 
     options: QuantizationOptions
@@ -94,6 +113,7 @@ class QuantizationReport:
     warnings: tuple[str, ...] = ()
     tensors: tuple[TensorRange, ...] = ()
     given: bool = False
+    repairs: tuple[Repair, ...] = ()
 
     def summary(self) -> str:
         """A few lines for people."""
@@ -114,7 +134,7 @@ class QuantizationReport:
         return "\n".join(lines)
 
     def halves(self) -> str:
-        """How many of the float nodes are of which type of 16 bits, in words."""
+        """Return the number of float nodes in each 16-bit type, in words; "" if there are none."""
         counts = Counter(node.dtype for node in self.float_nodes if node.dtype != "float32")
         listed = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         return f" ({listed})" if listed else ""
@@ -130,16 +150,18 @@ def make_report(
     log: PassLog,
     halves: Mapping[str, str] | None = None,
 ) -> QuantizationReport:
-    """The report of a finished int8 graph. `reasons` and `margins` are by node name, and so are the types
-    of 16 bits in `halves`."""
+    """Return the report of a finished int8 graph.
+
+    reasons, margins, halves: why nodes stay float, int32 margins, and 16-bit types, each by node name.
+    """
     halves = halves or {}
     int8 = [node for node in graph.nodes if is_int8(node)]
     return QuantizationReport(
         options,
-        tuple(_quantized(node, margins) for node in int8 if not isinstance(node.operator, Rescale)),
+        tuple(_quantized(node, margins) for node in int8 if not node.operator.rescales),
         tuple(_float_node(node, reasons, halves) for node in graph.nodes if _stays_float(node)),
         tuple(_island(graph, island, reasons) for island in connected(graph, int8)),
-        sum(isinstance(node.operator, Rescale) for node in graph.nodes),
+        sum(node.operator.rescales for node in graph.nodes),
         {name: sum(entry.applied and entry.pass_name == name for entry in log.entries) for name in FOLDING},
         bytes_before,
         constant_bytes(graph),
@@ -155,13 +177,13 @@ def constant_bytes(graph: Graph) -> int:
 
 def is_int8(node: Node) -> bool:
     """Whether a node computes on int8 activations."""
-    if isinstance(node.operator, Quantize | Dequantize):
+    if node.operator.is_border:
         return False
     return any(v is not None and v.type.is_quantized and not v.is_constant for v in node.inputs)
 
 
 def _stays_float(node: Node) -> bool:
-    converts = isinstance(node.operator, Quantize | Dequantize | RoundTo)
+    converts = node.operator.is_border or node.operator.rounds_to is not None
     return handles_reals(node) and not converts and not is_int8(node)
 
 
@@ -184,13 +206,13 @@ def _island(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> Isl
 def _borders(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> Iterable[Border]:
     for node in island:
         for value in node.inputs:
-            producer = None if value is None else value.producer
-            if value is not None and producer is not None and isinstance(producer.operator, Quantize):
+            producer = None if value is None or not value.type.is_quantized else value.producer
+            if value is not None and producer is not None and producer.operator.is_border:
                 size, reason = value.type.size, _source_reason(producer.inputs[0], reasons)
                 yield Border(value.name, "in", size, reason, CONVERSION * size)
         for value in node.outputs:
             converted = not value.type.is_quantized
-            leaving = [u for u in value.users() if isinstance(u.operator, Dequantize)]
+            leaving = [u for u in value.users() if u.operator.is_border]
             for real in [value] if converted else [user.output for user in leaving]:
                 size, reason = value.type.size, _target_reason(graph, real, reasons)
                 yield Border(value.name, "out", size, reason, 0 if converted else CONVERSION * size)

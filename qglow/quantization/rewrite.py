@@ -1,4 +1,4 @@
-"""The int8 form of a graph, with every border written out: passes then remove the needless ones."""
+"""Rewriting of a graph to int8, with conversions around every node: folding removes the needless ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.operator import Accumulate, Unify
+from qglow.graph.operator import Unify
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.numerics.quantize import quantize_by
 from qglow.quantization.assign import Assignment, NarrowOperands
@@ -24,10 +24,10 @@ def rewrite(
 ) -> None:
     """Give these nodes of `graph` their integer form, in place.
 
-    Each reads its operands through Quantize nodes, one for every value and parameters, and its result
-    goes on through a Dequantize; sums without parameters for their result give float. Operands in
-    `narrow` are read with parameters of their own. An integer result
-    keeps the value's name, unless the value is an output of the graph; then the float result does.
+    Each reads its operands through Quantize nodes, one for each pair of value and parameters, and its
+    result is read through a Dequantize; a sum whose result has no parameters gives float. Operands in
+    `narrow` are read with the parameters there. An integer result keeps the value's name, unless the value
+    is an output of the graph; then the float result does.
     """
     rewriter = _Rewriter(graph, parameters, sources, per_tensor, narrow or {})
     for node in list(int8):
@@ -63,11 +63,11 @@ class _Rewriter:
         node.inputs = operands
         if result is not None:
             self._dequantize(node, result)
-        if isinstance(node.operator.policy, Accumulate):
+        if node.operator.accumulate is not None:
             set_integers(self._graph, node, self._sources[node.name], self._per_tensor)
 
     def _quantize(self, value: Value, quantization: Quantization) -> Value:
-        """The value in integers with these parameters."""
+        """Return the value in integers with these parameters, through a Quantize unless it is constant."""
         key = (value, quantization)
         if key in self._quantized:
             return self._quantized[key]

@@ -1,7 +1,7 @@
-"""Channels that reach far beyond the others are split, so that these get finer steps.
+"""Splitting of channels that reach far beyond the others, so that the others get finer steps.
 
 A channel becomes two of half its size, both read with the weights that it had: x w = x/2 w + x/2 w. The
-halves are made by whoever makes the channel, in its weights, and cost no operator. After R. Zhao et al.,
+node that computes the channel computes both halves, by its weights: no node is added. After R. Zhao et al.,
 "Improving Neural Network Quantization without Retraining using Outlier Channel Splitting" (ICML 2019,
 arXiv 1901.09504), for activations.
 """
@@ -16,13 +16,8 @@ import numpy as np
 from qglow.core.passes import PassLog
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node
-from qglow.graph.operator import Operator
-from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import PRelu
-from qglow.graph.ops.linear import Gemm
-from qglow.graph.ops.resize import ResizeNearest
-from qglow.graph.ops.shape import ChannelShuffle, Reshape, Slice, Transpose
 from qglow.graph.rewriting import operand
+from qglow.graph.traits import Filters
 from qglow.numerics.histogram import BIN_COUNT
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.quantization.equalize import Statistics, renewed, scaled_statistics
@@ -31,26 +26,26 @@ from qglow.quantization.scopes import NoScope, Scope, producers_of, scope_from
 
 PASS = "split-channels"
 LARGEST_REST = 0.75
-"""How much of its reach a value may keep, in the geometric mean of those that are read: 2.5 dB at least."""
+"""Largest magnitude after over before a split, at most (geometric mean of the values read): 2.5 dB gain."""
 _SIGN, _EXPONENT, _INFINITY = 0x8000, 0x80, 0x7F80
-"""Of a histogram's bin, the top half of a float32: the sign, one step of the exponent, infinity."""
+"""Fields of a histogram's bin, the top half of a float32: sign, one step of the exponent, infinity."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """copies: int64[C], powers of two, of each channel; each is the channel divided by their number."""
+    """Number of copies of each channel, int64[C], powers of two; a copy is the channel over that number."""
 
     copies: Array
 
     @property
     def source(self) -> Array:
-        """int64[C + n]: the channel that each new one is of. The first C stay where they are."""
+        """Original channel of each channel after the split, int64[C + n]; the first C keep their places."""
         channels = np.arange(self.copies.size)
         return np.concatenate([channels, np.repeat(channels, self.copies - 1)])
 
     @property
     def shares(self) -> Array:
-        """float32[C + n]: what part of its channel each new one is."""
+        """Factor of each channel after the split relative to its original one, float32[C + n]."""
         return np.asarray(1.0 / self.copies[self.source], np.float32)
 
 
@@ -59,9 +54,10 @@ def split_channels(
 ) -> None:
     """Split up to `share` of the channels of each value, in place, in the graph and in the statistics.
 
-    Values are those that Conv without groups and Gemm give and that such nodes read, through activations,
-    pooling and sums, where it lets all that is read reach a quarter less far. In reals the function stays;
-    in float32 sums have another order. Histograms are estimates afterwards, see `_split_counts`.
+    A value is split if nodes with weights and without groups compute it and read it, directly or through
+    activations, pooling and additions, and if that reduces the largest magnitude of what they read by a
+    quarter. The function stays the same, but float32 sums have another order. Histograms are estimates
+    afterwards, see `_split_counts`.
     """
     log.pass_name = PASS
     done: set[Node] = set()
@@ -88,11 +84,12 @@ def split_channels(
 
 
 def _check(scope: Scope, reasons: FloatReasons) -> None:
-    """Raise NoScope where channels cannot be split, or where nobody would gain."""
+    """Raise NoScope where channels cannot be split, or where no reader is int8."""
     for node in (*scope.producers, *scope.consumers):
-        if not isinstance(node.operator, Conv | Gemm):
+        filters = node.operator.filters
+        if filters is None:
             raise NoScope(f"{node} cannot give a channel twice")
-        if isinstance(node.operator, Conv) and node.operator.group > 1:
+        if filters.groups > 1:
             raise NoScope(f"{node} has groups")
     if scope.clamps:
         value, bound = scope.clamps[0]
@@ -102,20 +99,15 @@ def _check(scope: Scope, reasons: FloatReasons) -> None:
     for value, layout in scope.values.items():
         if layout.axis != 1 or not np.array_equal(layout.channels, np.arange(scope.size)):
             raise NoScope(f"%{value.name} has its channels in another order")
-        if value.producer is not None and not _is_resizable(value.producer):
-            raise NoScope(f"{value.producer} is of a fixed number of channels")
-
-
-def _is_resizable(node: Node) -> bool:
-    if isinstance(node.operator, Reshape):
-        return node.operator.shape == operand(node).type.shape[:2]
-    return not isinstance(node.operator, PRelu | ChannelShuffle | Slice | Transpose)
+        source = value.producer
+        if source is not None and source.operator.with_channels(scope.size, source.input_types()) is None:
+            raise NoScope(f"{source} is of a fixed number of channels")
 
 
 def _choose(scope: Scope, statistics: Statistics, share: float) -> tuple[Split, float, float]:
-    """The split, and how far the first value that is read reaches before and after.
+    """Return the split, and the largest magnitude of the first value that is read, before and after it.
 
-    Raises NoScope where it is not known or not worth it.
+    Raises NoScope where channel ranges are not known, or the split is not worth it.
     """
     for value in scope.values:
         if not _is_known(statistics.get(value.name), scope.size):
@@ -137,7 +129,7 @@ def _choose(scope: Scope, statistics: Statistics, share: float) -> tuple[Split, 
 
 
 def _copies(reach: Array, budget: int) -> Array:
-    """How often to have each channel: the one that reaches farthest twice as often, as long as that fits."""
+    """Number of copies of each channel: the farthest-reaching one is doubled while the budget lasts."""
     copies = np.ones(reach.size, np.int64)
     while True:
         channel = int(np.argmax(reach / copies))
@@ -166,23 +158,24 @@ def _apply(graph: Graph, scope: Scope, split: Split, statistics: Statistics) -> 
         _give(graph, node, source, shares)
     for node in scope.consumers:
         _read(graph, node, source)
-    for node in graph.nodes:
-        if node.outputs and node.output in scope.values:
-            node.operator = _resized(node.operator, source.size)
-            (node.output.type,) = node.operator.infer(node.input_types())
+    changed = [node for node in graph.nodes if node.outputs and node.output in scope.values]
+    # Types are those before the split: operators are asked before any result has more channels.
+    resized = [node.operator.with_channels(source.size, node.input_types()) for node in changed]
+    for node, operator in zip(changed, resized, strict=True):
+        assert operator is not None, "_check has asked each of them"
+        node.operator = operator
+        (node.output.type,) = node.operator.infer(node.input_types())
     for value in scope.values:
         statistics[value.name] = _split_statistics(statistics[value.name], split)
 
 
 def _give(graph: Graph, node: Node, source: Array, shares: Array) -> None:
-    """Let a node give the new channels."""
+    """Change the weights of a node so that it gives the new channels."""
     inputs = list(node.inputs)
     weights = inputs[1]
     assert weights is not None and weights.data is not None
-    if isinstance(node.operator, Conv):
-        made = weights.data[source] * shares.reshape(-1, 1, 1, 1)
-    else:
-        made = weights.data[:, source] * shares
+    filters = _filters(node)
+    made = np.take(weights.data, source, filters.outputs) * filters.along_outputs(shares, weights.data.ndim)
     inputs[1] = renewed(graph, weights, made, "split")
     bias = inputs[2] if len(inputs) > 2 else None
     if bias is not None and bias.data is not None:
@@ -191,22 +184,19 @@ def _give(graph: Graph, node: Node, source: Array, shares: Array) -> None:
 
 
 def _read(graph: Graph, node: Node, source: Array) -> None:
-    """Let a node read the new channels, each with the weights of the one it is of."""
+    """Let a node read the new channels, each with the weights of its original channel."""
     inputs = list(node.inputs)
     weights = inputs[1]
     assert weights is not None and weights.data is not None
-    made = weights.data[:, source] if isinstance(node.operator, Conv) else weights.data[source]
-    inputs[1] = renewed(graph, weights, made, "split")
+    inputs[1] = renewed(graph, weights, np.take(weights.data, source, _filters(node).inputs), "split")
     node.inputs = inputs
 
 
-def _resized(operator: Operator, channels: int) -> Operator:
-    """The operator for another number of channels."""
-    if isinstance(operator, Reshape):
-        return replace(operator, shape=(operator.shape[0], channels))
-    if isinstance(operator, ResizeNearest):
-        return replace(operator, sizes=(operator.sizes[0], channels, *operator.sizes[2:]))
-    return operator
+def _filters(node: Node) -> Filters:
+    """The layout of the weights of a producer or a consumer."""
+    filters = node.operator.filters
+    assert filters is not None, "_check has refused all others"
+    return filters
 
 
 def _split_statistics(profile: ValueProfile, split: Split) -> ValueProfile:
@@ -220,10 +210,10 @@ def _split_statistics(profile: ValueProfile, split: Split) -> ValueProfile:
 
 
 def _split_counts(counts: Array, reach: Array, copies: Array) -> Array:
-    """An estimate of the histogram: int64[65536].
+    """Estimate the histogram after the split, int64[65536].
 
-    What lies beyond all channels that stay whole can only be of those that were split, and is divided; of
-    what lies below it is not known, and it stays. So the range is right, and the bulk nearly.
+    Elements beyond all channels that stay whole can only be of split channels, and are divided. Smaller
+    elements may be of any channel, and stay. So the range is right, and the bulk nearly.
     """
     whole = float(np.max(reach[copies == 1], initial=0.0))
     bins = np.flatnonzero(counts)

@@ -4,9 +4,9 @@ Inside the range the error of a step s is s^2 / 12, except that elements below h
 become 0; outside it is the distance to the range's end. All three are sums over the
 histogram that cumulative moments give at once, so every pair of ends on a grid is tried.
 
-Where all that reads a value is one function, its result is what the error counts in: steps are
-weighted by the slope, and distances are those between results. So a Swish does not spend half of the
-levels of its input on negative values that it makes 0 anyway.
+Where one function is all that reads a value, the error is that of the function's result: steps are
+weighted by the slope, and distances are those between results. So the input of a Swish does not spend
+half of its levels on negative values that become about 0 anyway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SMALLEST_FRACTION = 0.02
 _SLOPE_STEP = 1e-4
 
 Function = Callable[[Array], Array]
-"""From float64 to float64 of the same shape, element by element."""
+"""Elementwise function from float64 to float64 of the same shape."""
 
 
 def least_squared_error(
@@ -32,7 +32,7 @@ def least_squared_error(
 ) -> tuple[float, float]:
     """The range whose expected squared error is least, among fractions of the extremes at either end.
 
-    function: what the error is seen through, where it is not that of the elements themselves.
+    function: the error is that of its result; None: that of the elements themselves.
     """
     low, high = distribution.range
     low, high = min(low, 0.0), max(high, 0.0)
@@ -50,10 +50,9 @@ def least_squared_error(
 def expected_squared_error(
     distribution: Distribution, low: Array, high: Array, schema: Schema, function: Function | None = None
 ) -> Array:
-    """Expected sum of squared errors of ranges [low, high] (equal shapes, low <= 0 <= high).
+    """Return the expected sum of squared errors of ranges [low, high] (equal shapes, low <= 0 <= high).
 
-    A function that is not finite or not defined somewhere on the elements or the ends is left out of
-    account.
+    A function that is not finite for all elements and all ends of ranges is ignored.
     """
     step, low, high = _steps(np.asarray(low, np.float64), np.asarray(high, np.float64), schema)
     moments = _Moments(distribution, function)
@@ -72,7 +71,7 @@ def expected_squared_error(
 
 
 def _steps(low: Array, high: Array, schema: Schema) -> tuple[Array, Array, Array]:
-    """(scale, low, high) of the range that int8 then really covers; see numerics.schema."""
+    """Return scale, low and high of the range that int8 covers in fact; see numerics.schema."""
     whole = (high - low) / 255.0
     if schema is Schema.asymmetric:
         return whole, low, high
@@ -113,7 +112,7 @@ class _Moments:
             return np.asarray(self._function(x), np.float64)
 
     def are_finite(self) -> bool:
-        """Whether the function is defined for every element."""
+        """Whether the function is finite for every element."""
         return all(bool(np.all(np.isfinite(total))) for total in self._sums)
 
     def between(self, low: Array, high: Array) -> tuple[Array, ...]:
@@ -123,7 +122,7 @@ class _Moments:
         return tuple(total[stop] - total[start] for total in self._sums)
 
     def _slopes(self) -> Array:
-        """By differences, over a width that is small beside every step that int8 could have."""
+        """Slopes by finite differences, over a width that is small beside any step of int8."""
         if self._function is None:
             return np.ones_like(self._points)
         near = _SLOPE_STEP * np.maximum(np.max(np.abs(self._points), initial=0.0), 1e-30)

@@ -1,4 +1,4 @@
-"""What was seen of every integer value, and which range of it the integers cover."""
+"""Statistics of every value that becomes integer, and the real range that its integers cover."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BINS = 48
 
 @dataclass(frozen=True, slots=True)
 class TensorRange:
-    """One value: elements between `seen_low` and `seen_high` in equal bins, and the range of its int8.
+    """Histogram of one value, and the real range from `low` to `high` that its integers cover.
 
-    counts: empty where channels were rescaled, which leaves only the extremes. clipped: share of the
-    elements outside of the range, 0 to 1. scale, zero_point: before rescales are folded. channels: None
-    where the value has none.
+    counts: elements in equal bins between `seen_low` and `seen_high`; empty where channels were rescaled,
+    because only the extremes are known then. clipped: share of the elements outside the range, 0 to 1.
+    scale, zero_point: before rescales are folded. channels: None where the value has no channels.
     """
 
     value: str
@@ -46,7 +46,7 @@ class TensorRange:
 def tensor_ranges(
     assignment: Assignment, statistics: Mapping[str, ValueProfile], choices: Choices
 ) -> tuple[TensorRange, ...]:
-    """Every value of the assignment that was profiled, in its order."""
+    """Return the ranges of all values of the assignment that were profiled, in the assignment's order."""
     found = []
     for value, quantization in assignment.items():
         profile = statistics.get(value.name)
@@ -91,7 +91,10 @@ def _counts(distribution: Distribution, low: float, high: float) -> tuple[int, .
 
 
 def _outside(distribution: Distribution, covered: tuple[float, float]) -> float:
-    """Elements half a step beyond the ends are still rounded to them, so this errs upwards a little."""
+    """Return the share of the elements outside the covered range, 0 to 1.
+
+    It is slightly too high: elements up to half a step beyond an end are counted, although they round to it.
+    """
     if not distribution.total:
         return 0.0
     outside = (distribution.lower >= covered[1]) | (distribution.upper <= covered[0])

@@ -1,4 +1,4 @@
-"""Up to which magnitude the int8 levels of weights reach: all of them, or less where that costs less.
+"""Choice of the largest magnitude of int8 weights: that of the largest weight, or less to reduce the error.
 
 Cutting off the few largest weights of an output channel leaves finer steps for the others. The limit is
 the one with the least squared error of the rounded weights, among fractions of the largest weight
@@ -20,13 +20,13 @@ from qglow.quantization.weights import FloatWeights
 
 PASS = "weight-range"
 FRACTIONS = np.linspace(1.0, 0.5, 101)
-"""Of the largest magnitude; the first of equally good ones is taken."""
+"""Candidate ranges as fractions of the largest magnitude; of equally good ones the first is taken."""
 
 
 def with_least_error(source: FloatWeights, per_tensor: bool, where: str, log: PassLog) -> FloatWeights:
-    """The weights with the limits of least squared error, which the log tells of for the node `where`.
+    """Return the weights with the limits of least squared error; `where` is the node's name for the log.
 
-    `per_tensor`: one limit for all channels. A bias that needs a larger scale than the limit still gets it.
+    per_tensor: one limit for all channels. A bias that needs a larger scale than the limit still gets it.
     """
     if source.given is not None or not source.weights.size or not np.all(np.isfinite(source.weights)):
         return source

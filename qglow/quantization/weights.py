@@ -1,4 +1,4 @@
-"""Integers for weights and biases, made last: their scales depend on the input's final scale."""
+"""Integers of weights and biases, computed last: their scales depend on the input's final scale."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from qglow.numerics.wide import worst_sum
 class GivenIntegers:
     """int8 weights with zero point 0 that the model itself brings, and their float32 scales, one a channel.
 
-    per_tensor: all scales are one.
+    per_tensor: whether all scales are the same one.
     """
 
     weights: Array
@@ -39,9 +39,9 @@ class GivenIntegers:
 
 @dataclass(slots=True)
 class Rounding:
-    """What is known of weights.
+    """Cache of integers and largest magnitudes of weights.
 
-    largest: float64 `max|w|` of the channels of `measured`. integers: those of `rounded` with `scales`.
+    largest: float64 `max|w|` of the channels of `measured`. integers: `rounded` as int8 with `scales`.
     """
 
     measured: Array | None = None
@@ -56,8 +56,8 @@ class FloatWeights:
     """Weights and bias [O] of a node before quantization. Output channels lie along `axis`.
 
     given: the integers of the weights where the model brings them; they are kept. limits: float64[O],
-    magnitudes up to which the levels of each channel reach; None: as far as its weights. last: how they were
-    rounded, shared by those of one node, which differ in their bias more often than in anything else.
+    largest magnitude that int8 covers in each channel; None: that of its weights. last: cache of rounding,
+    shared by copies of this object, most of which differ in the bias alone.
     """
 
     weights: Array
@@ -69,13 +69,13 @@ class FloatWeights:
 
     @staticmethod
     def of(node: Node) -> FloatWeights:
-        """Those of a Conv or Gemm with constant weights; a missing bias is 0."""
+        """Weights and bias of a node with constant weights; a missing bias is 0."""
         policy = node.operator.policy
         assert isinstance(policy, Accumulate)
         weights, bias = node.operand(policy.w), node.operand(policy.bias)
         if weights is None or weights.data is None:
             raise InternalError(f"{node} has no constant weights")
-        axis = output_axis(weights.data)
+        axis = output_axis(node)
         channels = weights.data.shape[axis]
         data = np.zeros(channels, np.float32) if bias is None or bias.data is None else bias.data
         return FloatWeights(weights.data, data, axis)
@@ -90,13 +90,18 @@ class IntegerWeights:
     bias: Array
 
 
-def output_axis(weights: Array) -> int:
-    """The axis of output channels: 0 of O, C, KH, KW; 1 of K, N."""
-    return 0 if weights.ndim == 4 else 1
+def output_axis(node: Node) -> int:
+    """The axis of the output channels of a node's weights."""
+    if node.operator.filters is None:
+        raise InternalError(f"{node} has no weights")
+    return node.operator.filters.outputs
 
 
 def integers(source: FloatWeights, scale_x: float, per_tensor: bool) -> IntegerWeights:
-    """Rule 4 of the numeric contract. Raises ValueError where a bias does not fit the scales given."""
+    """Quantize weights and bias by rule 4 of the numeric contract; `scale_x` is that of the input.
+
+    Raises ValueError if a bias does not fit the scales that the model brings.
+    """
     if source.given is not None:
         weights, scales = source.given.weights, source.given.scales
         return IntegerWeights(weights, scales, quantize_bias(source.bias, scale_x, scales))
@@ -105,7 +110,7 @@ def integers(source: FloatWeights, scale_x: float, per_tensor: bool) -> IntegerW
 
 
 def rounding_error(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
-    """float64, shape of the weights: what rounding takes from each."""
+    """Return the weights minus their rounded values, float64 in the shape of the weights."""
     scales = _scales(source, scale_x, per_tensor)
     rounded, weights = _rounded(source, scales), source.weights
     error = np.empty(weights.shape)
@@ -118,7 +123,7 @@ def rounding_error(source: FloatWeights, scale_x: float, per_tensor: bool) -> Ar
 
 
 def _rounded(source: FloatWeights, scales: Array) -> Array:
-    """int8 weights, which are not rounded again where neither they nor their scales have changed."""
+    """Return the int8 weights, from the cache where neither weights nor scales have changed."""
     last = source.last
     if last.rounded is not source.weights or not np.array_equal(last.scales, scales):
         last.rounded, last.scales = source.weights, scales
@@ -138,9 +143,9 @@ def _scales(source: FloatWeights, scale_x: float, per_tensor: bool) -> Array:
 
 
 def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: bool) -> float:
-    """Give a node with int8 input its int8 weights and int32 bias; returns how often the sum fits int32.
+    """Give a node with int8 input its int8 weights and int32 bias; return its int32 margin.
 
-    Raises UnsupportedError where some input could make the sum overflow.
+    The margin is the int32 limit over the largest possible sum. Raises UnsupportedError if it is below 1.
     """
     policy = node.operator.policy
     assert isinstance(policy, Accumulate)
@@ -154,7 +159,7 @@ def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: boo
     if margin < 1.0:
         raise UnsupportedError(
             f"node '{node.name}': channel {int(np.argmax(worst))} can sum up to {int(worst.max())}, "
-            f"beyond int32; keep it float: --keep-float '{node.name}'"
+            f"beyond int32; keep it float: `keep_float='{node.name}'`"
         )
     if per_tensor:
         quantization = Quantization.per_tensor(float(made.scales[0]), 0)
@@ -169,8 +174,8 @@ def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: boo
 
 
 def _own_name(graph: Graph, node: Node, wanted: str) -> str:
-    """`wanted` unless something else in the graph is called that: constants may be shared by nodes."""
-    named = (value for value in graph.values() if value.name == wanted)
+    """Return `wanted`, or a new name if other values have it or other nodes read the one that has it."""
+    named = graph.values_named(wanted)
     taken = any(value not in node.inputs or value.users() != [node] for value in named)
     return graph.unique_name(wanted) if taken else wanted
 

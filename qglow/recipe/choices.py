@@ -5,60 +5,82 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, field
+
+from qglow.core.options import not_one_of
 
 SCHEMAS = ("asymmetric", "symmetric", "symmetric_with_uint8", "symmetric_with_power2_scale")
 CALIBRATIONS = ("auto", "minmax", "kl", "percentile", "mse")
-
+CALIBRATION_FORMS = tuple("percentile:P" if name == "percentile" else name for name in CALIBRATIONS)
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 """Units of longer times, as factors of a second."""
 
 
 def parse_time(text: str, units: Mapping[str, float]) -> float:
-    """A length of time such as "10m", in the unit whose factor is 1. Raises ValueError."""
+    """A length of time such as "10m", in the unit whose factor is 1. Raises ValueError for other text.
+
+    >>> parse_time("1.5m", SECONDS)
+    90.0
+    """
     match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", text)
     if match is None or match[2] not in units:
         raise ValueError(f"{text}: write {' or '.join(f'5{unit}' for unit in units)}")
-    return float(match[1]) * units[match[2]]
+    time = float(match[1]) * units[match[2]]
+    if math.isinf(time):
+        raise ValueError(f"{text[:20]} ...: longer than any time")
+    return time
 
 
 def one_of(value: str, valid: tuple[str, ...], what: str) -> str:
     """`value` where it is valid; else ValueError with the nearest valid name."""
-    if value in valid:
-        return value
-    nearest = get_close_matches(value, valid, 1, cutoff=0.5)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    raise ValueError(f"{what} {value!r} is not one of {', '.join(valid)}{hint}")
+    if value not in valid:
+        raise ValueError(f"{what} {not_one_of(value, valid)}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How a range is chosen from a histogram. `percent` belongs to "percentile" alone.
+    """Method that chooses a range from a histogram.
 
-    The default has the best SQNR of outputs over the calibration data of real networks, taken together.
+    method: one of CALIBRATIONS. percent: the share of elements that the range covers, above 50 and at most
+    100, for "percentile" alone. stated: whether it was read, as `parse` does, and is not the default that
+    nobody chose. The default has the best SQNR of outputs over the calibration data of real networks, taken
+    together.
     """
 
     method: str = "kl"
     percent: float | None = None
+    stated: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the default that nobody has stated, so that a better one may take its place."""
+        return not self.stated and self == Calibration()
 
     @staticmethod
     def parse(text: str) -> Calibration:
-        """ "auto", "minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for anything else."""
+        """Read "auto", "minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for other text.
+
+        >>> Calibration.parse("percentile:99.99")
+        Calibration(method='percentile', percent=99.99)
+        >>> str(Calibration.parse("mse"))
+        'mse'
+        """
         method, colon, argument = text.partition(":")
-        one_of(method, CALIBRATIONS, "calibration")
+        if method not in CALIBRATIONS:
+            raise ValueError(not_one_of(method, CALIBRATIONS))
         if method != "percentile":
             if colon:
-                raise ValueError(f"calibration {method!r} takes no argument, found {text!r}")
-            return Calibration(method)
+                raise ValueError(f"{method!r} takes no argument, found {text!r}")
+            return Calibration(method, stated=True)
         try:
             percent = float(argument)
         except ValueError:
             percent = math.nan
         if not 50.0 < percent <= 100.0:
-            raise ValueError(f"calibration {text!r}: write percentile:P with P above 50 and at most 100")
-        return Calibration(method, percent)
+            raise ValueError(f"{text!r}: write percentile:P with P above 50 and at most 100")
+        return Calibration(method, percent, stated=True)
 
     def __str__(self) -> str:
         return self.method if self.percent is None else f"{self.method}:{self.percent!r}"

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from qglow.recipe.choices import SCHEMAS, Calibration, one_of
+from qglow.core.options import option, to_document, validate
+from qglow.recipe.choices import SCHEMAS, Calibration
+from qglow.recipe.readers import as_calibration, as_flag, as_text
+from qglow.recipe.sections import section_of
 
 HALVES = ("float16", "bfloat16")
 DTYPES = ("int8", "int16", "float", *HALVES)
@@ -14,17 +19,25 @@ GRANULARITIES = ("channel", "tensor")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which nodes a rule is about; everything that is given has to hold.
+    """Condition for the nodes that a rule is about; everything that is given has to hold.
 
     name: a regular expression that fits the whole name of a node, of its result, or of an input of the
     model. operator: the name of an operator. start, end ("from" and "to" in the file): names of values;
-    the nodes that depend on the one and that the other depends on.
+    the nodes that depend on the one and that the other depends on. Raises ValueError if nothing is given,
+    or for a name that is not a regular expression.
+
+    >>> Match(name="layer[12]/.*").fits_name("layer1/conv"), Match(name="layer[12]").fits_name("layer1/conv")
+    (True, False)
+    >>> print(Match(operator="Gemm", start="hidden"))
+    operator Gemm, from hidden
     """
 
-    name: str | None = None
-    operator: str | None = None
-    start: str | None = None
-    end: str | None = None
+    name: str | None = option(
+        None, "Regular expression for the whole name of a node, its result or an input", read=as_text
+    )
+    operator: str | None = option(None, "Name of an operator", read=as_text)
+    start: str | None = option(None, "Only nodes that depend on this value", key="from", read=as_text)
+    end: str | None = option(None, "Only nodes that this value depends on", key="to", read=as_text)
 
     def __post_init__(self) -> None:
         if not any((self.name, self.operator, self.start, self.end)):
@@ -35,13 +48,12 @@ class Match:
             raise ValueError(f"name {self.name!r}: not a regular expression: {error}") from error
 
     def fits_name(self, name: str) -> bool:
-        """Whether `name` is one that the rule is about; so is every one where it says nothing of names."""
+        """Whether the whole of `name` fits the regular expression; without one, every name fits."""
         return self.name is None or re.fullmatch(self.name, name) is not None
 
-    def to_document(self) -> dict[str, str]:
-        """As in the file."""
-        keys = {"name": self.name, "operator": self.operator, "from": self.start, "to": self.end}
-        return {key: value for key, value in keys.items() if value is not None}
+    def to_document(self) -> dict[str, object]:
+        """Plain data of the recipe file."""
+        return to_document(self, skip=_is_none)
 
     def __str__(self) -> str:
         return ", ".join(f"{key} {value}" for key, value in self.to_document().items())
@@ -49,36 +61,72 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What holds where `match` fits; what is None is left as it was.
+    """Settings for the nodes and values that `match` fits; None leaves a setting as it was.
 
     dtype: "int8", "int16" (of results; weights stay int8), "float", or "float16" or "bfloat16": float, with
     weights and results of 16 bits. schema and calibration are those of the nodes' results and, where a name
     fits, of inputs of the model; so is "int16". granularity: "channel" or "tensor", of the nodes' weights.
+    Raises ValueError for values that are not allowed, and where nothing is set.
+
+    >>> Rule(Match(operator="Gemm"), dtype="float").to_document()
+    {'match': {'operator': 'Gemm'}, 'dtype': 'float'}
     """
 
-    match: Match
-    dtype: str | None = None
-    schema: str | None = None
-    calibration: Calibration | None = None
-    granularity: str | None = None
+    match: Match = option(help="Nodes and values that the rule applies to", nested=Match)
+    dtype: str | None = option(None, "Type of the nodes' results", read=as_text, choices=DTYPES)
+    schema: str | None = option(None, "How ranges of these values map to int8", read=as_text, choices=SCHEMAS)
+    calibration: Calibration | None = option(
+        None, "How ranges of these values are chosen", read=as_calibration, write=str
+    )
+    granularity: str | None = option(
+        None,
+        "Whether each output channel or the whole tensor has a weight scale",
+        read=as_text,
+        choices=GRANULARITIES,
+    )
 
     def __post_init__(self) -> None:
-        if self.dtype is not None:
-            one_of(self.dtype, DTYPES, "dtype")
-        if self.schema is not None:
-            one_of(self.schema, SCHEMAS, "schema")
-        if self.granularity is not None:
-            one_of(self.granularity, GRANULARITIES, "granularity")
+        validate(self)
         if all(choice is None for choice in (self.dtype, self.schema, self.calibration, self.granularity)):
             raise ValueError("it sets nothing; say dtype, keep_float, schema, calibration or granularity")
 
     def to_document(self) -> dict[str, object]:
-        """As in the file."""
-        choices = {
-            "dtype": self.dtype,
-            "schema": self.schema,
-            "calibration": None if self.calibration is None else str(self.calibration),
-            "granularity": self.granularity,
-        }
-        given = {key: value for key, value in choices.items() if value is not None}
-        return {"match": self.match.to_document(), **given}
+        """Plain data of the recipe file."""
+        return to_document(self, skip=_is_none)
+
+
+def read_rules(value: object) -> tuple[Rule, ...]:
+    """Rules of a recipe file, a list of mappings. Raises ValueError that names the rule and the key."""
+    if isinstance(value, tuple) and all(isinstance(rule, Rule) for rule in value):
+        return value
+    if not isinstance(value, list):
+        raise ValueError(f"needs a list of rules, found {value!r}")
+    rules = []
+    for number, document in enumerate(value, start=1):
+        rule = _RULE.build(document, f"rules {number}.")
+        assert isinstance(rule, Rule)
+        rules.append(rule)
+    return tuple(rules)
+
+
+def write_rules(rules: Iterable[Rule]) -> list[dict[str, object]]:
+    """Rules as in the file."""
+    return [rule.to_document() for rule in rules]
+
+
+def _rule(keep_float: bool | None = None, **values: Any) -> Rule:
+    """A rule of its keys; `keep_float` is another way to write a dtype."""
+    if "match" not in values:
+        raise ValueError("match has to say what the rule is about")
+    if keep_float is not None:
+        dtype = values.setdefault("dtype", "float" if keep_float else "int8")
+        if (dtype == "float") is not keep_float:
+            raise ValueError(f"keep_float: {str(keep_float).lower()} contradicts dtype: {values['dtype']}")
+    return Rule(**values)
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+_RULE = section_of(Rule, _rule, keep_float=as_flag)

@@ -1,4 +1,4 @@
-"""What a recipe can say. Every object here is valid once it exists: bad values raise ValueError."""
+"""Recipes and their settings. Every object here is valid once it exists: bad values raise ValueError."""
 
 from __future__ import annotations
 
@@ -6,151 +6,269 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
-import yaml
-
 from qglow.core.errors import UsageError
-from qglow.recipe.choices import SCHEMAS, SECONDS, Calibration, one_of, parse_time
-from qglow.recipe.rules import Rule
+from qglow.core.options import Bounds, FieldError, option, options_of, read_value, to_document, validate
+from qglow.recipe.choices import CALIBRATION_FORMS, SCHEMAS, Calibration
+from qglow.recipe.data import DataMapping, Preprocessing
+from qglow.recipe.readers import (
+    as_calibration,
+    as_count,
+    as_flag,
+    as_number,
+    as_seconds,
+    as_smoothing,
+    as_text,
+    as_texts,
+    optional,
+)
+from qglow.recipe.rules import Rule, read_rules, write_rules
 
-LAYOUTS = ("NCHW", "NHWC")
-CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
-INTERPOLATIONS = ("bilinear", "bicubic")
 IO_TYPES = ("float", "int8")
 ACTIVATION_TYPES = ("uint8", "int8")
 WEIGHT_RANGES = ("max", "mse")
 ROUNDINGS = ("nearest", "gptq", "adaround")
 
-
-@dataclass(frozen=True, slots=True)
-class Preprocessing:
-    """From an image to a model input: resize, centre crop, order channels, normalise, lay out.
-
-    `resize` is the length of the short side, or (height, width); `crop` is (height, width). `letterbox`
-    takes the place of both: the whole image, as large as fits in (height, width), at the top left,
-    the rest filled with pixels of the value `fill`.
-    A pixel is 0..255 and becomes `(pixel * scale - mean) / std`; `mean` and `std` have one
-    element, or one a channel in the order that `channels` names.
-    """
-
-    resize: int | tuple[int, int] | None = None
-    interpolation: str = "bilinear"
-    crop: tuple[int, int] | None = None
-    letterbox: tuple[int, int] | None = None
-    fill: float = 0.0
-    layout: str = "NCHW"
-    channels: str = "RGB"
-    scale: float = 1.0
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-
-    def __post_init__(self) -> None:
-        one_of(self.interpolation, INTERPOLATIONS, "interpolation")
-        one_of(self.layout, LAYOUTS, "layout")
-        one_of(self.channels, tuple(CHANNELS), "channels")
-        sides = (self.resize,) if isinstance(self.resize, int) else self.resize or ()
-        if any(side < 1 for side in (*sides, *(self.crop or ()), *(self.letterbox or ()))):
-            raise ValueError("resize, crop and letterbox are sizes in pixels, at least 1")
-        if self.letterbox is not None and (self.resize or self.crop):
-            raise ValueError("letterbox takes the place of resize and crop; leave them out")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, CHANNELS[self.channels]):
-                raise ValueError(f"{name} has {len(values)} values, not 1 or one for each of {self.channels}")
-        if not all(math.isfinite(value) for value in (self.scale, self.fill, *self.mean, *self.std)):
-            raise ValueError("scale, fill, mean and std are finite numbers")
-        if 0.0 in self.std:
-            raise ValueError("std divides, so it cannot be 0")
-
-
-@dataclass(frozen=True, slots=True)
-class DataMapping:
-    """Which array of a data file feeds which model input, where their names differ."""
-
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    label: str | None = None
-
-    def key(self, input_name: str) -> str:
-        """The name in the data file of this model input."""
-        return self.inputs.get(input_name, input_name)
+SCALES = "Ranges and scales"
+FLOAT = "What stays float"
+ACCURACY = "Accuracy"
+ROUNDING = "Rounding of weights"
+OUTPUT = "Output"
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything that a recipe file holds; a value that it leaves out has the default here.
 
-    `keep_float` names what stays float32: a value's or node's name, `re:REGEX` for names,
-    or `op:OPERATOR` for every node of an operator. A regular expression has to fit the whole name.
-    `equalize` scales channels of results up and down again where that lets int8 lose less, `smooth` those of
-    normalizations; a number for it is the exponent of SmoothQuant. `profile_again` takes histograms of
-    what that scales over the calibration samples, where else ranges of channels serve. `correct_bias` takes
-    the mean error of rounded weights out of biases, `io` is the element type of inputs and outputs.
-    `rounding` of weights is to the "nearest" integer, or by "gptq" or "adaround", which look at the samples
-    once more.
-    `split_channels`: the share of channels that may be split where a few reach far beyond the others.
-    `group_size`: inputs of a Gemm whose weights share a scale for each output; 0: all.
-    `rounding_budget`: seconds that those two may take; None: as many as they need.
-    `weight_range`: int8 reaches to the largest weight ("max"), or as far as their error is least ("mse").
-    `activation_type` is that of integers in the exported QDQ model.
-    `rules` hold for parts of the model, each over the ones before it; one that fits nothing is a
-    warning, or an error where the recipe is `strict`.
+    Raises ValueError for values that are not allowed.
     """
 
-    preprocessing: Preprocessing | None = None
-    data: DataMapping = DataMapping()
-    schema: str = "asymmetric"
-    calibration: Calibration = Calibration()
-    per_tensor: bool = False
-    keep_float: tuple[str, ...] = ()
-    assert_all_quantized: bool = False
-    equalize: bool = True
-    correct_bias: bool = True
-    io: str = "float"
-    activation_type: str = "uint8"
-    rounding: str = "nearest"
-    rules: tuple[Rule, ...] = ()
-    strict: bool = False
-    smooth: bool | float = True
-    weight_range: str = "max"
-    rounding_budget: float | None = None
-    split_channels: float = 0.0
-    group_size: int = 0
-    profile_again: bool = False
+    preprocessing: Preprocessing | None = option(
+        None, "How images become model inputs", nested=Preprocessing, only_in_files=True
+    )
+    data: DataMapping = option(
+        DataMapping(), "Names of arrays in data files", nested=DataMapping, only_in_files=True
+    )
+    schema: str = option(
+        "asymmetric",
+        "How ranges map to int8",
+        group=SCALES,
+        read=as_text,
+        choices=SCHEMAS,
+        more=(
+            "asymmetric uses any zero point, so that all 256 levels cover the range as it is; "
+            "symmetric has zero point 0; symmetric_with_uint8 too, but spends all levels on "
+            "values that are never negative; symmetric_with_power2_scale also rounds the scale up "
+            "to a power of two. Weights are symmetric in any case."
+        ),
+    )
+    calibration: Calibration = option(
+        Calibration(),
+        f"How ranges are chosen: {', '.join(CALIBRATION_FORMS)}",
+        group=SCALES,
+        metavar="METHOD",
+        read=as_calibration,
+        write=str,
+        typed=str,
+        keyword="Calibration | str",
+        more=(
+            "minmax covers all that was seen. The others cut rare large values off, so that the "
+            "rest gets finer steps: kl keeps the distribution closest, mse errs least in squares, "
+            "percentile:99.99 leaves out what lies beyond. auto is kl for inputs of the model and "
+            "mse for all other values."
+        ),
+    )
+    per_tensor: bool = option(
+        False, "One scale for a whole weight tensor, not one per output channel", group=SCALES, read=as_flag
+    )
+    keep_float: tuple[str, ...] = option(
+        (),
+        "Keep nodes in float, by name, re:REGEX or op:OPERATOR",
+        group=FLOAT,
+        metavar="NODE",
+        read=as_texts,
+        typed=list[str],
+        keyword="Sequence[str] | str",
+        more="A name is that of a node or of its result; a regular expression has to fit the whole name.",
+    )
+    assert_all_quantized: bool = option(
+        False, "Fail if any node would stay in float", group=FLOAT, read=as_flag
+    )
+    equalize: bool = option(
+        True,
+        "Balance channels across layers so that int8 loses less",
+        group=ACCURACY,
+        negative="--no-equalize",
+        read=as_flag,
+        more=(
+            "A channel is scaled up where it is made and down in the weights that read it, which "
+            "changes nothing in float (cross-layer equalization)."
+        ),
+    )
+    smooth: bool | float = option(
+        True,
+        "Move outliers of normalized activations into weights (SmoothQuant)",
+        kw_only=True,
+        group=ACCURACY,
+        metavar="true|false|ALPHA",
+        read=as_smoothing,
+        typed=str,
+        bounds=Bounds(0.0, 1.0),
+        expected="true, false or an exponent from 0 to 1",
+        more=(
+            "Like equalize, from a LayerNormalization into the Gemm behind it. A number is the "
+            "exponent of SmoothQuant, taken everywhere: 0 leaves activations as they are, 1 makes "
+            "their channels equal."
+        ),
+    )
+    group_size: int = option(
+        0,
+        "Inputs of a Gemm that share a weight scale, such as 128 (0: all)",
+        kw_only=True,
+        group=SCALES,
+        metavar="N",
+        read=as_count,
+        bounds=Bounds(0),
+        expected="a number of inputs, or 0 for no groups",
+        more=(
+            "A Gemm or MatMul over more inputs than this is cut into groups of this size, each with "
+            "weight scales of its own: finer weights, and more time for each group."
+        ),
+    )
+    split_channels: float = option(
+        0.0,
+        "Share of channels to split because they dwarf others, such as 0.02",
+        kw_only=True,
+        group=ACCURACY,
+        metavar="SHARE",
+        read=as_number,
+        bounds=Bounds(0.0, 1.0),
+        expected="a share of the channels, from 0 to 1",
+        more=(
+            "A channel that reaches far beyond the others becomes two of half the size, so that "
+            "the others get finer steps (outlier channel splitting). It costs the time of the "
+            "added channels."
+        ),
+    )
+    profile_again: bool = option(
+        False,
+        "Profile rebalanced channels again on the calibration samples",
+        kw_only=True,
+        group=ACCURACY,
+        negative="--no-profile-again",
+        read=as_flag,
+        more=(
+            "What equalize, smooth and split_channels scale has no histogram any more. Without "
+            "this, parameters follow from the ranges of its channels in the profile."
+        ),
+    )
+    correct_bias: bool = option(
+        True,
+        "Correct biases for the mean error of rounded weights",
+        group=ACCURACY,
+        negative="--no-correct-bias",
+        read=as_flag,
+    )
+    io: str = option(
+        "float",
+        "Type of the model's inputs and outputs",
+        group=FLOAT,
+        read=as_text,
+        choices=IO_TYPES,
+        more="int8 leaves out the conversion of inputs and outputs.",
+    )
+    activation_type: str = option(
+        "uint8",
+        "Type of activations in model.qdq.onnx",
+        group=OUTPUT,
+        read=as_text,
+        choices=ACTIVATION_TYPES,
+        more="onnxruntime on x86 is fast with uint8; other runtimes want int8.",
+    )
+    rounding: str = option(
+        "nearest",
+        "Rounding of weights",
+        group=ROUNDING,
+        read=as_text,
+        choices=ROUNDINGS,
+        more=(
+            "nearest takes the nearest step. gptq rounds weights one after the other, each making "
+            "up for the errors before it; adaround goes on from there and learns which to round "
+            "the other way. Both look at the calibration samples."
+        ),
+    )
+    weight_range: str = option(
+        "max",
+        "Range of weights, by largest or least error",
+        kw_only=True,
+        group=SCALES,
+        read=as_text,
+        choices=WEIGHT_RANGES,
+        more=(
+            "max spans the largest weight of a channel; mse clips the largest ones where the "
+            "squared error of all is less."
+        ),
+    )
+    rounding_budget: float | None = option(
+        None,
+        "Start no layer after this time: 90s, 10m, 1h",
+        kw_only=True,
+        group=ROUNDING,
+        metavar="TIME",
+        read=optional(as_seconds),
+        typed=str,
+        keyword="float | str",
+        bounds=Bounds(0.0, math.nextafter(math.inf, 0.0)),
+        expected="a time, at least 0",
+        more=(
+            "Layers left when the time is up keep what they have, and the report names them. A "
+            "number is in seconds."
+        ),
+    )
+    rules: tuple[Rule, ...] = option(
+        (), "Choices for parts of the model; later rules override earlier ones",
+        read=read_rules, write=write_rules, only_in_files=True,
+    )  # fmt: skip
+    strict: bool = option(
+        False,
+        "Fail where there would be a warning: rule that fits nothing, verdict not good",
+        group=FLOAT,
+        read=as_flag,
+        more="In Python a verdict is held to it by `ModelVerdict.require`.",
+    )
 
     def __post_init__(self) -> None:
-        one_of(self.schema, SCHEMAS, "schema")
-        one_of(self.io, IO_TYPES, "io")
-        one_of(self.activation_type, ACTIVATION_TYPES, "activation_type")
-        one_of(self.rounding, ROUNDINGS, "rounding")
-        one_of(self.weight_range, WEIGHT_RANGES, "weight_range")
-        if self.group_size < 0:
-            raise ValueError(f"group_size {self.group_size}: a number of inputs, or 0 for no groups")
-        if not 0.0 <= self.split_channels <= 1.0:
-            raise ValueError(f"split_channels {self.split_channels:g}: a share of the channels, from 0 to 1")
-        if self.rounding_budget is not None and not 0.0 <= self.rounding_budget < math.inf:
-            raise ValueError(f"rounding_budget {self.rounding_budget:g}: a time, at least 0")
-        if not isinstance(self.smooth, bool) and not 0.0 <= self.smooth <= 1.0:
-            raise ValueError(f"smooth {self.smooth:g}: true, false or an exponent from 0 to 1")
+        validate(self)
         for pattern in self.keep_float:
             _check_pattern(pattern)
 
     def with_overrides(self, **values: Any) -> Recipe:
-        """This recipe with the values that are not None, as options of the command line give them.
+        """This recipe with the values that are not None, as keywords and the command line give them.
 
-        `calibration` and `rounding_budget` ("10m") may be text; `keep_float` adds to what the recipe
-        keeps. Raises UsageError.
+        Values are those that a recipe file may have, so `rounding_budget` may be "10m"; `keep_float` adds
+        to what the recipe keeps. Raises UsageError for a value that is not allowed, and for an unknown name
+        one that is a TypeError too.
+
+        >>> Recipe(keep_float=("op:Gemm",)).with_overrides(keep_float="fc").keep_float
+        ('op:Gemm', 'fc')
+        >>> Recipe().with_overrides(calibration="mse").calibration
+        Calibration(method='mse', percent=None)
         """
-        changes = {name: value for name, value in values.items() if value is not None}
+        declared = {item.name: item for item in options_of(Recipe)}
+        for name in values:
+            if name not in declared:
+                raise _unknown(name, declared)
+        given = {name: value for name, value in values.items() if value is not None}
         try:
-            if isinstance(changes.get("calibration"), str):
-                changes["calibration"] = Calibration.parse(changes["calibration"])
-            if isinstance(changes.get("rounding_budget"), str):
-                changes["rounding_budget"] = _budget(changes["rounding_budget"])
-            if "keep_float" in changes:
-                added = tuple(changes["keep_float"])
-                changes["keep_float"] = tuple(dict.fromkeys(self.keep_float + added))
+            if "keep_float" in given:
+                given["keep_float"] = self._kept_with(given["keep_float"])
+            changes = {name: read_value(declared[name], value) for name, value in given.items()}
             return dataclasses.replace(self, **changes)
+        except FieldError as error:
+            raise UsageError(str(error), field=error.field) from error
         except ValueError as error:
             raise UsageError(str(error)) from error
 
@@ -160,48 +278,25 @@ class Recipe:
 
     def to_yaml(self) -> str:
         """The effective recipe, defaults included; loading it gives an equal one."""
-        document: dict[str, object] = {}
-        if self.preprocessing is not None:
-            section = dataclasses.asdict(self.preprocessing)
-            document["preprocessing"] = {key: _plain(value) for key, value in section.items()}
-        if self.data != DataMapping():
-            document["data"] = {"inputs": dict(self.data.inputs), "label": self.data.label}
-        document |= {
-            "schema": self.schema,
-            "calibration": str(self.calibration),
-            "per_tensor": self.per_tensor,
-            "keep_float": list(self.keep_float),
-            "assert_all_quantized": self.assert_all_quantized,
-            "equalize": self.equalize,
-            "smooth": self.smooth,
-            "group_size": self.group_size,
-            "split_channels": self.split_channels,
-            "profile_again": self.profile_again,
-            "correct_bias": self.correct_bias,
-            "io": self.io,
-            "activation_type": self.activation_type,
-            "rounding": self.rounding,
-            "weight_range": self.weight_range,
-            "rounding_budget": self.rounding_budget,
-            "rules": [rule.to_document() for rule in self.rules],
-            "strict": self.strict,
-        }
-        return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
+        import yaml  # here, because the command line reads options and their help without it
+
+        return yaml.safe_dump(to_document(self), sort_keys=False, default_flow_style=None, width=110)
+
+    def _kept_with(self, patterns: Any) -> list[str]:
+        added = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+        return list(dict.fromkeys(self.keep_float + added))
 
 
-def _budget(text: str) -> float:
-    try:
-        return parse_time(text, SECONDS)
-    except ValueError as error:
-        raise ValueError(f"rounding_budget {error}") from error
-
-
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+class _UnknownChoice(UsageError, TypeError):
+    """A keyword that is no choice: wrong usage of qglow, and what Python raises for an unknown keyword."""
 
 
 def pattern_fits(pattern: str, name: str, operator: str) -> bool:
-    """Whether a pattern of `keep_float` means a node of this name and operator."""
+    """Whether a pattern of `keep_float` means a node of this name and operator.
+
+    >>> pattern_fits("op:Gemm", "fc", "Gemm"), pattern_fits("re:layer[12]", "layer3", "MatMul")
+    (True, False)
+    """
     kind, colon, rest = pattern.partition(":")
     if colon and kind == "re":
         return re.fullmatch(rest, name) is not None
@@ -212,10 +307,16 @@ def pattern_fits(pattern: str, name: str, operator: str) -> bool:
 
 def _check_pattern(pattern: str) -> None:
     if not pattern:
-        raise ValueError("keep_float: an empty name fits nothing")
+        raise FieldError("keep_float", ": an empty name fits nothing")
     if not pattern.startswith("re:"):
         return
     try:
         re.compile(pattern[3:])
     except re.error as error:
-        raise ValueError(f"keep_float {pattern!r}: not a regular expression: {error}") from error
+        raise FieldError("keep_float", f" {pattern!r}: not a regular expression: {error}") from error
+
+
+def _unknown(name: str, valid: Mapping[str, object]) -> _UnknownChoice:
+    nearest = get_close_matches(name, valid, 1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid are {', '.join(valid)}"
+    return _UnknownChoice(f"{name!r} is no choice of quantization; {hint}", field=name)

@@ -1,1 +1,1 @@
-"""What quantization cost and won: accuracy, error a layer, latency, and the documents that say so."""
+"""Costs and gains of quantization: accuracy, error of each layer, latency, and documents that show them."""

@@ -39,7 +39,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as long `name` takes as `base`: ratio of medians, and p10 to p90 of paired turns."""
+    """Time of `name` relative to `base`: ratio of medians, and p10 to p90 of paired turns."""
 
     name: str
     base: str
@@ -50,9 +50,10 @@ class Ratio:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Times of every contender; `turns_ms` has one row a contender and one column an alternation.
+    """Latencies of programs that were measured in turns.
 
-    `threads`: how many each of them may use.
+    latencies: milliseconds a call by name. turns_ms: milliseconds [programs, alternations], rows in the order
+    of `latencies`. threads: how many each program may use.
     """
 
     latencies: dict[str, Latency]
@@ -93,7 +94,7 @@ def bench(
     `advance` is told after each alternation. Raises UsageError for no contenders or no alternations.
     """
     if not contenders or alternations < 1 or warmup < 0:
-        raise UsageError("a benchmark needs at least one program and one alternation")
+        raise UsageError("a benchmark needs at least one program and one alternation (`alternations`)")
     repeats = {name: _repeats(run, warmup, clock) for name, run in contenders.items()}
     turns = np.zeros((len(contenders), alternations))
     with _without_garbage_collection():

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qglow.core.errors import ComparisonFailed, DataError, UsageError
+from qglow.core.options import require_limits
 from qglow.core.types import Array
+from qglow.metrics.classification import best_class
 from qglow.profiling.samples import Batch, Sample, batches
-from qglow.report.metrics import ErrorAccumulator, ErrorSummary, HitCounter, best_class
+from qglow.report.metrics import ErrorAccumulator, ErrorSummary, HitCounter
 from qglow.report.runner import Runner, batch_size, run_samples
+from qglow.report.scored import SAMPLES, UNLABELLED, ScoredOutput, check_labels_fit, labels_fit, scored_output
 from qglow.report.significance import Flips, wilson_interval
 from qglow.report.task_metric import Answers, MetricFigures, TaskMetric
 
@@ -22,7 +25,7 @@ QDQ = "onnxruntime QDQ"
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How often two programs choose alike, each 0 to 1.
+    """Shares of samples, or of their positions, in which two programs choose alike, each 0 to 1.
 
     top1: both have the same best class. top5: the reference's best class is among the other's best five.
     """
@@ -34,14 +37,15 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How often the label is the best class, and among the best five, each 0 to 1."""
+    """Shares of samples, or of their positions, whose label is the best class, and among the best five, each
+    0 to 1."""
 
     samples: int
     top1: float
     top5: float
 
     def interval(self) -> tuple[float, float]:
-        """In which top-1 accuracy lies with 95 % confidence."""
+        """Interval of the top-1 accuracy at 95 % confidence."""
         return wilson_interval(round(self.top1 * self.samples), self.samples)
 
 
@@ -62,15 +66,19 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of a comparison. `accuracy` is empty where the data has no labels or nothing is classified.
+    """Result of a comparison of programs over `samples` samples.
 
-    metric: figures of the metric that was asked for.
+    pairings: one for each program and reference, with SQNR in dB. accuracy: shares of right samples, 0 to 1,
+    by program; empty without labels or a classification output. metric: figures of the metric that was asked
+    for, in its own unit; None without one. counted: what agreement and accuracy count, "samples" of an output
+    [N, classes], or "positions" of [N, T, classes].
     """
 
     samples: int
     pairings: tuple[Pairing, ...]
     accuracy: dict[str, Accuracy]
     metric: MetricFigures | None = None
+    counted: str = SAMPLES
 
     def pairing(self, subject: str, reference: str) -> Pairing:
         """The pairing of these two programs. Raises KeyError."""
@@ -88,10 +96,13 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a comparison may cost at most; None leaves a figure free.
+    """Limits that a comparison has to keep to; None leaves a figure free.
 
-    top1_drop in points (per cent) of accuracy, agreement in per cent, sqnr_db in dB; metric, at least,
-    and metric_drop, at most, in units of the metric that was asked for.
+    top1_drop: largest drop of top-1 accuracy, in percentage points. agreement: lowest share of samples with
+    the same best class, in per cent. sqnr_db: lowest SQNR of the outputs, in dB. metric, metric_drop: lowest
+    value and largest drop of the metric that was asked for, in its unit. max_metric: highest value of one
+    that is better the lower it is. Raises UsageError for a limit that is no finite number. A figure that is
+    NaN keeps to no limit.
     """
 
     top1_drop: float | None = None
@@ -99,6 +110,10 @@ class Limits:
     sqnr_db: float | None = None
     metric: float | None = None
     metric_drop: float | None = None
+    max_metric: float | None = None
+
+    def __post_init__(self) -> None:
+        require_limits(self)
 
 
 def check(comparison: Comparison, limits: Limits, subject: str = INT8, reference: str = FLOAT) -> None:
@@ -113,16 +128,16 @@ def check(comparison: Comparison, limits: Limits, subject: str = INT8, reference
     if limits.top1_drop is not None:
         drop = comparison.top1_drop(subject, reference)
         if drop is None:
-            raise UsageError("a limit on top-1 accuracy needs labelled data and an output [N, classes]")
-        if drop > limits.top1_drop:
+            raise UsageError("a limit on top-1 accuracy needs labelled data and an output of scores by class")
+        if not drop <= limits.top1_drop:
             broken.append(f"top-1 drops by {drop:.2f} points, at most {limits.top1_drop:g} are allowed")
     if limits.agreement is not None:
         if pairing.agreement is None:
-            raise UsageError("a limit on agreement needs an output [N, classes]")
+            raise UsageError("a limit on agreement needs an output of scores by class")
         agreement = 100.0 * pairing.agreement.top1
-        if agreement < limits.agreement:
+        if not agreement >= limits.agreement:
             broken.append(f"{agreement:.2f} % agree in top-1, at least {limits.agreement:g} % must")
-    if limits.sqnr_db is not None and pairing.overall.sqnr_db < limits.sqnr_db:
+    if limits.sqnr_db is not None and not pairing.overall.sqnr_db >= limits.sqnr_db:
         broken.append(f"SQNR is {pairing.overall.sqnr_db:.2f} dB, at least {limits.sqnr_db:g} dB must be")
     broken += _broken_by_metric(comparison.metric, limits, subject, reference)
     if broken:
@@ -132,19 +147,23 @@ def check(comparison: Comparison, limits: Limits, subject: str = INT8, reference
 def _broken_by_metric(
     figures: MetricFigures | None, limits: Limits, subject: str, reference: str
 ) -> Iterator[str]:
-    if limits.metric is None and limits.metric_drop is None:
+    if (limits.metric, limits.metric_drop, limits.max_metric) == (None, None, None):
         return
     if figures is None:
-        raise UsageError("a limit on a metric needs the metric (--metric)")
+        raise UsageError("a limit on a metric needs the metric (`metric`)")
+    figures.check_side(limits.metric, limits.max_metric)
     value, drop = figures.values[subject], figures.drop(subject, reference)
-    if limits.metric is not None and value < limits.metric:
+    if limits.metric is not None and not value >= limits.metric:
         yield f"{figures.name} is {value:.6g}, at least {limits.metric:g} must be"
+    if limits.max_metric is not None and not value <= limits.max_metric:
+        yield f"{figures.name} is {value:.6g}, at most {limits.max_metric:g} may be"
     if limits.metric_drop is None:
         return
     if drop is None:
         raise UsageError(f"{figures.name} compares with the float model, so it cannot drop; limit its value")
-    if drop > limits.metric_drop:
-        yield f"{figures.name} drops by {drop:.6g}, at most {limits.metric_drop:g} is allowed"
+    if not drop <= limits.metric_drop:
+        verb = "rises" if figures.lower_is_better else "drops"
+        yield f"{figures.name} {verb} by {drop:.6g}, at most {limits.metric_drop:g} is allowed"
 
 
 def compare(
@@ -189,17 +208,27 @@ class _PairCounts:
     lost: int = 0
     won: int = 0
 
-    def add(self, subject: Mapping[str, Array], reference: Mapping[str, Array], scores: str | None) -> None:
+    def add(
+        self,
+        subject: Mapping[str, Array],
+        reference: Mapping[str, Array],
+        scored: ScoredOutput | None,
+        labels: Array | None,
+    ) -> None:
         for name, expected in reference.items():
             if name not in subject:
                 raise UsageError(f"output '{name}' is given by one program only")
             found = subject[name].reshape(expected.shape)
             self.errors.setdefault(name, ErrorAccumulator()).add(found, expected)
-        if scores is not None:
-            self.agreement.add(class_scores(subject[scores]), best_class(class_scores(reference[scores])))
+        if scored is None:
+            return
+        found, expected = scored.rows(subject), scored.rows(reference)
+        if labels is not None:  # positions that do not count have no say
+            found, expected = found[labels != UNLABELLED], expected[labels != UNLABELLED]
+        self.agreement.add(found, best_class(expected))
 
     def count_flips(self, right: Array, reference_right: Array) -> None:
-        """Of bool [N]: whether the subject, and whether the reference, chose the label."""
+        """Count lost and won labels, from bool[N]: the subject, and the reference, chose the label."""
         self.lost += int(np.count_nonzero(reference_right & ~right))
         self.won += int(np.count_nonzero(right & ~reference_right))
 
@@ -222,17 +251,22 @@ class _Counting:
         self._hits: dict[str, HitCounter] = {}
         self._metric = metric
         self._answers: dict[str, Answers] = {}
+        self._counted = SAMPLES
 
     def add(self, batch: Batch, results: Mapping[str, Mapping[str, Array]]) -> None:
         self._samples += len(batch)
-        scores = classification_output(results[FLOAT], len(batch))
+        scored = scored_output(results[FLOAT], batch)
+        if self._metric is None:
+            check_labels_fit(results[FLOAT], batch, scored)
+        labels = None
+        if scored is not None:
+            self._counted = scored.counted
+            labels = self._count_labels(batch, results, scored)
         for (subject, reference), counts in self._pairs.items():
-            counts.add(results[subject], results[reference], scores)
-        if scores is not None:
-            self._count_labels(batch, {name: class_scores(out[scores]) for name, out in results.items()})
+            counts.add(results[subject], results[reference], scored, labels)
         if self._metric is not None:
             for name, outputs in results.items():
-                self._answers.setdefault(name, Answers()).add(batch, outputs)
+                self._answers.setdefault(name, Answers.wanted_by(self._metric)).add(batch, outputs)
 
     def result(self) -> Comparison:
         if not self._samples:
@@ -240,7 +274,7 @@ class _Counting:
         accuracy = {name: Accuracy(hits.samples, *hits.shares()) for name, hits in self._hits.items()}
         labelled = self._hits[FLOAT].samples if self._hits else 0
         pairings = tuple(counts.result(*pair, labelled) for pair, counts in self._pairs.items())
-        return Comparison(self._samples, pairings, accuracy, self._figures())
+        return Comparison(self._samples, pairings, accuracy, self._figures(), self._counted)
 
     def _figures(self) -> MetricFigures | None:
         metric = self._metric
@@ -252,37 +286,30 @@ class _Counting:
             for name, answers in self._answers.items()
             if not (name == FLOAT and metric.is_relative)
         }
-        return MetricFigures(metric.name, values)
+        return MetricFigures(metric.name, values, metric.lower_is_better)
 
-    def _count_labels(self, batch: Batch, scores: Mapping[str, Array]) -> None:
-        rows = [row for row, label in enumerate(batch.labels) if label is not None]
-        if not rows:
-            return
-        labels = np.array([batch.labels[row] for row in rows], np.int64)
+    def _count_labels(
+        self, batch: Batch, results: Mapping[str, Mapping[str, Array]], scored: ScoredOutput
+    ) -> Array | None:
+        """Count in what is labelled. Gives labels [M] where they say which positions count, else None."""
+        if all(label is None for label in batch.labels) or not labels_fit(batch, scored):
+            return None
+        labels = scored.labels(batch)
+        known = labels != UNLABELLED
+        if not known.any():
+            return labels
+        scores = {name: scored.rows(outputs) for name, outputs in results.items()}
         classes = scores[FLOAT].shape[1]
-        outside = (labels < 0) | (labels >= classes)
+        outside = known & ((labels < 0) | (labels >= classes))
         if outside.any():
-            row = rows[int(np.argmax(outside))]
+            row = int(np.argmax(outside))
             raise DataError(
-                f"{batch.keys[row]}: label {batch.labels[row]}, but the model has {classes} classes"
+                f"{scored.key(batch, row)}: label {labels[row]}, but the model has {classes} classes"
             )
         right = {}
         for name, array in scores.items():
-            self._hits.setdefault(name, HitCounter()).add(array[rows], labels)
-            right[name] = best_class(array[rows]) == labels
+            self._hits.setdefault(name, HitCounter()).add(array[known], labels[known])
+            right[name] = best_class(array[known]) == labels[known]
         for (subject, reference), counts in self._pairs.items():
             counts.count_flips(right[subject], right[reference])
-
-
-def classification_output(outputs: Mapping[str, Array], samples: int) -> str | None:
-    """The first output with one score a class and sample, [N, classes] but for axes of size 1."""
-    for name, array in outputs.items():
-        scored = array.ndim >= 2 and array.shape[0] == samples and array.shape[1] >= 2
-        if scored and array.size == samples * array.shape[1]:
-            return name
-    return None
-
-
-def class_scores(array: Array) -> Array:
-    """An output of shape [N, classes, 1, ...] as [N, classes]."""
-    return array.reshape(array.shape[0], array.shape[1])
+        return None if scored.positions is None else labels

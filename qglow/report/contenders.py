@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from qglow.core.types import Array, TensorType
+from qglow.kernels.emit.operand import physical_dtype, to_physical
 from qglow.report.bench import Contender
 from qglow.report.openvino_model import Precision, openvino_request
 from qglow.report.oracle import OnnxruntimeModel
@@ -27,6 +28,10 @@ class Bindable(Protocol):
     def outputs(self) -> Mapping[str, TensorType]:
         """Names and types of the outputs."""
 
+    @property
+    def activation_bias(self) -> int:
+        """Bias of int8 inputs and outputs: the bytes that are bound hold `q + activation_bias`."""
+
     def bind(self, inputs: Inputs, outputs: Inputs) -> Contender:
         """A callable that reads and fills these arrays."""
 
@@ -41,13 +46,13 @@ def random_inputs(inputs: Mapping[str, TensorType], seed: int = 0) -> dict[str, 
 
 
 def of_executable(program: Bindable, inputs: Inputs) -> Contender:
-    """A compiled qglow program, int8 or float, on contiguous inputs of its types."""
+    """A compiled qglow program, int8 or float, on inputs of its types, brought to its target's form."""
+    bias = program.activation_bias
+    given = {name: to_physical(inputs[name], kind, bias) for name, kind in program.inputs.items()}
     outputs = {
-        # int8 outputs are bound as what native code holds: q + 128.
-        name: np.zeros(kind.shape, np.uint8 if kind.is_quantized else kind.element.dtype)
-        for name, kind in program.outputs.items()
+        name: np.zeros(kind.shape, physical_dtype(kind, bias)) for name, kind in program.outputs.items()
     }
-    return program.bind(inputs, outputs)
+    return program.bind(given, outputs)
 
 
 def of_onnxruntime(model: Path | bytes, inputs: Inputs, threads: int = 1) -> Contender:
@@ -62,7 +67,7 @@ def of_openvino(
 ) -> Contender:
     """OpenVINO, tuned for latency, floats kept in float32 or computed in bfloat16.
 
-    Raises UsageError where OpenVINO is not installed, ModelError where it refuses the model or crashes on it.
+    Raises UsageError if OpenVINO is not installed, ModelError if it refuses the model or crashes on it.
     """
     shapes = {name: array.shape for name, array in inputs.items()}
     request = openvino_request(model, shapes, threads, precision)

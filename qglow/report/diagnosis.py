@@ -1,4 +1,4 @@
-"""Why an int8 model loses what it loses: places, kinds of error, channels, and what was tried against it."""
+"""Diagnosis of the loss of an int8 model: places, kinds of error, channels, and changes that were tried."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ GAIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What reaches the model's outputs of one place's errors, alone, relative to the power of the outputs.
+    """Noise at the model's outputs from one place's errors alone, relative to the power of the outputs.
 
-    weights: of rounding the weights of the node. rounding, clipping: of bringing its result to int8.
+    weights: from rounding the weights of the node. rounding, clipping: from bringing its result to int8.
     """
 
     weights: float
@@ -69,7 +69,7 @@ class TriedChange:
 
     @property
     def gain_db(self) -> float:
-        """By how much it is better."""
+        """Gain of the change in dB; negative if it loses."""
         return 0.0 if self.before_db == self.after_db else self.after_db - self.before_db
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class TriedChange:
 class Diagnosis:
     """Every node that adds an error, in the order of the graph, and what was tried.
 
-    samples: on how many the noise was measured. tried: None where there was no profile to try with.
+    samples: on how many the noise was measured. tried: None if there was no profile to try with.
     """
 
     samples: int
@@ -99,7 +99,7 @@ class Diagnosis:
 
     @property
     def sqnr_db(self) -> float:
-        """What the noise of all places together makes of the outputs, in dB."""
+        """SQNR of the outputs in dB with the noise of all places together."""
         total = self.noise.total
         return -10.0 * math.log10(total) if total > 0.0 else math.inf
 
@@ -113,12 +113,12 @@ class Diagnosis:
         return node.noise.total / total if total > 0.0 else 0.0
 
     def suggestions(self) -> list[TriedChange]:
-        """What was tried and helped, best first."""
+        """Changes that were tried and helped, best first."""
         helped = [change for change in self.tried or () if change.gain_db >= GAIN]
         return sorted(helped, key=lambda change: -change.gain_db)
 
     def of(self, node: str) -> NodeDiagnosis | None:
-        """What is known of a node, by its name or its result's."""
+        """Diagnosis of a node, found by its name or its result's; None if there is none."""
         return next((x for x in self.nodes if node in (x.node, x.value)), None)
 
 

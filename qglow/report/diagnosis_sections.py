@@ -10,7 +10,7 @@ from qglow.report.document import Block, Listing, Paragraph, Section, decibels, 
 _IDEAL, _CLIPS = 0.289, 0.5
 _MANY_CLIPPED = 0.001
 _NAMED = 6
-"""How many channels are named."""
+"""Number of channels that are named."""
 
 
 def diagnosis_section(diagnosis: Diagnosis) -> Section:
@@ -74,9 +74,9 @@ def _outliers(node: NodeDiagnosis) -> str:
 
 
 def suggestion_blocks(diagnosis: Diagnosis) -> list[Block]:
-    """What was tried and helped, with the measured result, and the rules for a recipe."""
+    """Changes that were tried and helped, with the measured gains, and the rules for a recipe."""
     if diagnosis.tried is None:
-        return [Paragraph("Nothing was tried against it: that needs the profile (--profile).")]
+        return [Paragraph("Nothing was tried against it: that needs the profile, which was not given.")]
     found = diagnosis.suggestions()
     if not found:
         best = max(diagnosis.tried, key=lambda change: change.gain_db, default=None)
@@ -93,7 +93,7 @@ def suggestion_blocks(diagnosis: Diagnosis) -> list[Block]:
 
 
 def node_section(diagnosis: Diagnosis, name: str) -> Section | None:
-    """What is known of the errors of one node, as facts; None where nothing is."""
+    """Section of facts on the errors of one node; None if nothing is known of it."""
     node = diagnosis.of(name)
     if node is None:
         return None

@@ -30,7 +30,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Grid:
     """Rows of formatted cells under titled columns. Raises ValueError for a row of another length."""
 
     columns: tuple[Column, ...]
@@ -59,7 +59,7 @@ class Gallery:
     caption: str
 
 
-Block = Paragraph | Listing | Table | Picture | Gallery
+Block = Paragraph | Listing | Grid | Picture | Gallery
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +72,21 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a report says, in order."""
+    """Title and sections of a report, in order."""
 
     title: str
     sections: tuple[Section, ...]
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> Table:
+def facts(pairs: Iterable[tuple[str, str]]) -> Grid:
     """A table of names and values without titles."""
-    return Table((Column(""), Column("")), tuple(pairs))
+    return Grid((Column(""), Column("")), tuple(pairs))
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> Table:
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> Grid:
     """A table; a title that ends in ">" marks a numeric column."""
     columns = tuple(Column(title.removesuffix(">").rstrip(), title.endswith(">")) for title in titles)
-    return Table(columns, tuple(tuple(row) for row in rows), caption)
+    return Grid(columns, tuple(tuple(row) for row in rows), caption)
 
 
 def percent(share: float) -> str:

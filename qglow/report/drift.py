@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from qglow.core.errors import RegressionError
+from qglow.core.errors import RegressionError, UsageError
+from qglow.core.options import require_limits
+from qglow.core.version import __version__
 from qglow.graph.graph import Graph
 from qglow.numerics.schema import Schema
 from qglow.profiling.distance import wasserstein
@@ -23,9 +26,11 @@ from qglow.quantization.calibration import Range
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.squared_error import expected_squared_error
+from qglow.recipe.schema import Recipe
+from qglow.report.plain import to_plain, write_json
 
 _NAMED = 3
-"""How many drifted values an error names."""
+"""Number of drifted values that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +57,41 @@ class ValueDrift:
 
     @property
     def loss_db(self) -> float:
-        """How many dB of SQNR the new data has less; negative where it has more."""
+        """Loss of SQNR in dB with the new data; negative if it has more."""
         return _less(self.sqnr_before, self.sqnr_now)
 
 
 @dataclass(frozen=True, slots=True)
 class DriftLimits:
-    """What a value may drift at most; None leaves a figure free.
+    """Limits of the drift of a value; None leaves a figure free.
 
     loss_db: dB of predicted SQNR. outside: share of the elements outside of the range, 0 to 1.
-    distance: relative to the range.
+    distance: relative to the range. Raises UsageError for a limit that is no finite number.
     """
 
     loss_db: float | None = 3.0
     outside: float | None = None
     distance: float | None = None
 
+    def __post_init__(self) -> None:
+        require_limits(self)
+
     def broken_by(self, drift: ValueDrift) -> list[str]:
-        """What of it a value breaks, in words."""
+        """Limits that a value breaks, in words."""
         figures = (
             (drift.loss_db, self.loss_db, f"loses {drift.loss_db:.1f} dB"),
             (drift.outside_now, self.outside, f"has {100.0 * drift.outside_now:.3g} % outside of its range"),
             (drift.distance, self.distance, f"has moved by {drift.distance:.3g} of its range"),
         )
-        return [text for found, limit, text in figures if limit is not None and found > limit]
+        return [text for found, limit, text in figures if limit is not None and not found <= limit]
 
 
 @dataclass(frozen=True)
 class DriftReport:
-    """Every int8 value, and over how many samples either profile was taken."""
+    """Drift of every int8 value between two profiles.
+
+    samples_before, samples_now: numbers of samples of either profile. calibration: how ranges were chosen.
+    """
 
     samples_before: int
     samples_now: int
@@ -110,13 +121,39 @@ class DriftReport:
         )
 
 
+def prepared_alike(profile: Profile, recipe: Recipe | None) -> Recipe:
+    """The recipe with the profile's preprocessing. Raises UsageError if it has another."""
+    chosen = recipe or Recipe()
+    if chosen.preprocessing not in (None, profile.preprocessing):
+        raise UsageError(
+            "the recipe's preprocessing is not that of the profile; leave it out, the profile's is used"
+        )
+    return replace(chosen, preprocessing=profile.preprocessing)
+
+
+def write_drift(report: DriftReport, path: Path, limits: DriftLimits | None = None) -> None:
+    """Write drift as JSON, worst values first, whole or not at all. Raises InputFileError.
+
+    With limits, `drifted` lists the values beyond them.
+    """
+    values = [{**to_plain(drift), "loss_db": to_plain(drift.loss_db)} for drift in report.ranked()]
+    content = {
+        "qglow": __version__,
+        **to_plain(report),
+        "values": values,
+        "limits": to_plain(limits or DriftLimits()),
+        "drifted": [drift.value for drift in report.drifted(limits)],
+    }
+    write_json(path, content)
+
+
 def compare_profiles(
     graph: Graph, before: Profile, now: Profile, options: QuantizationOptions | None = None
 ) -> DriftReport:
-    """What new data does to the int8 form of a canonical float graph that the old one made.
+    """Compare two profiles of a canonical float graph: the loss of new data in the int8 form of the old.
 
-    Both profiles are of this graph. Channels are left as they are (no equalization), because histograms
-    do not tell them apart. Raises ProfileError where one is of another graph.
+    Channels are left as they are (no equalization), because histograms do not tell them apart. Raises
+    ProfileError if a profile is of another graph.
     """
     plain = replace(options or QuantizationOptions(), equalize=False, correct_bias=False)
     old, new = before.check_matches(graph), now.check_matches(graph)
@@ -179,5 +216,5 @@ def _outside(distribution: Distribution, covered: Range) -> float:
 
 
 def _less(reference: float, found: float) -> float:
-    """By how much `found` is below `reference`; 0 where they are equal, infinite or not."""
+    """Difference by which `found` is below `reference`; 0 if they are equal, even if both are infinite."""
     return 0.0 if reference == found else reference - found

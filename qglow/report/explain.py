@@ -1,4 +1,4 @@
-"""Why one node is what it is: precision, parameters, rewrites, kernel."""
+"""Explanation of one node: precision, parameters, rewrites, kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from qglow.core.errors import UsageError
 from qglow.core.passes import LogEntry
 from qglow.core.text import format_attributes
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.functions import RoundTo
 from qglow.instructions.program import Program
 from qglow.quantization.choices import Choices
 from qglow.quantization.report import QuantizationReport, is_int8
@@ -17,7 +16,7 @@ from qglow.quantization.tensors import TensorRange
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.diagnosis_sections import node_section
 from qglow.report.document import Block, Document, Paragraph, Section, facts, percent, significant, table
-from qglow.report.operator_matrix import policy_text
+from qglow.report.policies import policy_text
 
 _CONVERSIONS = ("quantize", "dequantize")
 
@@ -102,7 +101,7 @@ def _reals(node: Node, report: QuantizationReport) -> str:
     """The type of a float node and why it is one; what a node of 16 bits keeps in float32."""
     found = next((f for f in report.float_nodes if f.name == node.name), None)
     if found is None:
-        return f"float32: {'it rounds to 16 bits' if isinstance(node.operator, RoundTo) else 'it converts'}"
+        return f"float32: {'it rounds to 16 bits' if node.operator.rounds_to else 'it converts'}"
     if found.dtype == "float32":
         return f"float32: {found.reason}"
     return f"{found.reason}: its result, and its weights if it has any, are rounded to it; sums are float32"
@@ -129,7 +128,7 @@ def _parameters(node: Node, report: QuantizationReport) -> list[Section]:
 
 
 def _profiled(value: Value, ranges: dict[str, TensorRange]) -> TensorRange | None:
-    """What was seen of a value, or of the value that it is the int8 form of."""
+    """Range of a value, or of the float value that it is the int8 form of; None if neither was profiled."""
     source = value.producer.inputs[0] if value.producer is not None and value.producer.inputs else None
     names = [
         value.name,
@@ -163,7 +162,7 @@ def _weights(node: Node, report: QuantizationReport) -> Iterable[str]:
 
 
 def _rewrites(node: Node, log: Iterable[LogEntry]) -> Section:
-    """What passes said of the node, of conversions of its values, and of others that became part of it."""
+    """Log entries on the node, on conversions of its values, and on nodes that became part of it."""
     values = [v.name for v in (*node.inputs, *node.outputs) if v is not None and not v.is_constant]
     places = {node.name, *(value.name for value in node.outputs)}
     places |= {f"{kind}_{name}{end}" for name in values for kind in _CONVERSIONS for end in ("", "_float")}

@@ -8,16 +8,16 @@ from collections.abc import Collection
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.instructions.program import Instruction, Program
-from qglow.kernels.choice import NO_CHOICES, Choices, kernel_key
-from qglow.kernels.epilogue_choice import epilogue_groups, epilogue_key, fused_groups
-from qglow.kernels.isa import Isa
-from qglow.kernels.kernel import parse_kernel
+from qglow.kernels.emit.kernel import parse_kernel
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.selection.choice import NO_CHOICES, Choices, kernel_key
+from qglow.kernels.selection.epilogue_choice import epilogue_groups, epilogue_key, fused_groups
 from qglow.report.document import Document, Paragraph, Section, table
 from qglow.toolchain.timing import Timing
 
 _ESTIMATED = ("instruction", "operation", "kernel", "MACs>", "estimated cycles>", "share>")
 CHOSEN = " (measured)"
-"""Behind a kernel that `qglow compile --tune` found to be better than the one with the least estimate."""
+"""Behind a kernel that tuning found to be better than the one with the least estimate."""
 _MEASURED = ("us>", "share>", "MACs/ns>", "of peak>")
 
 
@@ -33,7 +33,7 @@ def multiply_adds(instruction: Instruction) -> int:
 
 
 def kernel_document(
-    program: Program, isa: Isa, timing: Timing | None = None, choices: Choices = NO_CHOICES
+    program: Program, target: VectorTarget, timing: Timing | None = None, choices: Choices = NO_CHOICES
 ) -> Document:
     """The kernel of every instruction with its estimated cost; with `timing`, also the measured one.
 
@@ -43,14 +43,14 @@ def kernel_document(
     """
     work = [instruction for instruction in program.code if instruction.kernel]
     fused = {member.name: group[0].name for group in fused_groups(program) for member in group[1:]}
-    measured = _measured_groups(program, isa, choices)
-    costs = [parse_kernel(instruction.kernel).cost(instruction, isa) for instruction in work]
+    measured = _measured_groups(program, target, choices)
+    costs = [parse_kernel(instruction.kernel, target).cost(instruction, target) for instruction in work]
     total = sum(costs) or 1.0
     rows: list[tuple[str, ...]] = [
         (
             i.name,
             i.operation.opcode,
-            _kernel(i, isa, choices, measured, fused.get(i.name)),
+            _kernel(i, target, choices, measured, fused.get(i.name)),
             _count(i),
             f"{cost:.0f}",
             _percent(cost, total),
@@ -58,31 +58,35 @@ def kernel_document(
         for i, cost in zip(work, costs, strict=True)
     ]
     if timing is None:
-        return Document(program.name, (Section(f"Kernels for {isa.name}", (table(_ESTIMATED, rows),)),))
+        return Document(program.name, (Section(f"Kernels for {target.name}", (table(_ESTIMATED, rows),)),))
     all_us = sum(timing.microseconds[i.name] for i in work) or 1.0
     rows = [row + _measured(i, timing, all_us) for i, row in zip(work, rows, strict=True)]
     section = Section(
-        f"Kernels for {isa.name}, measured",
+        f"Kernels for {target.name}, measured",
         (table((*_ESTIMATED, *_MEASURED), rows), Paragraph(_summary(work, timing, all_us))),
     )
     return Document(program.name, (section,))
 
 
-def _measured_groups(program: Program, isa: Isa, choices: Choices) -> set[str]:
+def _measured_groups(program: Program, target: VectorTarget, choices: Choices) -> set[str]:
     """Names of the first instructions of groups for which another way than the usual one was chosen."""
     if not choices:
         return set()
-    groups = epilogue_groups(program, isa)
-    return {group[0].name for group in groups if epilogue_key(group, isa) in choices}
+    groups = epilogue_groups(program, target)
+    return {group[0].name for group in groups if epilogue_key(group, target) in choices}
 
 
 def _kernel(
-    instruction: Instruction, isa: Isa, choices: Choices, measured: Collection[str], first: str | None
+    instruction: Instruction,
+    target: VectorTarget,
+    choices: Choices,
+    measured: Collection[str],
+    first: str | None,
 ) -> str:
     """The kernel, or for one in the epilogue of a group's first, that."""
     if first is not None:
         return f"epilogue of %{first}" + (CHOSEN if first in measured else "")
-    is_measured = choices and choices.get(kernel_key(instruction, isa)) == instruction.kernel
+    is_measured = choices and choices.get(kernel_key(instruction, target)) == instruction.kernel
     return instruction.kernel + (CHOSEN if is_measured else "")
 
 

@@ -1,4 +1,4 @@
-"""Where the error of an int8 program comes from, node by node.
+"""Sources of the error of an int8 program, node by node.
 
 Three questions are kept apart. Does the node compute what onnxruntime computes from the same
 integers (match)? What does quantizing this node alone cost (isolated)? What has gone wrong up to
@@ -17,7 +17,6 @@ import numpy as np
 from qglow.core.errors import DataError
 from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph, Node
-from qglow.graph.ops.quantize import Quantize
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import is_int8
@@ -37,7 +36,7 @@ class Observable(Protocol):
         """Run once."""
 
     def activations(self) -> Mapping[str, Array]:
-        """What the last call left, by value name."""
+        """Activations of the last call, by value name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,13 @@ class LayerError:
     """One node of the int8 graph.
 
     match: its integers against onnxruntime's on the exported QDQ model, from onnxruntime's own
-    inputs; None where the result is float. float_match: the same for a float result, as the largest
+    inputs; None if the result is float. float_match: the same for a float result, as the largest
     difference relative to max(range, max|y|). optimized: whether that was onnxruntime's optimised
     run, which has int8 kernels, or the plain one, which dequantizes and quantizes around a float node.
     isolated: the int8 node on float inputs, against the float node. accumulated: the running program
-    against the float model; None where the program keeps no such value. rounding: RMSE over scale of
+    against the float model; None if the program keeps no such value. rounding: RMSE over scale of
     the float result as int8 alone: 0.29 is pure rounding, above 0.5 something clips. saturated: share of
-    its elements, 0 to 1, that int8 cannot reach. Both are None where the result is float.
+    its elements, 0 to 1, that int8 cannot reach. Both are None if the result is float.
     """
 
     node: str
@@ -68,7 +67,7 @@ class LayerError:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """Every int8 node in the order of the graph, over this many samples."""
+    """Errors of every int8 node, in the order of the graph, measured over `samples` samples."""
 
     samples: int
     layers: tuple[LayerError, ...]
@@ -126,7 +125,7 @@ class _Counts:
 
 class _Layers:
     def __init__(self, float_graph: Graph, int8_graph: Graph, observed: Observable | None) -> None:
-        self._nodes = [n for n in int8_graph.nodes if is_int8(n) or isinstance(n.operator, Quantize)]
+        self._nodes = [n for n in int8_graph.nodes if is_int8(n) or n.operator.quantizes]
         self._names = counterpart(float_graph, int8_graph)
         self._float = FloatTensors(float_graph)
         self._plain = QdqTensors(int8_graph, optimize=False)

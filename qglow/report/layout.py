@@ -16,7 +16,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Layout:
+class Drawing:
     """Nodes and edges in columns and rows; (0, 0) is the leftmost place of the first layer.
 
     edges: way points of each edge, from its source to its target.
@@ -28,7 +28,7 @@ class Layout:
     rows: int
 
 
-def layered(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
+def layered(count: int, edges: Sequence[tuple[int, int]]) -> Drawing:
     """A layout of nodes 0..count-1, in an order in which every edge goes forward."""
     ranks = _ranks(count, edges)
     chains = _chains(count, edges, ranks)
@@ -48,7 +48,7 @@ def layered(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
         for column, node in enumerate(layer)
     }
     ways = tuple(tuple(places[point] for point in chain) for chain in chains)
-    return Layout(tuple(places[node] for node in range(count)), ways, float(width), len(layers))
+    return Drawing(tuple(places[node] for node in range(count)), ways, float(width), len(layers))
 
 
 def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:

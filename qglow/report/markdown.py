@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from qglow.report.document import Block, Document, Gallery, Listing, Paragraph, Picture, Table
+from qglow.core.printable import printable
+from qglow.report.document import Block, Document, Gallery, Grid, Listing, Paragraph, Picture
 
 
 def to_markdown(document: Document) -> str:
@@ -20,11 +21,11 @@ def _block(block: Block) -> str:
     if isinstance(block, Picture | Gallery):
         return ""
     if isinstance(block, Listing):
-        return f"```\n{block.text.replace('```', '` ` `').rstrip()}\n```"
+        return f"```\n{printable(block.text, lines=True).replace('```', '` ` `').rstrip()}\n```"
     return _table(block)
 
 
-def _table(table: Table) -> str:
+def _table(table: Grid) -> str:
     lines = [_row([_cell(column.title) for column in table.columns])]
     lines.append(_row(["---:" if column.numeric else "---" for column in table.columns]))
     lines += [_row([_cell(cell) for cell in row]) for row in table.rows]
@@ -37,11 +38,12 @@ def _row(cells: list[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    return _escape(text).replace("|", "\\|").replace("\n", "<br>")
+    return _escape(text).replace("|", "\\|")
 
 
 def _escape(text: str) -> str:
     """Names from models are data: what would be markup is shown as it is."""
-    for mark in ("\\", "`", "*", "_", "[", "]", "<", ">", "#"):
+    text = printable(text, lines=True)
+    for mark in ("\\", "`", "*", "_", "[", "]", "<", ">", "#", "&"):
         text = text.replace(mark, "\\" + mark)
-    return text
+    return text.replace("\n", "<br>")

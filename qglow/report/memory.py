@@ -11,7 +11,7 @@ _BAR = 40
 
 
 def memory_document(program: Program, plan: MemoryPlan) -> Document:
-    """What lives while each instruction runs, and where every buffer lies."""
+    """Document of the bytes that live while each instruction runs, and of the place of every buffer."""
     live = [_live(plan, index) for index in range(len(program.code))]
     rows = [
         (str(index), instruction.name, instruction.operation.opcode, str(size), _bar(size, plan.used))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.metrics.classification import rank_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ErrorAccumulator:
         self.sums = self.sums + other.sums
 
     def summary(self) -> ErrorSummary:
-        """The figures so far. Raises ValueError where nothing has been added."""
+        """The figures so far. Raises ValueError if nothing has been added."""
         if not self.elements:
             raise ValueError("no elements have been compared")
         absolute, noise, signal, energy, product = (float(s) for s in self.sums)
@@ -174,14 +174,6 @@ class StepAccumulator:
         return StepSummary(self.elements, self.different, self.max_step)
 
 
-def rank_of(scores: Array, classes: Array) -> Array:
-    """Places (0 is best) of `classes` [N] in `scores` [N, C]; of equal scores the lower class comes first."""
-    own = np.take_along_axis(scores, classes[:, None], axis=1)
-    before = np.arange(scores.shape[1])[None, :] < classes[:, None]
-    ahead: Array = (scores > own) | ((scores == own) & before)
-    return np.asarray(ahead.sum(axis=1))
-
-
 @dataclass
 class HitCounter:
     """Counts how often a class is among the best 1 and the best 5 scores."""
@@ -198,12 +190,7 @@ class HitCounter:
         self.among_five += int(np.count_nonzero(ranks < 5))
 
     def shares(self) -> tuple[float, float]:
-        """(top-1, top-5), each 0 to 1. Raises ValueError where nothing has been added."""
+        """(top-1, top-5), each 0 to 1. Raises ValueError if nothing has been added."""
         if not self.samples:
             raise ValueError("no samples have been counted")
         return self.first / self.samples, self.among_five / self.samples
-
-
-def best_class(scores: Array) -> Any:
-    """The class [N] of the highest score of each row of [N, C], the lower one of equals."""
-    return np.argmax(scores, axis=1)

@@ -1,4 +1,4 @@
-"""What the nodes of a model cost in compiled code and in onnxruntime, side by side."""
+"""Times of a model's nodes in compiled code and in onnxruntime, side by side."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.instructions.program import Program
-from qglow.kernels.isa import Isa
 from qglow.report.document import Paragraph, Section, table
 from qglow.report.oracle import OnnxruntimeModel
+from qglow.targets.protocol import TimedTarget
 from qglow.toolchain.timing import time_instructions
 
 RUNS = 25
@@ -23,14 +23,14 @@ TOLERANCE_US = 1.0
 """onnxruntime gives whole microseconds."""
 _SHOWN = 3
 _FUSED = re.compile(r"(_token_\d+)?_kernel_time$")
-"""What onnxruntime appends to the name of a node that others were fused with."""
+"""Suffix that onnxruntime appends to the name of a node that others were fused with."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
     """Nodes that compiled code runs together: median microseconds there and in onnxruntime.
 
-    `theirs` is None where onnxruntime has no node of such a name.
+    `theirs` is None if onnxruntime has no node of such a name.
     """
 
     nodes: tuple[str, ...]
@@ -58,19 +58,21 @@ class NodeTimes:
 
     @property
     def losing(self) -> tuple[NodeTime, ...]:
-        """Where onnxruntime is faster, the largest difference first."""
+        """Rows in which onnxruntime is faster, the largest difference first."""
         found = [row for row in self.rows if row.loses]
         return tuple(sorted(found, key=lambda row: (row.theirs or 0.0) - row.ours))
 
 
-def measure_nodes(program: Program, isa: Isa, rival: Path | bytes, inputs: Mapping[str, Array]) -> NodeTimes:
+def measure_nodes(
+    program: Program, target: TimedTarget, rival: Path | bytes, inputs: Mapping[str, Array]
+) -> NodeTimes:
     """Time a program with kernels and memory plan, and onnxruntime on a file of the same model.
 
-    `inputs` are what onnxruntime is given. Raises UsageError for an ISA that the host lacks.
+    `inputs` are what onnxruntime is given. Raises UsageError for a target that the host cannot run.
     """
     theirs = _onnxruntime_times(rival, inputs)
     rows = []
-    for nodes, microseconds in _compiled_times(program, isa):
+    for nodes, microseconds in _compiled_times(program, target):
         found = [theirs.pop(name) for name in nodes if name in theirs]
         rows.append(NodeTime(nodes, microseconds, sum(found) if found else None))
     return NodeTimes(tuple(rows), sum(theirs.values()))
@@ -99,9 +101,9 @@ def _beside(row: NodeTime) -> tuple[str, str]:
     return f"{row.theirs:.0f}", f"{row.theirs / row.ours:.2f}" if row.ours else ""
 
 
-def _compiled_times(program: Program, isa: Isa) -> Iterable[tuple[tuple[str, ...], float]]:
+def _compiled_times(program: Program, target: TimedTarget) -> Iterable[tuple[tuple[str, ...], float]]:
     """Nodes that share instructions or a stack, and their time, in the order of the program."""
-    timing = time_instructions(program, isa, RUNS)
+    timing = time_instructions(program, target, RUNS)
     leaders: dict[int, str] = {}
     nodes: dict[str, dict[str, None]] = {}
     times: dict[str, float] = {}

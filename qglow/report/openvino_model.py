@@ -22,7 +22,7 @@ TRIAL_SECONDS = 600.0
 
 
 def has_bfloat16() -> bool:
-    """Whether OpenVINO computes in bfloat16 here. Raises UsageError where it is not installed."""
+    """Whether OpenVINO computes in bfloat16 here. Raises UsageError if it is not installed."""
     return "BF16" in _openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
@@ -32,7 +32,7 @@ def openvino_request(
     """An inference request, tuned for latency.
 
     precision: of floats; OpenVINO's own default depends on the processor (on AMX it is bfloat16).
-    Raises UsageError where OpenVINO is not installed, ModelError where it refuses the model or crashes.
+    Raises UsageError if OpenVINO is not installed, ModelError if it refuses the model or crashes.
     """
     openvino = _openvino()
     with TemporaryDirectory(prefix="qglow-openvino-") as folder:
@@ -81,7 +81,7 @@ def _request(openvino: Any, path: Path, shapes: Shapes, threads: int, precision:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make a model ready; what goes wrong in a way that can be told is told when it is done in earnest."""
+    """Compile and run a model once. Return 1 if OpenVINO refuses it; the caller's own attempt tells why."""
     import openvino
 
     path, shapes, threads, precision = arguments

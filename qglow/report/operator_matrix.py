@@ -1,4 +1,4 @@
-"""What every layer does with every operator: the tables of the layers, side by side."""
+"""Matrix of operators and layers: what every layer does with every operator, side by side."""
 
 from __future__ import annotations
 
@@ -7,37 +7,26 @@ from dataclasses import dataclass
 from qglow.exporter.operators import EXPORTS
 from qglow.graph.operator import (
     OPERATORS,
-    Accumulate,
     KeepFloat,
     Operator,
-    Products,
-    ReadsIntegers,
-    Rescaled,
-    SameAs,
     Table,
-    Unify,
 )
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
 from qglow.graph.ops.shape import Shape
+from qglow.graph.plugins import load_operator_plugins
+from qglow.graph.traits import Traits
 from qglow.importer.rules import supported_operators
 from qglow.instructions.operation import OPERATIONS
-from qglow.kernels import families as families
-from qglow.kernels.kernel import FACTORIES
+from qglow.kernels.emit.kernel import FACTORIES
+from qglow.kernels.selection import families as families
 from qglow.lowering import lower as lower
 from qglow.lowering.decompose import DECOMPOSITIONS
 from qglow.lowering.rules import RULES
 from qglow.report.document import Paragraph, Section, table
+from qglow.report.policies import policy_text
 
 CONVERSIONS: tuple[type[Operator], ...] = (Quantize, Dequantize, Rescale)
 """Written as QuantizeLinear and DequantizeLinear around what they convert, not by an export rule."""
-
-_WORDS: dict[type, str] = {
-    Unify: "shared parameters where it costs little",
-    Rescaled: "own parameters",
-    Products: "accumulates both operands",
-    ReadsIntegers: "reads int8 as it is",
-    Table: "table",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +47,8 @@ class Facets:
 
 
 def operator_matrix() -> tuple[Facets, ...]:
-    """Every declared operator, by name."""
+    """Every declared operator, those of plugins among them, by name."""
+    load_operator_plugins()
     imported = set(supported_operators())
     return tuple(_facets(cls, cls.name in imported) for _, cls in sorted(OPERATORS.items()))
 
@@ -84,9 +74,23 @@ def operator_sections() -> list[Section]:
     ]
     return [
         Section("Operators", (table(titles, rows),)),
+        Section("What passes ask", (table(("trait", "promised by"), _promises()),)),
         Section("Imported as other operators", (Paragraph(", ".join(rewritten)),)),
         Section("Instructions", (table(("instruction", "data-parallel", "kernel families>"), kernels),)),
     ]
+
+
+def _promises() -> list[tuple[str, str]]:
+    """Traits with the operators that declare another answer than the default, which promises nothing."""
+    traits = [name for name in vars(Traits) if not name.startswith("_")]
+    promised = {
+        trait: [name for name, cls in sorted(OPERATORS.items()) if _declares(cls, trait)] for trait in traits
+    }
+    return [(trait, ", ".join(names)) for trait, names in promised.items() if names]
+
+
+def _declares(cls: type[Operator], trait: str) -> bool:
+    return bool(getattr(cls, trait) is not getattr(Traits, trait))
 
 
 def _facets(cls: type[Operator], imported: bool) -> Facets:
@@ -97,21 +101,8 @@ def _facets(cls: type[Operator], imported: bool) -> Facets:
     return Facets(cls.name, imported, policy_text(cls), exported, lowering, _missing(cls, exported, lowering))
 
 
-def policy_text(cls: type[Operator]) -> str:
-    """What quantization does with an operator, in words."""
-    policy = cls.policy
-    if isinstance(policy, KeepFloat):
-        return f"float: {policy.reason}"
-    if isinstance(policy, Accumulate):
-        return f"accumulates {policy.x} x {policy.w}"
-    if isinstance(policy, SameAs):
-        return f"same parameters as {cls.operands[policy.operand].rstrip('?*')}"
-    fixed = "" if cls.fixed is None else ", range known"
-    return _WORDS.get(type(policy), type(policy).__name__) + fixed
-
-
 def _missing(cls: type[Operator], exported: bool, lowering: str) -> tuple[str, ...]:
-    """What the policy promises and some layer does not keep."""
+    """Promises of the operator's policy that some layer does not keep, by name."""
     if cls is QuantizationProfile:
         return ()  # stands in graphs that are profiled only
     missing = [] if lowering else ["lowering"]

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
-
-from jinja2 import Environment, StrictUndefined, Template
 
 from qglow.graph.graph import Graph, Node
-from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.quantization.report import QuantizationReport
 from qglow.quantization.tensors import TensorRange
 from qglow.report.document import Picture
 from qglow.report.layers import LayerReport
 from qglow.report.layout import layered
 from qglow.report.metrics import ErrorSummary
+from qglow.report.rendering import renderer
 
 WIDTH, HEIGHT = 220, 72
-"""Of a histogram, in pixels."""
+"""Size of a histogram's picture, in pixels."""
 COLOURS = 8
 """Regions have one of so many colours in turn."""
 BEST = 80.0
@@ -30,7 +26,7 @@ BEST = 80.0
 
 
 def histogram_picture(tensor: TensorRange) -> Picture:
-    """What was seen of a value (heights logarithmic), and the range that int8 covers."""
+    """Histogram of a value (heights logarithmic), with the range that int8 covers."""
     low, high = min(tensor.seen_low, tensor.low), max(tensor.seen_high, tensor.high)
     span = (high - low) or 1.0
 
@@ -44,7 +40,7 @@ def histogram_picture(tensor: TensorRange) -> Picture:
     )
     clipped = f"{100.0 * tensor.clipped:.3g} % clipped"
     caption += clipped if tensor.counts else "no histogram: it is constant, or its channels were rescaled"
-    svg = _template("histogram").render(
+    svg = renderer("histogram.svg.j2")(
         width=WIDTH,
         height=HEIGHT,
         bars=_bars(tensor.counts, start, end),
@@ -74,7 +70,7 @@ def layer_picture(report: LayerReport) -> Picture:
         (layer.node, layer.operator, _level(layer.isolated), _level(layer.accumulated))
         for layer in report.layers
     ]
-    svg = _template("layers").render(rows=rows, best=BEST)
+    svg = renderer("layers.svg.j2")(rows=rows, best=BEST)
     return Picture(svg, "SQNR of every int8 node in the order of the graph; short bars lose most.")
 
 
@@ -103,14 +99,14 @@ def graph_picture(graph: Graph, report: QuantizationReport) -> Picture:
         (x, y, node.operator.name, _kind(node, regions), _told(node, reasons))
         for node, (x, y) in zip(graph.nodes, layout.places, strict=True)
     ]
-    svg = _template("graph").render(
+    svg = renderer("graph.svg.j2")(
         boxes=boxes, edges=layout.edges, columns=max(layout.columns, 1.0), rows=max(layout.rows, 1)
     )
     return Picture(svg, "The int8 graph: every int8 region has a colour, float nodes are grey.")
 
 
 def _kind(node: Node, regions: dict[str, int]) -> str:
-    if isinstance(node.operator, Quantize | Dequantize):
+    if node.operator.is_border:
         return "border"
     return f"region{regions[node.name] % COLOURS}" if node.name in regions else "real"
 
@@ -119,12 +115,3 @@ def _told(node: Node, reasons: dict[str, str]) -> str:
     result = str(node.outputs[0].type) if node.outputs else ""
     reason = f"; float: {reasons[node.name]}" if node.name in reasons else ""
     return f"{node.name} ({node.operator.name}) -> {result}{reason}"
-
-
-@cache
-def _template(name: str) -> Template:
-    source = files("qglow.report").joinpath("templates", f"{name}.svg.j2").read_text(encoding="utf-8")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(source)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 import math
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from qglow.core.files import write_atomically
 from qglow.core.types import TensorType
 
 T = TypeVar("T")
@@ -38,8 +41,13 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write plain data as a JSON file, whole or not at all. Raises InputFileError."""
+    write_atomically(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
 def from_plain(kind: type[T], value: Any) -> T:
-    """What `to_plain` made of an object of this dataclass. Raises ValueError, KeyError, TypeError."""
+    """Restore a `kind` from what `to_plain` made of it. Raises ValueError, KeyError, TypeError."""
     restored: T = _restore(kind, value)
     return restored
 

@@ -1,4 +1,4 @@
-"""What quantization did, in a document: coverage, reasons, regions and their borders."""
+"""Sections of a document on quantization: coverage, reasons, regions and their borders."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ _DIRECTIONS = {"in": "into int8", "out": "out of int8"}
 def quantization_sections(report: QuantizationReport) -> list[Section]:
     """The summary, then nodes that stay float, int8 regions and int8 nodes, as far as there are any."""
     sections = [Section("Quantization", (facts(summary_facts(report)),))]
+    if report.repairs:
+        sections.append(_repairs(report))
     if report.float_nodes:
         rows = [(node.name, node.operator, node.reason) for node in report.float_nodes]
         sections.append(Section("Nodes in float", (table(("node", "operator", "reason"), rows),)))
@@ -33,6 +35,19 @@ def quantization_sections(report: QuantizationReport) -> list[Section]:
     if report.quantized:
         sections.append(_quantized(report))
     return sections
+
+
+def _repairs(report: QuantizationReport) -> Section:
+    rows = [
+        (repair.what, *(_level(db) for db in (repair.before_db, repair.after_db, repair.won_db)))
+        for repair in report.repairs
+    ]
+    note = Paragraph("SQNR of the worst output, in dB, rehearsed on samples of the profile.")
+    return Section("Repairs", (note, table(("repair", "before", "after", "won"), rows)))
+
+
+def _level(db: float | None) -> str:
+    return "" if db is None else f"{db:.1f}"
 
 
 def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:

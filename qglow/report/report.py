@@ -24,13 +24,14 @@ from qglow.report.pictures import layer_picture
 from qglow.report.plain import to_plain
 from qglow.report.quantization_sections import picture_sections, quantization_sections
 from qglow.report.sections import comparison_section, layer_section, model_section, settings_section
+from qglow.report.verdict import ModelVerdict, verdict_section
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Which model a report is about. `notes` are sentences on what the import decided."""
+    """Model that a report is about. `notes` are sentences on what the import decided."""
 
     name: str
     file: str
@@ -57,11 +58,13 @@ class Report:
     comparison: Comparison | None = None
     layers: LayerReport | None = None
     diagnosis: Diagnosis | None = None
+    verdict: ModelVerdict | None = None
 
 
 def document_of(report: Report, graph: Graph | None = None) -> Document:
     """The report for people; with the int8 graph that it is about, a drawing of it too."""
-    sections: list[Section] = [model_section(report.model.file, _model_facts(report))]
+    sections: list[Section] = [] if report.verdict is None else [verdict_section(report.verdict)]
+    sections.append(model_section(report.model.file, _model_facts(report)))
     if report.comparison is not None:
         sections.append(comparison_section(report.comparison))
     if report.quantization is not None:
@@ -95,7 +98,7 @@ def write_report(
     """Write report.html, report.md and report.json, and timings.json where there are timings.
 
     `graph` is the int8 graph, for a drawing. Each file appears whole or not at all.
-    Raises InputFileError where they cannot be written.
+    Raises InputFileError if they cannot be written.
     """
     document = document_of(report, graph)
     contents = {"report.html": to_html(document), "report.md": to_markdown(document)}

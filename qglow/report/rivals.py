@@ -34,7 +34,7 @@ def quantize_with_onnxruntime(model: Path, data: Iterable[Sample], method: Metho
     """The model as QDQ with uint8 activations and int8 weights per channel, calibrated over the data.
 
     Its memory grows with the samples for the methods other than minmax. `batch` is the batch that
-    the model takes; a partial last batch is left out. Raises ModelError where the tool fails.
+    the model takes; a partial last batch is left out. Raises ModelError if the tool fails.
     """
     with TemporaryDirectory(prefix="qglow-rival-") as name, _quiet():
         prepared, quantized = Path(name) / "prepared.onnx", Path(name) / "quantized.onnx"

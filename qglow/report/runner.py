@@ -1,4 +1,4 @@
-"""What the reports run: anything that takes named arrays of fixed shapes and gives named arrays."""
+"""Runners of the reports: anything that takes named arrays of fixed shapes and gives named arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Runner(Protocol):
 
 
 def batch_size(runner: Runner) -> int:
-    """The batch that a runner takes. Raises UsageError where its inputs do not agree on one."""
+    """The batch that a runner takes. Raises UsageError if its inputs do not agree on one."""
     sizes = {name: kind.shape[0] if kind.shape else None for name, kind in runner.inputs.items()}
     if len(set(sizes.values())) != 1 or None in sizes.values():
         raise UsageError(f"inputs have no common first dimension, the batch: {sizes}")
@@ -44,13 +44,14 @@ def run_samples(runner: Runner, inputs: Mapping[str, Array]) -> dict[str, Array]
     pieces: dict[str, list[Array]] = {}
     for start in range(0, count, batch):
         size = min(batch, count - start)
-        part = {name: _filled(array[start : start + size], batch) for name, array in inputs.items()}
+        part = {name: filled(array[start : start + size], batch) for name, array in inputs.items()}
         for name, result in runner(part).items():
             pieces.setdefault(name, []).append(_first(name, result, size, batch))
     return {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in pieces.items()}
 
 
-def _filled(array: Array, batch: int) -> Array:
+def filled(array: Array, batch: int) -> Array:
+    """Samples along the first axis, with copies of the last one up to a whole batch."""
     missing = batch - len(array)
     return array if not missing else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
 

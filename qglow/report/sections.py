@@ -1,4 +1,4 @@
-"""What each result says in a document."""
+"""Sections of a document for each result: comparison, latency, model, settings, layers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from qglow.report.bench import MIN_ALTERNATIONS, BenchResult
 from qglow.report.comparison import Accuracy, Comparison, Pairing
 from qglow.report.document import (
     Block,
+    Grid,
     Listing,
     Paragraph,
     Section,
-    Table,
     decibels,
     facts,
     milliseconds,
@@ -45,14 +45,14 @@ def comparison_section(comparison: Comparison) -> Section:
     return Section(f"Comparison over {comparison.samples} samples", tuple(blocks))
 
 
-def accuracy_table(comparison: Comparison) -> Table:
+def accuracy_table(comparison: Comparison) -> Grid:
     """Top-1, with its 95 % interval, and top-5 of every program on the labelled samples."""
     counts = {accuracy.samples for accuracy in comparison.accuracy.values()}
     rows = [
         (name, percent(accuracy.top1), _interval(accuracy), percent(accuracy.top5))
         for name, accuracy in comparison.accuracy.items()
     ]
-    caption = f"Accuracy on {max(counts)} labelled samples"
+    caption = f"Accuracy on {max(counts)} labelled {comparison.counted}"
     return table(("program", "top-1>", "95 % interval>", "top-5>"), rows, caption)
 
 
@@ -62,7 +62,7 @@ def _interval(accuracy: Accuracy) -> str:
 
 
 def flip_table(comparison: Comparison) -> list[Block]:
-    """On how many samples programs are right and wrong in turn, and whether that is more than noise."""
+    """Table of the samples on which programs are right and wrong in turn, and whether it is only noise."""
     rows = [
         (
             p.subject,
@@ -75,7 +75,8 @@ def flip_table(comparison: Comparison) -> list[Block]:
         for p in comparison.pairings
         if p.flips is not None
     ]
-    caption = "Flips: labelled samples that only the reference gets right (lost), and only the program (won)"
+    which = f"labelled {comparison.counted}"
+    caption = f"Flips: {which} that only the reference gets right (lost), and only the program (won)"
     note = Paragraph(
         f"p: McNemar's exact test on the flips; a difference with p above {NOISE:g} is within the noise of "
         "these samples."
@@ -85,20 +86,21 @@ def flip_table(comparison: Comparison) -> list[Block]:
 
 
 def verdict(flips: Flips) -> str:
-    """What the flips say of a program's accuracy."""
+    """Verdict on a program's accuracy from its flips."""
     if flips.p_value > NOISE:
         return "no difference beyond noise"
     return "worse" if flips.lost > flips.won else "better"
 
 
-def metric_table(figures: MetricFigures) -> Table:
+def metric_table(figures: MetricFigures) -> Grid:
     """The metric that was asked for, of every program."""
     rows = [(name, f"{value:.6g}") for name, value in figures.values.items()]
-    return table(("program", f"{figures.name}>"), rows, "Metric, higher is better")
+    better = "lower" if figures.lower_is_better else "higher"
+    return table(("program", f"{figures.name}>"), rows, f"Metric, {better} is better")
 
 
-def agreement_table(comparison: Comparison) -> Table:
-    """How often programs choose the same class."""
+def agreement_table(comparison: Comparison) -> Grid:
+    """Table of how often programs choose the same class."""
     rows = [
         (p.subject, p.reference, percent(p.agreement.top1), percent(p.agreement.top5))
         for p in comparison.pairings
@@ -107,11 +109,12 @@ def agreement_table(comparison: Comparison) -> Table:
     return table(
         ("program", "reference", "top-1>", "top-5>"),
         rows,
-        "Agreement: the same best class, and the reference's best class among the best five",
+        f"Agreement of {comparison.counted}: the same best class, and the reference's best class among the "
+        "best five",
     )
 
 
-def error_table(pairing: Pairing) -> Table:
+def error_table(pairing: Pairing) -> Grid:
     """Errors of every output, and of all together where there are several."""
     named = list(pairing.outputs.items())
     if len(named) > 1:
@@ -161,7 +164,7 @@ def _ratio_cells(result: BenchResult, name: str, base: str) -> tuple[str, str]:
 
 
 def model_section(file: str, pairs: list[tuple[str, str]]) -> Section:
-    """Which model, from where."""
+    """Section that names the model's file, with further facts."""
     return Section("Model", (facts([("file", file), *pairs]),))
 
 

@@ -1,4 +1,4 @@
-"""What a small evaluation set can tell: intervals of accuracy, and tests on the samples that flipped."""
+"""Statistics of small evaluation sets: intervals of accuracy, and tests on the samples that flipped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sign_test(first: int, second: int) -> float:
 
 
 def change_p_value(before: Flips, now: Flips) -> float | None:
-    """At most how often two equally good programs would differ as these do; None for different data.
+    """Bound of how often two equally good programs would differ as these do; None for different data.
 
     Both were compared with one reference over the same samples, but which samples flipped is not
     known. A sample that flipped in both adds a case to either side, which only raises the p-value: so

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
+from qglow.core.version import __version__
 from qglow.graph.graph import Graph, Value
 from qglow.profiling.shards import ShardedProfile
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import choices_of, quantize_with
 from qglow.quantization.ranges import Ranges
+from qglow.report.plain import to_plain, write_json
 
 CONFIDENCE = 0.95
 RESAMPLES = 50
@@ -28,7 +31,7 @@ _MOST = 0.95
 """The share of the values that settle which a verdict is about; the others are named."""
 
 _NAMED = 5
-"""How many values a verdict names."""
+"""Number of values that a verdict names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,11 @@ class ScaleStability:
 
 @dataclass(frozen=True)
 class SufficiencyReport:
-    """Every int8 value. subsets: numbers of samples, each spread evenly over all of them."""
+    """Stability of the scale of every int8 value.
+
+    subsets: numbers of samples, each spread evenly over all of them. calibration: how ranges are chosen.
+    tolerance: largest relative change of a settled scale, 0.1 for 10 %.
+    """
 
     subsets: tuple[int, ...]
     calibration: str
@@ -76,7 +83,7 @@ class SufficiencyReport:
         return [value for value in self.ranked() if value.moves(self.tolerance)]
 
     def enough(self) -> int | None:
-        """How many samples settle nearly all of the values that settle; None where none does."""
+        """Number of samples that settles nearly all of the values that settle; None if none does."""
         steady = sorted(
             value.settled_at(self.tolerance) for value in self.values if not value.moves(self.tolerance)
         )
@@ -92,7 +99,7 @@ class SufficiencyReport:
         return [(value, count) for value, count in zip(steady, needed, strict=True) if count > enough]
 
     def verdict(self) -> str:
-        """In words: how many samples are enough, for how many values, and which are not settled."""
+        """Tell in words how many samples are enough, for how many values, and which are not settled."""
         moving, late, enough = self.moving(), self.late(), self.enough()
         total, within = len(self.values), f"{100.0 * self.tolerance:g} %"
         if enough is None:
@@ -119,6 +126,18 @@ def _listed(texts: Iterable[str]) -> str:
     return ", ".join(every[:_NAMED]) + more
 
 
+def write_sufficiency(report: SufficiencyReport, path: Path) -> None:
+    """Write the figures as JSON with the verdict, whole or not at all. Raises InputFileError."""
+    content = {
+        "qglow": __version__,
+        **to_plain(report),
+        "verdict": report.verdict(),
+        "enough": report.enough(),
+        "moving": [value.value for value in report.moving()],
+    }
+    write_json(path, content)
+
+
 def sufficiency(
     graph: Graph,
     sharded: ShardedProfile,
@@ -129,13 +148,13 @@ def sufficiency(
     seed: int = 0,
     advance: Callable[[int], None] = lambda values: None,
 ) -> SufficiencyReport:
-    """How the scales of a canonical float graph depend on the samples; the same for the same seed.
+    """Measure how the scales of a canonical float graph depend on the samples; equal for equal seeds.
 
     `tolerance` is relative. `advance` is told each value that is done. Raises UsageError for a tolerance
     that is not positive and for fewer than ten resamples.
     """
     if not tolerance > 0.0 or resamples < 10:
-        raise UsageError("the tolerance has to be above 0, and there have to be at least 10 resamples")
+        raise UsageError("`tolerance` has to be above 0, and there have to be at least 10 resamples")
     chosen = options or QuantizationOptions()
     shards = len(sharded.samples)
     strides = [2**power for power in range(shards.bit_length() - 1, -1, -1)]
@@ -175,7 +194,7 @@ class _Scales:
 
 
 def _plain(options: QuantizationOptions) -> QuantizationOptions:
-    """Without what needs statistics of channels."""
+    """Options without what needs statistics of channels."""
     return replace(options, equalize=False, correct_bias=False)
 
 

@@ -4,67 +4,136 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qglow.core.errors import DataError, UsageError
+from qglow.core.errors import DataError, QglowError, UsageError
 from qglow.core.types import Array
+from qglow.metrics.built_in import DECODED, FUNCTIONS, LOWER_IS_BETTER
+from qglow.metrics.built_in import NAMES as METRICS
+from qglow.metrics.decoders import DECODERS
+from qglow.metrics.truth import Truth
+from qglow.profiling.labels import Label
 from qglow.profiling.samples import Batch
 from qglow.profiling.sources import find_function
 
-ARGUMENTS = ("outputs", "labels", "keys", "expected")
-"""What a metric may ask for, by the names of its parameters."""
+ARGUMENTS = ("outputs", "labels", "keys", "expected", "inputs", "tokens", "photos", "sequences")
+"""Names of the parameters that a metric may have."""
+OPTIONAL = ("labels",)
+"""Those of them that may have a default, which holds where the data has none."""
+DECODER_ARGUMENTS = ("outputs", "inputs", "keys", "photos")
+"""Names of the parameters that a decoder may have."""
 
 
 @dataclass(frozen=True)
 class TaskMetric:
-    """A figure of all answers together, higher is better.
+    """A figure of all answers together, higher is better unless `lower_is_better`.
 
     function: takes some of ARGUMENTS by name and gives a number. outputs: real arrays by output name,
-    samples along the first axis. labels: int64 [samples]. keys: the names of the samples, a list of str.
+    samples along the first axis. labels: int64 [samples], or [samples, positions] with negative ones where a
+    position does not count. keys: the names of the samples, a list of str.
     expected: like outputs, of the float model in onnxruntime; a metric that asks for it says how close
-    to float a program is, and so has no figure for float itself.
+    to float a program is, and so has no figure for float itself. inputs: like outputs, what was fed. tokens:
+    the first integer input [samples, positions], or None.
+    photos, sequences: what `truth` knows of every sample, a list of `Photo` or of tuples of integers;
+    without that file, sequences are the labels of positions that count.
+    wanted, optional: parameters of the function; optional ones are given where the data has them.
     """
 
     name: str
     function: Callable[..., float]
     wanted: tuple[str, ...]
+    truth: Truth = field(default_factory=lambda: Truth(None))
+    optional: tuple[str, ...] = ()
+    lower_is_better: bool = False
 
     @property
     def is_relative(self) -> bool:
         """Whether it compares with the float model."""
         return "expected" in self.wanted
 
+    @property
+    def reads_truth(self) -> bool:
+        """Whether it reads the file of labels itself, where there is one."""
+        return "photos" in self.wanted or "sequences" in self.wanted
+
+    @property
+    def identity(self) -> str:
+        """The name, and the digest of the truth file where it reads one. Raises DataError."""
+        has_one = self.reads_truth and self.truth.has_file
+        return f"{self.name} {self.truth.sha256}" if has_one else self.name
+
     def of(self, answers: Answers, expected: Answers) -> float:
-        """The figure of a program. Raises UsageError where the function fails or gives no number."""
-        if "labels" in self.wanted and None in answers.labels:
-            key = answers.keys[answers.labels.index(None)]
-            raise DataError(f"metric {self.name} needs labels; {key} has none")
-        given = {
+        """The figure of a program. Raises UsageError if the function fails or gives no number."""
+        given: dict[str, Callable[[], Any]] = {
             "outputs": answers.outputs,
-            "labels": lambda: np.array(answers.labels, np.int64),
+            "labels": lambda: self._labels(answers),
             "keys": lambda: list(answers.keys),
             "expected": expected.outputs,
+            "inputs": answers.inputs,
+            "tokens": answers.tokens,
+            "photos": lambda: self.truth.photos(answers.keys),
+            "sequences": lambda: self._sequences(answers),
         }
+        known = self.optional if _are_alike(answers.labels) else ()
         try:
-            value = float(self.function(**{name: given[name]() for name in self.wanted}))
+            value = float(self.function(**{name: given[name]() for name in (*self.wanted, *known)}))
+        except QglowError:
+            raise
         except Exception as error:
             raise UsageError(f"metric {self.name} raised {type(error).__name__}: {error}") from error
         if math.isnan(value):
-            raise UsageError(f"metric {self.name} is not a number on this data")
+            raise UsageError(f"metric {self.name} is not a number on this data", field="metric")
         return value
+
+    def _labels(self, answers: Answers) -> Array:
+        """Labels as int64 [samples] or [samples, positions].
+
+        Raises DataError where one is missing or of another length.
+        """
+        self._check_labelled(answers)
+        if not _are_alike(answers.labels):
+            raise DataError(f"metric {self.name} needs labels of the same length for all samples")
+        return np.array(answers.labels, np.int64)
+
+    def _sequences(self, answers: Answers) -> list[tuple[int, ...]]:
+        """Sequences of the truth file, else labels of positions. Raises DataError for neither."""
+        if self.truth.has_file:
+            return self.truth.sequences(answers.keys)
+        if all(label is None for label in answers.labels):
+            return self.truth.sequences(answers.keys)  # which says that the file is missing
+        self._check_labelled(answers)
+        rows = [label if isinstance(label, tuple) else (label,) for label in answers.labels]
+        return [tuple(symbol for symbol in row if symbol is not None and symbol >= 0) for row in rows]
+
+    def _check_labelled(self, answers: Answers) -> None:
+        if None in answers.labels:
+            key = answers.keys[answers.labels.index(None)]
+            raise DataError(f"metric {self.name} needs labels; {key} has none")
 
 
 @dataclass
 class Answers:
-    """Outputs of one program for every sample so far, with names and labels of the samples."""
+    """Outputs of one program for every sample so far, with names and labels of the samples.
 
+    keeps_inputs, keeps_tokens: whether the inputs, or those that may be tokens, are wanted too.
+    """
+
+    keeps_inputs: bool = False
     keys: list[str] = field(default_factory=list)
-    labels: list[int | None] = field(default_factory=list)
+    labels: list[Label | None] = field(default_factory=list)
     pieces: dict[str, list[Array]] = field(default_factory=dict)
+    fed: dict[str, list[Array]] = field(default_factory=dict)
+    keeps_tokens: bool = False
+
+    @staticmethod
+    def wanted_by(metric: TaskMetric) -> Answers:
+        """Empty, to keep what the metric asks for."""
+        return Answers("inputs" in metric.wanted, keeps_tokens="tokens" in metric.wanted)
 
     def add(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         """Keep the outputs of a batch."""
@@ -72,10 +141,21 @@ class Answers:
         self.labels += batch.labels
         for name, array in outputs.items():
             self.pieces.setdefault(name, []).append(np.array(array))
+        for name, array in batch.inputs.items():
+            if self.keeps_inputs or (self.keeps_tokens and _may_be_tokens(array)):
+                self.fed.setdefault(name, []).append(array)
 
     def outputs(self) -> dict[str, Array]:
         """Every output, samples along its first axis."""
         return {name: np.concatenate(parts) for name, parts in self.pieces.items()}
+
+    def inputs(self) -> dict[str, Array]:
+        """Every input, samples along its first axis."""
+        return {name: np.concatenate(parts) for name, parts in self.fed.items()}
+
+    def tokens(self) -> Array | None:
+        """The first integer input [N, T]; None where there is none."""
+        return next((array for array in self.inputs().values() if _may_be_tokens(array)), None)
 
 
 @dataclass(frozen=True)
@@ -84,26 +164,68 @@ class MetricFigures:
 
     name: str
     values: dict[str, float]
+    lower_is_better: bool = False
 
     def drop(self, subject: str, reference: str) -> float | None:
-        """By how much the subject is worse; None where the reference has no figure."""
-        return self.values[reference] - self.values[subject] if reference in self.values else None
+        """Difference by which the subject is worse; None if the reference has no figure."""
+        if reference not in self.values:
+            return None
+        difference = self.values[reference] - self.values[subject]
+        return -difference if self.lower_is_better else difference
+
+    def check_side(self, lowest: float | None, highest: float | None) -> None:
+        """Raise UsageError for a limit on the side where the metric is better, which would limit nothing."""
+        check_side(self.name, self.lower_is_better, lowest, highest)
 
 
-def open_metric(metric: str | Callable[..., float]) -> TaskMetric:
-    """A built-in metric by name, a function, or the one that "package.module:function" names.
+def open_metric(
+    metric: str | Callable[..., float] | TaskMetric, labels: str | Path | None = None
+) -> TaskMetric:
+    """A built-in metric by name, with a decoder behind a colon or not; a function; or the one that
+    "package.module:function" names. `labels` is the truth file of metrics that read one; a .csv has labels of
+    the data in any case.
 
-    Raises UsageError for an unknown name, or a function with a parameter that no metric is given.
+    Raises UsageError for an unknown name, or a function with a parameter that is not given.
     """
+    if isinstance(metric, TaskMetric):
+        return metric
+    truth = Truth(None if labels is None or Path(labels).suffix.lower() == ".csv" else Path(labels))
     if callable(metric):
-        return _described(getattr(metric, "__name__", "metric"), metric)
-    if metric in BUILT_IN:
-        return _described(metric, BUILT_IN[metric])
+        return _described(getattr(metric, "__name__", "metric"), metric, truth)
+    if metric in FUNCTIONS:
+        found = _described(metric, FUNCTIONS[metric], truth)
+        return replace(found, lower_is_better=metric in LOWER_IS_BETTER)
+    decoded = _decoder_of(metric)
+    if decoded is not None:
+        name, decode = decoded
+        asks = _asked(f"the decoder of {metric}", decode, DECODER_ARGUMENTS)
+        return TaskMetric(metric, *DECODED[name].with_decoder(decode, asks), truth)
     if not is_function_name(metric):
+        known = f"{', '.join(METRICS)} and module:function"
+        raise UsageError(f"no metric is called {metric!r}; there are {known}")
+    try:
+        function = find_function(metric, "metric")
+    except UsageError as error:
+        if metric.partition(":")[0] not in DECODED:
+            raise
         raise UsageError(
-            f"no metric is called {metric!r}; there are {', '.join(BUILT_IN)} and module:function"
-        )
-    return _described(metric, find_function(metric, "--metric"))
+            f"{error}; decoders are {', '.join(DECODERS)} and module:function", field="metric"
+        ) from error
+    return _described(metric, function, truth)
+
+
+def check_side(metric: str, lower_is_better: bool, lowest: float | None, highest: float | None) -> None:
+    """Raise UsageError for a lowest value of a metric that is better the lower it is, or the reverse."""
+    if lower_is_better and lowest is not None:
+        raise UsageError(f"{metric} is better the lower it is: limit `max_metric`", field="min_metric")
+    if not lower_is_better and highest is not None:
+        raise UsageError(f"{metric} is better the higher it is: limit `min_metric`", field="max_metric")
+
+
+def data_labels(metric: TaskMetric | None, labels: str | Path | None) -> str | Path | None:
+    """The labels that the data is opened with: none where the metric reads that file itself."""
+    reads_it = metric is not None and metric.reads_truth and metric.truth.has_file
+    return None if reads_it else labels
 
 
 def is_function_name(text: str) -> bool:
@@ -112,38 +234,48 @@ def is_function_name(text: str) -> bool:
     return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
-def _described(name: str, function: Callable[..., Any]) -> TaskMetric:
+def has_own_function(text: str) -> bool:
+    """Whether this names a function of the user by its form, as a metric or as the decoder of a metric."""
+    metric, _, decoder = text.partition(":")
+    return is_function_name(text) or (metric in DECODED and is_function_name(decoder))
+
+
+def _are_alike(labels: Sequence[Label | None]) -> bool:
+    """Whether all are classes, or all rows of the same length."""
+    return None not in labels and len({len(x) if isinstance(x, tuple) else None for x in labels}) == 1
+
+
+def _may_be_tokens(array: Array) -> bool:
+    return array.ndim == 2 and np.issubdtype(array.dtype, np.integer)
+
+
+def _decoder_of(metric: str) -> tuple[str, Callable[..., Any]] | None:
+    """The metric and the decoder that a text names; None if it is no metric over decoded answers."""
+    name, colon, decoder = metric.partition(":")
+    if name not in DECODED:
+        return None
+    if not colon:
+        return name, DECODERS[DECODED[name].decoder]
+    if decoder in DECODERS:
+        return name, DECODERS[decoder]
+    if is_function_name(decoder):
+        return name, find_function(decoder, "metric")
+    return None
+
+
+def _described(name: str, function: Callable[..., Any], truth: Truth) -> TaskMetric:
+    asked = _asked(f"metric {name}", function, ARGUMENTS)
+    parameters = inspect.signature(function).parameters
+    optional = tuple(each for each in OPTIONAL if each in parameters and each not in asked)
+    return TaskMetric(name, function, asked, truth, optional)
+
+
+def _asked(what: str, function: Callable[..., Any], known: Sequence[str]) -> tuple[str, ...]:
+    """The parameters that a function has no default for. Raises UsageError for one that is not known."""
     parameters = inspect.signature(function).parameters.values()
     needed = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    unknown = [each for each in needed if each not in ARGUMENTS]
+    unknown = [each for each in needed if each not in known]
     if unknown or not needed:
         asked = f"asks for {', '.join(unknown)}" if unknown else "asks for nothing"
-        raise UsageError(f"metric {name} {asked}; its parameters are some of {', '.join(ARGUMENTS)}")
-    return TaskMetric(name, function, tuple(needed))
-
-
-def psnr(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """Peak signal-to-noise ratio in dB of all outputs against float; the peak is float's range. Infinite
-    where nothing differs."""
-    peak = max(float(np.max(array)) - float(np.min(array)) for array in expected.values())
-    squares = [np.square(np.float64(outputs[name]) - array).ravel() for name, array in expected.items()]
-    error = float(np.mean(np.concatenate(squares)))
-    return math.inf if error == 0.0 else 20.0 * math.log10(peak) - 10.0 * math.log10(error)
-
-
-def miou(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """Mean intersection over union, in per cent, of the best classes of the first output, of shape
-    [N, classes, ...], with those of the float model. The mean is over the classes that either chooses
-    anywhere. Raises ValueError for an output without positions."""
-    name, reference = next(iter(expected.items()))
-    if reference.ndim < 3:
-        raise ValueError(f"output '{name}' of shape {list(reference.shape)} is not [N, classes, ...]")
-    found, true = outputs[name].argmax(1).ravel(), reference.argmax(1).ravel()
-    count = reference.shape[1]
-    pairs = np.bincount(true * count + found, minlength=count * count).reshape(count, count)
-    common = np.diag(pairs)
-    union = pairs.sum(0) + pairs.sum(1) - common
-    return 100.0 * float(np.mean(common[union > 0] / union[union > 0]))
-
-
-BUILT_IN: dict[str, Callable[..., float]] = {"psnr": psnr, "miou": miou}
+        raise UsageError(f"{what} {asked}; its parameters are some of {', '.join(known)}")
+    return tuple(needed)

@@ -7,13 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.exporter import export_float, export_qdq, quantized_value_names
-from qglow.exporter.expose import expose_outputs, produced_names
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Products
-from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
-from qglow.graph.ops.shape import Concat
 from qglow.report.oracle import OnnxruntimeModel
 
 
@@ -21,6 +15,9 @@ class FloatTensors:
     """onnxruntime on a float graph, giving every value by its name."""
 
     def __init__(self, graph: Graph) -> None:
+        from qglow.exporter import export_float
+        from qglow.exporter.expose import expose_outputs, produced_names
+
         model = export_float(graph).SerializeToString()
         produced = produced_names(model)
         wanted = [v.name for node in graph.nodes for v in node.outputs if v.name in produced]
@@ -39,6 +36,9 @@ class QdqTensors:
     """
 
     def __init__(self, graph: Graph, *, optimize: bool) -> None:
+        from qglow.exporter import export_qdq, quantized_value_names
+        from qglow.exporter.expose import expose_outputs, produced_names
+
         model = export_qdq(graph).SerializeToString()
         integers = quantized_value_names(graph)
         produced = produced_names(model)
@@ -50,7 +50,8 @@ class QdqTensors:
         }
         self._names = {name: value for name, value in names.items() if name in produced}
         self._integers = set(integers.values())
-        self._session = OnnxruntimeModel(expose_outputs(model, self._names), optimize=optimize)
+        exposed = expose_outputs(model, self._names)
+        self._session = OnnxruntimeModel(exposed, optimize=optimize, exact_sums=True)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The values of one batch by name, inputs included, of inputs in the types of the graph."""
@@ -63,7 +64,7 @@ class QdqTensors:
 
 
 def counterpart(float_graph: Graph, int8_graph: Graph) -> dict[str, str]:
-    """For every value of the int8 graph the float value that it stands for, by names.
+    """Map every value of the int8 graph to the float value that it stands for, by names.
 
     Nodes keep their names when they are quantized; conversions stand for what they convert.
     """
@@ -82,15 +83,14 @@ def _counterpart(node: Node, value: Value, nodes: Mapping[str, Node], names: Map
     if twin is not None:
         return twin.outputs[value.index].name
     source = node.inputs[0] if node.inputs else None
-    if source is not None and isinstance(node.operator, Quantize | Dequantize | Rescale):
+    if source is not None and node.operator.conversion is not None:
         return names.get(source.name)
     return None
 
 
 def is_exact_when_fused(node: Node) -> bool:
     """Whether onnxruntime's int8 kernel follows the same arithmetic; other operators it runs in float."""
-    exact = isinstance(node.operator, MaxPool | AveragePool | GlobalAveragePool | Concat)
-    return exact or isinstance(node.operator.policy, Accumulate | Products)
+    return node.operator.exact_in_onnxruntime
 
 
 def _signed(array: Array) -> Array:

@@ -10,7 +10,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from qglow.report.document import Document, Gallery, Listing, Paragraph, Picture, Section, Table
+from qglow.core.printable import printable
+from qglow.report.document import Document, Gallery, Grid, Listing, Paragraph, Picture, Section
 
 _NARROWEST = 10
 
@@ -25,7 +26,7 @@ def print_document(document: Document, console: Console | None = None) -> None:
 def print_section(section: Section, console: Console | None = None) -> None:
     """Print one section."""
     console = console or Console(highlight=False)
-    console.print(Text(section.title, style="bold"))
+    console.print(Text(printable(section.title), style="bold"))
     for block in section.blocks:
         if isinstance(block, Picture | Gallery):
             continue
@@ -40,18 +41,18 @@ def to_text(document: Document, width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def _renderable(block: Paragraph | Listing | Table) -> Text | RichTable:
+def _renderable(block: Paragraph | Listing | Grid) -> Text | RichTable:
     if isinstance(block, Paragraph | Listing):
-        return Text(block.text)
+        return Text(printable(block.text, lines=True))
     return _table(block)
 
 
-def _table(block: Table) -> RichTable:
+def _table(block: Grid) -> RichTable:
     titled = any(column.title for column in block.columns)
     result = RichTable(
         box=box.SIMPLE_HEAD if titled else None,
         show_header=titled,
-        title=Text(block.caption) if block.caption else None,
+        title=Text(printable(block.caption)) if block.caption else None,
         title_justify="left",
         title_style="italic",
         pad_edge=False,
@@ -62,12 +63,12 @@ def _table(block: Table) -> RichTable:
         # Names may be broken over lines where the terminal is narrow, numbers not.
         longest = max((len(row[index]) for row in block.rows), default=0)
         result.add_column(
-            Text(column.title),
+            Text(printable(column.title)),
             justify="right" if column.numeric else "left",
             overflow="fold",
             no_wrap=column.numeric,
             min_width=min(longest, _NARROWEST),
         )
     for row in block.rows:
-        result.add_row(*(Text(cell) for cell in row))
+        result.add_row(*(Text(printable(cell)) for cell in row))
     return result

@@ -1,8 +1,8 @@
-"""A ZIP archive of stored members, read where they lie in a file that is mapped into memory.
+"""A ZIP archive of stored members, read in place from a file that is mapped into memory.
 
-Members named in the manifest's digests are held against them when they are first read. What
-nobody reads is not even loaded from disk. The pages are shared with every process that has
-mapped the file; replace it, as `atomic_writer` does, and do not write into it.
+A member is checked against its digest in the manifest when it is first read. Members that are not read
+are not even loaded from disk. The pages are shared with every process that has mapped the file; replace
+it, as `atomic_writer` does, and do not write into it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from qglow.core.errors import ArtefactError
 from qglow.core.files import sha256_hex
+from qglow.core.reading import open_regular, parse_json
 
 MANIFEST = "manifest.json"
 PAGE = 4096
@@ -29,27 +30,28 @@ _FILLER = 0xD935
 
 
 class Archive:
-    """The members of one file. `manifest` is what its manifest says."""
+    """The members of one file. `manifest` is its parsed manifest."""
 
     def __init__(self, path: Path) -> None:
         """Map the file.
 
-        Raises OSError, RuntimeError, BadZipFile, KeyError and ValueError for what is no such archive.
+        Raises OSError, RuntimeError, BadZipFile, KeyError and ValueError for a file that is no such
+        archive.
         """
         self.path = path
-        with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             self._members = {info.filename: info for info in archive.infolist()}
             self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
             self._bytes = memoryview(self._map)
             self._stored(MANIFEST)
-            self.manifest: Mapping[str, Any] = json.loads(archive.read(MANIFEST))
+            self.manifest: Mapping[str, Any] = parse_json(archive.read(MANIFEST))
         self._checked: set[str] = set()
 
     def read(self, name: str) -> memoryview:
-        """The bytes of a member, which match its digest.
+        """The bytes of a member, checked against its digest.
 
-        Raises KeyError for one that is not there, ValueError for one that is not stored as it should be,
-        ArtefactError for one that does not match.
+        Raises KeyError for one that is missing, ValueError for one that is compressed, encrypted or cut
+        off, ArtefactError for one that does not match.
         """
         digest = str(self.manifest["sha256"][name])
         data = self._stored(name)
@@ -61,7 +63,7 @@ class Archive:
         return data
 
     def check(self, names: Iterable[str]) -> None:
-        """Hold members against their digests, and keep nothing of them in memory. Raises as `read` does."""
+        """Check the digests of members, keeping none of them in memory. Raises the errors of `read`."""
         for name in names:
             self.read(name)
         self._map.madvise(mmap.MADV_DONTNEED)

@@ -5,13 +5,13 @@ A ZIP archive with stored (uncompressed) members, so that other tools can look i
     manifest.json           format version, name, signatures, digests of every other member
     program.txt             the instruction program before kernels are selected
     constants/<i>.npy       its constants, in the order of the manifest
-    <isa>/code<i>.o         object code, per instruction set, in one or several files
+    <isa>/code<i>.o         object code, per target, in one or several files
     <isa>/weights.bin       constants packed for its kernels, at the edge of a page
     <isa>/program.txt       the program as planned for it
 
 The same inputs give the same bytes: members are ordered and carry no time. Object code in
-an artefact runs only where the caller trusts the file; else the text is compiled. What was compiled
-is cached as an artefact without a program.
+an artefact runs only where the caller trusts the file; else the text is compiled. Compiled
+code is cached as an artefact without a program.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.codegen.cache import compiler_version
 from qglow.core.errors import ArtefactError, TextError, UsageError, VerificationError
 from qglow.core.files import atomic_writer, sha256_hex
+from qglow.core.reading import damaged_arrays
 from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
@@ -74,9 +74,9 @@ class StoredProgram:
 
 
 class Artefact:
-    """A model.qglow that is mapped into memory. What is asked for is checked when it is read.
+    """A model.qglow that is mapped into memory. Members are checked when they are read.
 
-    Everything raises ArtefactError for what is damaged.
+    All methods raise ArtefactError for damaged members.
     """
 
     def __init__(self, archive: Archive) -> None:
@@ -89,7 +89,7 @@ class Artefact:
         """A digest of the program and its constants, whatever code lies beside them."""
 
     def check(self) -> None:
-        """Hold the program and its constants against the identity."""
+        """Check the program and its constants against the identity."""
         with _refusing(self._archive.path):
             self._archive.check(self._names)
 
@@ -107,37 +107,39 @@ class Artefact:
             members = (self._archive.read(_constant(index)) for index in range(len(self._constants)))
             return {name: _from_npy(data) for name, data in zip(self._constants, members, strict=True)}
 
-    def variant(self, isa: str) -> CodeVariant | None:
-        """What lies there for an instruction set and is of this very compiler; None where nothing is."""
+    def variant(self, target: str, compiler: str) -> CodeVariant | None:
+        """Code in the archive for a target, by this version of its compiler; None if there is none."""
         with _refusing(self._archive.path):
-            return _current_variant(self._archive, isa)
+            return _stored_variant(self._archive, target, compiler)
 
 
 def save_artefact(path: Path, stored: StoredProgram, code: Iterable[CodeVariant] = ()) -> None:
-    """Write an artefact atomically: a program, and code for some ISAs."""
+    """Write an artefact atomically: a program, and code for some targets."""
     facts = {"name": stored.name, "constants": list(stored.constants)}
-    _save(path, facts, stored.members, stored.digests, sorted(code, key=lambda v: v.compiled.isa.name))
+    _save(path, facts, stored.members, stored.digests, sorted(code, key=lambda v: v.target))
 
 
 def load_artefact(path: Path) -> Artefact:
-    """Open an artefact. Raises ArtefactError for what is none, or is of another format."""
+    """Open an artefact. Raises ArtefactError for a file that is none, or of another format."""
     with _refusing(path):
         return Artefact(_opened(path))
 
 
 def save_code(path: Path, identity: str, variant: CodeVariant) -> None:
-    """Write what was compiled of the program with this identity, atomically."""
+    """Write compiled code of the program with this identity, atomically."""
     _save(path, {"identity": identity}, {}, {}, [variant])
 
 
-def load_code(path: Path, identity: str, isa: str) -> CodeVariant | None:
-    """What `save_code` wrote; None where it is of another program, or by another compiler.
+def load_code(path: Path, identity: str, target: str, compiler: str) -> CodeVariant | None:
+    """Load what `save_code` wrote; None if it is of another program, or by another compiler.
 
     Raises ArtefactError.
     """
     with _refusing(path):
         archive = _opened(path)
-        return _current_variant(archive, isa) if archive.manifest["identity"] == identity else None
+        if archive.manifest["identity"] != identity:
+            return None
+        return _stored_variant(archive, target, compiler)
 
 
 def _save(
@@ -151,7 +153,7 @@ def _save(
     isas = {}
     for variant in code:
         every |= variant_members(variant)
-        isas[variant.compiled.isa.name] = variant_entry(variant)
+        isas[variant.target] = variant_entry(variant)
     manifest = {"format": FORMAT, **facts, "isas": isas}
     with atomic_writer(path) as stream:
         write_archive(stream, manifest, every, map(weights_member, isas), digests)
@@ -167,16 +169,16 @@ def _opened(path: Path) -> Archive:
     return archive
 
 
-def _current_variant(archive: Archive, isa: str) -> CodeVariant | None:
-    entry = archive.manifest["isas"].get(isa)
-    if entry is None or entry["compiler"] != compiler_version():
+def _stored_variant(archive: Archive, target: str, compiler: str) -> CodeVariant | None:
+    entry = archive.manifest["isas"].get(target)
+    if entry is None or entry["compiler"] != compiler:
         return None
-    return stored_variant(archive, isa, entry)
+    return stored_variant(archive, target, entry)
 
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Errors in the body are said of the file."""
+    """Turn errors in the body into an ArtefactError that names the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -202,5 +204,6 @@ def _to_npy(array: Array) -> bytes:
 
 
 def _from_npy(data: memoryview) -> Array:
-    array: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    with damaged_arrays():
+        array: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     return array

@@ -1,4 +1,4 @@
-"""How many threads to run on, and processes to compile in: what was asked for, else the physical cores."""
+"""Number of threads to run on, and of processes to compile in: as asked for, else the physical cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def choose_threads(wanted: int | None = None) -> int:
 
 
 def choose_processes(threads: int | None = None) -> int:
-    """Into how many processes this one may grow to compile: its threads, but no more than its cores."""
+    """Number of processes that may compile: the threads of this one, but no more than its cores."""
     return min(choose_threads(threads), available_cores())
 
 
@@ -51,13 +51,13 @@ def available_cores(root: Path = Path("/")) -> int:
 
 
 def _siblings(root: Path, processor: int) -> str:
-    """What names the physical core of a processor: the list of all processors on it."""
+    """Key of a processor's physical core: the list of all processors on it."""
     path = root / f"sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
     return _read(path) or str(processor)
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Processors by the limits of the process's cgroups and of those above them."""
+    """Numbers of processors that the quotas of the process's cgroups, and of those above them, allow."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, place = line.split(":", 2)
         if not controllers:

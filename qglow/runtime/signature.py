@@ -1,4 +1,4 @@
-"""What a program takes and gives, without the program."""
+"""Signature of a program: the inputs, outputs and state that it takes and gives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qglow.instructions.program import Buffer, Program
 
 @dataclass(frozen=True)
 class Signature:
-    """Names and types, in the model's order. `state` is what is kept from call to call."""
+    """Names and types, in the model's order. `state` tensors are kept from call to call."""
 
     inputs: Mapping[str, TensorType]
     outputs: Mapping[str, TensorType]
@@ -25,7 +25,7 @@ class Signature:
         return Signature(*(_types(part) for part in (program.inputs(), program.outputs(), program.state())))
 
     def to_plain(self) -> dict[str, list[list[str]]]:
-        """As JSON holds it: pairs of name and type."""
+        """Plain data for JSON: pairs of name and type."""
         parts = {"inputs": self.inputs, "outputs": self.outputs, "state": self.state}
         return {part: [[name, str(kind)] for name, kind in types.items()] for part, types in parts.items()}
 

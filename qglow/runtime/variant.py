@@ -1,38 +1,48 @@
-"""What was compiled for one instruction set, and the members of an archive that hold it."""
+"""Code that a target made of a program, and the members of an archive that hold it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from qglow.codegen.cache import compiler_version
-from qglow.codegen.compiler import CompiledProgram
 from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
-from qglow.kernels.isa import isa_by_name
 from qglow.runtime.archive import Archive
 from qglow.runtime.signature import Signature
 
 
 @dataclass(frozen=True)
 class CodeVariant:
-    """Code for one instruction set. `listing` gives the program as it was planned for it."""
+    """Code that a target made of a planned program, as data that a file can hold.
 
-    compiled: CompiledProgram
-    signature: Signature
+    target: name of the target. compiler: version of its compiler; another one compiles anew.
+    signature: of the program. arena_size: bytes of activations. objects: files of object code, none
+    where the target runs the planned program itself. weights: uint8, packed for this code.
+    placeholders: names in the order in which `entry` takes their addresses. team_entry: the entry for
+    threads that share a call, None if the program is too small for it. listing: gives the planned
+    program as text.
+    """
+
+    target: str
     compiler: str
-    listing: Callable[[], str]
+    signature: Signature
+    arena_size: int
+    listing: Callable[[], str] = field(repr=False)
+    objects: tuple[bytes, ...] = field(default=(), repr=False)
+    weights: Array = field(default_factory=lambda: np.zeros(0, np.uint8), repr=False)
+    placeholders: tuple[str, ...] = ()
+    entry: str = ""
+    team_entry: str | None = None
 
     @staticmethod
-    def of(program: Program, compiled: CompiledProgram) -> CodeVariant:
-        """What has just been compiled of a planned program."""
-        return CodeVariant(
-            compiled, Signature.of(program), compiler_version(), lambda: print_program(program)
-        )
+    def of(program: Program, target: str, compiler: str) -> CodeVariant:
+        """A variant without object code of a program whose memory is planned."""
+        signature, size = Signature.of(program), program.arena_size or 0
+        return CodeVariant(target, compiler, signature, size, lambda: print_program(program))
 
     def program(self, constants: Mapping[str, Array]) -> Program:
         """The planned program, with these constants."""
@@ -40,63 +50,63 @@ class CodeVariant:
 
 
 def variant_entry(variant: CodeVariant) -> dict[str, object]:
-    """What a manifest says of it."""
-    compiled = variant.compiled
+    """Entry of a code variant in a manifest."""
     return {
-        "entry": compiled.entry,
-        "team_entry": compiled.team_entry,
-        "objects": len(compiled.objects),
+        "entry": variant.entry,
+        "team_entry": variant.team_entry,
+        "objects": len(variant.objects),
         "compiler": variant.compiler,
-        "arena_size": compiled.arena_size,
-        "placeholders": list(compiled.placeholders),
+        "arena_size": variant.arena_size,
+        "placeholders": list(variant.placeholders),
         "signature": variant.signature.to_plain(),
     }
 
 
 def variant_members(variant: CodeVariant) -> dict[str, bytes | memoryview]:
-    """Its members by name."""
-    compiled = variant.compiled
-    isa = compiled.isa.name
+    """Members of a code variant in an archive, by name."""
+    target = variant.target
     return {
-        **{_object_member(isa, number): content for number, content in enumerate(compiled.objects)},
-        weights_member(isa): compiled.weights.data,
-        f"{isa}/program.txt": variant.listing().encode(),
+        **{_object_member(target, number): content for number, content in enumerate(variant.objects)},
+        weights_member(target): variant.weights.data,
+        f"{target}/program.txt": variant.listing().encode(),
     }
 
 
-def _object_member(isa: str, number: int) -> str:
-    return f"{isa}/code{number}.o"
+def _object_member(target: str, number: int) -> str:
+    return f"{target}/code{number}.o"
 
 
-def weights_member(isa: str) -> str:
+def weights_member(target: str) -> str:
     """The name of the member with the weights, which begins at the edge of a page."""
-    return f"{isa}/weights.bin"
+    return f"{target}/weights.bin"
 
 
-def stored_variant(archive: Archive, isa: str, entry: Mapping[str, Any]) -> CodeVariant:
-    """What `variant_entry` and `variant_members` describe; weights stay where they are in the file.
+def stored_variant(archive: Archive, target: str, entry: Mapping[str, Any]) -> CodeVariant:
+    """Read what `variant_entry` and `variant_members` describe; weights stay where they are in the file.
 
-    Raises ArtefactError, KeyError, TypeError, ValueError, TextError, UsageError for what is damaged.
+    Raises ArtefactError, KeyError, TypeError, ValueError, TextError for damaged members.
     """
-    compiled = CompiledProgram(
-        isa_by_name(isa),
-        _objects(archive, isa, entry["objects"]),
-        np.frombuffer(archive.read(weights_member(isa)), np.uint8),
+
+    def listing() -> str:
+        return bytes(archive.read(f"{target}/program.txt")).decode()
+
+    return CodeVariant(
+        target,
+        str(entry["compiler"]),
+        Signature.from_plain(entry["signature"]),
         int(entry["arena_size"]),
+        listing,
+        _objects(archive, target, entry["objects"]),
+        np.frombuffer(archive.read(weights_member(target)), np.uint8),
         tuple(str(name) for name in entry["placeholders"]),
         str(entry["entry"]),
         None if entry["team_entry"] is None else str(entry["team_entry"]),
     )
 
-    def listing() -> str:
-        return bytes(archive.read(f"{isa}/program.txt")).decode()
 
-    return CodeVariant(compiled, Signature.from_plain(entry["signature"]), str(entry["compiler"]), listing)
-
-
-def _objects(archive: Archive, isa: str, count: object) -> tuple[bytes, ...]:
-    """The object files, as many as lie there. Raises as `Archive.read` does."""
-    there = {name for name in archive.manifest["sha256"] if name.startswith(f"{isa}/code")}
+def _objects(archive: Archive, target: str, count: object) -> tuple[bytes, ...]:
+    """The object files; ValueError if their number is not `count`. Raises as `Archive.read` does."""
+    there = {name for name in archive.manifest["sha256"] if name.startswith(f"{target}/code")}
     if type(count) is not int or count != len(there) or not there:
-        raise ValueError(f"the code for {isa} is in {len(there)} object files, and should be in {count!r}")
-    return tuple(bytes(archive.read(_object_member(isa, number))) for number in range(count))
+        raise ValueError(f"the code for {target} is in {len(there)} object files, and should be in {count!r}")
+    return tuple(bytes(archive.read(_object_member(target, number))) for number in range(count))

@@ -2,7 +2,7 @@
 
 Code that lies in an artefact runs only for a caller who trusts the file. Otherwise the
 program's text is compiled once, and the result is kept in the user's own cache, under the
-identity of the program, the compiler's version and the instruction set.
+identity of the program, the compiler's version and the target.
 """
 
 from __future__ import annotations
@@ -12,18 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.codegen.cache import compiler_version, default_folder
-from qglow.codegen.compiler import compile_program
-from qglow.codegen.jit import load
-from qglow.codegen.kernel_choices import saved_choices
+from qglow.codegen.cache import default_folder
 from qglow.core.errors import ArtefactError, InputFileError
 from qglow.core.files import sha256_hex
-from qglow.instructions.plan import plan_memory
+from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program
-from qglow.kernels.choice import NO_CHOICES, Choices
-from qglow.kernels.isa import Isa, select_isa
-from qglow.kernels.select import select_kernels
+from qglow.kernels.selection.choice import NO_CHOICES, Choices
 from qglow.runtime.artefact import (
     Artefact,
     StoredProgram,
@@ -35,89 +30,123 @@ from qglow.runtime.artefact import (
 from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
 from qglow.runtime.variant import CodeVariant
-from qglow.toolchain.compilation import CompileOptions
+from qglow.targets.protocol import Emission, RunningTarget
+from qglow.targets.registry import select_target
+from qglow.toolchain.options import CompileOptions
+from qglow.toolchain.planning import plan_within_limit
 
 
 def write_artefact(path: Path, program: Program, options: CompileOptions | None = None) -> None:
-    """Compile a lowered program (which stays as it is) for one ISA and write model.qglow."""
+    """Compile a lowered program (which stays as it is) for one target and write model.qglow."""
     save_artefact(path, *make_artefact(program, options))
 
 
 def make_artefact(
     program: Program, options: CompileOptions | None = None
 ) -> tuple[StoredProgram, list[CodeVariant]]:
-    """What `save_artefact` writes of a lowered program (which stays as it is), compiled for one ISA."""
+    """Make what `save_artefact` writes of a lowered program (left as it is), compiled for one target.
+
+    A target that makes no object code adds none. Raises UsageError for one that the host cannot run.
+    """
     options = options or CompileOptions()
-    isa = select_isa(options.isa)
-    stored = StoredProgram.of(program)
-    constants = {b.name: np.asarray(b.data) for b in program.constants}
+    stored, code = _made(program, select_target(options.isa), options)
+    return stored, [code] if code.objects else []
 
-    def copied() -> Program:
-        # Selection and planning change the program that they are given.
-        return parse_program(stored.text, constants)
 
-    return stored, [_obtain(copied, stored.identity, isa, options)]
+def obtain_executable(program: Program, options: CompileOptions | None = None) -> Executable:
+    """Load a lowered program (left as it is) that `make_artefact` is going to write.
+
+    Where the user's cache may be used, it is compiled once for both. Raises UsageError for a target that the
+    host cannot run.
+    """
+    options = options or CompileOptions()
+    target = select_target(options.isa)
+    _, variant = _made(program, target, options)
+    return target.load(variant, choose_threads(options.threads), lambda: variant.program(_constants(program)))
 
 
 def load_executable(path: Path, options: CompileOptions | None = None, trust: bool = False) -> Executable:
     """Load model.qglow for this host.
 
-    With `trust` object code in the file is run where it fits the ISA and the version; else the whole
+    With `trust` object code in the file is run where it fits the target and the version; else the whole
     program in the file is checked, and code comes from the user's cache or is compiled.
     Raises ArtefactError, UsageError.
     """
     options = options or CompileOptions()
-    isa = select_isa(options.isa)
+    target = select_target(options.isa)
     threads = choose_threads(options.threads)
     artefact = load_artefact(path)
-    variant = _variant(artefact, isa, options, trust)
+    variant = _variant(artefact, target, options, trust)
 
     def planned() -> Program:
         return variant.program(artefact.constants())
 
-    return Executable(variant.signature, variant.compiled, load(variant.compiled), threads, planned)
+    return target.load(variant, threads, planned)
 
 
-def _variant(artefact: Artefact, isa: Isa, options: CompileOptions, trust: bool) -> CodeVariant:
-    stored = artefact.variant(isa.name) if trust else None
+def _made(
+    program: Program, target: RunningTarget, options: CompileOptions
+) -> tuple[StoredProgram, CodeVariant]:
+    stored = StoredProgram.of(program)
+
+    def copied() -> Program:
+        # Selection and planning change the program that they are given.
+        return parse_program(stored.text, _constants(program))
+
+    return stored, _obtain(copied, stored.identity, target, options)
+
+
+def _constants(program: Program) -> dict[str, Array]:
+    return {b.name: np.asarray(b.data) for b in program.constants}
+
+
+def _variant(artefact: Artefact, target: RunningTarget, options: CompileOptions, trust: bool) -> CodeVariant:
+    stored = artefact.variant(target.description.name, target.version()) if trust else None
     if stored is not None:
         return stored
     artefact.check()
-    return _obtain(artefact.program, artefact.identity, isa, options)
+    return _obtain(artefact.program, artefact.identity, target, options)
 
 
-def _obtain(program: Callable[[], Program], identity: str, isa: Isa, options: CompileOptions) -> CodeVariant:
+def _obtain(
+    program: Callable[[], Program], identity: str, target: RunningTarget, options: CompileOptions
+) -> CodeVariant:
     """Code of a program, which is asked for only where it has to be compiled."""
     if not options.cache:
-        return _compile(program(), isa, NO_CHOICES, options.threads)
-    choices = saved_choices(isa)
-    parts = [identity, compiler_version(), isa.name, *(text for pair in choices.items() for text in pair)]
+        return _compile(program(), target, NO_CHOICES, options)
+    choices, name, version = target.choices(), target.description.name, target.version()
+    parts = [identity, version, name, *(text for pair in choices.items() for text in pair)]
     key = sha256_hex("\0".join(parts).encode())
     path = default_folder() / "programs" / f"{key}.qglow"
-    found = _from_cache(path, identity, isa)
+    found = _from_cache(path, identity, name, version)
     if found is None:
-        found = _compile(program(), isa, choices, options.threads)
+        found = _compile(program(), target, choices, options)
         _to_cache(path, identity, found)
     return found
 
 
-def _from_cache(path: Path, identity: str, isa: Isa) -> CodeVariant | None:
+def _from_cache(path: Path, identity: str, target: str, version: str) -> CodeVariant | None:
     if not path.exists():
         return None
     try:
-        return load_code(path, identity, isa.name)
+        return load_code(path, identity, target, version)
     except ArtefactError:  # a damaged entry is as good as none: it is compiled anew
         return None
 
 
 def _to_cache(path: Path, identity: str, variant: CodeVariant) -> None:
+    if not variant.objects:  # planning is all that was done, and that takes no time
+        return
     try:
         save_code(path, identity, variant)
     except InputFileError:  # a cache that cannot be written costs time, nothing else
         return
 
 
-def _compile(program: Program, isa: Isa, choices: Choices, threads: int | None) -> CodeVariant:
-    select_kernels(program, isa, choices)
-    plan_memory(program)
-    return CodeVariant.of(program, compile_program(program, isa, processes=choose_processes(threads)))
+def _compile(
+    program: Program, target: RunningTarget, choices: Choices, options: CompileOptions
+) -> CodeVariant:
+    target.select(program, choices)
+    plan_within_limit(program, target)
+    # The whole program is what is cached, not its object files once more.
+    return target.emit(program, Emission(options.cache, False, choose_processes(options.threads)))

@@ -10,12 +10,13 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Value
 from qglow.graph.ops.quantize import QuantizationProfile
-from qglow.instructions.ops.profile import Profile
+from qglow.instructions.ops.profile import RecordProfile
 from qglow.profiling.engine import GraphForBatch
 from qglow.profiling.histogram import ValueProfile, channel_axis, channel_size
 from qglow.profiling.nodes import insert_profile_nodes
 from qglow.runtime.executable import Executable
-from qglow.toolchain.compilation import CompileOptions, compile_graph
+from qglow.toolchain.compilation import compile_graph
+from qglow.toolchain.options import CompileOptions
 
 RUNS_KEPT = 64
 """Runs whose sums are counted together: numpy takes longer to be called than to add a few numbers."""
@@ -96,7 +97,7 @@ class _Probe:
 
 
 class _KeptSums:
-    """What a program gives anew after every run, kept until there is enough to count at once."""
+    """Sums that a program gives anew in every run, kept until there are enough to count at once."""
 
     def __init__(self, live: Mapping[str, Array]) -> None:
         self._live = live
@@ -111,7 +112,7 @@ class _KeptSums:
         return self._runs == RUNS_KEPT
 
     def take(self) -> dict[str, Array]:
-        """By name, [samples of all runs kept, channels]; nothing is kept any more."""
+        """Return the sums by name, [samples of all runs kept, channels], and keep nothing any more."""
         runs, self._runs = self._runs, 0
         return {name: array[:runs].reshape(-1, array.shape[-1]) for name, array in self._kept.items()}
 
@@ -128,7 +129,7 @@ class _ProfiledProgram:
         probed = {n.name: n.inputs[0] for n in graph.nodes if isinstance(n.operator, QuantizationProfile)}
         probes = []
         for instruction in executable.program.code:
-            if not isinstance(instruction.operation, Profile):
+            if not isinstance(instruction.operation, RecordProfile):
                 continue
             value = probed[instruction.origin[0]]
             assert value is not None

@@ -13,22 +13,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from qglow.codegen.kernel_choices import MeasuredKernels
-from qglow.instructions.plan import plan_memory
+from qglow.core.progress import Advance, Progress, start
+from qglow.graph.graph import Graph
 from qglow.instructions.program import Program
-from qglow.kernels.choice import Choices, alternatives, kernel_key
-from qglow.kernels.epilogue_choice import epilogue_groups, epilogue_key, usual_way, ways
-from qglow.kernels.isa import Isa
-from qglow.kernels.select import select_kernels
+from qglow.kernels.selection.choice import Choices, alternatives, kernel_key
+from qglow.kernels.selection.epilogue_choice import epilogue_groups, epilogue_key, usual_way, ways
+from qglow.targets import capabilities
+from qglow.targets.protocol import TimedTarget
+from qglow.targets.registry import select_target
+from qglow.toolchain.compilation import lower_graph
 from qglow.toolchain.timing import Ticks, compare_instructions
 
-Compare = Callable[[Program, Program, Isa], tuple[Ticks, Ticks]]
+Compare = Callable[[Program, Program, TimedTarget], tuple[Ticks, Ticks]]
 """Times of the instructions of two programs by name, in any unit."""
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class KernelTuning:
-    """What a search over kernels found.
+    """Result of a search over kernels.
 
     shapes: distinct instructions, and groups of them, that have a choice. kernels: how many were measured
     for them. changed: shapes that a measurement gives another kernel than the estimate. gain: the time of the
@@ -47,12 +49,17 @@ class KernelSearch:
     def __init__(
         self,
         make: Callable[[], Program],
-        isa: Isa,
+        target: TimedTarget,
         measured: MeasuredKernels,
         compare: Compare = compare_instructions,
     ) -> None:
+        """measured: what is known, and where new results go. compare: the clock.
+
+        Raises UsageError for a target without kernels.
+        """
         self._make = make
-        self._isa = isa
+        self._target = target
+        self._isa = capabilities.machine(target)
         self._measured = measured
         self._compare = compare
         program = self._selected({}, epilogues=False)
@@ -63,13 +70,13 @@ class KernelSearch:
 
     @property
     def pending(self) -> int:
-        """How many kernels have not been measured yet."""
+        """Number of kernels that have not been measured yet."""
         return sum(len(self._unmeasured(key)) for key in self._alternatives)
 
     def run(self, advance: Advance) -> KernelTuning:
         """Measure all that has not been measured; `advance` is told of every kernel that is done.
 
-        Raises InputFileError where the results cannot be written.
+        Raises InputFileError if the results cannot be written.
         """
         for keys in (self._kernels, self._epilogues):
             base = self._chosen(self._kernels) if keys is self._epilogues else {}
@@ -83,7 +90,7 @@ class KernelSearch:
         return KernelTuning(len(self._alternatives), kernels, len(chosen), self._gain(chosen))
 
     def _open_kernels(self, program: Program) -> dict[str, list[str]]:
-        """By key the kernels besides the estimate's, where there are any."""
+        """Kernels besides the estimate's, by key, for keys that have any."""
         found: dict[str, list[str]] = {}
         for instruction in program.code:
             if not instruction.kernel or instruction.stack is not None:
@@ -96,7 +103,7 @@ class KernelSearch:
         return found
 
     def _open_epilogues(self, program: Program) -> dict[str, list[str]]:
-        """By key the other ways than the usual one to execute a group."""
+        """Ways to execute a group other than the usual one, by key."""
         found: dict[str, list[str]] = {}
         for group in epilogue_groups(program, self._isa):
             key = epilogue_key(group, self._isa)
@@ -113,7 +120,7 @@ class KernelSearch:
         return [kernel for kernel in self._alternatives[key] if kernel not in done]
 
     def _next_round(self, keys: Iterable[str]) -> Choices:
-        """For every key the kernel to be measured next; none where nothing is left to be known."""
+        """Kernel to measure next for every key; keys with nothing left to measure are left out."""
         chosen = {}
         for key in keys:
             waiting = self._unmeasured(key)
@@ -127,7 +134,7 @@ class KernelSearch:
     def _measure(self, base: Choices, tried: Choices) -> None:
         """Note what `tried` makes of the time that instructions take with the choices of `base`."""
         programs = self._selected(base), self._selected({**base, **tried})
-        usual, other = self._compare(*programs, self._isa)
+        usual, other = self._compare(*programs, self._target)
         for key, kernel in tried.items():
             before, after = (sum(ticks[name] for name in self._names[key]) for ticks in (usual, other))
             if before > 0.0 and after > 0.0:
@@ -138,11 +145,23 @@ class KernelSearch:
     def _gain(self, chosen: Choices) -> float:
         if not chosen:
             return 1.0
-        usual, other = self._compare(self._selected({}), self._selected(chosen), self._isa)
+        usual, other = self._compare(self._selected({}), self._selected(chosen), self._target)
         return sum(usual.values()) / sum(other.values())
 
     def _selected(self, choices: Choices, epilogues: bool = True) -> Program:
         program = self._make()
-        select_kernels(program, self._isa, choices, epilogues)
-        plan_memory(program)
+        self._target.select(program, choices, epilogues=epilogues)
+        self._target.plan(program)
         return program
+
+
+def tune_kernels(graph: Graph, isa: str | None, progress: Progress | None) -> KernelTuning:
+    """Measure the kernels of a graph; `progress` is told of kernels.
+
+    Raises UsageError for a target that the host cannot run or that has no kernels to measure,
+    InputFileError if the cache cannot be written.
+    """
+    target = capabilities.timed(select_target(isa))
+    measured = MeasuredKernels.load(capabilities.machine(target))
+    search = KernelSearch(lambda: lower_graph(graph), target, measured)
+    return search.run(start(progress, search.pending))

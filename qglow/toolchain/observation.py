@@ -8,20 +8,21 @@ from dataclasses import replace
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.shape import Reshape, Transpose
-from qglow.toolchain.compilation import CompileOptions, compile_graph
+from qglow.toolchain.compilation import compile_graph
+from qglow.toolchain.options import CompileOptions
 
 _NHWC = (0, 2, 3, 1)
 _NCHW = (0, 3, 1, 2)
 
 
 class Observed:
-    """What a program left in its buffers, read in the axis order of the graph."""
+    """Buffers that a program left, read in the axis order of the graph."""
 
     def __init__(self, buffers: Mapping[str, Array]) -> None:
         self._buffers = buffers
 
     def logical(self, value: Value) -> Array | None:
-        """The tensor of a graph value; None where the program holds it in no buffer of its name.
+        """The tensor of a graph value; None if the program holds it in no buffer of its name.
 
         Programs hold images as NHWC. Where the shape does not tell the two orders apart, a value
         that a Reshape or a Transpose gives lies as in the graph.
@@ -39,7 +40,7 @@ class Observed:
 
 
 def _without_ones(shape: Shape) -> Shape:
-    """What tells two orders of the same elements apart: an axis of one element does not."""
+    """Shape without axes of one element, which do not tell two orders of the same elements apart."""
     return tuple(size for size in shape if size != 1)
 
 
@@ -54,7 +55,7 @@ def observe(
     runs: Iterable[Mapping[str, Array]],
     options: CompileOptions | None = None,
 ) -> Iterator[dict[Value, Array]]:
-    """These values of the graph for each run over inputs, from compiled code.
+    """Yield values of the graph for each run over inputs, from compiled code.
 
     A value that the program holds in no buffer of its name is worked out from its operands. Inputs of
     the graph have its types.

@@ -1,1 +1,1 @@
-"""Which choices for which parts of a model: found from data, by trying what is predicted to help most."""
+"""Tuning of a recipe for a model: the changes that are predicted to help most are measured on data."""

@@ -1,24 +1,43 @@
-"""What each node costs in a compiled program, by the estimate that kernels are chosen by."""
+"""Costs of graphs: multiplications, and cycles of each node by the estimate that selects kernels."""
 
 from __future__ import annotations
 
-from qglow.graph.graph import Graph
-from qglow.kernels.isa import Isa
-from qglow.kernels.kernel import parse_kernel
-from qglow.kernels.select import select_kernels
+import math
+
+from qglow.graph.graph import Graph, Node
+from qglow.graph.operator import Accumulate
+from qglow.kernels.emit.kernel import parse_kernel
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.selection.select import select_kernels
 from qglow.toolchain import lower_graph
 
 
-def node_cycles(graph: Graph, isa: Isa) -> dict[str, float]:
-    """Estimated cycles by node of the graph; a kernel that serves several nodes is shared out evenly."""
+def node_cycles(graph: Graph, target: VectorTarget) -> dict[str, float]:
+    """Estimate cycles by name of the node; those of a kernel for several nodes are divided evenly."""
     program = lower_graph(graph)
-    select_kernels(program, isa)
+    select_kernels(program, target)
     cycles: dict[str, float] = {}
     for instruction in program.code:
         if not instruction.kernel:
             continue
-        cost = parse_kernel(instruction.kernel).cost(instruction, isa)
+        cost = parse_kernel(instruction.kernel, target).cost(instruction, target)
         origins = instruction.origin or (instruction.name,)
         for origin in origins:
             cycles[origin] = cycles.get(origin, 0.0) + cost / len(origins)
     return cycles
+
+
+def multiply_adds(graph: Graph) -> float:
+    """Multiplications with weights in a run of the graph."""
+    return math.fsum(node_multiply_adds(node) for node in graph.nodes)
+
+
+def node_multiply_adds(node: Node) -> float:
+    """Multiplications with weights in a run of one node; 0 for a node without weights."""
+    policy = node.operator.policy
+    weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
+    if weights is None:
+        return 0.0
+    shape = weights.type.shape
+    a_result = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
+    return float(node.output.type.size * a_result)

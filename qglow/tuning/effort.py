@@ -1,71 +1,70 @@
-"""How much work goes into a quantization: which candidates are tried, and on how many samples."""
+"""Efforts: how much work quantization spends on choosing calibrations and precisions."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from qglow.core.errors import UsageError
+from qglow.core.progress import Progress, start
 from qglow.graph.graph import Graph
-from qglow.graph.operator import Accumulate
-from qglow.recipe.choices import Calibration
+from qglow.recipe.choices import Calibration, one_of
 from qglow.recipe.rules import Match, Rule
-from qglow.tuning.ranges import RangeChoice
+from qglow.recipe.schema import Recipe
+from qglow.targets.registry import machine_for_estimates
+from qglow.toolchain.calibration import CalibrationRuns
+from qglow.tuning.costs import multiply_adds
+from qglow.tuning.mix import Mix, with_mix
+from qglow.tuning.needs import widest
+from qglow.tuning.order import OrderLimits
+from qglow.tuning.prediction import ordered_steps, runs_for
+from qglow.tuning.quantizer import Quantizer
+from qglow.tuning.ranges import RangeChoice, choose_ranges
+from qglow.tuning.sensitivity import sensitivity
 
 FAST = "fast"
 
 CANDIDATES = ("auto", "minmax", "kl", "mse", "percentile:99.9", "percentile:99.99", "percentile:99.999")
-"""Calibrations whose ranges are compared; of equal ones the first is taken."""
+"""Calibrations whose ranges are compared; among equal ones the first wins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """candidates: calibrations to choose from. multiply_adds: that all runs together may take, about.
+    """A named amount of work.
 
-    fewest: runs over inputs that are done in any case. float_share: how much longer, as a share, the
-    program may take by nodes in int16 or float, where int8 costs the outputs most.
+    candidates: calibrations to choose from. multiply_adds: budget of all runs together, approximately.
+    fewest, most: bounds of the number of runs for each range. float_share: by how much int16 and float
+    nodes may slow the program down, as a share of its estimated time.
     """
 
     candidates: tuple[str, ...]
     multiply_adds: float
     fewest: int
+    most: int
     float_share: float = 0.0
 
     def runs(self, graph: Graph, values: int, available: int) -> int:
-        """For how many of the available inputs to try all values: the same number on every machine."""
+        """Number of the available inputs to run for each range; the same on every machine."""
         an_input = multiply_adds(graph) * values * len(self.candidates)
         affordable = math.floor(self.multiply_adds / max(an_input, 1.0))
-        return min(available, max(self.fewest, affordable))
+        return min(available, self.most, max(self.fewest, affordable))
 
 
 EFFORTS = {
-    "balanced": Effort(CANDIDATES, 3e12, 16, 0.05),
-    "best": Effort((*CANDIDATES, "percentile:99.5", "percentile:99.97"), 1e13, 32, 0.2),
+    "balanced": Effort(CANDIDATES, 3e12, 12, 36, 0.05),
+    "best": Effort((*CANDIDATES, "percentile:99.5", "percentile:99.97"), 1e13, 24, 96, 0.2),
 }
-"""By name; FAST is none of this work."""
-
-
-def multiply_adds(graph: Graph) -> float:
-    """Multiplications with constant weights in a run of the graph."""
-    total = 0.0
-    for node in graph.nodes:
-        policy = node.operator.policy
-        weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
-        if weights is None:
-            continue
-        shape = weights.type.shape
-        a_result = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
-        total += float(node.output.type.size * a_result)
-    return total
+"""Efforts by name; FAST does no such work."""
 
 
 LEAST_GAIN = 0.02
-"""Share of the predicted noise that a step towards int16 or float has to take away."""
+"""Least share of the predicted noise that each step to int16 or float has to remove."""
 
 
 def rules_for(choices: Sequence[RangeChoice], calibration: Calibration) -> tuple[Rule, ...]:
-    """A rule for each calibration that is best for some values, and is not the recipe's own."""
+    """Return a rule for each calibration, except the recipe's own, that is best for some values."""
     found: dict[str, list[str]] = {}
     for choice in choices:
         if choice.best != str(calibration):
@@ -74,3 +73,74 @@ def rules_for(choices: Sequence[RangeChoice], calibration: Calibration) -> tuple
         Rule(Match(name="|".join(names)), calibration=Calibration.parse(best))
         for best, names in found.items()
     )
+
+
+def with_effort(
+    recipe: Recipe,
+    effort: str,
+    quantizer: Quantizer,
+    progress: Progress | None = None,
+) -> Recipe:
+    """Return the recipe with what an effort adds: rounding by GPTQ, and rules with the best calibrations.
+
+    The best calibration of a value is the one whose errors, put into the float graph alone, change its
+    outputs least over the calibration samples; the recipe's own rules take precedence. Where the effort
+    has a `float_share`, the nodes whose int8 errors change the outputs most for their time become int16
+    or stay float (int16 only, if the recipe asserts that all is quantized). "fast" adds nothing.
+    Raises UsageError for an unknown effort and where there are no samples.
+    """
+    try:
+        one_of(effort, (FAST, *EFFORTS), "effort")
+    except ValueError as error:
+        raise UsageError(str(error), field="effort") from error
+    if effort == FAST:
+        return recipe
+    calibration, options = quantizer.calibration, quantizer.options
+    if calibration is None:
+        raise UsageError(
+            f"effort {effort} looks at the calibration samples: give them with `calibration_data`, "
+            f"or choose `effort={FAST}`",
+            field="effort",
+        )
+    chosen = EFFORTS[effort]
+    made = {
+        name: quantizer(replace(recipe, calibration=Calibration.parse(name)))
+        for name in dict.fromkeys((str(recipe.calibration), *chosen.candidates))
+    }
+    source = next(iter(made.values())).source
+    runs = CalibrationRuns.of(source, recipe, calibration)
+    samples = chosen.runs(source, len(source.nodes), len(runs))
+    advance = start(progress, 2 * len(runs))
+    int8_graphs = {name: result.graph for name, result in made.items()}
+    choices = choose_ranges(source, int8_graphs, runs, options, advance, samples)
+    rules = rules_for(choices, recipe.calibration)
+    found = replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq")
+    if not chosen.float_share:
+        return found
+    return with_mix(found, _worst_nodes(quantizer, found, chosen.float_share, runs, progress))
+
+
+def _worst_nodes(
+    quantizer: Quantizer,
+    recipe: Recipe,
+    share: float,
+    runs: CalibrationRuns,
+    progress: Progress | None,
+) -> Mix:
+    result = quantizer(recipe)
+    wide = quantizer(with_mix(recipe, Mix(int16=widest(result.graph))))
+    taken = runs.spread(runs_for(result.source, len(runs)))
+    advance = start(progress, len(taken))
+    found = sensitivity(result.source, result.graph, taken, quantizer.options, advance)
+    # Estimates are for one instruction set everywhere, so that the result does not depend on the machine.
+    steps = ordered_steps(
+        quantizer.graph,
+        result.source,
+        result.graph,
+        wide.graph,
+        found,
+        machine_for_estimates(),
+        may_float=not recipe.assert_all_quantized,
+        limits=OrderLimits(share, LEAST_GAIN),
+    )
+    return Mix.joined(step.mix for step in steps)

@@ -1,27 +1,26 @@
-"""What an int8 graph would be like with other precisions for its nodes: what is still int8, and its time."""
+"""Values still rounded to int8, and estimated cycles, if some nodes of an int8 graph had more precision."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Products
 from qglow.quantization.assign import needs_narrow
 from qglow.quantization.report import is_int8
 from qglow.tuning.mix import Precision
 from qglow.tuning.needs import Place, carried_by, readers
 
 Cycles = Mapping[Precision, Mapping[str, float]]
-"""Estimates by name of the node, with all nodes that can be in one precision in it. INT8 is always there."""
+"""Cycles by name of the node, for each precision with all nodes in it that can be. INT8 is always there."""
 
 _CONVERTED_A_CYCLE = 4.0
-"""Elements that are turned from one of int8, int16 and float into another in a cycle, about."""
+"""Elements that are converted between int8, int16 and float in a cycle, approximately."""
 
 INT8, INT16, FLOAT = Precision
 
 
 class Levels:
-    """Precisions of the nodes of an int8 graph. All that is asked about is worked out anew each time."""
+    """Precisions of the nodes of an int8 graph, immutable; answers are computed anew each time."""
 
     def __init__(self, precisions: Mapping[Node, Precision], cycles: Cycles) -> None:
         self._precisions = precisions
@@ -29,29 +28,29 @@ class Levels:
 
     @staticmethod
     def of(graph: Graph, cycles: Cycles) -> Levels:
-        """As the graph is."""
+        """Return the precisions that the nodes of a graph have now."""
         return Levels({node: _present(node) for node in graph.nodes if is_int8(node)}, cycles)
 
     def precision(self, node: Node) -> Precision:
-        """What a node computes in; FLOAT for all that the int8 graph has in float."""
+        """Precision that a node computes in; FLOAT for the float nodes of the int8 graph."""
         return self._precisions.get(node, FLOAT)
 
     def raised(self, needs: Mapping[Node, Precision]) -> dict[Node, Precision]:
-        """What of these least precisions is not there yet."""
+        """Return those of `needs` that are above the present precisions of their nodes."""
         return {node: least for node, least in needs.items() if self.precision(node) < least}
 
     def changed(self, changes: Mapping[Node, Precision]) -> Levels:
-        """These with others for some nodes."""
+        """Return a copy with other precisions for some nodes."""
         return Levels({**self._precisions, **changes}, self._cycles)
 
     def exact(self, place: Place) -> bool:
-        """Whether nothing of a value is rounded to int8 any more."""
+        """Whether no reader of a value gets it rounded to int8 any more."""
         if all(self.precision(node) is FLOAT for node in place.to_float):
             return True
         return all(self._is_exact(moved) for moved in place.moved)
 
     def cost(self, nodes: Iterable[Node], values: Iterable[Value]) -> float:
-        """Estimated cycles of nodes, and of the conversions of values between precisions."""
+        """Estimate the cycles of nodes together with those of converting values between precisions."""
         converted = sum(self._converted(value) for value in values)
         return sum(self._node_cost(node) for node in nodes) + converted / _CONVERTED_A_CYCLE
 
@@ -65,7 +64,7 @@ class Levels:
         return value.producer is None or self.precision(value.producer) is FLOAT
 
     def _is_wide(self, value: Value) -> bool:
-        """Whether the value is int16 for whatever can read that."""
+        """Whether the value is int16 for those readers that can read int16."""
         producer = value.producer
         if producer is None or self.precision(producer) is FLOAT:
             return any(self.precision(node) is INT16 for node in readers(value))
@@ -92,20 +91,20 @@ class Levels:
         return cost
 
     def _converted(self, value: Value) -> int:
-        """Elements of a value that are written again for those who read it in another precision."""
+        """Number of elements that are converted for the readers of a value in other precisions."""
         if not value.type.is_quantized or value.is_constant:
             return 0
         read = {self._read_as(node, value) for node in value.users()}
         if self._comes_in_float(value):
             return value.type.size * len(read - {FLOAT})
         assert value.producer is not None
-        if read == {FLOAT} and isinstance(value.producer.operator.policy, Accumulate | Products):
+        if read == {FLOAT} and value.producer.operator.sums_products:
             return 0  # sums are given in float as they are
         return value.type.size * len(read - {INT16 if INT16 in read else INT8})
 
 
 def _present(node: Node) -> Precision:
     """The precision of a node of an int8 graph that computes on integers."""
-    tied = [*node.outputs, *(node.inputs[:1] if isinstance(node.operator.policy, Accumulate) else ())]
+    tied = [*node.outputs, *(node.inputs[:1] if node.operator.accumulate is not None else ())]
     kinds = (value.type.quantization for value in tied if value is not None)
     return INT16 if any(kind is not None and kind.is_wide for kind in kinds) else INT8

@@ -12,7 +12,7 @@ from qglow.recipe.schema import Recipe
 
 
 class Precision(enum.IntEnum):
-    """What a node computes in, from the least exact on."""
+    """Precision that a node computes in, the least exact first."""
 
     INT8 = 0
     INT16 = 1
@@ -21,10 +21,7 @@ class Precision(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Names of nodes that stay float, and of those whose results are int16; all others are as they were.
-
-    No name is in both.
-    """
+    """Names of nodes that become float, and of those whose results become int16; no name is in both."""
 
     keep_float: tuple[str, ...] = ()
     int16: tuple[str, ...] = ()
@@ -37,7 +34,7 @@ class Mix:
 
     @staticmethod
     def joined(mixes: Iterable[Mix]) -> Mix:
-        """One after the other: what becomes float is int16 no more."""
+        """Join mixes; a node that is float in one and int16 in another is float."""
         parts = list(mixes)
         kept = dict.fromkeys(name for part in parts for name in part.keep_float)
         wide = dict.fromkeys(name for part in parts for name in part.int16)
@@ -45,7 +42,7 @@ class Mix:
 
 
 def with_mix(recipe: Recipe, mix: Mix) -> Recipe:
-    """The recipe with these nodes in float and in int16 besides, whatever its own rules say of them."""
+    """Return the recipe with these nodes in float and in int16 in addition, whatever its own rules say."""
     patterns = (
         f"re:{re.escape(name)}" if name.startswith(("re:", "op:")) else name for name in mix.keep_float
     )

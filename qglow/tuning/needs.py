@@ -1,4 +1,4 @@
-"""What has to change around a value of an int8 graph so that it is rounded to int8 no more."""
+"""Precisions of nodes that are needed so that a value of an int8 graph is no longer rounded to int8."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Products, ReadsIntegers, SameAs, Unify
-from qglow.graph.ops.quantize import Rescale
 from qglow.quantization.assign import needs_narrow
 from qglow.quantization.placement import reads_wide
 from qglow.quantization.report import is_int8
 from qglow.tuning.mix import Precision
 
 Needs = dict[Node, Precision]
-"""The least precision that each of some nodes has to have."""
+"""Least precision that each node needs."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Place:
-    """A value that is rounded, all that moves its integers on, and what it would take to be more exact."""
+    """A value that is rounded, with needs for it to be float and to be int16.
+
+    moved: the value itself and all values that data movement makes of its integers.
+    """
 
     value: Value
     moved: tuple[Value, ...]
@@ -28,40 +29,40 @@ class Place:
 
     @staticmethod
     def of(value: Value) -> Place:
-        """That of a value that `int8_values` gives."""
+        """Return the place of one of the values of `int8_values`."""
         return Place(value, tuple(moved_from(value)), float_needs(value), int16_needs(value))
 
     @property
     def nodes(self) -> Iterable[Node]:
-        """The nodes whose precision makes it more or less exact."""
+        """The nodes on whose precision it depends whether the value is rounded to int8."""
         read = (node for moved in self.moved for node in readers(moved))
         return dict.fromkeys([*read, *self.to_float, *self.to_int16])
 
 
 def float_needs(value: Value) -> Needs:
-    """For the value to be float: all that read it are, and what computes it where that is no sum."""
+    """Return needs for the value to be float: readers are float, and the producer unless it sums products."""
     needs = {node: Precision.FLOAT for moved in moved_from(value) for node in readers(moved)}
     producer = value.producer
-    if producer is None or not is_int8(producer) or isinstance(producer.operator, Rescale):
+    if producer is None or not is_int8(producer) or producer.operator.rescales:
         return needs
-    if not isinstance(producer.operator.policy, Accumulate | Products):
+    if not producer.operator.sums_products:
         needs[producer] = Precision.FLOAT
     return needs
 
 
 def int16_needs(value: Value) -> Needs:
-    """For the value to be int16: what computes it is, and what would read int8 of it else.
+    """Return needs for the value to be int16: of its producer, and of readers that would read it as int8.
 
-    What has no int16 form has to be float instead.
+    A node without an int16 form has to be float instead.
     """
     source = _source(value)
     needs = {} if source is None else {source: _widened(source)}
     for moved in moved_from(value):
         for node in readers(moved):
-            if needs_narrow(node) or isinstance(node.operator.policy, Unify):
+            if needs_narrow(node) or node.operator.unifies:
                 needs[node] = _widened(node)
     if source is None or not reads_wide(source):
-        # A value that is given in float is int16 for the int16 nodes that read it.
+        # A value that is computed in float becomes int16 only for readers that are int16 themselves.
         needs |= {node: _widened(node) for node in readers(value)}
     return needs
 
@@ -72,16 +73,16 @@ def widest(graph: Graph) -> tuple[str, ...]:
 
 
 def readers(value: Value) -> Iterator[Node]:
-    """The int8 nodes that compute with a value, also on another scale."""
+    """Yield the int8 nodes that compute with a value, directly or after a rescale."""
     for node in value.users():
-        if isinstance(node.operator, Rescale):
+        if node.operator.rescales:
             yield from readers(node.output)
-        elif is_int8(node) and not isinstance(node.operator.policy, ReadsIntegers):
+        elif is_int8(node) and not node.operator.reads_integers:
             yield node
 
 
 def moved_from(value: Value) -> list[Value]:
-    """The value, and those that only move its integers on."""
+    """Return the value, and all values that hold nothing but its integers, moved."""
     found = [value]
     for current in found:
         for node in current.users():
@@ -91,15 +92,18 @@ def moved_from(value: Value) -> list[Value]:
 
 
 def carried_by(node: Node) -> Value | None:
-    """The operand whose precision a node passes on, whatever its own: of data movement and rescales."""
-    if isinstance(node.operator, Rescale):
+    """Return the operand whose precision a rescale or data movement passes on; None for other nodes."""
+    if node.operator.rescales:
         return node.inputs[0]
-    policy = node.operator.policy
-    return node.inputs[policy.operand] if isinstance(policy, SameAs) else None
+    kept = node.operator.kept_operand
+    return None if kept is None else node.inputs[kept]
 
 
 def _source(value: Value) -> Node | None:
-    """The int8 node that computes a value; None where it comes from float or from the caller."""
+    """Return the int8 node that computes a value, before data movement and rescales.
+
+    Returns None if the value comes from a float node or is an input of the graph.
+    """
     producer = value.producer
     if producer is None or not is_int8(producer):
         return None
@@ -112,4 +116,4 @@ def _widened(node: Node) -> Precision:
 
 
 def _moves(node: Node) -> bool:
-    return isinstance(node.operator.policy, SameAs | Unify)
+    return node.operator.passes_integers_on

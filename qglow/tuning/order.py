@@ -1,4 +1,4 @@
-"""In which order nodes are given up to int16 and float, so that each step removes most error for its time."""
+"""Order in which nodes become int16 and float: each step removes the most error for its time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from qglow.tuning.needs import Needs, Place, carried_by
 from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, Sensitivity, int8_values
 
 MOST_STEPS = 200
-"""Steps that are worked out: beyond so many, int8 has little part in a model."""
+"""Largest number of steps: after so many, little of a model is still int8."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Promotion:
     """Nodes that become float or int16 together.
 
-    noise: what this takes away of the predicted noise, relative to the power of the outputs. cycles: what
-    it is estimated to cost, conversions at the new borders included; less than 0 where float is faster than
-    the int16 before it.
+    noise: how much of the predicted noise this removes, relative to the power of the outputs. cycles:
+    estimated cost, with conversions at the new borders; below 0 where the nodes become faster by it.
     """
 
     mix: Mix
@@ -32,16 +31,18 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """share: how much longer, as a share, all steps together may take; None: as much as they do.
-    least_gain: share of the predicted noise that each step has to take away.
+class OrderLimits:
+    """Limits on the steps away from int8.
+
+    share: by how much all steps together may slow the program down, as a share of its time; None: no limit.
+    least_gain: share of the predicted noise that each step has to remove.
     """
 
     share: float | None = None
     least_gain: float = 0.0
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = OrderLimits()
 
 
 def order_nodes(
@@ -49,22 +50,22 @@ def order_nodes(
     int8_graph: Graph,
     found: Sensitivity,
     cycles: Cycles,
-    limits: Limits = NO_LIMITS,
-) -> list[Step]:
-    """Greedy: next comes what takes away most noise for its time, until nothing takes away any.
+    limits: OrderLimits = NO_LIMITS,
+) -> list[Promotion]:
+    """Order steps greedily: next is the step that removes the most noise for its time, while any does.
 
-    What int8 does to a value is gone once all that read it are float, and what computes it can give float:
-    sums can as they are, everything else has to be float itself. It is gone too once the value is int16,
-    over all that was seen of it: what computes it gives that, and the sums that read it take int16. What
-    int8 does to the weights of a node is gone once that node is float. So a step is what one value, or one
-    node, still needs. A precision without estimated cycles is not tried, and passed over is what goes beyond
-    the limits.
+    The error of a value in int8 is gone once all nodes that read it are float and the node that computes it
+    gives float: sums of products can in int8 already, all others have to become float. It is gone too
+    once the value is int16, with a range of all that was seen: the node that computes it becomes int16,
+    and so do the sums that read it. The error of int8 weights is gone once their node is float. So a
+    step is the set of changes that one value, or the weights of one node, still need. Precisions without
+    estimated cycles are not tried, and steps beyond the limits are passed over.
 
-    model: what was quantized: a recipe can only name its nodes, not those that quantization added.
+    model: the graph that was quantized: a recipe can name its nodes only, not those that quantization added.
     """
     work = _Ladder(model, int8_graph, found, cycles)
     left = math.inf if limits.share is None else limits.share * sum(cycles[Precision.INT8].values())
-    steps: list[Step] = []
+    steps: list[Promotion] = []
     while len(steps) < MOST_STEPS:
         step = work.next(left, limits.least_gain * found.noise)
         if step is None:
@@ -76,9 +77,9 @@ def order_nodes(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Candidate:
-    """What is needed together; the values and nodes whose noise or time that may change.
+    """Changes of precision that are made together, and the values and nodes whose noise or time they change.
 
-    reach: the nodes on whose precision it depends what that changes.
+    reach: nodes whose precision has an influence on the gain and cost of these changes.
     """
 
     needs: Needs
@@ -90,7 +91,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _Rated:
-    """What a candidate changes now, and what it is worth."""
+    """Changes that a candidate still has to make, the noise that they remove and their cost in cycles."""
 
     changes: Needs
     noise: float
@@ -107,7 +108,7 @@ class _Ladder:
         for place in map(Place.of, int8_values(int8_graph)):
             if not place.to_float or any(int8_graph.is_output(moved) for moved in place.moved):
                 continue
-            # Also where there is no noise: what moves a border further may save conversions.
+            # Also where there is no noise: a step that moves a border further may save conversions.
             self._noise[place] = found.of(place.value.name, ROUNDING, CLIPPING)
             wanted += [place.to_float, place.to_int16]
         wanted += [{node: Precision.FLOAT} for node, noise in self._weights.items() if noise > 0.0]
@@ -121,8 +122,8 @@ class _Ladder:
         unlike = {frozenset(needs.items()): needs for needs in possible}
         self._candidates = [self._candidate(needs) for needs in unlike.values()]
 
-    def next(self, most_cycles: float, least_noise: float) -> Step | None:
-        """The best step from here within limits, which is taken; None where none takes any noise away."""
+    def next(self, most_cycles: float, least_noise: float) -> Promotion | None:
+        """Take the best step within the limits and return it; None if no step within them removes noise."""
         rated = (self._rating(candidate) for candidate in self._candidates)
         fitting = (r for r in rated if r.cycles <= most_cycles and r.noise > 0.0 and r.noise >= least_noise)
         best = max(fitting, key=lambda r: r.noise / max(r.cycles, 1.0), default=None)
@@ -131,10 +132,10 @@ class _Ladder:
         self._levels = self._levels.changed(best.changes)
         for candidate in [c for c in self._ratings if not c.reach.isdisjoint(best.changes)]:
             del self._ratings[candidate]
-        return Step(_mix(best.changes), best.noise, best.cycles)
+        return Promotion(_mix(best.changes), best.noise, best.cycles)
 
     def _rating(self, candidate: _Candidate) -> _Rated:
-        """Worked out again only where something changed that it depends on."""
+        """Return the rating of a candidate, cached until a node that it depends on changes."""
         if candidate not in self._ratings:
             changes = self._levels.raised(candidate.needs)
             after = self._levels.changed(changes)
@@ -161,19 +162,19 @@ class _Ladder:
 
 
 def _nodes_around(values: Sequence[Value]) -> tuple[Node, ...]:
-    """The int8 nodes that read values, or give them, in an order that is always the same."""
+    """Return the int8 nodes that read or compute these values, in a deterministic order."""
     nodes = dict.fromkeys(user for value in values for user in value.users())
     nodes |= dict.fromkeys(value.producer for value in values if value.producer is not None)
     return tuple(node for node in nodes if is_int8(node))
 
 
 def _values_around(nodes: Iterable[Node]) -> tuple[Value, ...]:
-    """What the nodes read and give, and what shares its precision."""
+    """Return the values that the nodes read and compute, and all values that share the precision of these."""
     return _carried_along(v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None)
 
 
 def _carried_along(values: Iterable[Value]) -> tuple[Value, ...]:
-    """The values that are not constant, and what data movement and rescales make of them, or made them of."""
+    """Return the values that are not constant, and all that data movement and rescales connect them with."""
     found = [value for value in dict.fromkeys(values) if not value.is_constant]
     seen = set(found)
     for value in found:

@@ -1,13 +1,19 @@
-"""For every activation the calibration whose range costs the outputs least.
+"""Choice of the calibration of each activation, by the noise that its range causes at the outputs.
 
-A calibration judges a range by the tensor alone. What counts is what arrives at the outputs, so each
-range that some calibration proposes is put into the float network alone, on real samples.
+A calibration judges a range by the tensor alone, but the effect on the outputs is what matters. So the error
+of each range that a calibration proposes is put into the float network alone, on real samples.
+
+Extremes that a range clips are rare: a few samples decide. So the error in the tensor is computed for every
+sample, which is cheap, and the network runs over the samples where that error differs most between ranges and
+over some of the others, from which the effect on the rest is extrapolated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import tee
+from typing import Protocol
 
 import numpy as np
 
@@ -20,28 +26,71 @@ from qglow.toolchain.observation import observe
 from qglow.tuning.injection import Injection
 from qglow.tuning.sensitivity import int8_values
 
+EXTREME_SHARE = 1 / 3
+"""Share of the runs for a value that are taken where the errors of its ranges differ most."""
+
+
+class RepeatedRuns(Protocol):
+    """Inputs of runs, which can be gone through more than once."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Mapping[str, Array]]: ...
+
 
 @dataclass(frozen=True)
 class RangeChoice:
-    """A value of the float graph, and by calibration the noise at the outputs, relative to their power."""
+    """A value of the float graph, by name, and the noise at the outputs, over their power, by calibration."""
 
     value: str
     noise: Mapping[str, float]
 
     @property
     def best(self) -> str:
-        """The calibration with the least noise; of equal ones the first."""
+        """The calibration with the least noise; the first among equal ones."""
         return min(self.noise, key=lambda name: self.noise[name])
 
 
 def choose_ranges(
     float_graph: Graph,
     int8_graphs: Mapping[str, Graph],
-    runs: Sequence[Mapping[str, Array]],
+    runs: RepeatedRuns,
     options: CompileOptions | None = None,
     advance: Callable[[int], None] = lambda runs: None,
+    samples: int | None = None,
 ) -> list[RangeChoice]:
-    """Compare the ranges in int8 graphs of one float graph, by name of the calibration that made each."""
+    """Compare the ranges in int8 graphs of one float graph, by name of the calibration that made each.
+
+    Only values whose ranges differ are returned. samples: number of the runs over which the network runs
+    for each value (default: all). `advance` is called with 1 twice for every run.
+    """
+    open_ones = _proposed(float_graph, int8_graphs)
+    if not open_ones:
+        return []
+    ranges = {value: list(dict.fromkeys(kinds.values())) for value, kinds in open_ones.items()}
+    errors, signal = _errors_of_tensors(float_graph, ranges, runs, options, advance)
+    most = len(runs) if samples is None else min(samples, len(runs))
+    taken = {value: _Taken.of(energies, most) for value, energies in errors.items()}
+    wanted = {index for chosen in taken.values() for index in chosen.indices}
+    injection = Injection(float_graph, list(ranges), options)
+    powers: dict[Value, dict[int, list[float]]] = {value: {} for value in ranges}
+    followed, observed = tee(_selected(runs, wanted, advance))
+    seen = observe(float_graph, list(ranges), observed, options)
+    for index, given, found in zip(sorted(wanted), followed, seen, strict=True):
+        run = injection.run(given)
+        for value in (value for value, chosen in taken.items() if index in chosen.indices):
+            reals = (dequantize_by(quantize_by(found[value], kind), kind) for kind in ranges[value])
+            powers[value][index] = [run.distance(value.name, real - found[value]) for real in reals]
+    choices = []
+    for value, kinds in open_ones.items():
+        noise = taken[value].total(powers[value], errors[value]) / (signal or 1.0)
+        by_kind = dict(zip(ranges[value], map(float, noise), strict=True))
+        choices.append(RangeChoice(value.name, {name: by_kind[kind] for name, kind in kinds.items()}))
+    return choices
+
+
+def _proposed(float_graph: Graph, int8_graphs: Mapping[str, Graph]) -> dict[Value, dict[str, Quantization]]:
+    """Return the ranges by calibration of those values of the float graph whose ranges differ."""
     real = {value.name: value for value in float_graph.values() if not value.is_constant}
     proposed: dict[Value, dict[str, Quantization]] = {}
     for calibration, graph in int8_graphs.items():
@@ -50,22 +99,89 @@ def choose_ranges(
             twin, kind = real.get(names.get(value.name, "")), value.type.quantization
             if twin is not None and kind is not None:
                 proposed.setdefault(twin, {}).setdefault(calibration, kind)
-    open_ones = {value: kinds for value, kinds in proposed.items() if len(set(kinds.values())) > 1}
-    if not open_ones:
-        return []
-    injection = Injection(float_graph, list(open_ones), options)
-    noise: dict[tuple[Value, Quantization], float] = {}
+    return {value: kinds for value, kinds in proposed.items() if len(set(kinds.values())) > 1}
+
+
+def _errors_of_tensors(
+    graph: Graph,
+    ranges: Mapping[Value, Sequence[Quantization]],
+    runs: RepeatedRuns,
+    options: CompileOptions | None,
+    advance: Callable[[int], None],
+) -> tuple[dict[Value, Array], float]:
+    """Squared errors in the tensors, float64[ranges, runs] by value, and the power of the outputs."""
+    errors = {value: np.zeros((len(kinds), len(runs))) for value, kinds in ranges.items()}
     signal = 0.0
-    for inputs, found in zip(runs, observe(float_graph, list(open_ones), runs, options), strict=True):
-        base = injection(inputs, {})
-        signal += sum(float(np.sum(np.square(array, dtype=np.float64))) for array in base.values())
-        for value, kinds in open_ones.items():
-            for kind in set(kinds.values()):
-                error = dequantize_by(quantize_by(found[value], kind), kind) - found[value]
-                power = injection.distance(inputs, {value.name: error}, base)
-                noise[value, kind] = noise.get((value, kind), 0.0) + power
+    watched = list(dict.fromkeys((*ranges, *graph.outputs)))
+    for run, found in enumerate(observe(graph, watched, runs, options)):
+        signal += sum(float(np.sum(np.square(found[v], dtype=np.float64))) for v in graph.outputs)
+        for value, kinds in ranges.items():
+            errors[value][:, run] = _squared_errors(found[value], kinds)
         advance(1)
-    return [
-        RangeChoice(value.name, {name: noise[value, kind] / (signal or 1.0) for name, kind in kinds.items()})
-        for value, kinds in open_ones.items()
-    ]
+    return errors, signal
+
+
+def _squared_errors(array: Array, kinds: Sequence[Quantization]) -> list[float]:
+    """Expected squared error of rounding, plus that of clipping, for each of the ranges."""
+    bounds = [kind.real_range for kind in kinds]
+    low, high = max(low for low, _ in bounds), min(high for _, high in bounds)
+    beyond = array[(array < low) | (array > high)].astype(np.float64)
+    found = []
+    for kind, limits in zip(kinds, bounds, strict=True):
+        cut = beyond - np.clip(beyond, *limits)
+        found.append(float(np.sum(np.square(cut))) + array.size * kind.scale**2 / 12.0)
+    return found
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Indices of the runs for which the effect of errors at a value on the outputs is measured.
+
+    extreme: where the errors of ranges differ most. spread: taken evenly from all others.
+    """
+
+    extreme: Collection[int]
+    spread: Collection[int]
+
+    @staticmethod
+    def of(errors: Array, most: int) -> _Taken:
+        """Choose at most `most` runs, by the errors in the tensor, float64[ranges, runs]."""
+        runs = errors.shape[1]
+        if most >= runs:
+            return _Taken(range(runs), ())
+        extreme = np.argsort(errors.min(axis=0) - errors.max(axis=0), kind="stable")
+        extreme = extreme[: int(most * EXTREME_SHARE)]
+        rest = np.setdiff1d(np.arange(runs), extreme)
+        count = most - extreme.size
+        return _Taken(set(extreme.tolist()), set(rest[np.arange(count) * rest.size // count].tolist()))
+
+    @property
+    def indices(self) -> set[int]:
+        """Indices of both kinds."""
+        return {*self.extreme, *self.spread}
+
+    def total(self, powers: Mapping[int, Sequence[float]], errors: Array) -> Array:
+        """Estimate the noise at the outputs over all runs, float64[ranges].
+
+        powers: noise at the outputs of each range, by index of the chosen runs. errors: in the tensor,
+        float64[ranges, runs]; the noise of runs that were not chosen is taken as proportional to them.
+        """
+        measured = (
+            np.array([powers[index] for index in self.extreme]).reshape(-1, errors.shape[0]).sum(axis=0)
+        )
+        if not self.spread:
+            return np.asarray(measured)
+        followed = np.array([powers[index] for index in self.spread]).sum(axis=0)
+        inside = errors[:, list(self.spread)].sum(axis=1)
+        rest = np.delete(errors, list(self.extreme), axis=1).sum(axis=1)
+        return np.asarray(measured + followed * rest / np.where(inside > 0.0, inside, 1.0))
+
+
+def _selected(
+    runs: RepeatedRuns, indices: Collection[int], advance: Callable[[int], None]
+) -> Iterator[Mapping[str, Array]]:
+    """Yield the runs of these indices; `advance` is called with 1 for every run."""
+    for index, inputs in enumerate(runs):
+        advance(1)
+        if index in indices:
+            yield inputs

@@ -1,4 +1,4 @@
-"""The search for the fewest steps away from int8 that reach a goal: predicted order, measured steps."""
+"""Search for the fewest steps from int8 to int16 and float that reach a goal, in a predicted order."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from qglow.core.options import require_limits
 from qglow.tuning.mix import Mix
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured of one int8 model.
+    """Measurements of one int8 model.
 
-    measure: what the accuracy is. accuracy: higher is better: top-1 or agreement in per cent, a metric, or
-    SQNR in dB. reference: that of the float model; None where the accuracy itself compares with float.
-    sqnr_db: of the outputs against float. latency_ms: a call, as the ratio to the program without any
-    steps, times the latency of that. weight_bytes: of all its constants.
+    measure: name of the measure of accuracy. accuracy: its value: top-1 or agreement in per cent, a metric in
+    its unit, or SQNR in dB. reference: the value of the float model; None if the accuracy itself compares
+    with float. sqnr_db: SQNR of the outputs against float, in dB. latency_ms: milliseconds of a call, as the
+    latency of plain int8 times the ratio to it, for which both run in turns. weight_bytes: of all constants.
+    lower_is_better: whether the accuracy is better the lower it is, as a perplexity is.
+
+    >>> Figures("top-1", 75.5, 76.25, sqnr_db=28.0, latency_ms=3.0, weight_bytes=1000).drop
+    0.75
     """
 
     measure: str
@@ -25,52 +30,72 @@ class Figures:
     sqnr_db: float
     latency_ms: float
     weight_bytes: int
+    lower_is_better: bool = False
 
     @property
     def drop(self) -> float | None:
-        """What it loses against float, in the unit of the accuracy; None without a reference."""
-        return None if self.reference is None else self.reference - self.accuracy
+        """Loss against float, in the unit of the accuracy; None without a reference."""
+        if self.reference is None:
+            return None
+        return self.accuracy - self.reference if self.lower_is_better else self.reference - self.accuracy
+
+    @property
+    def merit(self) -> tuple[float, float]:
+        """Key to compare accuracies by, higher is better; SQNR decides between equal accuracies."""
+        return (-self.accuracy if self.lower_is_better else self.accuracy), self.sqnr_db
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the result of `tune` has to keep to; None leaves a figure free.
+    """Limits that the result of `tune` has to keep to; None leaves a figure free.
 
-    max_drop: points (per cent) of top-1, or of agreement without labels, or units of the metric that was
-    asked for. min_metric: of that metric. min_sqnr_db: of the outputs. max_latency_ms: a call.
+    max_drop: largest loss, in percentage points of top-1, or of agreement without labels, or in units of the
+    metric that was asked for. min_metric: lowest value of that metric. min_sqnr_db: lowest SQNR of the
+    outputs, in dB. max_latency_ms: longest time of a call, in milliseconds. max_metric: highest value of a
+    metric for which lower is better. Raises UsageError for a limit that is not a finite number.
+
+    >>> figures = Figures("top-1", 75.5, 76.25, sqnr_db=28.0, latency_ms=3.0, weight_bytes=1000)
+    >>> Goal(max_drop=1.0).met_by(figures), Goal(max_drop=1.0, max_latency_ms=2.5).met_by(figures)
+    (True, False)
     """
 
     max_drop: float | None = None
     min_metric: float | None = None
     min_sqnr_db: float | None = None
     max_latency_ms: float | None = None
+    max_metric: float | None = None
+
+    def __post_init__(self) -> None:
+        require_limits(self)
 
     @property
     def asks_for_accuracy(self) -> bool:
-        """Whether accuracy has a limit; else the most accurate of the fast enough is wanted."""
-        return (self.max_drop, self.min_metric, self.min_sqnr_db) != (None, None, None)
+        """Whether there is a limit on accuracy; without one, the most accurate fast enough model wins."""
+        limits = (self.max_drop, self.min_metric, self.max_metric, self.min_sqnr_db)
+        return any(limit is not None for limit in limits)
 
     def met_by(self, figures: Figures) -> bool:
-        """Whether figures keep to all of it."""
+        """Whether figures keep to all limits."""
         return self.accurate(figures) and self.fast(figures)
 
     def accurate(self, figures: Figures) -> bool:
-        """Whether figures lose little enough."""
+        """Whether figures keep to the limits on accuracy."""
         drop = figures.drop
         return (
             (self.max_drop is None or (drop is not None and drop <= self.max_drop))
             and (self.min_metric is None or figures.accuracy >= self.min_metric)
+            and (self.max_metric is None or figures.accuracy <= self.max_metric)
             and (self.min_sqnr_db is None or figures.sqnr_db >= self.min_sqnr_db)
         )
 
     def fast(self, figures: Figures) -> bool:
-        """Whether figures take little enough time."""
+        """Whether figures keep to the limit on latency."""
         return self.max_latency_ms is None or figures.latency_ms <= self.max_latency_ms
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trade of time for accuracy: how many steps of the order, what they change, what came out."""
+    """One int8 model of the search: the first `steps` steps of the order, their changes and its figures."""
 
     steps: int
     mix: Mix
@@ -78,18 +103,18 @@ class Trial:
 
     @property
     def keep_float(self) -> tuple[str, ...]:
-        """Names of the nodes that stay float besides."""
+        """Names of the nodes that this trial keeps in float in addition."""
         return self.mix.keep_float
 
     @property
     def int16(self) -> tuple[str, ...]:
-        """Names of the nodes whose results are int16 besides."""
+        """Names of the nodes whose results this trial makes int16 in addition."""
         return self.mix.int16
 
 
 @dataclass(frozen=True)
 class Found:
-    """Every trial, by number of steps; the best that keeps to the goal, or None; whether time was up."""
+    """All trials, by number of steps, the best one that keeps to the goal, or None, and if time was up."""
 
     trials: tuple[Trial, ...]
     best: Trial | None
@@ -97,16 +122,16 @@ class Found:
 
 
 def pareto(trials: Iterable[Trial]) -> list[Trial]:
-    """The trials that no other beats in both time and accuracy, the fastest first.
+    """Return the trials that no other beats in both latency and accuracy, the fastest first.
 
-    Between equal accuracies SQNR decides.
+    SQNR decides between equal accuracies.
     """
     kept: list[Trial] = []
     most = (-math.inf, -math.inf)
-    for trial in sorted(trials, key=lambda t: (t.figures.latency_ms, *(-x for x in _accuracy(t)))):
-        if _accuracy(trial) > most:
+    for trial in sorted(trials, key=lambda t: (t.figures.latency_ms, *(-x for x in t.figures.merit))):
+        if trial.figures.merit > most:
             kept.append(trial)
-            most = _accuracy(trial)
+            most = trial.figures.merit
     return kept
 
 
@@ -118,10 +143,10 @@ def search(
 ) -> Found:
     """Measure with more and more of the steps taken, until the goal is met; then with fewer of them.
 
-    `evaluate` is given the number of steps and what they change together. The number of steps doubles
-    while what comes out is not accurate enough; a bisection then finds fewer that are. Where only time has
-    a limit, it finds the most steps that are fast enough. The first trial has no steps. None is
-    begun once `out_of_time` says so, but that one; all that was measured counts.
+    evaluate: is given the number of steps and all their changes, and returns what it measured. The number of
+    steps doubles until the model is accurate enough; a bisection then looks for fewer. Where only latency
+    has a limit, the search finds the most steps that are fast enough. The first trial has no steps and
+    is always made; no other is begun once `out_of_time` returns true.
     """
     work = _Search(steps, goal, evaluate, out_of_time)
     stopped = not work.run()
@@ -143,7 +168,7 @@ class _Search:
         self.trials: dict[int, Trial] = {}
 
     def run(self) -> bool:
-        """Whether it came to its end."""
+        """Search; return whether the search was completed before time was up."""
         low, high = -1, 0
         while not self._enough(high):
             if high == len(self._steps):
@@ -162,13 +187,13 @@ class _Search:
         return True
 
     def best(self) -> Trial | None:
-        """Of the trials that keep to the goal the fastest; without a limit on accuracy the most accurate."""
+        """Fastest trial that keeps to the goal; without a limit on accuracy the most accurate one."""
         fitting = [trial for trial in self.trials.values() if self._goal.met_by(trial.figures)]
         if not fitting:
             return None
         if self._goal.asks_for_accuracy:
             return min(fitting, key=lambda t: (t.figures.latency_ms, t.steps))
-        return max(fitting, key=lambda t: (*_accuracy(t), -t.steps))
+        return max(fitting, key=lambda t: (*t.figures.merit, -t.steps))
 
     def _enough(self, count: int) -> bool:
         """Whether more steps are not worth a try: accurate enough, or too slow already."""
@@ -181,7 +206,3 @@ class _Search:
             mix = Mix.joined(self._steps[:count])
             self.trials[count] = Trial(count, mix, self._evaluate(count, mix))
         return self.trials[count]
-
-
-def _accuracy(trial: Trial) -> tuple[float, float]:
-    return trial.figures.accuracy, trial.figures.sqnr_db

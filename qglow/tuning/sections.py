@@ -1,4 +1,4 @@
-"""What a search says for people: a table, and the comments of the recipe that it writes."""
+"""Presentation of a search: a table, and the comments of the recipe that it writes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def accuracy_text(figures: Figures, value: float) -> str:
 
 
 def trial_text(trial: Trial, base: Figures) -> str:
-    """A trial in a line."""
+    """Describe a trial in one line."""
     figures = trial.figures
     return f"{trial.mix}: " + ", ".join(_parts(figures, base))
 
@@ -63,6 +63,7 @@ def goal_text(goal: Goal) -> str:
     limits = (
         ("a drop of at most {:g}", goal.max_drop),
         ("a metric of at least {:g}", goal.min_metric),
+        ("a metric of at most {:g}", goal.max_metric),
         ("SQNR of at least {:g} dB", goal.min_sqnr_db),
         ("at most {:g} ms a call", goal.max_latency_ms),
     )
@@ -70,7 +71,7 @@ def goal_text(goal: Goal) -> str:
 
 
 def recipe_comments(trial: Trial, base: Figures, goal: Goal, data: str, samples: int) -> str:
-    """What a recipe was found for, and what it reached, as lines of YAML comments."""
+    """YAML comments that tell the goal of a recipe that was found, and what it reached."""
     lines = [
         f"Found by qglow tune for {goal_text(goal)}: {trial.mix}.",
         *(f"  {part}" for part in _parts(trial.figures, base)),

@@ -1,22 +1,22 @@
-"""How much of the error at a model's outputs comes from where.
+"""Contribution of each place in a network to the error at its outputs.
 
-Quantization puts errors into a network in three places: activations are rounded, activations are
-clipped to their range, weights are rounded. Each is small, so that together they do what they do
-one by one. So every one is put into the float network alone, as it is on real samples, and what
-arrives at the outputs is measured. That takes a run of the float network for every place and sample.
+Quantization adds errors of three kinds: activations are rounded, activations are clipped to their range,
+weights are rounded. Each error is small, so that their effects nearly add up. So each one is put into
+the float network alone, as it is on real samples, and its effect at the outputs is measured. That
+takes a run of the float network for every place and sample.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.operator import Accumulate, SameAs, Unify
+from qglow.graph.operator import Accumulate
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.weights import dequantize_weights
 from qglow.quantization.weights import output_axis
@@ -29,12 +29,12 @@ ROUNDING, CLIPPING, WEIGHTS = "rounding", "clipping", "weights"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A place where quantization puts an error in.
+class NoiseSource:
+    """A place where quantization adds an error.
 
-    value: of the int8 graph, whose activation is rounded or clipped; or, for weights, the result of
-    the node that has them. kind: ROUNDING, CLIPPING or WEIGHTS. noise: power of the error that it
-    alone makes at the outputs, relative to the power of the outputs.
+    value: name of the value of the int8 graph that is rounded or clipped; for weights, of the result of
+    their node. kind: ROUNDING, CLIPPING or WEIGHTS. noise: power of the error at the outputs that this
+    place alone causes, relative to the power of the outputs.
     """
 
     value: str
@@ -44,14 +44,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """All places, over this many samples."""
+    """Sources of noise at all places, measured over `samples` samples."""
 
     samples: int
-    sources: tuple[Source, ...]
+    sources: tuple[NoiseSource, ...]
 
     @property
     def noise(self) -> float:
-        """Their sum: what is predicted for all together."""
+        """Sum of the noise of all sources: the prediction for all together."""
         return sum(source.noise for source in self.sources)
 
     @property
@@ -60,12 +60,12 @@ class Sensitivity:
         return decibels(self.noise)
 
     def of(self, value: str, *kinds: str) -> float:
-        """The noise of one value from these kinds of places, or from all."""
+        """Return the noise of one value, of these kinds, or of all kinds if none is given."""
         return sum(s.noise for s in self.sources if s.value == value and (not kinds or s.kind in kinds))
 
 
 def decibels(noise: float) -> float:
-    """SQNR in dB for noise relative to the signal."""
+    """Return the SQNR in dB for noise relative to the power of the signal; infinite without noise."""
     return math.inf if noise <= 0.0 else -10.0 * math.log10(noise)
 
 
@@ -76,9 +76,9 @@ def sensitivity(
     options: CompileOptions | None = None,
     advance: Callable[[int], None] = lambda runs: None,
 ) -> Sensitivity:
-    """Where the error of an int8 graph comes from, on inputs of the float graph that it stands for.
+    """Measure where the error of an int8 graph comes from, on inputs of the float graph it stands for.
 
-    `advance` is told each run that is done. Memory is that of a few sets of all activations.
+    `advance` is called with 1 after each run. Memory use is a few times that of all activations.
     """
     names = counterpart(float_graph, int8_graph)
     real = {value.name: value for value in float_graph.values() if not value.is_constant}
@@ -93,25 +93,25 @@ def sensitivity(
     signal = 0.0
     for inputs, found in zip(runs, observe(rounded, watched, runs, options), strict=True):
         reals = {value.name: array for value, array in found.items()}
-        base = injection(inputs, {})
-        signal += _power(base.values())
+        run = injection.run(inputs)
+        signal += run.power
         for value, twin in places.items():
             for kind, error in _activation_errors(value, reals[twin.name]):
-                _add(noise, (value.name, kind), injection.distance(inputs, {twin.name: error}, base))
+                _add(noise, (value.name, kind), run.distance(twin.name, error))
         for name, result in results.items():
             error = reals[result.name] - reals[name]
             key = (produced.get(name, name), WEIGHTS)
-            _add(noise, key, injection.distance(inputs, {name: error}, base))
+            _add(noise, key, run.distance(name, error))
         advance(1)
     return Sensitivity(
-        len(runs), tuple(Source(*key, power / signal if signal else 0.0) for key, power in noise.items())
+        len(runs), tuple(NoiseSource(*key, power / signal if signal else 0.0) for key, power in noise.items())
     )
 
 
 def int8_values(graph: Graph) -> Iterator[Value]:
-    """Values of an int8 graph whose tensors get onto their grid there, and are not only moved on it."""
+    """Yield the values of an int8 graph where tensors are rounded to integers, not only moved as integers."""
     for node in graph.nodes:
-        moves = isinstance(node.operator.policy, SameAs | Unify)
+        moves = node.operator.passes_integers_on
         kinds = {operand.type.quantization for operand in node.inputs if operand is not None}
         for value in node.outputs:
             if value.type.is_quantized and not (moves and kinds == {value.type.quantization}):
@@ -119,9 +119,10 @@ def int8_values(graph: Graph) -> Iterator[Value]:
 
 
 def _with_integer_weights(float_graph: Graph, int8_graph: Graph) -> tuple[Graph, dict[str, Value]]:
-    """The float graph with a second node beside each that has int8 weights, and what these give by name.
+    """Return the float graph with a twin of every node that has int8 weights, and the results of the twins.
 
-    The second node reads the same operands, and has the weights and the bias that the integers stand for.
+    A twin reads the same activations, and has the dequantized weights and bias. Results are by name of the
+    result of the original node.
     """
     graph = float_graph.copy()
     nodes = {node.name: node for node in graph.nodes}
@@ -130,7 +131,7 @@ def _with_integer_weights(float_graph: Graph, int8_graph: Graph) -> tuple[Graph,
         policy, node = int8.operator.policy, nodes.get(int8.name)
         if not isinstance(policy, Accumulate) or node is None or node.operator.name != int8.operator.name:
             continue
-        made = _real_constants(int8, policy)
+        made = real_constants(int8, policy)
         if made is None:
             continue
         positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
@@ -141,20 +142,20 @@ def _with_integer_weights(float_graph: Graph, int8_graph: Graph) -> tuple[Graph,
         twin = Node(graph.unique_name(f"{node.name}.rounded"), node.operator, operands, (value,))
         graph.insert_after(node, twin)
         results[node.output.name] = value
-    # As outputs they are computed, though nobody reads them.
+    # The results become outputs, because without a use they would not be computed.
     graph.outputs = [*graph.outputs, *results.values()]
     return graph, results
 
 
-def _real_constants(node: Node, policy: Accumulate) -> dict[str, Array] | None:
-    """Weights and bias of an int8 node as reals, by name of the operand; None where they are float."""
+def real_constants(node: Node, policy: Accumulate) -> dict[str, Array] | None:
+    """Return dequantized weights and bias of an int8 node, by name of the operand; None if they are float."""
     x, w, bias = (node.operand(name) for name in (policy.x, policy.w, policy.bias))
     if x is None or w is None or w.data is None or x.type.quantization is None:
         return None
     if w.type.quantization is None:
         return None
     scales = np.asarray(w.type.quantization.scales, np.float32)
-    axis = output_axis(w.data)
+    axis = output_axis(node)
     full = np.broadcast_to(scales, (w.data.shape[axis],))
     made = {policy.w: dequantize_weights(w.data, full, axis)}
     if bias is not None and bias.data is not None:
@@ -164,7 +165,7 @@ def _real_constants(node: Node, policy: Accumulate) -> dict[str, Array] | None:
 
 
 def _activation_errors(value: Value, array: Array) -> Iterator[tuple[str, Array]]:
-    """What rounding adds to a tensor, and what clipping adds to it where it does."""
+    """Yield the error of rounding a tensor, and that of clipping it if it clips anything."""
     kind = value.type.quantization
     assert kind is not None
     clipped = _clipped(array, kind)
@@ -180,7 +181,3 @@ def _clipped(array: Array, kind: Quantization) -> Array:
 
 def _add(noise: dict[tuple[str, str], float], key: tuple[str, str], power: float) -> None:
     noise[key] = noise.get(key, 0.0) + power
-
-
-def _power(arrays: Iterable[Array]) -> float:
-    return float(sum(np.sum(np.square(array, dtype=np.float64)) for array in arrays))

@@ -1,4 +1,4 @@
-"""What a search has found so far, in a file, so that it can go on after it was interrupted."""
+"""File of the results of a search, so that an interrupted search can go on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 from qglow.core.errors import InputFileError
 from qglow.core.files import write_atomically
+from qglow.core.reading import parse_json, read_text
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
 from qglow.tuning.mix import Mix
-from qglow.tuning.order import Step
+from qglow.tuning.order import Promotion
 from qglow.tuning.search import Figures
 
 FORMAT = "qglow tuning"
@@ -22,39 +23,39 @@ VERSION = 2
 
 @dataclass
 class State:
-    """Everything that need not be done again.
+    """Results of a search that need not be computed again.
 
-    about: what the search is of, by name: digests and options. recipe: from which int8 is given up;
-    None before it is known. steps: the order; None before it is known. figures: by number of steps.
+    about: all that the results depend on, by name: digests and options. recipe: that of plain int8; None
+    before it is known. steps: in their order; None before it is known. figures: by number of steps.
     """
 
     about: Mapping[str, str]
     recipe: Recipe | None = None
-    steps: list[Step] | None = None
+    steps: list[Promotion] | None = None
     figures: dict[int, Figures] = field(default_factory=dict)
 
 
 def load_state(path: Path, about: Mapping[str, str]) -> State:
-    """The state in a file, or a new one where there is no file or nothing in it yet.
+    """Return the state in a file, or a new one if there is no file or if it has no results yet.
 
-    Raises InputFileError for a file that is damaged, or of a search of something else.
+    Raises InputFileError for a file that is damaged, or whose results depend on something else than `about`.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except FileNotFoundError:
         return State(about)
     except (OSError, UnicodeDecodeError) as error:
         raise InputFileError(f"cannot read the state {path}: {error}") from error
     try:
-        state = _parsed(json.loads(text), str(path))
+        state = _parsed(parse_json(text), str(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputFileError(f"{path} is not a state of qglow tune, or damaged: remove it") from error
     if state.steps is None:
-        return State(about)  # nothing has been found that could be of something else
+        return State(about)  # no results, so it does not matter what they would depend on
     different = [name for name in about if state.about.get(name) != about[name]]
     if different:
         raise InputFileError(
-            f"{path} is of a search with another {different[0]}; remove it, or name another file (--state)"
+            f"{path} is of a search with another {different[0]}; remove it, or name another file (`state`)"
         )
     return state
 
@@ -84,9 +85,9 @@ def _parsed(document: dict[str, Any], where: str) -> State:
     )
 
 
-def _step(document: Mapping[str, Any]) -> Step:
+def _step(document: Mapping[str, Any]) -> Promotion:
     mix = Mix(*(_names(document["mix"][field]) for field in ("keep_float", "int16")))
-    return Step(mix, float(document["noise"]), float(document["cycles"]))
+    return Promotion(mix, float(document["noise"]), float(document["cycles"]))
 
 
 def _names(document: Sequence[Any]) -> tuple[str, ...]:
@@ -102,4 +103,5 @@ def _figures(document: Mapping[str, Any]) -> Figures:
         float(document["sqnr_db"]),
         float(document["latency_ms"]),
         int(document["weight_bytes"]),
+        bool(document.get("lower_is_better", False)),
     )

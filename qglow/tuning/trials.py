@@ -1,4 +1,4 @@
-"""What one int8 model comes to: accuracy on data, and latency in turns with another program."""
+"""Measurement of int8 models: accuracy on data, and latency relative to another program, run in turns."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from qglow.runtime.executable import Executable
 from qglow.tuning.search import Figures
 
 ALTERNATIONS = 30
-"""Turns of each of two programs."""
+"""Number of turns of each of the two programs."""
 
 REMEMBERED = 1 << 30
-"""Bytes of samples, and of answers of the float model, that are kept from one trial to the next."""
+"""Bytes of samples, and bytes of outputs of the float model, that are kept from one trial to the next."""
 
 
 class Remembering:
-    """A runner that is not asked the same again, as long as there is memory for its answers."""
+    """A runner with a cache of its outputs, of at most `most` bytes."""
 
     def __init__(self, runner: Runner, most: int = REMEMBERED) -> None:
         self._runner = runner
@@ -38,7 +38,7 @@ class Remembering:
         return self._runner.inputs
 
     def __call__(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
-        """Run once, or remember."""
+        """Run, or return the cached outputs for the same inputs."""
         key = hashlib.sha256(b"".join(inputs[name].tobytes() for name in sorted(inputs))).digest()
         if key in self._answers:
             return self._answers[key]
@@ -51,7 +51,11 @@ class Remembering:
 
 
 class Measurement:
-    """Measures programs one after the other. `reference` is the float model."""
+    """Measures programs one after the other.
+
+    reference: the float model. base: the program that latencies are relative to. base_ms: its latency in
+    milliseconds if it was measured already.
+    """
 
     def __init__(
         self,
@@ -73,12 +77,14 @@ class Measurement:
         weight_bytes: int,
         advance: Callable[[int], None] = lambda samples: None,
     ) -> Figures:
-        """Figures of a program with the interface of the base. `advance` is told of samples done."""
+        """Measure a program with the interface of the base. `advance` gets the number of samples done."""
         subject = RealInterface(program, program.inputs, program.outputs)
         comparison = compare(subject, self._reference, self._data, metric=self._metric, advance=advance)
         measure, accuracy, reference = measured_accuracy(comparison)
         sqnr_db = comparison.pairing(INT8, FLOAT).overall.sqnr_db
-        return Figures(measure, accuracy, reference, sqnr_db, self._latency_ms(program), weight_bytes)
+        latency_ms = self._latency_ms(program)
+        falls = comparison.metric is not None and comparison.metric.lower_is_better
+        return Figures(measure, accuracy, reference, sqnr_db, latency_ms, weight_bytes, falls)
 
     def _latency_ms(self, program: Executable) -> float:
         if self._base_ms is None:
@@ -91,8 +97,11 @@ class Measurement:
 
 
 def measured_accuracy(comparison: Comparison) -> tuple[str, float, float | None]:
-    """What accuracy is, its value for int8 and for float; the best there is: a metric that was asked for,
-    top-1 with labels, agreement in top-1, or SQNR."""
+    """Return the name of the measure of accuracy, and its values for int8 and float.
+
+    The measure is the first that is available of: a metric that was asked for, top-1 with labels, agreement
+    with float in top-1, SQNR. The value for float is None if the measure has none.
+    """
     pairing = comparison.pairing(INT8, FLOAT)
     if comparison.metric is not None:
         values = comparison.metric.values
@@ -111,4 +120,4 @@ def _contender(program: Executable) -> Callable[[], None]:
 
 def _stored(inputs: Mapping[str, TensorType]) -> dict[str, Array]:
     reals = random_inputs(real_types(inputs))
-    return {name: stored(reals[name], kind, unsigned=True) for name, kind in inputs.items()}
+    return {name: stored(reals[name], kind) for name, kind in inputs.items()}

@@ -1,13 +1,18 @@
-"""ONNX's own node tests through importer and graph interpreter.
+"""ONNX's own node tests through qglow, in three ways, each with a checked-in list of those that pass.
 
-`python -m tests.conformance.nodes` writes anew the list of those that pass.
+- constants: shapes, axes and other such parameters become initializers, as exported models have them;
+  the graph interpreter runs the rest.
+- interpreted: every input of a test is an input of the model, through the public API and the interpreter.
+- compiled: the same, through native code.
+
+`python -m tests.conformance.nodes` writes the lists anew; a list may only grow.
 """
 
 from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,64 +20,104 @@ import onnx
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
+import qglow
 from qglow.core.errors import QglowError, UsageError
 from qglow.core.types import Array
 from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
 
-LIST = Path(__file__).parent / "passing_nodes.txt"
+FOLDER = Path(__file__).parent
 HEADER = "# onnx "
 FLOAT_PARAMETERS = ("roi", "scales", "x_scale", "w_scale", "y_scale", "a_scale", "b_scale")
 """Names of inputs that qglow wants constant although they are float vectors."""
 
+Arrays = Mapping[str, Array]
+Runner = Callable[[Path, Arrays], Arrays]
+
 
 def node_tests() -> list[TestCase]:
-    """All node tests of the installed onnx, with their data."""
+    """Load all node tests of the installed onnx, with their data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the reference data of some casts overflow on purpose
         return [test for test in load_model_tests(kind="node") if test.model is not None]
 
 
-def passing(tests: list[TestCase]) -> set[str]:
-    """Names of the tests that pass."""
-    with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
-        return {test.name for test in tests if all(_results(test, Path(folder)))}
-
-
-def _results(test: TestCase, folder: Path) -> Iterator[bool]:
-    for inputs, outputs in test.data_sets:
-        yield _passes(test, inputs, outputs, folder)
-
-
-def _passes(test: TestCase, inputs: list[object], outputs: list[object], folder: Path) -> bool:
-    model = onnx.ModelProto()
-    model.CopyFrom(test.model)
-    feeds = {v.name: a for v, a in zip(model.graph.input, inputs, strict=False)}
-    if not all(isinstance(a, np.ndarray | np.generic) for a in [*feeds.values(), *outputs]):
-        return False
-    arrays = {name: np.asarray(a) for name, a in feeds.items()}
-    _fix_parameters(model, arrays)
-    path = folder / "node.onnx"
+def run_with_constants(path: Path, arrays: Arrays) -> Arrays:
+    """Run a model whose parameters are turned into initializers in the graph interpreter."""
+    model = onnx.load(path)
+    fed = _fix_parameters(model, arrays)
     path.write_bytes(model.SerializeToString())
     try:
-        graph = import_model(path, {name: array.shape for name, array in arrays.items()}).graph
-        results = Interpreter(graph).run(arrays)
-    except QglowError as error:
-        assert not isinstance(error, UsageError), f"{test.name}: {error}"
+        graph = import_model(path, {name: array.shape for name, array in fed.items()}).graph
+        return Interpreter(graph).run(fed)
+    except UsageError as error:
+        raise AssertionError(f"{model.graph.name}: {error}") from error
+
+
+def run_interpreted(path: Path, arrays: Arrays) -> Arrays:
+    """Run a model as it is in the graph interpreter."""
+    return _loaded(path, arrays).interpret(arrays)
+
+
+def run_compiled(path: Path, arrays: Arrays) -> Arrays:
+    """Run a model as it is in native code."""
+    return _loaded(path, arrays).compile()(arrays)
+
+
+def _loaded(path: Path, arrays: Arrays) -> qglow.Model:
+    return qglow.load_model(path, {name: array.shape for name, array in arrays.items()})
+
+
+RUNNERS: dict[str, Runner] = {
+    "constants": run_with_constants,
+    "interpreted": run_interpreted,
+    "compiled": run_compiled,
+}
+KNOWN_CRASHES = (AssertionError, KeyError, IndexError, ValueError, TypeError, NotImplementedError)
+"""Exceptions that are faults of qglow and not refusals: such a test counts as failed."""
+
+
+def passing(tests: list[TestCase], way: str) -> set[str]:
+    """Names of the tests that pass in one of the ways of `RUNNERS`."""
+    with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
+        return {test.name for test in tests if all(_results(test, RUNNERS[way], Path(folder)))}
+
+
+def _results(test: TestCase, run: Runner, folder: Path) -> Iterator[bool]:
+    for inputs, outputs in test.data_sets:
+        yield _passes(test, run, inputs, outputs, folder)
+
+
+def _passes(test: TestCase, run: Runner, inputs: list[object], outputs: list[object], folder: Path) -> bool:
+    graph = test.model.graph
+    feeds = {v.name: a for v, a in zip(graph.input, inputs, strict=False)}
+    if not all(isinstance(a, np.ndarray | np.generic) for a in [*feeds.values(), *outputs]):
+        return False
+    path = folder / "node.onnx"
+    path.write_bytes(test.model.SerializeToString())
+    try:
+        results = run(path, {name: np.asarray(array) for name, array in feeds.items()})
+    except QglowError:
+        return False
+    except KNOWN_CRASHES:
+        if run is run_with_constants:
+            raise
         return False
     return all(
         _matches(results[value.name], np.asarray(expected), test)
-        for value, expected in zip(model.graph.output, outputs, strict=True)
+        for value, expected in zip(graph.output, outputs, strict=True)
     )
 
 
-def _fix_parameters(model: onnx.ModelProto, arrays: dict[str, Array]) -> None:
-    """Turn shapes, axes, bounds and other such inputs into initializers: qglow wants them constant."""
-    for name, array in list(arrays.items()):
+def _fix_parameters(model: onnx.ModelProto, arrays: Arrays) -> dict[str, Array]:
+    """Turn shapes, axes, bounds and other such inputs into initializers; returns the others."""
+    fed = {}
+    for name, array in arrays.items():
         if array.dtype == np.float32 and array.ndim and name not in FLOAT_PARAMETERS:
-            continue
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-        del arrays[name]
+            fed[name] = array
+        else:
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return fed
 
 
 def _matches(actual: Array, expected: Array, test: TestCase) -> bool:
@@ -84,18 +129,25 @@ def _matches(actual: Array, expected: Array, test: TestCase) -> bool:
     return bool(np.allclose(actual, expected, test.rtol, test.atol, equal_nan=True))
 
 
-def read_list() -> tuple[str, list[str]]:
-    """The onnx version that the list was made with, and its names."""
-    first, *names = LIST.read_text().splitlines()
+def list_path(way: str) -> Path:
+    """The checked-in list of a way."""
+    return FOLDER / f"passing_{way}.txt"
+
+
+def read_list(way: str) -> tuple[str, list[str]]:
+    """The onnx version that a list was made with, and its names."""
+    first, *names = list_path(way).read_text().splitlines()
     return first.removeprefix(HEADER), names
 
 
-def write_list() -> None:
-    """Write the list anew."""
-    names = sorted(passing(node_tests()))
-    LIST.write_text("\n".join([HEADER + onnx.__version__, *names]) + "\n")
-    print(f"{len(names)} names written to {LIST}")
+def write_list(way: str, tests: list[TestCase]) -> None:
+    """Write a list anew."""
+    names = sorted(passing(tests, way))
+    list_path(way).write_text("\n".join([HEADER + onnx.__version__, *names]) + "\n")
+    print(f"{way}: {len(names)} of {len(tests)} pass, written to {list_path(way)}")
 
 
 if __name__ == "__main__":
-    write_list()
+    every = node_tests()
+    for name in RUNNERS:
+        write_list(name, every)

@@ -23,9 +23,9 @@ from qglow.instructions.liveness import overlap
 from qglow.instructions.ops.memory import FillPadding
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Buffer, Instruction, Program
-from qglow.kernels.isa import isa_by_name
 from qglow.numerics.fused import conv_chain, gemm_chain
 from qglow.quantization.report import is_int8
+from qglow.targets.x86.isas import isa_by_name
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from tests.runtimes import compare
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
+from tests.fuzzing import examples
 
 Capture = pytest.CaptureFixture[str]
 USAGE, UNSUPPORTED, BAD_FILE = 2, 3, 4
@@ -60,7 +61,7 @@ def test_model_that_was_cut(run: Run, capsys: Capture, profile: Path, tmp_path: 
 PLACES = st.one_of(st.integers(0, 4000), st.integers(-200, -1), st.integers(4000, 90_000))
 
 
-@settings(max_examples=25, phases=PHASES, suppress_health_check=SHARED)
+@settings(max_examples=examples(25), phases=PHASES, suppress_health_check=SHARED)
 @given(changes=st.lists(st.tuples(PLACES, st.integers(1, 255)), min_size=1, max_size=4))
 def test_model_whose_bytes_changed(
     run: Run, capsys: Capture, profile: Path, tmp_path: Path, changes: list[tuple[int, int]]
@@ -75,7 +76,7 @@ def test_model_whose_bytes_changed(
     assert_one_error(capsys, code, (USAGE, UNSUPPORTED, BAD_FILE), output)
 
 
-@settings(max_examples=20, phases=PHASES, suppress_health_check=SHARED)
+@settings(max_examples=examples(20), phases=PHASES, suppress_health_check=SHARED)
 @given(place=st.floats(0.0, 1.0, exclude_max=True), flipped=st.integers(1, 127), cut=st.booleans())
 def test_profile_that_changed(
     run: Run, capsys: Capture, profile: Path, tmp_path: Path, place: float, flipped: int, cut: bool
@@ -93,7 +94,7 @@ def test_profile_that_changed(
     assert code != 0 or not cut or data.rstrip() == profile.read_bytes().rstrip()
 
 
-@settings(max_examples=20, phases=PHASES, suppress_health_check=SHARED)
+@settings(max_examples=examples(20), phases=PHASES, suppress_health_check=SHARED)
 @given(place=st.floats(0.0, 1.0, exclude_max=True), flipped=st.integers(1, 255))
 def test_program_that_changed(
     run: Run, capsys: Capture, quantized: Path, tmp_path: Path, place: float, flipped: int

@@ -11,8 +11,8 @@ import pytest
 
 import qglow
 from qglow.core.files import sha256_hex
-from qglow.kernels.isa import host_isas
 from qglow.report.metrics import rank_of
+from qglow.targets.x86.isas import host_isas
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
 
 # The smallest instruction set whose floats have the bits of the best one.

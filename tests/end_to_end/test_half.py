@@ -26,7 +26,7 @@ from qglow.numerics.half import store
 from qglow.passes import canonicalize
 from qglow.quantization.half import store_rounded
 from qglow.recipe import load_recipe
-from tests.runtimes import HOST_ISAS
+from tests.runtimes import NATIVE_ISAS
 from tests.unit.importer.tiny import save, session, tiny_model
 from tests.zoo import REPOSITORY
 
@@ -83,11 +83,11 @@ def test_a_recipe_reaches_files_and_every_instruction_set(tmp_path: Path) -> Non
     made = model.quantize(profile, load_recipe(recipe))
     made.save(tmp_path / "out")
     fed = {"input": np.load(DIGITS / "test.npz")["input"][:1]}
-    found = {name: made.compile(isa=name)(fed)["logits"] for name in HOST_ISAS}
+    found = {name: made.compile(isa=name)(fed)["logits"] for name in NATIVE_ISAS}
     with_fma = {hashlib.sha256(y.tobytes()).hexdigest() for name, y in found.items() if name != "generic"}
     assert len(with_fma) <= 1
     for logits in (*found.values(), made.interpret(fed)["logits"]):
-        np.testing.assert_allclose(logits, found[HOST_ISAS[-1]], rtol=0.02, atol=0.05)
+        np.testing.assert_allclose(logits, found[NATIVE_ISAS[-1]], rtol=0.02, atol=0.05)
     loaded = qglow.load(tmp_path / "out" / "model.qglow")
     assert np.array_equal(loaded(fed)["logits"], made.compile()(fed)["logits"])
     again = load_quantized(tmp_path / "out")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
@@ -25,6 +24,7 @@ from qglow.quantization.imported import quantize_imported
 from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.rules import Match, Rule
 from qglow.report.comparison import FLOAT, INT8, QDQ
+from qglow.report.oracle import OnnxruntimeModel
 from qglow.toolchain import compile_graph
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
 from tests.end_to_end.zoo_flow import MODELS, THOROUGH, inputs, quantized, recipe
@@ -95,10 +95,8 @@ def quantize_with_onnxruntime(
 
 
 def onnxruntime_logits(path: Path, images: Array) -> Array:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return np.concatenate([session.run(["logits"], {"input": image[None]})[0] for image in images])
+    session = OnnxruntimeModel(path, shapes={"input": (1, *images.shape[1:])}, exact_sums=True)
+    return np.concatenate([session({"input": image[None]})["logits"] for image in images])
 
 
 @pytest.fixture(scope="module")

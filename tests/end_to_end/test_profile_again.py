@@ -42,5 +42,5 @@ def test_a_calibration_sees_what_ranges_of_channels_do_not_tell(profile: Path) -
 
 def test_it_needs_the_samples(profile: Path) -> None:
     model, taken = qglow.load_model(MODEL), qglow.load_profile(profile)
-    with pytest.raises(qglow.UsageError, match="--calibration-data"):
+    with pytest.raises(qglow.UsageError, match="calibration_data"):
         model.quantize(taken, profile_again=True)

@@ -90,7 +90,7 @@ def test_a_budget_that_is_too_small_is_told_and_the_state_goes_on_from_there(
     [
         (["--rounding-budget", "10m"], "--rounding gptq"),
         (["--rounding-state", "r.npz"], "--rounding gptq"),
-        (["--rounding", "gptq", "--rounding-budget", "10d"], "rounding_budget 10d: write 5s or 5m or 5h"),
+        (["--rounding", "gptq", "--rounding-budget", "10d"], "--rounding-budget 10d: write 5s or 5m or 5h"),
         (["--rounding", "gptq"], "--calibration-data"),
         (["--rounding", "up", "--calibration-data", CALIBRATION], "gptq"),
         (["--calibration-samples", "3"], "--calibration-data"),

@@ -14,7 +14,7 @@ from qglow.core.types import float_type
 from qglow.exporter import export_float
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.ops.conv import Conv
-from qglow.kernels.isa import host_isas
+from qglow.targets.x86.isas import host_isas
 
 CHANNELS, SIZE, LAYERS = 64, 8, 3
 ISA = "avx512vnni"

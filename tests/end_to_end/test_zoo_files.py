@@ -14,8 +14,8 @@ from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
-from qglow.kernels.isa import AMX_EMULATED
-from qglow.kernels.select import select_kernels
+from qglow.kernels.selection.select import select_kernels
+from qglow.targets.x86.isas import AMX_EMULATED
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from qglow.toolchain.artefacts import load_executable, write_artefact
 from tests.end_to_end.zoo_flow import MODELS, NAMES, RUNNABLE, float_graph, inputs, quantized

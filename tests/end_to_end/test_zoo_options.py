@@ -16,7 +16,7 @@ from qglow.instructions.plan import plan_memory
 from qglow.numerics.schema import Schema
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.options import QuantizationOptions
-from qglow.recipe.schema import Calibration
+from qglow.recipe.choices import Calibration
 from qglow.report.layers import compare_layers
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from tests.end_to_end.zoo_flow import MODELS, RUNNABLE, WITH_FMA, float_graph, inputs, quantized, samples

@@ -14,7 +14,6 @@ import pytest
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.importer import import_model
-from qglow.kernels.isa import AVX512_VBMI, AVX512_VNNI, host_isas, isa_by_name
 from qglow.passes.pipeline import canonicalize
 from qglow.profiling.datasets import open_data
 from qglow.profiling.profile import ModelReference, Profile
@@ -24,6 +23,7 @@ from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.recipe import load_recipe
 from qglow.recipe.schema import Recipe
+from qglow.targets.x86.isas import AVX512_VBMI, AVX512_VNNI, host_isas, isa_by_name
 from qglow.toolchain import CompiledEngine
 from tests.zoo import REPOSITORY, zoo_model, zoo_path
 

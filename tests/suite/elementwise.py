@@ -6,7 +6,8 @@ import numpy as np
 
 from qglow.core.types import Quantization
 from qglow.graph.operator import Operator
-from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sub
+from qglow.graph.ops.functions import Sigmoid, Tanh
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.quantize import Quantize, Rescale
 from qglow.graph.ops.softmax import LogSoftmax, Softmax

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from qglow.core.types import Array, TensorType, float_type
-from qglow.graph.operator import Accumulate, Operator, OperatorTypeError, Policy, register, require
+from qglow.graph.operator import Accumulate, OperatorTypeError, Policy, register, require
 from qglow.graph.ops.rules import (
     Arrays,
+    Bounded,
     Types,
     bias_operand,
     float_operand,
     given,
+    operand,
     optional,
     parameters_of,
 )
+from qglow.graph.traits import Filters, ImageBorder, SlidingWindow
 from qglow.numerics.conv import conv_float, conv_int8, output_shape
 from qglow.numerics.elementwise import clip
 from qglow.numerics.requantize import quantized_bounds
@@ -25,7 +28,7 @@ from qglow.numerics.requantize import quantized_bounds
 
 @register
 @dataclass(frozen=True)
-class Conv(Operator):
+class Conv(Bounded):
     """Cross-correlation of x [N, C, H, W] with w [O, C/group, KH, KW], plus bias [O].
 
     `pads` is (top, left, bottom, right). `lo` and `hi` bound the real result: a fused Relu or
@@ -36,6 +39,8 @@ class Conv(Operator):
     name: ClassVar[str] = "Conv"
     operands: ClassVar[tuple[str, ...]] = ("x", "w", "bias?")
     policy: ClassVar[Policy] = Accumulate()
+    takes_slices: ClassVar[bool] = True
+    exact_in_onnxruntime: ClassVar[bool] = True
 
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -58,7 +63,7 @@ class Conv(Operator):
         return (float_type(*shape),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.conv, then the bounds."""
+        """Compute with numerics.conv, then the bounds."""
         x, w, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
         result = conv_float(x, w, bias, self.strides, self.pads, self.dilations, self.group)
         return (clip(result, self.lo, self.hi),)
@@ -75,3 +80,30 @@ class Conv(Operator):
         x, w, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
         window = (self.strides, self.pads, self.dilations, self.group)
         return (conv_int8(x, x_quant, w, w_quant, bias, y_quant, *window, lo, hi),)
+
+    @property
+    def filters(self) -> Filters:
+        """Weights [O, I / group, KH, KW]."""
+        return Filters(outputs=0, inputs=1, groups=self.group)
+
+    def window(self, inputs: Types) -> SlidingWindow:
+        """Window with the size of the weights' last two axes."""
+        kernel = operand(inputs, 1, "w").shape
+        return SlidingWindow((kernel[2], kernel[3]), self.strides, self.pads, self.dilations)
+
+    def with_border(self, border: ImageBorder, inputs: Types) -> Self | str | None:
+        """Zeros become padding, as long as it is smaller than the window."""
+        if border.value != 0.0:
+            return f"{border.source} adds {border.value:g}, not zeros"
+        padded = replace(self, pads=border.around(self.pads))
+        if not padded.window(inputs).sees_image():
+            return f"padding {list(padded.pads)} would be as large as the window"
+        return padded
+
+    def constants_axis(self, inputs: Types) -> int | None:
+        """The output channels."""
+        return 1
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """The weights alone say how many channels there are."""
+        return self

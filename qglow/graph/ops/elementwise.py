@@ -1,18 +1,19 @@
-"""Elementwise arithmetic, clamps, sigmoid and tanh. https://onnx.ai/onnx/operators/ under the same names"""
+"""Elementwise arithmetic and clamps. https://onnx.ai/onnx/operators/ under the same names"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from qglow.core.types import Array, Quantization, TensorType
-from qglow.graph.operator import Fixed, Operator, Policy, Rescaled, Table, register, require
+from qglow.graph.operator import Operator, Policy, Rescaled, register, require
 from qglow.graph.ops.rules import (
     Arrays,
+    Bounded,
     Types,
     broadcast_shape,
     float_operand,
@@ -20,10 +21,9 @@ from qglow.graph.ops.rules import (
     operand,
     parameters_of,
 )
+from qglow.graph.traits import Bounds
 from qglow.numerics import elementwise as numerics
-from qglow.numerics import polynomials
 from qglow.numerics.requantize import quantized_bounds
-from qglow.numerics.tables import apply_table, build_table
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ class Arithmetic:
     int8: Callable[[Array, Quantization, Array, Quantization, Quantization, int, int], Array]
 
 
-class Binary(Operator):
+class Binary(Bounded):
     """Base of arithmetic on two operands, broadcast as numpy does, within real bounds.
 
-    The bounds `lo` and `hi` are a fused Relu or Clip and apply to reals only.
+    The bounds apply to reals only.
     """
 
     operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
     policy: ClassVar[Policy] = Rescaled()
+    elementwise: ClassVar[bool] = True
+    takes_slices: ClassVar[bool] = True
     arithmetic: ClassVar[Arithmetic]
-    lo: float
-    hi: float
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The broadcast shape; both operands must have the same element type."""
@@ -74,6 +74,14 @@ class Binary(Operator):
         lhs, rhs = given(inputs, 0), given(inputs, 1)
         return (self.arithmetic.int8(lhs, a_quant, rhs, b_quant, y_quant, *bounds),)
 
+    def scales_along(self, axis: int) -> bool:
+        """Whether it is a sum without a lower bound other than 0, which factors would move."""
+        return self.additive and self.lo in (0.0, -math.inf)
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """Return the operator itself, which works for any number of channels."""
+        return self
+
 
 @register
 @dataclass(frozen=True)
@@ -82,6 +90,8 @@ class Add(Binary):
 
     name: ClassVar[str] = "Add"
     commutative: ClassVar[bool] = True
+    additive: ClassVar[bool] = True
+    neutral: ClassVar[float | None] = 0.0
     arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.add, np.add, numerics.add_int8)
 
     lo: float = -math.inf
@@ -94,6 +104,8 @@ class Sub(Binary):
     """lhs - rhs."""
 
     name: ClassVar[str] = "Sub"
+    additive: ClassVar[bool] = True
+    neutral: ClassVar[float | None] = 0.0
     arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.sub, np.subtract, numerics.sub_int8)
 
     lo: float = -math.inf
@@ -107,6 +119,7 @@ class Mul(Binary):
 
     name: ClassVar[str] = "Mul"
     commutative: ClassVar[bool] = True
+    neutral: ClassVar[float | None] = 1.0
     arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.mul, np.multiply, numerics.mul_int8)
 
     lo: float = -math.inf
@@ -151,7 +164,7 @@ class PRelu(Operator):
     name: ClassVar[str] = "PRelu"
     operands: ClassVar[tuple[str, ...]] = ("x", "slope")
     policy: ClassVar[Policy] = Rescaled()
-    float_operands: ClassVar[tuple[str, ...]] = ("slope",)
+    plain_operands: ClassVar[tuple[str, ...]] = ("slope",)
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The shape of x."""
@@ -161,41 +174,51 @@ class PRelu(Operator):
         return (x,)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.elementwise.prelu."""
+        """Compute with numerics.elementwise.prelu."""
         return (numerics.prelu(given(inputs, 0), given(inputs, 1)),)
 
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
     ) -> tuple[Array, ...]:
-        """Through float, by its own function only where both sides are int8."""
+        """Compute through float, by its own function only if both sides are int8."""
         x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
         if x_quant is None or y_quant is None:
             return super().evaluate_quantized(inputs, input_types, output_types)
         return (numerics.prelu_int8(given(inputs, 0), x_quant, given(inputs, 1), y_quant),)
+
+    def scales_along(self, axis: int) -> bool:
+        """Return True: factors are positive, so that they leave the side of 0 as it is."""
+        return True
 
 
 class Unary(Operator):
     """Base of float functions of each element."""
 
     operands: ClassVar[tuple[str, ...]] = ("x",)
+    elementwise: ClassVar[bool] = True
+    takes_slices: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The shape of x."""
         return (float_operand(inputs, 0, "x"),)
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """Return the operator itself, which works for any number of channels."""
+        return self
 
 
 class Clamp(Unary):
     """Base of Relu and Clip: a rescale within bounds when int8."""
 
     policy: ClassVar[Policy] = Rescaled()
+    clamps: ClassVar[bool] = True
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Smallest and largest real result."""
-        raise NotImplementedError
+    def scales_along(self, axis: int) -> bool:
+        """Whether there is no lower bound other than 0, which factors would move."""
+        return self.bounds[0] in (0.0, -math.inf)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.elementwise.clip."""
+        """Compute with numerics.elementwise.clip."""
         return (numerics.clip(given(inputs, 0), *self.bounds),)
 
     def evaluate_quantized(
@@ -216,14 +239,14 @@ class Relu(Clamp):
     name: ClassVar[str] = "Relu"
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """Nothing below 0."""
+    def bounds(self) -> Bounds:
+        """Bounds 0 and infinity."""
         return 0.0, math.inf
 
 
 @register
 @dataclass(frozen=True)
-class Clip(Clamp):
+class Clip(Clamp, Bounded):
     """min(max(x, lo), hi)."""
 
     name: ClassVar[str] = "Clip"
@@ -231,56 +254,6 @@ class Clip(Clamp):
     lo: float = -math.inf
     hi: float = math.inf
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The attributes."""
-        return self.lo, self.hi
-
-
-class Tabulated(Unary):
-    """Base of functions whose int8 form is a table of 256 entries (rule 7)."""
-
-    policy: ClassVar[Policy] = Table()
-
-    def evaluate_quantized(
-        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
-    ) -> tuple[Array, ...]:
-        """A look-up in the table of the actual parameters."""
-        x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
-        if x_quant is None or y_quant is None:
-            return super().evaluate_quantized(inputs, input_types, output_types)
-        table = build_table(self.reference64, x_quant, y_quant)
-        return (apply_table(given(inputs, 0), table),)
-
-
-@register
-@dataclass(frozen=True)
-class Sigmoid(Tabulated):
-    """1 / (1 + e^-x)."""
-
-    name: ClassVar[str] = "Sigmoid"
-    fixed: ClassVar[Fixed | None] = Fixed(1 / 256, -128)
-
-    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """The polynomial of numerics."""
-        return (polynomials.sigmoid(given(inputs, 0)),)
-
-    def reference64(self, x: Array) -> Array:
-        """float64 reference."""
-        return polynomials.sigmoid_reference(x)
-
-
-@register
-@dataclass(frozen=True)
-class Tanh(Tabulated):
-    """Hyperbolic tangent."""
-
-    name: ClassVar[str] = "Tanh"
-
-    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """The polynomial of numerics."""
-        return (polynomials.tanh(given(inputs, 0)),)
-
-    def reference64(self, x: Array) -> Array:
-        """float64 reference."""
-        return polynomials.tanh_reference(x)
+    def passes_through(self, inputs: Types) -> bool:
+        """A clip without bounds."""
+        return self.bounds == (-math.inf, math.inf)

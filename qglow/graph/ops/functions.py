@@ -1,55 +1,69 @@
 """Functions of one variable, tables in int8. https://onnx.ai/onnx/operators/ under the same names
 
-PowerOf is Pow with one constant exponent.
+Settings, float32 meaning and float64 reference are those of numerics.scalar; here stand the operator's
+name and what quantization does with it. PowerOf is Pow with one constant exponent.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from qglow.core.types import HALF_TYPES, Array, ElementType, TensorType
-from qglow.graph.operator import KeepFloat, Policy, register, require
-from qglow.graph.ops.elementwise import Tabulated
-from qglow.graph.ops.rules import Arrays, Types, given, operand
-from qglow.numerics import functions, polynomials
-from qglow.numerics.half import round_to
+from qglow.core.types import Array, ElementType, TensorType
+from qglow.graph.operator import Fixed, KeepFloat, Policy, Table, register, require
+from qglow.graph.ops.elementwise import Unary
+from qglow.graph.ops.rules import Arrays, Types, given, operand, parameters_of
+from qglow.graph.traits import Bounds
+from qglow.numerics.scalar import activations, elementary
+from qglow.numerics.scalar.arrays import evaluate
+from qglow.numerics.scalar.function import ScalarFunction
+from qglow.numerics.tables import apply_table, build_table
 
-Meaning = Callable[..., Array]
-APPROXIMATIONS = ("none", "tanh")
 
+class Function(Unary, ScalarFunction):
+    """Base of operators that are a scalar function, whose int8 form is a table of 256 entries (rule 7)."""
 
-class Function(Tabulated):
-    """Base: `real` is the float32 meaning and `reference` the float64 one; both take x and the fields."""
+    policy: ClassVar[Policy] = Table()
 
-    real: ClassVar[Meaning]
-    reference: ClassVar[Meaning]
+    @property
+    def result_range(self) -> Bounds:
+        """Range that the function cannot leave."""
+        return self.limits
 
-    def settings(self) -> tuple[Any, ...]:
-        """The fields in order."""
-        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of x."""
+        fault = self.fault()
+        require(fault is None, str(fault))
+        return super().infer(inputs)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """`real`."""
-        return (type(self).real(given(inputs, 0), *self.settings()),)
+        """The float32 meaning."""
+        return (evaluate(self.real, given(inputs, 0)),)
+
+    def evaluate_quantized(
+        self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
+    ) -> tuple[Array, ...]:
+        """A look-up in the table of the actual parameters."""
+        x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
+        if x_quant is None or y_quant is None:
+            return super().evaluate_quantized(inputs, input_types, output_types)
+        table = build_table(self.reference64, x_quant, y_quant)
+        return (apply_table(given(inputs, 0), table),)
 
     def reference64(self, x: Array) -> Array:
-        """`reference`."""
-        return type(self).reference(np.asarray(x, np.float64), *self.settings())
+        """The float64 reference."""
+        return self.reference(np.asarray(x, np.float64))
 
 
 @register
 @dataclass(frozen=True)
-class Neg(Function):
+class Neg(Function, elementary.Negative):
     """-x."""
 
     name: ClassVar[str] = "Neg"
-    real: ClassVar[Meaning] = staticmethod(functions.negative)
-    reference: ClassVar[Meaning] = staticmethod(np.negative)
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The type of x, which may hold integers."""
@@ -58,172 +72,70 @@ class Neg(Function):
         return (x,)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """Of integers, too."""
+        """The float32 meaning, or plain negation of integers."""
         x = given(inputs, 0)
         return super().evaluate(inputs) if x.dtype == np.float32 else (np.negative(x),)
 
 
 @register
 @dataclass(frozen=True)
-class Abs(Function):
+class Abs(Function, elementary.Absolute):
     """|x|."""
 
     name: ClassVar[str] = "Abs"
-    real: ClassVar[Meaning] = staticmethod(functions.absolute)
-    reference: ClassVar[Meaning] = staticmethod(np.abs)
 
 
 @register
 @dataclass(frozen=True)
-class Sqrt(Function):
+class Sqrt(Function, elementary.Sqrt):
     """The square root of x; NaN below 0."""
 
     name: ClassVar[str] = "Sqrt"
-    real: ClassVar[Meaning] = staticmethod(functions.sqrt)
-    reference: ClassVar[Meaning] = staticmethod(np.sqrt)
 
 
 @register
 @dataclass(frozen=True)
-class Reciprocal(Function):
+class Reciprocal(Function, elementary.Reciprocal):
     """1 / x."""
 
     name: ClassVar[str] = "Reciprocal"
-    real: ClassVar[Meaning] = staticmethod(functions.reciprocal)
-    reference: ClassVar[Meaning] = staticmethod(functions.reciprocal_reference)
 
 
 @register
 @dataclass(frozen=True)
-class Exp(Function):
+class Exp(Function, elementary.Exp):
     """e^x."""
 
     name: ClassVar[str] = "Exp"
-    real: ClassVar[Meaning] = staticmethod(polynomials.exp)
-    reference: ClassVar[Meaning] = staticmethod(polynomials.exp_reference)
 
 
 @register
 @dataclass(frozen=True)
-class Log(Function):
+class Log(Function, elementary.Log):
     """The natural logarithm of x; NaN below 0."""
 
     name: ClassVar[str] = "Log"
-    real: ClassVar[Meaning] = staticmethod(polynomials.log)
-    reference: ClassVar[Meaning] = staticmethod(functions.log_reference)
 
 
 @register
 @dataclass(frozen=True)
-class Erf(Function):
+class Erf(Function, elementary.Erf):
     """The error function."""
 
     name: ClassVar[str] = "Erf"
-    real: ClassVar[Meaning] = staticmethod(polynomials.erf)
-    reference: ClassVar[Meaning] = staticmethod(functions.erf_reference)
 
 
 @register
 @dataclass(frozen=True)
-class Softplus(Function):
-    """ln(1 + e^x)."""
-
-    name: ClassVar[str] = "Softplus"
-    real: ClassVar[Meaning] = staticmethod(polynomials.softplus)
-    reference: ClassVar[Meaning] = staticmethod(functions.softplus_reference)
-
-
-@register
-@dataclass(frozen=True)
-class Elu(Function):
-    """x, below 0 alpha * (e^x - 1)."""
-
-    name: ClassVar[str] = "Elu"
-    real: ClassVar[Meaning] = staticmethod(functions.elu)
-    reference: ClassVar[Meaning] = staticmethod(functions.elu_reference)
-
-    alpha: float = 1.0
-
-
-@register
-@dataclass(frozen=True)
-class LeakyRelu(Function):
-    """x, below 0 alpha * x."""
-
-    name: ClassVar[str] = "LeakyRelu"
-    real: ClassVar[Meaning] = staticmethod(functions.leaky_relu)
-    reference: ClassVar[Meaning] = staticmethod(functions.leaky_relu_reference)
-
-    alpha: float = 0.01
-
-
-@register
-@dataclass(frozen=True)
-class HardSigmoid(Function):
-    """alpha * x + beta within 0 and 1."""
-
-    name: ClassVar[str] = "HardSigmoid"
-    real: ClassVar[Meaning] = staticmethod(functions.hard_sigmoid)
-    reference: ClassVar[Meaning] = staticmethod(functions.hard_sigmoid_reference)
-
-    alpha: float = 0.2
-    beta: float = 0.5
-
-
-@register
-@dataclass(frozen=True)
-class HardSwish(Function):
-    """x times its hard sigmoid of slope 1/6."""
-
-    name: ClassVar[str] = "HardSwish"
-    real: ClassVar[Meaning] = staticmethod(functions.hard_swish)
-    reference: ClassVar[Meaning] = staticmethod(functions.hard_swish_reference)
-
-
-@register
-@dataclass(frozen=True)
-class Swish(Function):
-    """x times the sigmoid of alpha * x; SiLU where alpha is 1."""
-
-    name: ClassVar[str] = "Swish"
-    real: ClassVar[Meaning] = staticmethod(functions.swish)
-    reference: ClassVar[Meaning] = staticmethod(functions.swish_reference)
-
-    alpha: float = 1.0
-
-
-@register
-@dataclass(frozen=True)
-class Gelu(Function):
-    """x times the normal distribution function; `approximate` is "none" or "tanh"."""
-
-    name: ClassVar[str] = "Gelu"
-    real: ClassVar[Meaning] = staticmethod(functions.gelu)
-    reference: ClassVar[Meaning] = staticmethod(functions.gelu_reference)
-
-    approximate: str = "none"
-
-    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
-        """The shape of x."""
-        require(self.approximate in APPROXIMATIONS, f"approximate is '{self.approximate}', not none or tanh")
-        return super().infer(inputs)
-
-
-@register
-@dataclass(frozen=True)
-class PowerOf(Function):
+class PowerOf(Function, elementary.PowerOf):
     """x^exponent."""
 
     name: ClassVar[str] = "PowerOf"
-    real: ClassVar[Meaning] = staticmethod(functions.power_of)
-    reference: ClassVar[Meaning] = staticmethod(functions.power_reference)
-
-    exponent: float
 
 
 @register
 @dataclass(frozen=True)
-class RoundTo(Function):
+class RoundTo(Function, elementary.RoundTo):
     """x rounded to the nearest number of `element`, "float16" or "bfloat16"; it stays float32.
 
     What ONNX has as a Cast to that type and another one back.
@@ -231,11 +143,93 @@ class RoundTo(Function):
 
     name: ClassVar[str] = "RoundTo"
     policy: ClassVar[Policy] = KeepFloat("it rounds reals to 16 bits")
-    real: ClassVar[Meaning] = staticmethod(round_to)
 
-    element: str = "float16"
+    @property
+    def rounds_to(self) -> str:
+        """`element`."""
+        return self.element
 
-    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
-        """The shape of x."""
-        require(self.element in HALF_TYPES, f"element is '{self.element}', not {' or '.join(HALF_TYPES)}")
-        return super().infer(inputs)
+
+@register
+@dataclass(frozen=True)
+class Sigmoid(Function, activations.Sigmoid):
+    """1 / (1 + e^-x)."""
+
+    name: ClassVar[str] = "Sigmoid"
+    fixed: ClassVar[Fixed | None] = Fixed(1 / 256, -128)
+
+
+@register
+@dataclass(frozen=True)
+class Tanh(Function, activations.Tanh):
+    """The hyperbolic tangent."""
+
+    name: ClassVar[str] = "Tanh"
+
+
+@register
+@dataclass(frozen=True)
+class Softplus(Function, activations.Softplus):
+    """ln(1 + e^x)."""
+
+    name: ClassVar[str] = "Softplus"
+
+
+@register
+@dataclass(frozen=True)
+class Elu(Function, activations.Elu):
+    """x, below 0 alpha * (e^x - 1)."""
+
+    name: ClassVar[str] = "Elu"
+
+
+@register
+@dataclass(frozen=True)
+class LeakyRelu(Function, activations.LeakyRelu):
+    """x, below 0 alpha * x."""
+
+    name: ClassVar[str] = "LeakyRelu"
+
+    def scales_along(self, axis: int) -> bool:
+        """Return True: factors are positive, so that they leave the side of 0 as it is."""
+        return True
+
+
+@register
+@dataclass(frozen=True)
+class HardSigmoid(Function, activations.HardSigmoid):
+    """alpha * x + beta within 0 and 1."""
+
+    name: ClassVar[str] = "HardSigmoid"
+
+
+@register
+@dataclass(frozen=True)
+class HardSwish(Function, activations.HardSwish):
+    """x times its hard sigmoid of slope 1/6."""
+
+    name: ClassVar[str] = "HardSwish"
+
+
+@register
+@dataclass(frozen=True)
+class Swish(Function, activations.Swish):
+    """x times the sigmoid of alpha * x; SiLU where alpha is 1."""
+
+    name: ClassVar[str] = "Swish"
+
+
+@register
+@dataclass(frozen=True)
+class Gelu(Function, activations.Gelu):
+    """x times the normal distribution function; `approximate` is "none" or "tanh"."""
+
+    name: ClassVar[str] = "Gelu"
+
+
+@register
+@dataclass(frozen=True)
+class Mish(Function, activations.Mish):
+    """x times tanh(ln(1 + e^x))."""
+
+    name: ClassVar[str] = "Mish"

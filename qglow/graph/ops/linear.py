@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from qglow.core.types import Array, TensorType, float_type
 from qglow.graph.operator import Accumulate, Operator, Policy, Products, register, require
 from qglow.graph.ops.rules import (
     Arrays,
+    Bounded,
     Types,
     bias_operand,
     broadcast_shape,
@@ -21,6 +22,7 @@ from qglow.graph.ops.rules import (
     optional,
     parameters_of,
 )
+from qglow.graph.traits import Filters
 from qglow.numerics.elementwise import clip
 from qglow.numerics.linear import gemm_float, gemm_int8, matmul_int8
 from qglow.numerics.requantize import quantized_bounds
@@ -28,7 +30,7 @@ from qglow.numerics.requantize import quantized_bounds
 
 @register
 @dataclass(frozen=True)
-class Gemm(Operator):
+class Gemm(Bounded):
     """x [M, K] times w [K, N], plus bias [N], within the real bounds `lo` and `hi`.
 
     Its int8 form takes int8 x and w, an int32 bias at scale s_x * s_w, and gives int8 or float.
@@ -37,6 +39,7 @@ class Gemm(Operator):
     name: ClassVar[str] = "Gemm"
     operands: ClassVar[tuple[str, ...]] = ("x", "w", "bias?")
     policy: ClassVar[Policy] = Accumulate()
+    exact_in_onnxruntime: ClassVar[bool] = True
 
     lo: float = -math.inf
     hi: float = math.inf
@@ -49,7 +52,7 @@ class Gemm(Operator):
         return (float_type(x.shape[0], w.shape[1]),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.linear, then the bounds."""
+        """Compute with numerics.linear, then the bounds."""
         result = gemm_float(given(inputs, 0), given(inputs, 1), optional(inputs, 2))
         return (clip(result, self.lo, self.hi),)
 
@@ -65,6 +68,19 @@ class Gemm(Operator):
         x, w, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
         return (gemm_int8(x, x_quant, w, w_quant, bias, y_quant, lo, hi),)
 
+    @property
+    def filters(self) -> Filters:
+        """Weights [K, N]."""
+        return Filters(outputs=1, inputs=0)
+
+    def constants_axis(self, inputs: Types) -> int | None:
+        """The columns."""
+        return 1
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """The weights alone say how many columns there are."""
+        return self
+
 
 @register
 @dataclass(frozen=True)
@@ -77,6 +93,7 @@ class MatMul(Operator):
     name: ClassVar[str] = "MatMul"
     operands: ClassVar[tuple[str, ...]] = ("a", "b")
     policy: ClassVar[Policy] = Products()
+    exact_in_onnxruntime: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[..., M, N]; a vector stands for a row on the left and a column on the right."""

@@ -35,7 +35,7 @@ class Compare(Operator):
         return (TensorType(ElementType.BOOL, broadcast_shape(lhs.shape, rhs.shape)),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.logic."""
+        """Compute with numerics.logic."""
         return (np.asarray(RELATIONS[self.relation](given(inputs, 0), given(inputs, 1))),)
 
 
@@ -62,7 +62,7 @@ class And(Connective):
     name: ClassVar[str] = "And"
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.logical_and."""
+        """Compute with numpy.logical_and."""
         return (np.logical_and(given(inputs, 0), given(inputs, 1)),)
 
 
@@ -74,7 +74,7 @@ class Or(Connective):
     name: ClassVar[str] = "Or"
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.logical_or."""
+        """Compute with numpy.logical_or."""
         return (np.logical_or(given(inputs, 0), given(inputs, 1)),)
 
 
@@ -94,5 +94,5 @@ class Not(Operator):
         return (x,)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.logical_not."""
+        """Compute with numpy.logical_not."""
         return (np.logical_not(given(inputs, 0)),)

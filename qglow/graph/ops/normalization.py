@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from qglow.core.types import Array, TensorType
 from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, register, require
 from qglow.graph.ops.rules import (
     Arrays,
+    Bounded,
     Types,
     broadcast_shape,
     float_operand,
     given,
     normal_axis,
+    operand,
     optional,
     parameters_of,
     vector_operand,
@@ -53,7 +55,7 @@ class BatchNormalization(Operator):
 
 @register
 @dataclass(frozen=True)
-class Affine(Operator):
+class Affine(Bounded):
     """x * scale + shift along axis 1, scale and shift [C], within the real bounds `lo` and `hi`.
 
     A BatchNormalization that folds into no neighbour. scale and shift stay float in its int8 form.
@@ -62,7 +64,7 @@ class Affine(Operator):
     name: ClassVar[str] = "Affine"
     operands: ClassVar[tuple[str, ...]] = ("x", "scale", "shift")
     policy: ClassVar[Policy] = Rescaled()
-    float_operands: ClassVar[tuple[str, ...]] = ("scale", "shift")
+    plain_operands: ClassVar[tuple[str, ...]] = ("scale", "shift")
 
     lo: float = -math.inf
     hi: float = math.inf
@@ -72,7 +74,7 @@ class Affine(Operator):
         return (_channelwise(inputs, self.operands[1:]),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.affine."""
+        """Compute with numerics.affine."""
         x, scale, shift = (given(inputs, index) for index in range(3))
         return (affine_float(x, scale, shift, lo=self.lo, hi=self.hi),)
 
@@ -87,6 +89,14 @@ class Affine(Operator):
         bounds = quantized_bounds(self.lo, self.hi, y_quant)
         return (affine_int8(x, x_quant, scale, shift, y_quant, *bounds),)
 
+    def transposed(self, perm: Sequence[int]) -> Self | str | None:
+        """The same, where channels stay along axis 1."""
+        return self if perm[1] == 1 else "moves the channels"
+
+    def constants_axis(self, inputs: Types) -> int | None:
+        """The channels."""
+        return 1
+
 
 OWN_STATISTICS = "its mean and variance are computed from each input, in float"
 
@@ -99,6 +109,7 @@ class LayerNormalization(Operator):
     name: ClassVar[str] = "LayerNormalization"
     operands: ClassVar[tuple[str, ...]] = ("x", "scale", "bias?")
     policy: ClassVar[Policy] = KeepFloat(OWN_STATISTICS)
+    standardizes: ClassVar[bool] = True
 
     axis: int = -1
     epsilon: float = float(np.float32(1e-5))
@@ -116,9 +127,15 @@ class LayerNormalization(Operator):
         return (x,)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.normalization."""
+        """Compute with numerics.normalization."""
         x, scale, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
         return (layer_normalization(x, scale, bias, self.axis, self.epsilon),)
+
+    def constants_axis(self, inputs: Types) -> int | None:
+        """The last axis, where it alone is standardized and scale and bias are vectors."""
+        last = len(operand(inputs, 0, "x").shape) - 1
+        vectors = all(kind is None or len(kind.shape) == 1 for kind in inputs[1:])
+        return last if vectors and self.axis % (last + 1) == last else None
 
 
 @register
@@ -137,7 +154,7 @@ class InstanceNormalization(Operator):
         return (_channelwise(inputs, self.operands[1:]),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.normalization."""
+        """Compute with numerics.normalization."""
         return (instance_normalization(given(inputs, 0), given(inputs, 1), given(inputs, 2), self.epsilon),)
 
 
@@ -161,7 +178,7 @@ class LRN(Operator):
         return (_channelwise(inputs, ()),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.normalization."""
+        """Compute with numerics.normalization."""
         return (local_response(given(inputs, 0), self.size, self.alpha, self.beta, self.bias),)
 
 

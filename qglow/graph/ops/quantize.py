@@ -12,17 +12,19 @@ from typing import ClassVar
 
 from qglow.core.types import Array, TensorType
 from qglow.graph.operator import KeepFloat, Operator, OperatorTypeError, Policy, Rescaled, register
-from qglow.graph.ops.rules import Arrays, Types, float_operand, given, parameters_of
+from qglow.graph.ops.rules import Arrays, Bounded, Types, float_operand, given, parameters_of
+from qglow.graph.traits import Conversion
 from qglow.numerics.elementwise import clip, clip_int8
 
 # Quantize and Dequantize compute nothing beyond what the base class does at every border.
 
 
-class Border(Operator):
+class StorageChange(Operator):
     """Base of operators that change how reals are stored and nothing else."""
 
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = KeepFloat("a border between float and int8")
+    takes_slices: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The shape of x."""
@@ -35,28 +37,32 @@ class Border(Operator):
 
 @register
 @dataclass(frozen=True)
-class Quantize(Border):
+class Quantize(StorageChange):
     """Float x as int8 with the parameters of the result's type (rule 1)."""
 
     name: ClassVar[str] = "Quantize"
+    conversion: ClassVar[Conversion | None] = Conversion(takes_integers=False, gives_integers=True)
 
 
 @register
 @dataclass(frozen=True)
-class Dequantize(Border):
+class Dequantize(StorageChange):
     """int8 x as float (rule 2)."""
 
     name: ClassVar[str] = "Dequantize"
+    conversion: ClassVar[Conversion | None] = Conversion(takes_integers=True, gives_integers=False)
 
 
 @register
 @dataclass(frozen=True)
-class Rescale(Operator):
+class Rescale(Bounded):
     """int8 x as int8 with the parameters of the result's type, within real bounds (rule 6)."""
 
     name: ClassVar[str] = "Rescale"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = Rescaled()
+    takes_slices: ClassVar[bool] = True
+    conversion: ClassVar[Conversion | None] = Conversion(takes_integers=True, gives_integers=True)
 
     lo: float = -math.inf
     hi: float = math.inf
@@ -72,7 +78,7 @@ class Rescale(Operator):
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
     ) -> tuple[Array, ...]:
-        """numerics.requantize.rescale. Raises OperatorTypeError unless both sides are int8."""
+        """Compute with numerics.requantize.rescale. Raises OperatorTypeError unless both sides are int8."""
         x_quant, y_quant = parameters_of(input_types, 0), output_types[0].quantization
         if x_quant is None or y_quant is None:
             raise OperatorTypeError("Rescale takes int8 and gives int8")

@@ -26,20 +26,22 @@ class Places(Operator):
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
     ) -> tuple[Array, ...]:
-        """Of the integers."""
+        """Evaluate on the integers, which are in the order of the reals."""
         return self.evaluate(inputs)
 
 
+@dataclass(frozen=True)
 class FirstPlace(Places):
-    """Base of ArgMax and ArgMin: the place of the first along `axis`, which goes unless `keepdims`.
+    """Base of ArgMax and ArgMin: the index of the first along `axis`, which is removed unless `keepdims`.
 
-    Of equal elements the one with the lowest index, with `last` the highest; NaN before all numbers.
+    The lowest index wins among equal elements, with `last` the highest; NaN comes before all numbers.
     """
 
     largest: ClassVar[bool]
-    axis: int
-    keepdims: bool
-    last: bool
+
+    axis: int = 0
+    keepdims: bool = True
+    last: bool = False
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """i64, the shape of x without the axis, or with an extent of 1 there."""
@@ -50,7 +52,7 @@ class FirstPlace(Places):
         return (TensorType(ElementType.INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.ranking."""
+        """Compute with numerics.ranking."""
         places = first_indices(given(inputs, 0), self.axis, 1, self.largest, self.last)
         return (places if self.keepdims else np.squeeze(places, self.axis),)
 
@@ -63,10 +65,6 @@ class ArgMax(FirstPlace):
     name: ClassVar[str] = "ArgMax"
     largest: ClassVar[bool] = True
 
-    axis: int = 0
-    keepdims: bool = True
-    last: bool = False
-
 
 @register
 @dataclass(frozen=True)
@@ -75,10 +73,6 @@ class ArgMin(FirstPlace):
 
     name: ClassVar[str] = "ArgMin"
     largest: ClassVar[bool] = False
-
-    axis: int = 0
-    keepdims: bool = True
-    last: bool = False
 
 
 @register
@@ -102,14 +96,14 @@ class TopK(Movement):
         return (_shortened(operand(inputs, 0, "x"), self.axis, self.k),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.ranking."""
+        """Compute with numerics.ranking."""
         return (first_values(given(inputs, 0), self.axis, self.k, self.largest),)
 
 
 @register
 @dataclass(frozen=True)
 class TopKIndices(Places):
-    """Where along `axis` the elements of TopK are."""
+    """Indices along `axis` of the elements of TopK."""
 
     name: ClassVar[str] = "TopKIndices"
 
@@ -123,7 +117,7 @@ class TopKIndices(Places):
         return (TensorType(ElementType.INT64, x.shape),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.ranking."""
+        """Compute with numerics.ranking."""
         return (first_indices(given(inputs, 0), self.axis, self.k, self.largest),)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from qglow.core.types import Array, TensorType
 from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, SameAs, register, require
@@ -30,14 +31,28 @@ class Reduction(Operator):
         return (x.with_shape(tuple(n for axis, n in enumerate(x.shape) if axis not in axes)),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.reduce."""
+        """Compute with numerics.reduce."""
         return (reduce(given(inputs, 0), self.kind, self.axes, self.keepdims),)
+
+    def axis_after(self, axis: int) -> int:
+        """The reduced axes before it are gone, unless they are kept."""
+        return axis if self.keepdims else axis - sum(gone < axis for gone in self.axes)
+
+    def axis_before(self, axis: int) -> int:
+        """The reduced axes before it are back."""
+        for gone in () if self.keepdims else sorted(self.axes):
+            axis += gone <= axis
+        return axis
+
+    def _keeps_axis(self, axis: int) -> bool:
+        """Whether an axis of x stays; never known for axes that are counted from the end."""
+        return axis not in self.axes and min(self.axes, default=0) >= 0
 
 
 @register
 @dataclass(frozen=True)
 class ReduceSum(Reduction):
-    """Sums."""
+    """Sums over `axes`."""
 
     name: ClassVar[str] = "ReduceSum"
     policy: ClassVar[Policy] = KeepFloat("a sum of many int8 values would lose them in one scale")
@@ -50,7 +65,7 @@ class ReduceSum(Reduction):
 @register
 @dataclass(frozen=True)
 class ReduceProd(Reduction):
-    """Products."""
+    """Products over `axes`."""
 
     name: ClassVar[str] = "ReduceProd"
     policy: ClassVar[Policy] = KeepFloat("products over an axis span more than int8 holds")
@@ -63,7 +78,7 @@ class ReduceProd(Reduction):
 @register
 @dataclass(frozen=True)
 class ReduceMean(Reduction):
-    """Means."""
+    """Means over `axes`."""
 
     name: ClassVar[str] = "ReduceMean"
     policy: ClassVar[Policy] = Rescaled()
@@ -82,6 +97,19 @@ class ReduceMean(Reduction):
         result = mean_int8(given(inputs, 0), x_quant, y_quant, self.axes)
         return (result.reshape(output_types[0].shape),)
 
+    def summed_elements(self, inputs: Types) -> int:
+        """Number of elements along the axes."""
+        shape = operand(inputs, 0, "x").shape
+        return math.prod(shape[axis] for axis in self.axes)
+
+    def scales_along(self, axis: int) -> bool:
+        """Whether the axis stays, so that each of its indices has a mean of its own."""
+        return self._keeps_axis(axis)
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """Return the operator itself, which works for any number of channels."""
+        return self
+
 
 class Extreme(Reduction, Movement):
     """Base of the largest and the smallest: they select elements, of int8 as they are."""
@@ -92,7 +120,7 @@ class Extreme(Reduction, Movement):
 @register
 @dataclass(frozen=True)
 class ReduceMax(Extreme):
-    """Largest elements."""
+    """Largest elements along `axes`."""
 
     name: ClassVar[str] = "ReduceMax"
     kind: ClassVar[str] = "max"
@@ -100,11 +128,19 @@ class ReduceMax(Extreme):
     axes: tuple[int, ...]
     keepdims: bool = True
 
+    def scales_along(self, axis: int) -> bool:
+        """Whether the axis stays, so that each of its indices has a maximum of its own."""
+        return self._keeps_axis(axis)
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """Return the operator itself, which works for any number of channels."""
+        return self
+
 
 @register
 @dataclass(frozen=True)
 class ReduceMin(Extreme):
-    """Smallest elements."""
+    """Smallest elements along `axes`."""
 
     name: ClassVar[str] = "ReduceMin"
     kind: ClassVar[str] = "min"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -64,16 +64,24 @@ class ResizeNearest(Movement):
         return (x.with_shape(self.sizes),)
 
     def indices(self, x: Shape) -> list[tuple[int, Array]]:
-        """For an operand of this shape: axes that change, in order, with int32 indices along them."""
+        """Axes that change for an operand of this shape, in order, with int32 indices along them."""
         changing = resampled(x, self.sizes, self.scales, self.coordinates)
         return [(axis, numerics.nearest_indices(a, self.rounding)) for axis, a in changing]
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.take an axis."""
+        """Compute with numpy.take along each axis."""
         x = given(inputs, 0)
         for axis, indices in self.indices(x.shape):
             x = np.take(x, indices, axis)
         return (np.array(x),)
+
+    def scales_along(self, axis: int) -> bool:
+        """The planes of an image are resized one by one."""
+        return axis == 1
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """The planes of an image are resized one by one."""
+        return replace(self, sizes=(self.sizes[0], count, *self.sizes[2:]))
 
 
 @register
@@ -110,7 +118,7 @@ class Resize(Operator):
         return (x.with_shape(self.sizes),)
 
     def taps(self, x: Shape) -> list[tuple[int, Taps]]:
-        """For an operand of this shape: the axes that change, in order, and what goes into results."""
+        """Axes that change for an operand of this shape, in order, with the taps of their results."""
         changing = resampled(x, self.sizes, self.scales, self.coordinates, self.roi)
         return [(axis, self._taps(sampling)) for axis, sampling in changing]
 
@@ -123,7 +131,7 @@ class Resize(Operator):
         return numerics.cubic_taps(axis, self.cubic, outside, smooth, self.extrapolation)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.resize."""
+        """Compute with numerics.resize."""
         x = given(inputs, 0)
         for axis, taps in self.taps(x.shape):
             x = numerics.interpolate(x, taps, axis)

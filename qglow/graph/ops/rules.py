@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from qglow.core.types import Array, ElementType, Quantization, Shape, TensorType
 from qglow.graph.operator import Operator, OperatorTypeError, require
+from qglow.graph.traits import Bounds
+from qglow.graph.traits import Types as Types
 
 Arrays = Sequence[Array | None]
-Types = Sequence[TensorType | None]
 
 
 def operand(inputs: Types, index: int, name: str) -> TensorType:
@@ -86,8 +89,27 @@ def normal_axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
+class Bounded(Operator):
+    """Base of operators that cut their real results off at `lo` and `hi`: a fused Relu or Clip."""
+
+    lo: float
+    hi: float
+
+    @property
+    def bounds(self) -> Bounds:
+        """`lo` and `hi`."""
+        return self.lo, self.hi
+
+    def bounded(self, lo: float, hi: float) -> Self:
+        """The same with these fields."""
+        fields: dict[str, Any] = {"lo": lo, "hi": hi}
+        return dataclasses.replace(self, **fields)
+
+
 class Movement(Operator):
     """Base of operators that move or select elements and never change one: they run on any type."""
+
+    moves_elements: ClassVar[bool] = True
 
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]

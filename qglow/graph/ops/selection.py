@@ -73,7 +73,7 @@ class Where(Operator):
     name: ClassVar[str] = "Where"
     operands: ClassVar[tuple[str, ...]] = ("condition", "lhs", "rhs")
     policy: ClassVar[Policy] = Unify(rescales=True)
-    float_operands: ClassVar[tuple[str, ...]] = ("condition",)
+    plain_operands: ClassVar[tuple[str, ...]] = ("condition",)
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The broadcast shape, elements of the chosen operands."""
@@ -83,13 +83,13 @@ class Where(Operator):
         return (kind.with_shape(broadcast_shape(condition.shape, kind.shape)),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.where."""
+        """Compute with numpy.where."""
         return (np.where(given(inputs, 0), given(inputs, 1), given(inputs, 2)),)
 
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
     ) -> tuple[Array, ...]:
-        """Of values brought to the result's parameters, as Max and Min."""
+        """Select from values brought to the result's parameters, like Max and Min."""
         a_quant, b_quant = parameters_of(input_types, 1), parameters_of(input_types, 2)
         y_quant = output_types[0].quantization
         if a_quant is None or b_quant is None or y_quant is None:

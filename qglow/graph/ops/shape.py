@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Reshape(Movement):
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
 
+    rearranges: ClassVar[bool] = True
+
     shape: tuple[int, ...]
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
@@ -44,8 +46,17 @@ class Reshape(Movement):
         return (x.with_shape(self.shape),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.reshape."""
+        """Compute with numpy.reshape."""
         return (given(inputs, 0).reshape(self.shape),)
+
+    def passes_through(self, inputs: Types) -> bool:
+        """A reshape to the same shape."""
+        return True
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """Reshape for `count` channels, if it only removes axes of one element behind the channels."""
+        plain = self.shape == operand(inputs, 0, "x").shape[:2]
+        return replace(self, shape=(self.shape[0], count)) if plain else None
 
 
 @register
@@ -57,6 +68,8 @@ class Transpose(Movement):
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
 
+    rearranges: ClassVar[bool] = True
+
     perm: tuple[int, ...]
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
@@ -67,12 +80,16 @@ class Transpose(Movement):
         return (x.with_shape(tuple(x.shape[axis] for axis in self.perm)),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.transpose."""
+        """Compute with numpy.transpose."""
         return (np.ascontiguousarray(given(inputs, 0).transpose(self.perm)).reshape(self._shape(inputs)),)
 
     def _shape(self, inputs: Arrays) -> tuple[int, ...]:
         # ascontiguousarray turns a scalar into a vector.
         return tuple(given(inputs, 0).shape[axis] for axis in self.perm)
+
+    def passes_through(self, inputs: Types) -> bool:
+        """A transpose that leaves all axes in order."""
+        return self.perm == tuple(range(len(self.perm)))
 
 
 @register
@@ -87,6 +104,8 @@ class ChannelShuffle(Movement):
     name: ClassVar[str] = "ChannelShuffle"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
+
+    rearranges: ClassVar[bool] = True
 
     groups: int
 
@@ -118,6 +137,8 @@ class Concat(Movement):
     operands: ClassVar[tuple[str, ...]] = ("x*",)
     policy: ClassVar[Policy] = Unify()
 
+    exact_in_onnxruntime: ClassVar[bool] = True
+
     axis: int
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
@@ -135,8 +156,20 @@ class Concat(Movement):
         return (first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1 :])),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.concatenate."""
+        """Compute with numpy.concatenate."""
         return (np.concatenate([given(inputs, index) for index in range(len(inputs))], self.axis),)
+
+    def elements_from(self, count: int) -> tuple[int, ...]:
+        """Indices of all operands."""
+        return tuple(range(count))
+
+    def passes_through(self, inputs: Types) -> bool:
+        """Whether it concatenates one operand only."""
+        return len(inputs) == 1
+
+    def transposed(self, perm: Sequence[int]) -> Self | str | None:
+        """The operator along the axis that becomes `axis`."""
+        return replace(self, axis=perm[self.axis % len(perm)])
 
 
 @register
@@ -150,6 +183,8 @@ class Slice(Movement):
     name: ClassVar[str] = "Slice"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
+
+    rearranges: ClassVar[bool] = True
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -172,6 +207,21 @@ class Slice(Movement):
         parts = tuple(slice(*part) for part in zip(self.starts, self.ends, self.steps, strict=True))
         return (given(inputs, 0)[parts].copy(),)
 
+    def passes_through(self, inputs: Types) -> bool:
+        """A slice of everything."""
+        shape = operand(inputs, 0, "x").shape
+        return not any(self.starts) and self.ends == shape and set(self.steps) <= {1}
+
+    def transposed(self, perm: Sequence[int]) -> Self | str | None:
+        """The operator with its entries at the axes before the transpose."""
+        starts, ends, steps = (_moved(part, perm) for part in (self.starts, self.ends, self.steps))
+        return replace(self, starts=starts, ends=ends, steps=steps)
+
+
+def _moved(entries: tuple[int, ...], perm: Sequence[int]) -> tuple[int, ...]:
+    """Entries of transposed axes, in the order of the axes before."""
+    return tuple(entries[perm.index(axis)] for axis in range(len(perm)))
+
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
@@ -189,6 +239,8 @@ class Pad(Movement):
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
 
+    adds_values: ClassVar[bool] = True
+
     pads: tuple[int, ...]
     value: float = 0.0
     mode: str = "constant"
@@ -204,21 +256,35 @@ class Pad(Movement):
         return (x.with_shape(tuple(d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x.shape))),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.pad."""
+        """Compute with numpy.pad."""
         x = given(inputs, 0)
         return (self._pad(x, np.asarray(self.value).astype(x.dtype)),)
 
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
     ) -> tuple[Array, ...]:
-        """As evaluate, with the quantized value around."""
+        """Pad like evaluate, with the quantized value."""
         quantization = parameters_of(input_types, 0)
         if quantization is None or quantization != output_types[0].quantization:
             return super().evaluate_quantized(inputs, input_types, output_types)
         return (self._pad(given(inputs, 0), quantize_by(np.array(self.value), quantization)),)
 
+    @property
+    def added_value(self) -> float | None:
+        """`value`."""
+        return self.value
+
+    def passes_through(self, inputs: Types) -> bool:
+        """A border of nothing."""
+        return not any(self.pads)
+
+    def transposed(self, perm: Sequence[int]) -> Self | str | None:
+        """The operator with its amounts at the axes before the transpose."""
+        before, after = self.pads[: len(perm)], self.pads[len(perm) :]
+        return replace(self, pads=_moved(before, perm) + _moved(after, perm))
+
     def indices(self, x: tuple[int, ...]) -> list[tuple[int, Array]]:
-        """For modes that repeat elements: the axes that grow, and which index each place takes."""
+        """Axes that grow, and the index that each place takes, for modes that repeat elements."""
         pairs = [(axis, (self.pads[axis], self.pads[len(x) + axis])) for axis in range(len(x))]
         return [(axis, self._repeated(np.arange(x[axis]), (pair,))) for axis, pair in pairs if any(pair)]
 
@@ -254,7 +320,7 @@ class Expand(Movement):
         return (x.with_shape(self.shape),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.broadcast_to."""
+        """Compute with numpy.broadcast_to."""
         return (np.array(np.broadcast_to(given(inputs, 0), self.shape)),)
 
 
@@ -266,6 +332,7 @@ class Gather(Movement):
     name: ClassVar[str] = "Gather"
     operands: ClassVar[tuple[str, ...]] = ("x", "indices")
     policy: ClassVar[Policy] = SameAs(0)
+    plain_operands: ClassVar[tuple[str, ...]] = ("indices",)
 
     axis: int = 0
 
@@ -278,8 +345,12 @@ class Gather(Movement):
         return (x.with_shape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.take. Raises IndexError for an index that is out of range."""
+        """Compute with numpy.take. Raises IndexError for an index that is out of range."""
         return (np.asarray(np.take(given(inputs, 0), given(inputs, 1), self.axis)),)
+
+    def elements_from(self, count: int) -> tuple[int, ...]:
+        """The first operand: some, as often as their indices come."""
+        return (0,)
 
 
 @register
@@ -290,6 +361,7 @@ class Identity(Movement):
     name: ClassVar[str] = "Identity"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
+    rearranges: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The type of x."""
@@ -298,6 +370,14 @@ class Identity(Movement):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """x."""
         return (given(inputs, 0),)
+
+    def passes_through(self, inputs: Types) -> bool:
+        """Return True: the result is the operand."""
+        return True
+
+    def with_channels(self, count: int, inputs: Types) -> Self | None:
+        """Return the operator itself, which works for any number of channels."""
+        return self
 
 
 @register
@@ -314,12 +394,12 @@ class Shape(Operator):
         return (TensorType(ElementType.INT64, (len(operand(inputs, 0, "x").shape),)),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numpy.shape."""
+        """Compute with numpy.shape."""
         return (np.array(given(inputs, 0).shape, np.int64),)
 
-    def shape_of(self, kind: TensorType) -> tuple[Array, ...]:
-        """The result for an operand of this type, which is known without its data."""
-        return (np.array(kind.shape, np.int64),)
+    def evaluate_types(self, inputs: Types) -> tuple[Array, ...] | None:
+        """The extents."""
+        return (np.array(operand(inputs, 0, "x").shape, np.int64),)
 
 
 @register
@@ -342,5 +422,9 @@ class Cast(Operator):
         return (TensorType(self.to, operand(inputs, 0, "x").shape),)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.logic.cast: floats lose their fraction."""
+        """Compute with numerics.logic.cast: floats lose their fraction."""
         return (cast(given(inputs, 0), self.to),)
+
+    def passes_through(self, inputs: Types) -> bool:
+        """A cast to the type that x has."""
+        return True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from qglow.core.types import Array, TensorType
 from qglow.graph.operator import Fixed, KeepFloat, Operator, Policy, register
 from qglow.graph.ops.rules import Arrays, Types, float_operand, given, normal_axis
+from qglow.graph.traits import Bounds
 from qglow.numerics.softmax import log_softmax_float, softmax_float
 
 
@@ -35,9 +37,18 @@ class Softmax(Normalizing):
 
     axis: int = -1
 
+    @property
+    def result_range(self) -> Bounds:
+        """Probabilities."""
+        return 0.0, 1.0
+
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.softmax."""
+        """Compute with numerics.softmax."""
         return (softmax_float(given(inputs, 0), self.axis),)
+
+    def transposed(self, perm: Sequence[int]) -> Self | str | None:
+        """The operator along the axis that becomes `axis`."""
+        return replace(self, axis=perm[self.axis % len(perm)])
 
 
 @register
@@ -51,5 +62,5 @@ class LogSoftmax(Normalizing):
     axis: int = -1
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
-        """numerics.softmax."""
+        """Compute with numerics.softmax."""
         return (log_softmax_float(given(inputs, 0), self.axis),)

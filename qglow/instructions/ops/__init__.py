@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from qglow.instructions.ops import (
-    activation,
     conv,
     elementwise,
     functions,
@@ -23,7 +22,6 @@ from qglow.instructions.ops import (
 )
 
 __all__ = [
-    "activation",
     "conv",
     "elementwise",
     "functions",

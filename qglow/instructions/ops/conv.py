@@ -94,7 +94,7 @@ class Convolution(BoundedOperation):
         require_shape(types, "dest", wanted, "window positions and filters")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.conv, which takes NCHW and OIHW."""
+        """Compute with numerics.conv, which takes NCHW and OIHW."""
         src = arrays["src"].transpose(0, 3, 1, 2)
         filters = widen(arrays["filter"]).transpose(0, 3, 1, 2)
         window = (self._pair(self.strides), self._pads(), self._pair(self.dilations), self.group)

@@ -62,7 +62,7 @@ class _Binary(BoundedOperation):
             require_broadcast(types, name, types["dest"].shape)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.elementwise."""
+        """Compute with numerics.elementwise."""
         lhs, rhs = arrays["lhs"], arrays["rhs"]
         if types["dest"].is_float:
             arrays["dest"][...] = type(self).in_float(lhs, rhs, self.lo, self.hi)
@@ -139,7 +139,7 @@ class PRelu(Operation):
         require_broadcast(types, "slope", types["dest"].shape)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.elementwise."""
+        """Compute with numerics.elementwise."""
         src, slope = arrays["src"], arrays["slope"]
         if types["src"].is_float:
             arrays["dest"][...] = prelu(src, slope)
@@ -168,7 +168,7 @@ class Clip(Operation):
         require_shape(types, "src", types["dest"].shape, "that of dest")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.elementwise."""
+        """Compute with numerics.elementwise."""
         arrays["dest"][...] = clip(arrays["src"], self.lo, self.hi)
 
 
@@ -198,7 +198,7 @@ class Affine(BoundedOperation):
         require_shape(types, "shift", shape[-1:], "one a channel")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.affine along the last axis."""
+        """Compute with numerics.affine along the last axis."""
         src, scale, shift = arrays["src"], arrays["scale"], arrays["shift"]
         if types["src"].is_float:
             arrays["dest"][...] = affine_float(src, scale, shift, -1, self.lo, self.hi)

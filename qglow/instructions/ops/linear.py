@@ -63,7 +63,7 @@ class FullyConnected(BoundedOperation):
         verify_accumulation(types, columns)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.linear."""
+        """Compute with numerics.linear."""
         src, filters, bias = arrays["src"], arrays["filter"], arrays.get("bias")
         if types["src"].is_float:
             result = clip(gemm_float(src, widen(filters), bias), self.lo, self.hi)
@@ -103,7 +103,7 @@ class MatMul(Operation):
         require_shape(types, "dest", (*leading, lhs[-2], rhs[-1]), "a stack of products")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.linear; the order of float additions is numpy's, compiled code keeps a tolerance."""
+        """Compute with numerics.linear. Floats add up in numpy's order: compiled code keeps a tolerance."""
         lhs, rhs = arrays["lhs"], arrays["rhs"]
         if types["lhs"].is_float:
             arrays["dest"][...] = gemm_float(lhs, rhs)

@@ -36,7 +36,7 @@ class Compare(Operation):
             require_broadcast(types, name, types["dest"].shape)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.logic."""
+        """Compute with numerics.logic."""
         arrays["dest"][...] = numerics.RELATIONS[self.relation](arrays["lhs"], arrays["rhs"])
 
 
@@ -57,5 +57,5 @@ class Cast(Operation):
             require(not types[name].is_half, f"{name} is {types[name]}, which only constants are")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.logic."""
+        """Compute with numerics.logic."""
         arrays["dest"][...] = numerics.cast(arrays["src"], types["dest"].element)

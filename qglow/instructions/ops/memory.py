@@ -1,4 +1,4 @@
-"""Where buffers are, and filling and copying them."""
+"""Declarations of buffers and views, and filling and copying of buffers."""
 
 from __future__ import annotations
 

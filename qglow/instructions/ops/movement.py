@@ -63,7 +63,7 @@ class Insert(Operation):
         verify_slice(self.offsets, types["src"], types["dest"])
 
     def updated_slice(self, types: Types) -> tuple[Shape, Shape] | None:
-        """Where src goes."""
+        """Offsets and shape of the part of dest that src is written to."""
         return self.offsets, types["src"].shape
 
     def execute(self, arrays: Arrays, types: Types) -> None:
@@ -118,7 +118,7 @@ class Gather(Operation):
         require(types["dest"].shape == wanted, f"dest has shape {types['dest'].shape}, not {wanted}")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numpy.take."""
+        """Compute with numpy.take."""
         extent = types["src"].shape[self.axis]
         indices = arrays["indices"].astype(np.int64)
         inside = np.clip(np.where(indices < 0, indices + extent, indices), 0, max(extent - 1, 0))

@@ -34,6 +34,6 @@ class LocalResponse(Operation):
         require(self.size >= 1, f"size {self.size} is not positive")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.normalization."""
+        """Compute with numerics.normalization."""
         result = local_response(arrays["src"], self.size, self.alpha, self.beta, self.bias, axis=-1)
         arrays["dest"][...] = result

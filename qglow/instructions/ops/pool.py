@@ -87,12 +87,12 @@ class MaxPool(_Window):
     opcode: ClassVar[str] = "maxpool"
 
     def verify(self, types: Types) -> None:
-        """As every window; elements do not change."""
+        """Verify the window, and that src and dest have the same elements."""
         super().verify(types)
         require_same_elements(types, "src", "dest")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.pool, which takes NCHW."""
+        """Compute with numerics.pool, which takes NCHW."""
         src = arrays["src"].transpose(0, 3, 1, 2)
         result = max_pool(src, *self._window(), _pair(self.dilations), self.ceil_mode)
         arrays["dest"][...] = result.transpose(0, 2, 3, 1)
@@ -111,7 +111,7 @@ class AveragePool(_Window):
     count_include_pad: bool = False
 
     def verify(self, types: Types) -> None:
-        """As every window; both float32 or both integers, whose sums int32 holds."""
+        """Verify the window, and that both are float32 or both integers whose sums int32 holds."""
         super().verify(types)
         require_one_kind(types, "src", "dest")
         wide = types["src"].element is ElementType.INT16
@@ -119,12 +119,12 @@ class AveragePool(_Window):
         require(not wide or taps <= MOST_WIDE_TAPS, f"sums of {taps} int16 elements may be beyond int32")
 
     def ends_epilogue(self, types: Types) -> bool:
-        """Where it is global."""
+        """Whether the pool is global: the window is the whole image and there are no pads."""
         extents = types["src"].shape[1:3]
         return not any(self.pads) and self.kernel == extents and types["dest"].shape[1:3] == (1, 1)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.pool, which takes NCHW."""
+        """Compute with numerics.pool, which takes NCHW."""
         src = arrays["src"].transpose(0, 3, 1, 2)
         window = (*self._window(), self.ceil_mode, self.count_include_pad)
         dilations = _pair(self.dilations)

@@ -1,4 +1,4 @@
-"""What profiling counts while a program runs."""
+"""Operations that collect profiles while a program runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qglow.numerics.histogram import BIN_COUNT, finite_range, histogram
 
 @register
 @dataclass(frozen=True)
-class Profile(Operation):
+class RecordProfile(Operation):
     """Adds the elements of src to statistics that are kept from call to call.
 
     counts: elements of every histogram bin. range: smallest and largest finite element so
@@ -64,7 +64,7 @@ class Profile(Operation):
         require_shape(types, "channel_sums", (shape[0], shape[axis]), "samples and channels")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.histogram, and numpy sums."""
+        """Compute with numerics.histogram, and numpy sums."""
         src = arrays["src"]
         arrays["counts"][...] += histogram(src)
         low, high = finite_range(src)

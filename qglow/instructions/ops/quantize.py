@@ -1,4 +1,4 @@
-"""Between floats and integers, between parameters of integers, bytes of int16, tables of 256 entries."""
+"""Conversions of floats and integers and between parameters, bytes of int16, tables of 256 entries."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Quantize(Operation):
         require_shape(types, "dest", types["src"].shape, "that of src")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.quantize."""
+        """Compute with numerics.quantize."""
         arrays["dest"][...] = numerics.quantize_by(arrays["src"], parameters_of(types["dest"]))
 
 
@@ -72,7 +72,7 @@ class Dequantize(Operation):
         require_shape(types, "dest", types["src"].shape, "that of src")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.quantize."""
+        """Compute with numerics.quantize."""
         arrays["dest"][...] = numerics.dequantize_by(arrays["src"], parameters_of(types["src"]))
 
 
@@ -96,7 +96,7 @@ class Rescale(Operation):
         require_shape(types, "dest", types["src"].shape, "that of src")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.requantize."""
+        """Compute with numerics.requantize."""
         source, target = parameters_of(types["src"]), parameters_of(types["dest"])
         arrays["dest"][...] = rescale(arrays["src"], source, target, self.q_lo, self.q_hi)
 
@@ -120,7 +120,7 @@ class _Byte(Operation):
         require_shape(types, "dest", types["src"].shape, "that of src")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.wide."""
+        """Compute with numerics.wide."""
         arrays["dest"][...] = type(self).meaning(arrays["src"])
 
 
@@ -175,7 +175,7 @@ class Requantize(BoundedOperation):
         require_shape(types, "multiplier", shape[-1:], "one a channel")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.wide, then rule 5."""
+        """Compute with numerics.wide, then rule 5."""
         total = arrays["low"].astype(np.int64)
         if "high" in arrays:
             total = wide.join(arrays["low"], arrays["high"])
@@ -200,5 +200,5 @@ class Lookup(Operation):
         require_shape(types, "table", (TABLE_SIZE,), "one entry a value")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.tables."""
+        """Compute with numerics.tables."""
         arrays["dest"][...] = apply_table(arrays["src"], arrays["table"])

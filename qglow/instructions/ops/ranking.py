@@ -31,7 +31,7 @@ class FirstIndices(Operation):
         _verify(types)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.ranking."""
+        """Compute with numerics.ranking."""
         count = arrays["dest"].shape[1]
         arrays["dest"][...] = first_indices(arrays["src"], 1, count, self.largest, self.last)
 
@@ -52,7 +52,7 @@ class FirstValues(Operation):
         _verify(types)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.ranking."""
+        """Compute with numerics.ranking."""
         count = arrays["dest"].shape[1]
         arrays["dest"][...] = first_values(arrays["src"], 1, count, self.largest)
 

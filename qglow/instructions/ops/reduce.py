@@ -36,5 +36,5 @@ class Reduce(Operation):
         require_shape(types, "dest", (src.shape[0], 1, src.shape[2]), "that of src with one element")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.reduce."""
+        """Compute with numerics.reduce."""
         arrays["dest"][...] = reduce(arrays["src"], self.kind, (1,))

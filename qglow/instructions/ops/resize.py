@@ -49,7 +49,7 @@ class Interpolate(Operation):
         require_shape(types, "dest", wanted, "src with the axis resampled")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.resize."""
+        """Compute with numerics.resize."""
         src, source, target = arrays["src"], types["src"].quantization, types["dest"].quantization
         taps = Taps(arrays["indices"], arrays["weights"], arrays.get("offsets"))
         real = src if source is None else dequantize_by(src, source)

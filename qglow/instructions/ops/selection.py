@@ -48,7 +48,7 @@ class _Extremum(Operation):
         _verify_choices(types)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.elementwise."""
+        """Compute with numerics.elementwise."""
         lhs, rhs = arrays["lhs"], arrays["rhs"]
         if not types["dest"].is_quantized:
             arrays["dest"][...] = type(self).plain(lhs, rhs)
@@ -100,7 +100,7 @@ class Select(Operation):
         _verify_choices(types)
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.elementwise."""
+        """Compute with numerics.elementwise."""
         condition, lhs, rhs = arrays["condition"], arrays["lhs"], arrays["rhs"]
         if not types["dest"].is_quantized:
             arrays["dest"][...] = np.where(condition, lhs, rhs)

@@ -33,6 +33,6 @@ class Softmax(Operation):
         require(-len(shape) <= self.axis < len(shape), f"axis {self.axis} is not one of {len(shape)}")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """numerics.softmax."""
+        """Compute with numerics.softmax."""
         function = log_softmax_float if self.logarithm else softmax_float
         arrays["dest"][...] = function(arrays["src"], self.axis)

@@ -1,4 +1,4 @@
-"""Passes over instruction programs, one idea a file, and the order in which they run."""
+"""Passes over instruction programs, one in a file, and the order in which they run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL_PASSES: tuple[type[Pass[Program]], ...] = (
 
 
 def default_pipeline() -> Pipeline[Program]:
-    """What runs between lowering and kernel selection."""
+    """Return the passes that run between lowering and kernel selection."""
     return Pipeline(
         (
             Peephole(),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import ClassVar
 
+from qglow.core.ordered import Ordered
 from qglow.core.passes import Pass, PassLog
 from qglow.instructions.liveness import Usage, overlap, same_place
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding, TensorView
@@ -13,10 +15,10 @@ from qglow.instructions.program import BufferKind, Instruction, Program
 
 @dataclass(frozen=True)
 class StackDataParallel(Pass[Program]):
-    """Neighbours that are data-parallel, of one shape, and linked by a value get one stack number.
+    """Give neighbouring data-parallel instructions of one shape, linked by a value, one stack number.
 
-    Allocations between them move before the stack and deallocations behind it, so that memory
-    is planned as if the stack were one instruction.
+    Allocations between them move before the stack and deallocations behind it, so that memory is planned
+    as if the stack were one instruction.
     """
 
     name: ClassVar[str] = "stack"
@@ -25,22 +27,23 @@ class StackDataParallel(Pass[Program]):
 
     def run(self, ir: Program, log: PassLog) -> None:
         """Grow a stack from every instruction that is in none."""
-        number = next_stack(ir)
-        for instruction in list(ir.code):
+        number, order = next_stack(ir), Ordered(ir.code)
+        for instruction in ir.code:
             if log.exhausted:
-                return
+                break
             if instruction.stack is not None or not instruction.operation.data_parallel:
                 continue
-            stack = self._grow(ir, instruction)
+            stack = self._grow(order, instruction)
             if len(stack) < 2:
                 continue
-            make_stack(ir, stack, number)
+            make_stack(order, stack, number)
             number += 1
             log.applied(f"%{instruction.name}", "stacked with " + ", ".join(f"%{i.name}" for i in stack[1:]))
+        ir.code[:] = order
 
-    def _grow(self, program: Program, first: Instruction) -> list[Instruction]:
+    def _grow(self, order: Ordered[Instruction], first: Instruction) -> list[Instruction]:
         stack = [first]
-        for instruction in program.code[program.code.index(first) + 1 :]:
+        for instruction in order.following(first):
             if not instruction.operation.touches_memory:
                 continue
             if len(stack) == self.max_length or not _joins(stack, instruction):
@@ -50,7 +53,7 @@ class StackDataParallel(Pass[Program]):
 
 
 def _joins(stack: list[Instruction], instruction: Instruction) -> bool:
-    """Whether a loop over all of them computes what one after the other does."""
+    """Whether one loop over all of them computes the same as one loop for each."""
     if not instruction.operation.data_parallel or instruction.stack is not None:
         return False
     if instruction.operand("dest").type.shape != stack[0].operand("dest").type.shape:
@@ -75,19 +78,24 @@ def next_stack(program: Program) -> int:
     return 1 + max((i.stack for i in program.code if i.stack is not None), default=-1)
 
 
-def make_stack(program: Program, stack: list[Instruction], number: int) -> None:
-    """Give neighbours a stack number; what stands between them goes before or behind the stack."""
-    start, end = program.code.index(stack[0]), program.code.index(stack[-1]) + 1
-    section = program.code[start:end]
-    before = [i for i in section if isinstance(i.operation, AllocActivation | FillPadding | TensorView)]
-    behind = [i for i in section if isinstance(i.operation, DeallocActivation)]
-    program.code[start:end] = [*before, *stack, *behind]
+def make_stack(order: Ordered[Instruction], stack: list[Instruction], number: int) -> None:
+    """Give neighbours a stack number; move declarations between them before or behind the stack."""
+    first, last = stack[0], stack[-1]
+    behind = last
+    for instruction in list(takewhile(lambda i: i is not last, order.following(first))):
+        if isinstance(instruction.operation, AllocActivation | FillPadding | TensorView):
+            order.remove(instruction)
+            order.insert_before(first, instruction)
+        elif isinstance(instruction.operation, DeallocActivation):
+            order.remove(instruction)
+            order.insert_after(behind, instruction)
+            behind = instruction
     for member in stack:
         member.stack = number
 
 
 def stacks(program: Program) -> list[list[Instruction]]:
-    """The code that touches memory in order, stacked instructions together."""
+    """The instructions that touch memory in order, grouped by stack; others are groups of one."""
     groups: list[list[Instruction]] = []
     for instruction in program.code:
         if not instruction.operation.touches_memory:

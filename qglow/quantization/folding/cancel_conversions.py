@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node
-from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
+from qglow.graph.ops.quantize import Rescale
 from qglow.graph.rewriting import bypass, operand
 from qglow.quantization.folding.editing import parameters, remove_unused
 
@@ -19,18 +19,18 @@ class CancelConversions(Pass[Graph]):
     name: ClassVar[str] = "cancel-conversions"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """See the class."""
+        """Run the pass as the class describes it."""
         for node in list(ir.nodes):
             if log.exhausted:
                 return
-            if isinstance(node.operator, Quantize):
+            if node.operator.quantizes:
                 _cancel(ir, node, log)
         remove_unused(ir)
 
 
 def _cancel(graph: Graph, node: Node, log: PassLog) -> None:
     producer = operand(node).producer
-    if producer is None or not isinstance(producer.operator, Dequantize):
+    if producer is None or not producer.operator.dequantizes:
         return
     source = operand(producer)
     if parameters(source) == parameters(node.output):

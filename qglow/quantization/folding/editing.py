@@ -1,14 +1,12 @@
-"""What the folding passes share: questions about an int8 value, and changes of its type."""
+"""Building blocks of the folding passes: questions about an int8 value, and changes of its type."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any
 
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.quantize import Rescale
+from qglow.graph.operator import Operator
 
 Range = tuple[float, float]
 
@@ -21,7 +19,7 @@ def parameters(value: Value) -> Quantization:
 
 
 def covered(value: Value) -> Range:
-    """The reals that an int8 value can stand for."""
+    """Return the reals that an int8 value can represent. Raises ValueError if it has no single range."""
     found = value.type.real_range()
     if found is None:
         raise ValueError(f"{value} has no one range")
@@ -34,31 +32,27 @@ def contains(outer: Range, inner: Range) -> bool:
 
 
 def limits(rescale: Node) -> Range:
-    """Where a Rescale saturates: the range of its result's type, narrowed by its bounds."""
-    assert isinstance(rescale.operator, Rescale)
+    """Bounds at which a Rescale saturates: the range of its result's type, narrowed by its own bounds."""
     low, high = covered(rescale.output)
-    return max(low, rescale.operator.lo), min(high, rescale.operator.hi)
+    lo, hi = rescale.operator.bounds
+    return max(low, lo), min(high, hi)
 
 
-def with_bounds(operator: Any, low: float, high: float) -> Any:
-    """The operator with its bounds narrowed to [low, high] as well."""
-    return dataclasses.replace(operator, lo=max(operator.lo, low), hi=min(operator.hi, high))
-
-
-def has_bounds(operator: Any) -> bool:
-    """Whether an operator has fused bounds."""
-    return hasattr(operator, "lo") and hasattr(operator, "hi")
+def narrowed(operator: Operator, low: float, high: float) -> Operator | None:
+    """The operator with its bounds narrowed to [low, high] as well; None if it takes none."""
+    lo, hi = operator.bounds
+    return operator.bounded(max(lo, low), min(hi, high))
 
 
 def only_user(graph: Graph, value: Value) -> Node | None:
-    """The one node that reads the value; None where there are several or it is an output."""
+    """The one node that reads the value; None if there are several or it is an output."""
     users = value.users()
     return users[0] if len(users) == 1 and not graph.is_output(value) else None
 
 
-def unbounded(operator: Any) -> bool:
+def unbounded(operator: Operator) -> bool:
     """Whether an operator's bounds are infinite."""
-    return bool(math.isinf(operator.lo) and math.isinf(operator.hi))
+    return operator.bounds == (-math.inf, math.inf)
 
 
 def remove_unused(graph: Graph) -> None:

@@ -1,4 +1,4 @@
-"""A Conv, Gemm or MatMul whose result is only dequantized gives float itself, from its int32 sums."""
+"""A sum of products whose result is only dequantized gives float itself, from its int32 sums."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, Products
-from qglow.graph.ops.quantize import Dequantize
-from qglow.graph.ops.shape import ChannelShuffle, Identity, Reshape, Slice, Transpose
 from qglow.graph.rewriting import operand
 from qglow.quantization.folding.editing import only_user
 
@@ -21,11 +18,11 @@ class FloatResults(Pass[Graph]):
     name: ClassVar[str] = "float-results"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """See the class."""
+        """Run the pass as the class describes it."""
         for node in list(ir.nodes):
             if log.exhausted:
                 return
-            if isinstance(node.operator, Dequantize):
+            if node.operator.dequantizes:
                 _lift(ir, node, log)
 
 
@@ -42,22 +39,25 @@ def _lift(graph: Graph, node: Node, log: PassLog) -> None:
 
 
 def _chain(graph: Graph, node: Node) -> list[Value] | None:
-    """int8 values from the dequantized one up to an accumulator's result, each with one user."""
+    """Return the int8 values from the dequantized one back to the sum of products that it is moved from.
+
+    Returns None if there is no such sum, or if a value has other users.
+    """
     value = operand(node)
     chain = []
     while only_user(graph, value) is not None and value.producer is not None:
         chain.append(value)
         operator = value.producer.operator
-        if isinstance(operator.policy, Accumulate | Products):
+        if operator.sums_products:
             return chain
-        if not isinstance(operator, ChannelShuffle | Reshape | Transpose | Slice | Identity):
+        if not operator.rearranges:
             return None
         value = operand(value.producer)
     return None
 
 
 def _replace_result(graph: Graph, node: Node, value: Value) -> None:
-    """Remove the Dequantize `node` of what is float now; the graph's output keeps its name."""
+    """Remove the Dequantize `node`, whose operand is float now; an output of the graph keeps its name."""
     real = node.output
     name = real.name
     was_output = graph.is_output(real)

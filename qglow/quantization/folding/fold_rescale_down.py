@@ -1,4 +1,4 @@
-"""A Rescale disappears into operators after it, which take any parameters of their operands."""
+"""A Rescale disappears into the operators that read it, if they accept operands of any parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import ClassVar
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Products, Rescaled, Table, Unify
-from qglow.graph.ops.quantize import Dequantize, Rescale
 from qglow.graph.rewriting import operand
 from qglow.quantization.assign import needs_narrow
 from qglow.quantization.folding.editing import contains, covered, limits, parameters, remove_unused, unbounded
@@ -21,9 +20,9 @@ class FoldRescaleDown(Pass[Graph]):
     name: ClassVar[str] = "fold-rescale-down"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """See the class."""
+        """Run the pass as the class describes it."""
         for node in list(ir.nodes):
-            if isinstance(node.operator, Rescale):
+            if node.operator.rescales:
                 for user in node.output.users():
                     if log.exhausted:
                         return
@@ -58,7 +57,7 @@ def _repeats(node: Node, user: Node) -> bool:
 
 
 def _takes_any(user: Node) -> bool:
-    if isinstance(user.operator, Dequantize):
+    if user.operator.dequantizes:
         return True
     policy = user.operator.policy
     if isinstance(policy, Unify):
@@ -69,6 +68,5 @@ def _takes_any(user: Node) -> bool:
 def _reach(value: Value) -> tuple[float, float]:
     """The reals that the value's producer can give: its bounds narrow the range of the type."""
     low, high = covered(value)
-    operator = None if value.producer is None else value.producer.operator
-    bounds = getattr(operator, "bounds", (getattr(operator, "lo", low), getattr(operator, "hi", high)))
-    return max(low, float(bounds[0])), min(high, float(bounds[1]))
+    bounds = (low, high) if value.producer is None else value.producer.operator.bounds
+    return max(low, bounds[0]), min(high, bounds[1])

@@ -8,37 +8,34 @@ from typing import ClassVar
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate, Operator, Products, Rescaled, Table, Unify
-from qglow.graph.ops.quantize import Rescale
 from qglow.graph.rewriting import bypass, operand
 from qglow.quantization.folding.editing import (
     contains,
     covered,
-    has_bounds,
+    narrowed,
     only_user,
     parameters,
     unbounded,
-    with_bounds,
 )
 from qglow.quantization.placement import reads_wide
 
 
 @dataclass(frozen=True)
 class FoldRescaleUp(Pass[Graph]):
-    """The producer gives the rescale's parameters itself and so rounds once, not twice.
+    """The producer rescales to the result's parameters itself, and so rounds once, not twice.
 
-    Bounds of the rescale become the producer's. The saturation of the intermediate type goes: it was
-    the price of a fine step that is no longer there, and without it every result is as near to the
-    float one or nearer.
+    Bounds of the rescale become the producer's. The saturation of the intermediate value is dropped: its
+    only use was a finer step for that value, and without it every result is at least as near to float.
     """
 
     name: ClassVar[str] = "fold-rescale-up"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """See the class."""
+        """Run the pass as the class describes it."""
         for node in list(ir.nodes):
             if log.exhausted:
                 return
-            if isinstance(node.operator, Rescale):
+            if node.operator.rescales:
                 _fold(ir, node, log)
 
 
@@ -49,7 +46,7 @@ def _fold(graph: Graph, node: Node, log: PassLog) -> None:
         _fold_constant(graph, node, value)
         log.applied(node.name, f"constant %{value.name} rescaled")
         return
-    if producer is None or isinstance(producer.operator, Rescale):
+    if producer is None or producer.operator.rescales:
         return
     if not gives_any_parameters(producer.operator):
         log.refused(node.name, f"{producer} has no multiplier of its own")
@@ -60,13 +57,12 @@ def _fold(graph: Graph, node: Node, log: PassLog) -> None:
     if only_user(graph, value) is None:
         log.refused(node.name, f"%{value.name} has other users")
         return
-    rescale = node.operator
-    assert isinstance(rescale, Rescale)
-    if not unbounded(rescale):
-        if not has_bounds(producer.operator):
+    if not unbounded(node.operator):
+        bounded = narrowed(producer.operator, *node.operator.bounds)
+        if bounded is None:
             log.refused(node.name, f"{producer} has no bounds that could take the rescale's")
             return
-        producer.operator = with_bounds(producer.operator, rescale.lo, rescale.hi)
+        producer.operator = bounded
     dropped = "" if contains(covered(value), covered(node.output)) else _dropped(value)
     value.type = value.type.quantized(parameters(node.output))
     refusal = bypass(graph, node, value)
@@ -83,7 +79,7 @@ def gives_any_parameters(operator: Operator) -> bool:
 
 
 def _fold_constant(graph: Graph, node: Node, value: Value) -> None:
-    """The constant as the Rescale would give it, bit for bit."""
+    """Replace a Rescale of a constant by the constant that it gives, bit for bit."""
     (data,) = node.operator.run([value.data], [value.type], [node.output.type])
     name = graph.unique_name(f"{value.name}_rescaled")
     graph.replace_value(node.output, constant(name, data, parameters(node.output)))

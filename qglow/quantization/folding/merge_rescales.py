@@ -7,16 +7,15 @@ from typing import ClassVar
 
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Node
-from qglow.graph.ops.quantize import Rescale
 from qglow.graph.rewriting import bypass, operand
 from qglow.quantization.folding.editing import (
     contains,
     covered,
     limits,
+    narrowed,
     parameters,
     remove_unused,
     unbounded,
-    with_bounds,
 )
 
 
@@ -27,11 +26,11 @@ class MergeRescales(Pass[Graph]):
     name: ClassVar[str] = "merge-rescales"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """See the class."""
+        """Run the pass as the class describes it."""
         for node in list(ir.nodes):
             if log.exhausted:
                 return
-            if isinstance(node.operator, Rescale):
+            if node.operator.rescales:
                 _merge(ir, node, log)
                 _drop(ir, node, log)
         remove_unused(ir)
@@ -39,12 +38,14 @@ class MergeRescales(Pass[Graph]):
 
 def _merge(graph: Graph, node: Node, log: PassLog) -> None:
     first = operand(node).producer
-    if first is None or not isinstance(first.operator, Rescale):
+    if first is None or not first.operator.rescales:
         return
     source = operand(first)
     low, high = limits(first)
     if not contains((low, high), covered(source)):
-        node.operator = with_bounds(node.operator, low, high)
+        bounded = narrowed(node.operator, low, high)
+        assert bounded is not None, "a Rescale takes bounds"
+        node.operator = bounded
     node.inputs = (source,)
     log.applied(node.name, f"takes in rescale '{first.name}', rounding once", exact=False)
 

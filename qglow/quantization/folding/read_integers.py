@@ -1,4 +1,4 @@
-"""Operators that only ask for the order of values read int8 ones as they are."""
+"""Operators that depend only on the order of elements read int8 values without a Dequantize."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from qglow.core.passes import Pass, PassLog
 from qglow.graph.graph import Graph, Value
-from qglow.graph.operator import ReadsIntegers
-from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.rewriting import operand
 from qglow.quantization.folding.editing import covered, remove_unused
 
@@ -20,20 +18,20 @@ from qglow.quantization.folding.editing import covered, remove_unused
 class ReadIntegers(Pass[Graph]):
     """ArgMax of a Dequantize is that of the integers: larger integers stand for larger reals.
 
-    It comes after FloatResults: sums that nobody needs in int8 are ranked as floats, without ties.
+    It runs after FloatResults, so that sums that nothing needs in int8 are ranked as floats: int8 has ties.
     """
 
     name: ClassVar[str] = "read-integers"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """See the class."""
+        """Run the pass as the class describes it."""
         for node in ir.nodes:
             if log.exhausted:
                 return
-            if not isinstance(node.operator.policy, ReadsIntegers):
+            if not node.operator.reads_integers:
                 continue
             producer = operand(node).producer
-            if producer is None or not isinstance(producer.operator, Dequantize):
+            if producer is None or not producer.operator.dequantizes:
                 continue
             source = operand(producer)
             if not _is_finite(source):

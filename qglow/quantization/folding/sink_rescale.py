@@ -8,9 +8,6 @@ from typing import ClassVar
 from qglow.core.passes import Pass, PassLog
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import SameAs, Unify
-from qglow.graph.ops.quantize import Rescale
-from qglow.graph.ops.shape import Pad
 from qglow.graph.rewriting import operand
 from qglow.quantization.folding.editing import only_user, parameters, remove_unused
 
@@ -22,22 +19,21 @@ class SinkRescale(Pass[Graph]):
     name: ClassVar[str] = "sink-rescale"
 
     def run(self, ir: Graph, log: PassLog) -> None:
-        """See the class."""
+        """Run the pass as the class describes it."""
         for node in list(ir.nodes):
             if log.exhausted:
                 return
-            policy = node.operator.policy
-            if isinstance(policy, SameAs) or (isinstance(policy, Unify) and not policy.rescales):
+            if node.operator.kept_operand is not None or node.operator.shares_parameters:
                 _sink(ir, node, log)
         remove_unused(ir)
 
 
 def _sink(graph: Graph, node: Node, log: PassLog) -> None:
     """Move the rescales on all data operands of `node` behind it."""
-    count = len(node.inputs) if isinstance(node.operator.policy, Unify) else 1
+    count = len(node.inputs) if node.operator.unifies else 1
     operands = [operand(node, index) for index in range(count)]
     rescales = [value.producer for value in operands]
-    if not any(r is not None and isinstance(r.operator, Rescale) for r in rescales):
+    if not any(r is not None and r.operator.rescales for r in rescales):
         return
     refusal = _refusal(graph, node, operands, rescales)
     if refusal is not None:
@@ -60,7 +56,7 @@ def _source(rescale: Node) -> Quantization:
 
 
 def _refusal(graph: Graph, node: Node, operands: list[Value], rescales: list[Node | None]) -> str | None:
-    found = [r for r in rescales if r is not None and isinstance(r.operator, Rescale)]
+    found = [r for r in rescales if r is not None and r.operator.rescales]
     if len(found) < len(rescales):
         return "not all its operands are rescaled"
     if len({(_source(r), r.operator) for r in found}) > 1:
@@ -69,6 +65,6 @@ def _refusal(graph: Graph, node: Node, operands: list[Value], rescales: list[Nod
         return "a rescaled operand has other users"
     if node.output.type.size > sum(value.type.size for value in operands):
         return "its result is larger than its operands"
-    if isinstance(node.operator, Pad):
+    if node.operator.adds_values:
         return "padding adds values"
     return None

@@ -1,4 +1,4 @@
-"""Integers for weights chosen by what the layer computes, from data, and not each by itself."""
+"""Rounding of weights that minimizes the error of a layer's result on data, not of each weight alone."""
 
 from qglow.quantization.reconstruction.rounding import Tensors, round_weights
 

@@ -1,13 +1,13 @@
-"""Rounding the weights of a filter one after the other, each making up for the errors before it.
+"""Rounding of the weights of a filter one after the other, each compensating the errors before it.
 
 E. Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
-Transformers" (ICLR 2023): of the squared error of a layer's result, x being its input and C the
-covariance of x,
+Transformers" (ICLR 2023): the squared error of a layer's result, x being its input and C the
+covariance of x, is
 
-    E[(e x)^2] = e C e^T,   e = w - w',
+    E[(e x)^2] = e C e^T,   e = w - w'.
 
-the part that rounding one weight adds is taken back as well as possible by the weights that are
-still to be rounded, which the Cholesky factor of the inverse of C tells for all of them.
+The part that rounding one weight adds is compensated as well as possible by changes of the weights
+that are still to be rounded. The Cholesky factor of the inverse of C gives these changes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from qglow.numerics.weights import WEIGHT_MAX
 
 DAMPING = 0.01
 """Share of the mean variance that is added to every variance: keeps C far from singular."""
+SMALLEST_HALF = 64
+"""Rows up to which a triangular matrix is inverted at once, and not by halves."""
 BLOCK = 64
-"""Columns whose errors are carried on one by one; those behind them get the sum of a block."""
+"""Columns of a block: inside it errors are passed on column by column, to later columns once a block."""
 
 
 def nearest(weights: Array, scales: Array) -> Array:
-    """float64 integers [G, O, K], each the nearest: `weights` [G, O, K], `scales` [G, O]."""
+    """Round `weights` [G, O, K] with `scales` [G, O] to the nearest integers, float64[G, O, K]."""
     return np.clip(np.rint(weights / scales[..., None]), -WEIGHT_MAX, WEIGHT_MAX)
 
 
 def rounded_with_feedback(weights: Array, scales: Array, covariance: Array) -> Array:
-    """float64 integers [G, O, K] in [-127, 127], of `weights` [G, O, K] and `covariance` [G, K, K].
+    """Round `weights` [G, O, K] with `scales` [G, O], by the `covariance` [G, K, K] of their inputs.
 
-    Inputs of much variance come first, while most others can still make up for them.
+    Returns float64 integers [G, O, K] in [-127, 127]. Weights of inputs with high variance are rounded first,
+    while most others can still compensate their errors.
     """
     length = covariance.shape[-1]
     diagonal = np.arange(length)
@@ -66,12 +69,27 @@ def _ordered(covariance: Array, order: Array) -> Array:
 
 
 def _inverse_factor(covariance: Array) -> Array:
-    """Upper triangular U with U^T U the inverse of the damped covariance."""
+    """Upper triangular U with U^T U the inverse of the damped covariance C.
+
+    With the order of rows and columns reversed, C = L L^T, and U is the inverse of L.
+    """
     length = covariance.shape[-1]
     diagonal = np.arange(length)
     damped = covariance.copy()
     typical = np.mean(damped[:, diagonal, diagonal], axis=1, keepdims=True)
     damped[:, diagonal, diagonal] += np.where(typical > 0.0, DAMPING * typical, 1.0)
-    inverse = np.linalg.inv(damped)
-    symmetric = (inverse + inverse.transpose(0, 2, 1)) / 2
-    return np.asarray(np.linalg.cholesky(symmetric).transpose(0, 2, 1))
+    lower = np.linalg.cholesky(damped[:, ::-1, ::-1])
+    return np.asarray(_triangular_inverse(lower)[:, ::-1, ::-1])
+
+
+def _triangular_inverse(lower: Array) -> Array:
+    """Invert lower triangular matrices [G, K, K] by halves, so that most of the work is matrix products."""
+    length = lower.shape[-1]
+    if length <= SMALLEST_HALF:
+        return np.asarray(np.tril(np.linalg.inv(lower)))
+    half = length // 2
+    first, last = _triangular_inverse(lower[:, :half, :half]), _triangular_inverse(lower[:, half:, half:])
+    inverse = np.zeros_like(lower)
+    inverse[:, :half, :half], inverse[:, half:, half:] = first, last
+    inverse[:, half:, :half] = -np.matmul(np.matmul(last, lower[:, half:, :half]), first)
+    return inverse

@@ -1,9 +1,9 @@
-"""Learning for every weight of a filter whether it is rounded up or down.
+"""Learning of whether each weight of a filter is rounded up or down.
 
 M. Nagel et al., "Up or Down? Adaptive Rounding for Post-Training Quantization" (ICML 2020): each
-weight is floor(w / s) + h, h between 0 and 1, and h goes down the gradient of the squared error of
-the layer's result, e C e^T with the covariance C of its input, while a second term pushes it ever
-more strongly to 0 or 1. The covariance holds all that the samples say, so no step looks at them again.
+weight is floor(w / s) + h with h between 0 and 1. Gradient descent on h minimizes the squared error of
+the layer's result, e C e^T with the covariance C of its input, while a regularization term pushes h
+ever more strongly to 0 or 1. The error depends on the samples through C alone, so no step needs them.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from qglow.numerics.weights import WEIGHT_MAX
 STEPS = 400
 FEWEST_STEPS = 50
 MULTIPLY_ADDS = 5e10
-"""What the steps of a layer may take together: seconds, the same number of steps on every machine."""
+"""Budget of multiply-adds for all steps of a layer: some seconds, but the same steps on every machine."""
 WARM_UP = 0.2
-"""Share of the steps without the term that decides."""
+"""Share of the steps, at the beginning, without the regularization term."""
 RATE = 0.02
 FIRST_MOMENT, SECOND_MOMENT = 0.9, 0.999
 """Decay of Adam's averages."""
 SHARPNESS = (20.0, 2.0)
-"""The exponent of the deciding term: flat around the middle at first, then steep."""
+"""First and last exponent of the regularization term: it is flat around h = 0.5 at first, then steep."""
 DECIDING = 0.1
-"""Weight of the deciding term beside the error, which is about 1 for nearest rounding."""
+"""Weight of the regularization term relative to the error, which is about 1 for nearest rounding."""
 START = 0.1
-"""How far from 0 or 1 h begins."""
+"""Distance from 0 or 1 at which h begins."""
 LOW, HIGH = -0.1, 1.1
-"""h is a sigmoid stretched to this range and cut off at 0 and 1, which it so can reach."""
+"""Range to which the sigmoid is stretched before h is clipped to [0, 1], so that h can reach both ends."""
 
 
 def rounded_by_learning(weights: Array, scales: Array, covariance: Array, start: Array) -> Array:
-    """float64 integers [G, O, K] in [-127, 127], of `weights` [G, O, K] and `covariance` [G, K, K].
+    """Round `weights` [G, O, K] with `scales` [G, O], by the `covariance` [G, K, K] of their inputs.
 
-    `start` holds integers in that range, such as GPTQ's; each may become its neighbour on the side of the
-    exact weight. The same arguments give the same integers. A layer so large that few steps are affordable
-    keeps those it has.
+    Returns float64 integers [G, O, K] in [-127, 127]. `start` holds integers in that range, such as GPTQ's;
+    each may become its neighbour on the side of the exact weight. Deterministic. A layer so large that
+    the budget allows fewer than `FEWEST_STEPS` steps keeps `start`.
     """
     groups, outputs, length = weights.shape
     steps = int(min(STEPS, MULTIPLY_ADDS / max(1, groups * outputs * length**2)))
@@ -62,13 +62,13 @@ def rounded_by_learning(weights: Array, scales: Array, covariance: Array, start:
 
 
 def _relative(covariance: Array) -> Array:
-    """float32[G, K, K]: the covariance in units that make 1 of the mean error of a weight rounded alone."""
+    """Scale the covariance so that a weight rounded to nearest has a mean error of 1; float32[G, K, K]."""
     variance = float(np.mean(np.diagonal(covariance, axis1=1, axis2=2)))
     return np.asarray(covariance * (12.0 / variance if variance > 0.0 else 0.0), np.float32)
 
 
 def _between(variable: Array) -> tuple[Array, Array]:
-    """h and its slope."""
+    """Return h and its derivative with respect to the variable."""
     sigmoid = 1.0 / (1.0 + np.exp(-variable))
     stretched = sigmoid * np.float32(HIGH - LOW) + np.float32(LOW)
     inside = (stretched > 0.0) & (stretched < 1.0)

@@ -1,4 +1,4 @@
-"""First and second moments of what the filters of a node see: all that rounding their weights needs."""
+"""First and second moments of the inputs of a node's filters: all that rounding their weights needs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.graph.graph import Node
-from qglow.graph.ops.conv import Conv
+from qglow.graph.traits import Filters
 from qglow.numerics.windows import output_extents, pad_for_windows, taps
 
 SEED = 20
+WAITING = 512
+"""Least number of windows that are multiplied at once."""
 
 
 def grouped(node: Node, weights: Array) -> Array:
-    """Weights as [G, O/G, K]: for each group of a Conv, or for the one of a Gemm, rows of its filters."""
-    if isinstance(node.operator, Conv):
-        group = node.operator.group
-        return weights.reshape(group, weights.shape[0] // group, -1)
-    return weights.T[None]
+    """Weights as [G, O/G, K]: a row for each filter of each group."""
+    rows = _filters(node).rows(weights)
+    return rows.reshape(*rows.shape[:2], -1)
 
 
 def ungrouped(node: Node, rows: Array, weights: Array) -> Array:
     """The inverse of `grouped`, in the shape of `weights`."""
-    if isinstance(node.operator, Conv):
-        return rows.reshape(weights.shape)
-    return np.ascontiguousarray(rows[0].T)
+    return _filters(node).weights(rows, weights.shape)
+
+
+def _filters(node: Node) -> Filters:
+    filters = node.operator.filters
+    assert filters is not None, f"{node} has weights"
+    return filters
 
 
 class WindowMoments:
@@ -41,34 +45,55 @@ class WindowMoments:
         self._node = node
         self._windows = windows_a_sample
         self._generator = np.random.default_rng(SEED)
-        self.count = 0
+        self._waiting: list[Array] = []
+        self._counted = 0
         self._sums: Array | None = None
         self._products: Array | None = None
 
     def add(self, x: Array) -> None:
-        """Count in a batch of inputs, as reals: [N, C, H, W] of a Conv, [M, K] of a Gemm."""
+        """Count in a batch of inputs, as reals: [N, C, H, W] under a window, else [M, K]."""
         for rows in self._rows(np.asarray(x, np.float32)):
-            wide = rows.astype(np.float64)
-            products = np.matmul(wide.transpose(0, 2, 1), wide)
-            if self._sums is None or self._products is None:
-                self._sums, self._products = wide.sum(axis=1), products
-            else:
-                self._sums += wide.sum(axis=1)
-                self._products += products
-            self.count += rows.shape[1]
+            self._waiting.append(rows)
+            if sum(waiting.shape[1] for waiting in self._waiting) >= WAITING:
+                self._count()
+
+    def _count(self) -> None:
+        """Add up the waiting windows at once, so that the K by K sums pass through memory once for all."""
+        if not self._waiting:
+            return
+        wide = np.concatenate(self._waiting, axis=1).astype(np.float64)
+        self._waiting = []
+        groups, count, length = wide.shape
+        if self._sums is None or self._products is None:
+            self._sums, self._products = np.zeros((groups, length)), np.zeros((groups, length, length))
+        self._sums += wide.sum(axis=1)
+        if groups == 1:
+            # BLAS computes only one half of the product of a 2-D array with its own transpose.
+            self._products[0] += wide[0].T @ wide[0]
+        else:
+            self._products += np.matmul(wide.transpose(0, 2, 1), wide)
+        self._counted += count
+
+    @property
+    def count(self) -> int:
+        """Number of windows."""
+        self._count()
+        return self._counted
 
     @property
     def means(self) -> Array:
         """float64[G, K]. Raises ValueError before anything was counted."""
+        count = self.count
         if self._sums is None:
             raise ValueError("nothing was counted")
-        return np.asarray(self._sums / self.count)
+        return np.asarray(self._sums / count)
 
     def covariance(self, centred: bool) -> Array:
-        """float64[G, K, K]: of the windows around their means, or around zero."""
+        """Return the covariance of the windows around their means, or around zero; float64[G, K, K]."""
+        count = self.count
         if self._products is None:
             raise ValueError("nothing was counted")
-        products = self._products / self.count
+        products = self._products / count
         if centred:
             means = self.means
             products = products - means[:, :, None] * means[:, None, :]
@@ -76,23 +101,21 @@ class WindowMoments:
 
     def _rows(self, x: Array) -> list[Array]:
         """float32[G, P, K] for each sample."""
-        operator = self._node.operator
-        if not isinstance(operator, Conv):
+        window = self._node.operator.window(self._node.input_types())
+        if window is None:
             return [x[None]]
-        weights = self._node.inputs[1]
-        assert weights is not None
-        kernel = (weights.type.shape[2], weights.type.shape[3])
+        groups, kernel = _filters(self._node).groups, window.kernel
         size = (x.shape[2], x.shape[3])
-        extents = output_extents(size, kernel, operator.strides, operator.pads, operator.dilations)
+        extents = output_extents(size, kernel, window.strides, window.pads, window.dilations)
         padded = pad_for_windows(
-            x, kernel, operator.strides, operator.pads, operator.dilations, extents, np.float32(0)
+            x, kernel, window.strides, window.pads, window.dilations, extents, np.float32(0)
         )
-        views = list(taps(padded, kernel, operator.strides, operator.dilations, extents))
+        views = list(taps(padded, kernel, window.strides, window.dilations, extents))
         found = []
         for sample in range(x.shape[0]):
             chosen = np.unravel_index(self._positions(extents), extents)
             columns = np.stack([view[sample][:, chosen[0], chosen[1]] for view in views], axis=1)
-            windows = columns.reshape(operator.group, -1, columns.shape[-1])
+            windows = columns.reshape(groups, -1, columns.shape[-1])
             found.append(windows.transpose(0, 2, 1))
         return found
 
@@ -104,7 +127,7 @@ class WindowMoments:
 
 
 def moments_bytes(node: Node) -> int:
-    """Memory that a node's `WindowMoments` take."""
+    """Bytes of memory that a node's `WindowMoments` take."""
     weights = node.inputs[1]
     assert weights is not None
     group, _, length = _grouped_shape(node, weights.type.shape)
@@ -119,7 +142,6 @@ def window_length(node: Node) -> int:
 
 
 def _grouped_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    if isinstance(node.operator, Conv):
-        group = node.operator.group
-        return group, shape[0] // group, math.prod(shape[1:])
-    return 1, shape[1], shape[0]
+    filters = _filters(node)
+    outputs = shape[filters.outputs]
+    return filters.groups, outputs // filters.groups, math.prod(shape) // max(outputs, 1)

@@ -1,4 +1,4 @@
-"""New integers for the weights of an int8 graph, from the inputs that its nodes have on data."""
+"""Rounding of the weights of an int8 graph anew, by the inputs that its nodes have on calibration data."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ from qglow.quantization.report import QuantizedNode
 from qglow.quantization.weights import FloatWeights
 
 Tensors = Callable[[Graph, Sequence[Value]], Iterable[Mapping[Value, Array]]]
-"""Runs an int8 graph over the calibration data: for each run these values, int8 as int8, in NCHW."""
+"""Function that runs an int8 graph over the calibration data and gives the values of each run.
+
+int8 values are given as int8, in NCHW.
+"""
 
 PASS = "round-weights"
 LONGEST_WINDOW = 8192
-"""Inputs of a sum, beyond which the covariance, the square of it, is not worth its time and memory."""
+"""Inputs of a sum, K, beyond which the covariance, K by K, is not worth its time and memory."""
 WINDOWS_AN_INPUT = 4
-"""Windows that are counted, as a multiple of their length: the covariance has to have full rank."""
+"""Windows that are counted, as a multiple of their length, so that the covariance has full rank."""
 FEWEST_WINDOWS = 8192
 MEMORY = 512 * 2**20
 """Bytes of covariances at one time: the nodes take turns, each with a run over the data."""
@@ -55,16 +58,18 @@ def round_weights(
     out_of_time: Callable[[], bool] = lambda: False,
     state: RoundingState | None = None,
 ) -> QuantizedGraph:
-    """The same int8 graph with the weights of its sums rounded with error feedback, or learned after that.
+    """Round the weights of an int8 graph with error feedback and, if `learn`, by gradients after that.
 
-    Scales and ranges stay as they are. Only output channels change whose expected squared error
-    becomes less; where biases are corrected, the mean error of all weights is taken out of the bias
-    anew, now with the means that the int8 inputs have. `samples` is how many `tensors` runs over;
-    `advance` is called with the number of nodes done. The order of samples matters, their batches do not.
+    Returns a new graph with the same scales and ranges. An output channel changes only if its expected
+    squared error falls. Where biases are corrected, they are corrected anew for the mean error of the new
+    weights, with the means of the int8 inputs. samples: how many `tensors` runs over. advance: is
+    called with the number of nodes done. The result depends on the order of samples, not on their batches.
 
-    Once `out_of_time` says so, no node is begun: those that are left keep the integers that they have,
-    with a reason in the log and a warning in the report. `state` has what was done before, which is not
-    done again, and gets what is done now, also where an error or the user ends it.
+    Once `out_of_time` returns true, no further node is begun: the remaining nodes keep their integers,
+    with a reason in the log and a warning in the report. state: results of earlier calls, which are not
+    computed again; new results are added to it, even if an error or the user ends the call.
+
+    Raises InputFileError if `state` does not fit the nodes.
     """
     log = log or PassLog()
     log.pass_name = PASS
@@ -78,7 +83,7 @@ def round_weights(
         rounder.run(work, learn, state, out_of_time, advance)
     finally:
         state.save()
-    # Only now, so that what a node sees does not depend on the turns.
+    # Weights are installed only now, so that the inputs that a node sees do not depend on the turns.
     done = [(node, state.results[node.name]) for node in work if node.name in state.results]
     margins = dict(_install(graph, node, result, log) for node, result in done)
     verify_graph(graph, "after rounding the weights anew")
@@ -123,7 +128,7 @@ class _Rounder:
                     advance(int(stage == learn))
 
     def _counted(self, turn: Sequence[Node], out_of_time: Callable[[], bool]) -> dict[Node, WindowMoments]:
-        """What the nodes see over all samples; none where time is up before."""
+        """Moments of the windows that the nodes read, over all samples; empty if time runs out."""
         moments = {node: WindowMoments(node, _windows(node, self.samples)) for node in turn}
         inputs = list(dict.fromkeys(_input(node) for node in turn))
         for found in self.tensors(self.graph, inputs):
@@ -156,27 +161,27 @@ def _check_fits(state: RoundingState, work: Sequence[Node]) -> None:
 
 
 def _tell_of_late(work: Sequence[Node], learn: bool, state: RoundingState, log: PassLog) -> list[str]:
-    """A warning on the nodes that time was too short for, and a reason in the log for each."""
+    """Log every node that was not finished in time; return a warning that lists them, if there are any."""
     late = [node.name for node in work if not _is_done(node, learn, state)]
     if not late:
         return []
     for name in late:
         kept = "its feedback of errors, unlearned" if name in state.results else "the nearest integers"
-        log.refused(name, f"time was up (--rounding-budget); its weights keep {kept}")
+        log.refused(name, f"time was up (rounding_budget); its weights keep {kept}")
     first = [name for name in late if name not in state.results]
     kept = f", {len(first)} of them at the nearest integers" if learn and first else ""
     return [
         f"time for rounding was up before {len(late)} of {len(work)} nodes{kept}: {', '.join(late)}; "
-        "allow more with --rounding-budget"
+        "allow more with a larger rounding_budget"
     ]
 
 
 def rounded_nodes(graph: Graph) -> list[Node]:
-    """The nodes whose weights `round_weights` looks at."""
+    """Return the nodes that `round_weights` considers: those with weights and an integer input."""
     return [
         node
         for node in graph.nodes
-        if isinstance(node.operator.policy, Accumulate) and _input(node).type.is_quantized
+        if node.operator.accumulate is not None and _input(node).type.is_quantized
     ]
 
 
@@ -196,7 +201,7 @@ def _candidates(
 
 
 def _turns(nodes: Sequence[Node]) -> Iterator[list[Node]]:
-    """The nodes in their order, as many at a time as the memory for their covariances allows."""
+    """Yield the nodes in their order, as many at a time as have covariances of at most `MEMORY` bytes."""
     turn: list[Node] = []
     used = 0
     for node in nodes:
@@ -218,7 +223,10 @@ def _windows(node: Node, samples: int) -> int:
 def _round(
     node: Node, source: FloatWeights, moments: WindowMoments, correct_bias: bool, learn_from: Array | None
 ) -> Rounded:
-    """By feedback of errors or, where there are integers to learn from, by gradients."""
+    """Round a node's weights by error feedback and, if there are integers to learn from, by gradients.
+
+    Each output channel takes the candidate with the least expected error.
+    """
     old = _weights(node)
     weights = grouped(node, source.weights).astype(np.float64)
     scales = _channel_scales(_weight_quantization(node), weights)
@@ -256,7 +264,7 @@ def _decibels(before: Array, after: Array) -> float:
 
 
 def _install(graph: Graph, node: Node, result: Rounded, log: PassLog) -> tuple[str, float | None]:
-    """Give the node its constants; its name, and how often its largest sum fits int32 (None: unchanged)."""
+    """Give a node its rounded constants; return its name and its int32 margin, None if it is unchanged."""
     policy = node.operator.policy
     assert isinstance(policy, Accumulate)
     x = _quantization(_input(node))

@@ -1,4 +1,4 @@
-"""Which nodes have been rounded already, in a file, so that rounding can go on after it was interrupted."""
+"""File of the nodes that are already rounded, so that interrupted rounding can go on."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ import numpy as np
 
 from qglow.core.errors import InputFileError
 from qglow.core.files import atomic_writer
+from qglow.core.reading import load_arrays, parse_json
 from qglow.core.types import Array
 from qglow.numerics.weights import WEIGHT_MAX
 
 FORMAT = "qglow rounding"
 VERSION = 1
 SECONDS_BETWEEN_WRITES = 10.0
-"""The file holds all weights that are done, so it is not written for every one of many small layers."""
+"""Least time between writes: each one has all finished weights, too much to repeat for every small layer."""
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """What a node is to get: int8 weights and int32 bias. `axis` is that of output channels.
+    """Rounded parameters of a node: int8 weights and int32 bias.
 
-    learned: whether gradients had their turn, or only the feedback of errors.
+    axis: of the output channels. learned: whether the weights were learned by gradients, and not only rounded
+    with error feedback.
     """
 
     weights: Array
@@ -39,9 +41,9 @@ class Rounded:
 
 @dataclass
 class RoundingState:
-    """Results by name of the node; with a `path`, in a file.
+    """Rounded parameters by name of the node, kept in the file `path` if there is one.
 
-    about: what they are of, by name: digests and choices.
+    about: all that the results depend on, by name: digests of model and data, and choices.
     """
 
     path: Path | None = None
@@ -50,13 +52,13 @@ class RoundingState:
     _written: float = field(default_factory=time.monotonic)
 
     def add(self, name: str, result: Rounded) -> None:
-        """Keep a result, in the file at the latest with the first one that comes 10 seconds later."""
+        """Keep a result; write the file if its last write is `SECONDS_BETWEEN_WRITES` or more ago."""
         self.results[name] = result
         if time.monotonic() - self._written >= SECONDS_BETWEEN_WRITES:
             self.save()
 
     def save(self) -> None:
-        """Write the file, if there is one, whole or not at all. Raises InputFileError."""
+        """Write the file atomically, if there is a path. Raises InputFileError if it cannot be written."""
         if self.path is None:
             return
         names = list(self.results)
@@ -75,13 +77,12 @@ class RoundingState:
 
 
 def load_rounding(path: Path, about: Mapping[str, str]) -> RoundingState:
-    """The state in a file, or a new one where there is no file.
+    """Return the state in a file, or a new one where there is no file.
 
-    Raises InputFileError for a file that is damaged, or of the rounding of something else.
+    Raises InputFileError for a file that is damaged, or whose results depend on something else than `about`.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            found, results = _parsed({name: archive[name] for name in archive.files})
+        found, results = _parsed(load_arrays(path))
     except FileNotFoundError:
         return RoundingState(path, about)
     except OSError as error:
@@ -92,13 +93,13 @@ def load_rounding(path: Path, about: Mapping[str, str]) -> RoundingState:
     if different:
         raise InputFileError(
             f"{path} is of the rounding with another {different[0]}; remove it, or name another file "
-            "(--rounding-state)"
+            "(`rounding_state`)"
         )
     return RoundingState(path, about, results)
 
 
 def _parsed(arrays: Mapping[str, Array]) -> tuple[dict[str, str], dict[str, Rounded]]:
-    head: dict[str, Any] = json.loads(arrays["head"].tobytes())
+    head: dict[str, Any] = parse_json(arrays["head"].tobytes())
     if head["format"] != FORMAT or head["version"] != VERSION:
         raise ValueError(f"format {head['format']!r}, version {head['version']!r}")
     results = {}

@@ -109,7 +109,7 @@ def test_choices_override_the_recipe(tmp_path: Path) -> None:
     )
     report = model.quantize(ranges, keep_float="op:Gemm").report
     assert report is not None and report.quantized == ()
-    with pytest.raises(qglow.UnsupportedError, match="assert-all-quantized"):
+    with pytest.raises(qglow.UnsupportedError, match="assert_all_quantized"):
         model.quantize(ranges, keep_float=["op:Gemm"], assert_all_quantized=True)
 
 

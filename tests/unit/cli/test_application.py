@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import typer
 
@@ -21,7 +24,10 @@ COMMANDS = (
     "bench",
     "inspect",
     "explain",
+    "opt",
+    "bisect",
     "ops",
+    "targets",
     "recipe show",
 )
 
@@ -72,3 +78,44 @@ def test_usage_error_says_where_help_is(capsys: Capture) -> None:
     assert main(["quantize", "--profil", "p.yaml"]) == 2
     err = capsys.readouterr().err
     assert "--profile" in err and "see 'qglow quantize --help'" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_two_screens_with_lines_that_fit(name: str, capsys: Capture) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 100
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_examples_that_the_command_takes(name: str, capsys: Capture) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    _, _, examples = capsys.readouterr().out.partition("\nExample")
+    lines = [line.strip() for line in examples.splitlines()[1:]]
+    assert lines
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    for line in lines:
+        program, *words = line.split()
+        assert program == "qglow" and " ".join(words[: len(name.split())]) == name
+        command.make_context(name, words[len(name.split()) :])
+
+
+def test_options_stand_under_headings(capsys: Capture) -> None:
+    assert main(["quantize", "--help"]) == 0
+    out = capsys.readouterr().out
+    for heading, option in {"Ranges and scales": "--schema", "Data": "--labels", "Running": "--isa"}.items():
+        section = out[out.index(f"\n{heading}:\n") + 1 :].split("\n\n")[0]
+        assert f"\n  {option} " in section
+
+
+def test_help_is_read_without_the_compiler() -> None:
+    code = (
+        "import sys\n"
+        "from qglow.cli.main import main\n"
+        "assert main(['quantize', '--help']) == 0\n"
+        "heavy = ('numpy', 'onnx', 'onnxruntime', 'llvmlite', 'yaml', 'jinja2')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    words = [sys.executable, "-c", code]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.endswith("\n[]\n")

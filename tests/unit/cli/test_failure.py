@@ -61,8 +61,15 @@ def test_debug_gives_the_traceback(capsys: Capture) -> None:
 
 
 def test_exhausted_memory_is_not_called_a_defect(capsys: Capture) -> None:
-    assert guarded(raising(MemoryError()), debug=False) == 70
+    assert guarded(raising(MemoryError()), debug=False) == 6
     assert "out of memory" in capsys.readouterr().err
+
+
+def test_a_long_name_does_not_make_a_long_message(capsys: Capture) -> None:
+    assert guarded(raising(UsageError(f"begin {'x' * 9000} end\nsecond line")), debug=False) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("qglow: error: begin xxx") and " ... xxx" in first and first.endswith("x end")
+    assert len(first) < 1400 and second.strip() == "second line"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from qglow.cli.options import parse_shapes, read_recipe
+from qglow.cli.inspect import STAGES as SHOWN_STAGES
+from qglow.cli.options import CalibrationOptions, parse_shapes, read_recipe
 from qglow.core.errors import UsageError
+from qglow.core.options import options_of
+from qglow.report.stages import STAGES
+from qglow.tuning.effort import EFFORTS, FAST
 
 
 def test_shapes_by_input() -> None:
@@ -34,3 +38,9 @@ def test_options_override_the_recipe(tmp_path: Path) -> None:
     path.write_text("schema: symmetric\ncalibration: mse\nkeep_float: [a]\n")
     recipe = read_recipe(path, schema=None, calibration="kl", keep_float=["b"])
     assert (recipe.schema, str(recipe.calibration), recipe.keep_float) == ("symmetric", "kl", ("a", "b"))
+
+
+def test_choices_that_help_names_are_those_of_the_library() -> None:
+    effort = next(item for item in options_of(CalibrationOptions) if item.name == "effort")
+    assert effort.option.choices == (FAST, *EFFORTS) and effort.default == FAST
+    assert set(SHOWN_STAGES) == {*STAGES, "quantized"}

@@ -23,9 +23,10 @@ from qglow.instructions.ops.elementwise import ElementAdd
 from qglow.instructions.ops.pool import MaxPool
 from qglow.instructions.ops.quantize import Lookup, Quantize
 from qglow.instructions.program import Program
-from qglow.kernels.isa import AMX, GENERIC, ISAS, host_isas, isa_by_name, select_isa
-from qglow.kernels.select import select_kernels
-from tests.runtimes import HOST_ISAS, execute, guarded, plan_apart, prepare
+from qglow.kernels.selection.select import select_kernels
+from qglow.targets.registry import select_target
+from qglow.targets.x86.isas import AMX, GENERIC, ISAS, host_isas, isa_by_name
+from tests.runtimes import HOST_ISAS, Guarded, assert_same_bits, execute, plan_apart, prepare
 
 DENORMALS_TO_ZERO = 0x8040
 ROUND_DOWN = 0x2000
@@ -66,6 +67,18 @@ def test_assembly_for_every_isa(isa: object) -> None:
     assert ("%zmm" in text) == name.startswith(("avx512", "amx"))
 
 
+def test_long_entries_are_several_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise they would take longer than in proportion; any part may be shared by threads."""
+    monkeypatch.setattr("qglow.codegen.module.SECTION", 3)
+    program = doubled(8, 9000)
+    assert_same_bits(program, {"src": np.linspace(-1, 1, 9000, dtype=np.float32)}, ["generic", "avx2"])
+    text = ModuleBuilder(ready(program, "generic"), GENERIC, part_cycles=0).text()
+    names = ("qglow_run", "qglow_share")
+    assert all(f'define internal void @"{name}_{first}"' in text for name in names for first in (0, 3, 6))
+    assert "qglow_run_9" not in text
+    assert 'qglow_run_0"' not in emit_llvm_text(ready(doubled(3), "generic"), GENERIC)
+
+
 def test_same_program_gives_same_bytes() -> None:
     first, second = (compile_program(ready(doubled(3), "generic"), GENERIC) for _ in range(2))
     assert first.objects == second.objects
@@ -98,9 +111,9 @@ def test_cache_returns_what_was_stored_and_rejects_damage(tmp_path: Path) -> Non
 def test_what_is_in_the_cache_is_not_emitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = ObjectCache(tmp_path)
     first = compile_program(ready(doubled(2, 9000), "generic"), GENERIC, cache, part_cycles=0)
-    monkeypatch.setattr(ModuleBuilder, "modules", lambda _: pytest.fail("emitted again"))
+    monkeypatch.setattr(ModuleBuilder, "batches", lambda *_: pytest.fail("emitted again"))
     second = compile_program(ready(doubled(2, 9000), "generic"), GENERIC, cache, part_cycles=0)
-    assert second == dataclasses.replace(first, weights=second.weights, from_cache=True)
+    assert second == dataclasses.replace(first, weights=second.weights, from_cache=True, kernels_compiled=0)
     assert second.team_entry is not None and second.weights.tobytes() == first.weights.tobytes()
 
 
@@ -171,15 +184,15 @@ def test_host_that_lacks_the_isa_refuses_to_load() -> None:
 
 def test_select_isa(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QGLOW_ISA", raising=False)
-    assert select_isa() is host_isas()[-1]
-    assert select_isa("generic") is GENERIC
+    assert select_target().machine is host_isas()[-1]
+    assert select_target("generic").machine is GENERIC
     monkeypatch.setenv("QGLOW_ISA", "generic")
-    assert select_isa() is GENERIC
+    assert select_target().machine is GENERIC
     with pytest.raises(UsageError, match="no ISA is called 'sse9'; there are generic, avx2"):
-        select_isa("sse9")
+        select_target("sse9")
     if AMX not in host_isas():
         with pytest.raises(UsageError, match="this host cannot run ISA 'amx'; it has generic"):
-            select_isa("amx")
+            select_target("amx")
 
 
 @pytest.mark.parametrize("isa_name", HOST_ISAS)
@@ -239,9 +252,9 @@ def test_timed_code_counts_cycles_of_every_instruction() -> None:
     compiled = compile_program(program, GENERIC, timed=True)
     src, dest = np.ones(20, np.float32), np.zeros(20, np.float32)
     cycles = np.zeros(len(program.code), np.uint64)
-    arena, weights = guarded(compiled.arena_size), guarded(len(compiled.weights))
+    arena, weights = Guarded("the arena", compiled.arena_size), Guarded("constants", len(compiled.weights))
     table = (ctypes.c_void_p * 3)(src.ctypes.data, dest.ctypes.data, cycles.ctypes.data)
-    load(compiled)(arena.ctypes.data, weights.ctypes.data, ctypes.addressof(table))
+    load(compiled)(arena.address, weights.address, ctypes.addressof(table))
     assert np.all(dest == 8.0)
     touched = [i.operation.touches_memory for i in program.code]
     assert np.array_equal(cycles > 0, touched)

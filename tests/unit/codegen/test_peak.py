@@ -6,12 +6,13 @@ import pytest
 
 from qglow.codegen.peak import measure_peak
 from qglow.core.errors import UsageError
-from qglow.kernels.isa import AMX, Isa, host_isas
+from qglow.kernels.emit.target import VectorTarget
+from qglow.targets.x86.isas import AMX, host_isas
 
 
 @pytest.mark.parametrize("is_float", [False, True])
 @pytest.mark.parametrize("isa", host_isas(emulated=True), ids=lambda isa: isa.name)
-def test_products_are_done_and_ticks_are_timed(isa: Isa, is_float: bool) -> None:
+def test_products_are_done_and_ticks_are_timed(isa: VectorTarget, is_float: bool) -> None:
     peak = measure_peak(isa, is_float)
     assert 0.1 < peak.ns_per_tick < 10.0
     # No core does four of the widest operations a cycle at 10 GHz, and none is as slow as one in 100 ns.

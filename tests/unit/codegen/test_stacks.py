@@ -9,15 +9,17 @@ from qglow.codegen.compiler import emit_llvm_text
 from qglow.core.passes import PassLog
 from qglow.core.types import ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
-from qglow.instructions.ops.activation import Sigmoid
 from qglow.instructions.ops.elementwise import Affine, ElementAdd, ElementMul
+from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.ops.memory import FillPadding
 from qglow.instructions.ops.pool import MaxPool
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
 from qglow.instructions.passes.stacking import StackDataParallel, stacks
 from qglow.instructions.program import Program
-from qglow.kernels.isa import GENERIC
+from qglow.targets.x86.isas import GENERIC
 from tests.runtimes import assert_same_bits, kept_in_registers, plan_apart, prepare
+
+Sigmoid = FUNCTIONS["sigmoid"]
 
 
 def int8_type(shape: tuple[int, ...], scale: float, zero: int) -> TensorType:

@@ -7,7 +7,7 @@ import pytest
 
 from qglow.codegen.calls import Call, make_call
 from qglow.codegen.module import TEAM_ENTRY, ModuleBuilder
-from qglow.codegen.steps import PART_CYCLES, Work, is_worth_a_team, make_steps
+from qglow.codegen.steps import Work, is_worth_a_team, make_steps
 from qglow.core.types import float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.liveness import Usage
@@ -15,8 +15,9 @@ from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.elementwise import ElementAdd
 from qglow.instructions.passes.stacking import stacks
 from qglow.instructions.program import Program
-from qglow.kernels.builder import I64, VOID, Emitter, ir
-from qglow.kernels.isa import AVX2, GENERIC
+from qglow.kernels.emit.builder import I64, VOID, ir
+from qglow.kernels.emit.emitter import Emitter
+from qglow.targets.x86.isas import AVX2, GENERIC
 from tests.runtimes import plan_apart, prepare
 
 
@@ -87,10 +88,11 @@ def test_parts_are_worth_their_time() -> None:
 
 
 def test_small_programs_have_no_entry_for_teams() -> None:
-    assert TEAM_ENTRY not in last_module(padded(4), PART_CYCLES)
-    assert TEAM_ENTRY in last_module(padded(96), PART_CYCLES)
+    part_cycles = AVX2.model.threads.part_cycles
+    assert TEAM_ENTRY not in last_module(padded(4), part_cycles)
+    assert TEAM_ENTRY in last_module(padded(96), part_cycles)
     assert TEAM_ENTRY in last_module(padded(4), 0)
-    assert PART_CYCLES > 0
+    assert part_cycles > 0
 
 
 def test_a_function_splits_into_one_number_of_pieces() -> None:
@@ -117,4 +119,6 @@ def test_addition_is_shared() -> None:
 
 def last_module(program: Program, part_cycles: float) -> str:
     """LLVM text of the module with the entries."""
-    return list(ModuleBuilder(program, AVX2, part_cycles=part_cycles).modules())[-1]
+    builder = ModuleBuilder(program, AVX2, part_cycles=part_cycles)
+    *_, last = builder.batches(builder.functions(None))
+    return last[-1]

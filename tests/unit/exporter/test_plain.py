@@ -13,25 +13,13 @@ from qglow.exporter import export_float
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
-from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sub
 from qglow.graph.ops.functions import (
     Abs,
-    Elu,
-    Erf,
-    Exp,
-    Gelu,
-    HardSigmoid,
-    HardSwish,
-    LeakyRelu,
-    Log,
-    Neg,
     PowerOf,
-    Reciprocal,
-    Softplus,
-    Sqrt,
-    Swish,
+    Sigmoid,
+    Tanh,
 )
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import And, Compare, Not, Or
@@ -54,6 +42,7 @@ from qglow.graph.ops.shape import (
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.importer import import_model
 from qglow.numerics.logic import RELATIONS
+from tests.suite.functions import FUNCTIONS
 from tests.unit.exporter.quantized import QuantizedGraph
 from tests.unit.importer.tiny import assert_close, random_feeds, session
 from tests.zoo import zoo_model
@@ -106,16 +95,7 @@ def every_elementwise_operator() -> Graph:
     b = GraphBuilder("elementwise")
     x, z = b.input("x", float_type(2, 3, 4)), b.input("z", float_type(3, 1))
     positive = b.node(Add(), b.node(Abs(), x), b.constant("half", np.array(0.5, np.float32)))
-    functions: list[Operator] = [Neg(), Sqrt(), Reciprocal(), Exp(), Log(), Erf(), Softplus(), Elu(alpha=2.0)]
-    functions += [
-        LeakyRelu(alpha=0.2),
-        HardSigmoid(alpha=0.3),
-        HardSwish(),
-        PowerOf(exponent=1.5),
-        Swish(),
-        Swish(alpha=2.0),
-    ]
-    functions += [Gelu(), Gelu(approximate="tanh"), LogSoftmax(axis=1)]
+    functions = [*FUNCTIONS, PowerOf(exponent=1.5), LogSoftmax(axis=1)]
     values = [b.node(operator, positive) for operator in functions]
     values += [b.node(operator, positive, z) for operator in (Div(), Pow(), PRelu(), Max(), Min())]
     found = [b.node(Compare(relation=relation), x, z) for relation in RELATIONS]

@@ -11,7 +11,8 @@ from qglow.core.types import Array, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sub
+from qglow.graph.ops.functions import Sigmoid, Tanh
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool

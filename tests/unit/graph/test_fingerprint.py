@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from qglow.graph.fingerprint import content_digest, fingerprint, structural_ids
 from qglow.graph.text import parse_graph
+from tests.fuzzing import examples
 from tests.unit.graph.random_graphs import random_graph
 
 TEXT = """
@@ -27,7 +28,7 @@ def ids(text: str) -> dict[str, str]:
     return {value.name: digest for value, digest in structural_ids(parse_graph(text)).items()}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(rng=st.randoms(use_true_random=False))
 def test_names_do_not_matter(rng: random.Random) -> None:
     graph = random_graph(rng)

@@ -16,7 +16,8 @@ from qglow.graph.dot import to_dot
 from qglow.graph.folding import evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, names
 from qglow.graph.operator import OperatorTypeError, register
-from qglow.graph.ops.elementwise import Add, Clip, Relu, Tanh
+from qglow.graph.ops.elementwise import Add, Clip, Relu
+from qglow.graph.ops.functions import Tanh
 from qglow.graph.ops.shape import Pad, Shape, Transpose
 from qglow.graph.rewriting import Outcome, RewritePass
 from qglow.graph.text import parse_graph, print_graph
@@ -59,7 +60,7 @@ def test_replacing_a_value_reaches_users_and_outputs() -> None:
 
 def test_sorting_restores_the_order_and_finds_cycles() -> None:
     graph = parse_graph(TEXT)
-    graph.nodes.reverse()
+    graph.nodes = reversed(graph.nodes)
     graph.sort()
     assert print_graph(graph) == TEXT
     graph.node("n0").inputs = (graph.value("y"),)

@@ -20,6 +20,7 @@ from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Concat
 from qglow.graph.text import constant_data, constant_digest, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
+from tests.fuzzing import examples
 from tests.unit.graph.random_graphs import random_graph, random_inputs
 
 FILES = sorted((Path(__file__).parents[2] / "text" / "graph").glob("*.txt"))
@@ -37,7 +38,7 @@ def test_there_are_golden_graphs() -> None:
     assert {path.stem for path in FILES} >= {"mymodel", "quantized", "names"}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(rng=st.randoms(use_true_random=False))
 def test_random_graphs_come_back_and_compute_the_same(rng: random.Random) -> None:
     graph = random_graph(rng)

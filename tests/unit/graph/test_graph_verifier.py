@@ -25,7 +25,7 @@ graph g (%x: float<2>) -> (%y) {
 
 
 def swap_nodes(graph: Graph) -> None:
-    graph.nodes.reverse()
+    graph.nodes = reversed(graph.nodes)
 
 
 def forget_a_use(graph: Graph) -> None:
@@ -33,7 +33,7 @@ def forget_a_use(graph: Graph) -> None:
 
 
 def read_twice(graph: Graph) -> None:
-    graph.value("a").uses.append((graph.node("add"), 0))
+    graph.value("a").uses[graph.node("add"), 2] = None
 
 
 def repeat_a_value_name(graph: Graph) -> None:

@@ -20,24 +20,12 @@ from qglow.graph.operator import (
     Unify,
 )
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sigmoid, Sub, Tanh
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sub
 from qglow.graph.ops.functions import (
-    Abs,
-    Elu,
-    Erf,
-    Exp,
     Gelu,
-    HardSigmoid,
-    HardSwish,
-    LeakyRelu,
-    Log,
-    Neg,
-    PowerOf,
-    Reciprocal,
     RoundTo,
-    Softplus,
-    Sqrt,
-    Swish,
+    Sigmoid,
+    Tanh,
 )
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import And, Compare, Not, Or
@@ -70,6 +58,7 @@ from qglow.graph.ops.shape import (
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.numerics.conv import conv_int8
 from qglow.numerics.quantize import dequantize_by, quantize_by
+from tests.suite.functions import FUNCTIONS
 
 IMAGE = (2, 4, 5, 6)
 F = ElementType.FLOAT
@@ -98,22 +87,8 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (And(), [BOOLEANS, BOOLEANS]),
     (Or(), [BOOLEANS, BOOLEANS]),
     (Not(), [BOOLEANS]),
-    (Abs(), [float_type(3)]),
-    (Elu(), [float_type(3)]),
-    (Erf(), [float_type(3)]),
-    (Exp(), [float_type(3)]),
-    (Gelu(approximate="tanh"), [float_type(3)]),
-    (HardSigmoid(), [float_type(3)]),
-    (HardSwish(), [float_type(3)]),
-    (LeakyRelu(), [float_type(3)]),
-    (Log(), [float_type(3)]),
-    (Neg(), [float_type(3)]),
-    (PowerOf(exponent=2.0), [float_type(3)]),
+    *((function, [float_type(3)]) for function in FUNCTIONS),
     (RoundTo("bfloat16"), [float_type(3)]),
-    (Reciprocal(), [float_type(3)]),
-    (Softplus(), [float_type(3)]),
-    (Sqrt(), [float_type(3)]),
-    (Swish(alpha=1.5), [float_type(3)]),
     (Relu(), [float_type(3)]),
     (Clip(lo=-1.0, hi=1.0), [float_type(3)]),
     (Sigmoid(), [float_type(3)]),
@@ -187,7 +162,7 @@ def test_declarations_are_consistent(cls: type[Operator]) -> None:
     names = [name.rstrip("?*") for name in cls.operands]
     assert len(set(names)) == len(names)
     assert cls.__name__ == cls.name and cls.__doc__
-    assert set(cls.float_operands) <= set(names)
+    assert set(cls.plain_operands) <= set(names)
     if isinstance(cls.policy, Accumulate):
         assert {cls.policy.x, cls.policy.w, cls.policy.bias} <= set(names)
     if isinstance(cls.policy, Table):
@@ -213,7 +188,7 @@ def quantize_types(operator: Operator, types: Sequence[TensorType]) -> list[Tens
 
 
 def _is_vector(operator: Operator, index: int) -> bool:
-    return operator.operands[index].rstrip("?") in operator.float_operands
+    return operator.operands[index].rstrip("?") in operator.plain_operands
 
 
 ELEMENTWISE = [

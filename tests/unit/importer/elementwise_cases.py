@@ -19,6 +19,7 @@ FUNCTIONS = [
     Case("swish", node("Swish", "x", alpha=1.5), (24,)),
     Case("gelu", node("Gelu", "x"), (20,)),
     Case("gelu-tanh", node("Gelu", "x", approximate="tanh"), (20,)),
+    Case("mish", node("Mish", "x"), (18, 22)),
     *(
         Case(f"logsoftmax-{axis}", node("LogSoftmax", "x", axis=axis), (11, 13), {"x": (2, 3, 5)})
         for axis in (0, 1, 2)

@@ -11,10 +11,11 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from qglow.core.errors import DataError, ModelError, QglowError, UnsupportedError
 from qglow.importer import import_model, read_tensor
+from tests.fuzzing import examples
 from tests.unit.importer.tiny import save, tiny_model
 
 
@@ -168,7 +169,7 @@ def test_file_cut_short_anywhere(tmp_path: Path) -> None:
             import_model(path)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4))
 def test_changed_bytes_give_a_graph_or_a_deliberate_error(
     changes: list[tuple[int, int]], tmp_path: Path
@@ -318,6 +319,63 @@ def test_input_of_another_type_is_named(tmp_path: Path) -> None:
     node = helper.make_node("Relu", ["x"], ["y"])
     path = save(tiny_model([node], {"x": [2]}, ["y"], input_type=TensorProto.FLOAT16), tmp_path)
     assert "'x' of float16" in message_of(path, UnsupportedError)
+
+
+@pytest.mark.parametrize("bound", ["lo", "hi"])
+def test_bounds_that_are_nan_are_unsupported(bound: str, tmp_path: Path) -> None:
+    bounds = {"lo": np.float32(0), "hi": np.float32(1), bound: np.float32(np.nan)}
+    node = helper.make_node("Clip", ["x", "lo", "hi"], ["y"])
+    path = save(tiny_model([node], {"x": [2]}, ["y"], bounds), tmp_path)
+    assert "a bound is NaN" in message_of(path, UnsupportedError)
+
+
+@pytest.mark.parametrize("nodes", [[], [helper.make_node("Relu", ["x"], ["y"])]], ids=["alone", "beside"])
+def test_an_output_that_is_an_input_is_unsupported(nodes: list[NodeProto], tmp_path: Path) -> None:
+    outputs = [*(output for node in nodes for output in node.output), "x"]
+    message = message_of(save(tiny_model(nodes, {"x": [2]}, outputs), tmp_path), UnsupportedError)
+    assert "output 'x' is an input of the model" in message and "\n" not in message
+
+
+MARK = "QQQQQQ"
+FOR_PEOPLE: dict[str, Callable[[ModelProto], object]] = {
+    "model": lambda model: setattr(model, "doc_string", MARK),
+    "graph": lambda model: setattr(model.graph, "doc_string", MARK),
+    "node": lambda model: setattr(model.graph.node[0], "doc_string", MARK),
+    "producer": lambda model: setattr(model, "producer_name", MARK),
+    "domain": lambda model: setattr(model, "domain", MARK),
+    "properties": lambda model: helper.set_model_props(model, {MARK: MARK}),
+}
+
+
+@pytest.mark.parametrize("where", FOR_PEOPLE)
+def test_text_for_people_may_be_no_text(where: str, tmp_path: Path) -> None:
+    model = add_model()
+    FOR_PEOPLE[where](model)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString().replace(MARK.encode(), b"\xff\xfe\x80\xc0QQ"))
+    assert import_model(path).graph.nodes
+
+
+@pytest.mark.parametrize(
+    ("location", "offset"),
+    [("a" * 5000, "0"), ("a/" * 3000, "0"), ("a\0b", "0"), ("w.bin", "9" * 30), ("w.bin", str(2**63))],
+    ids=["long name", "deep name", "NUL", "large offset", "offset of 64 bits"],
+)
+def test_external_data_in_absurd_places(location: str, offset: str, tmp_path: Path) -> None:
+    model = add_model()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, "offset": offset}.items():
+        tensor.external_data.add(key=key, value=value)
+    (tmp_path / "w.bin").write_bytes(bytes(64))
+    message = message_of(save(model, tmp_path))
+    assert "external data" in message and len(message) < 500 and "\n" not in message
+
+
+def test_a_model_that_is_a_fifo_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.onnx")
+    assert "no regular file" in message_of(tmp_path / "m.onnx")
 
 
 def test_index_out_of_range_is_found_while_folding(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_symbol_of_one_input_binds_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({}, r"bind its dimensions, as in --shape x=1,3,224,224"),
+        ({}, r"bind its dimensions, as in `shapes=x=1,3,224,224`"),
         ({"z": [1, 3, 8, 8]}, r"inputs are 'x'; did you mean 'x'"),
         ({"x": [1, 4, 8, 8]}, r"x=1,4,8,8 contradicts the model, which has \[N, 3, H, W\]"),
         ({"x": [1, 3, 8]}, r"has 3 dimensions; the model has \[N, 3, H, W\]"),

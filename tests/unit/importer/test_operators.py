@@ -141,6 +141,12 @@ ELEMENTWISE = [
         (11, 12, 13),
         constants={"lo": np.float32(-1), "hi": np.float32(0.5)},
     ),
+    Case(
+        "clip-crossed",
+        node("Clip", "x", "lo", "hi"),
+        (11, 13),
+        constants={"lo": np.float32(1), "hi": np.float32(-0.5)},
+    ),
     Case("clip-maximum", node("Clip", "x", "", "hi"), (11, 13), constants={"hi": np.float32(0.5)}),
     Case(
         "batchnorm",

@@ -215,5 +215,5 @@ def test_a_zero_point_of_another_width_is_an_error(tmp_path: Path) -> None:
 
 def test_an_int8_interface_of_int16_values_is_refused(tmp_path: Path) -> None:
     graph = canonicalize(import_model(save(model([node("Add", "a", "b")]), tmp_path)).graph)
-    with pytest.raises(UsageError, match="--io int8: the model has 'x' in int16; leave it float"):
+    with pytest.raises(UsageError, match="^io int8: the model has 'x' in int16; leave it float"):
         quantize_imported(graph, QuantizationOptions(int8_io=True))

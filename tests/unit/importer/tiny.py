@@ -47,6 +47,7 @@ def session(model: onnx.ModelProto | Path | bytes, optimize: bool = False) -> on
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
+    options.add_session_config_entry("session.x64quantprecision", "1")  # no sums that saturate
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model

@@ -17,6 +17,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "dilations": {"strides": [2, 1], "dilations": [2, 3]},
     "upper": {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
     "lower": {"strides": [2, 2], "auto_pad": "SAME_LOWER"},
+    "upper-stride-above-kernel": {"strides": [4, 5], "auto_pad": "SAME_UPPER"},
+    "lower-stride-above-kernel": {"strides": [5, 4], "auto_pad": "SAME_LOWER", "dilations": [2, 1]},
     "valid": {"strides": [2, 2], "auto_pad": "VALID"},
     "output-shape": {"strides": [2, 2], "output_shape": [18, 15]},
     "wide-strides": {"strides": [5, 4]},
@@ -44,6 +46,13 @@ CASES = [
         OPSETS,
         {"x": (2, 6, 9)},
         {"w": floats(6, 5, 3)},
+    ),
+    Case(
+        "transposed-computed-bias",
+        node("ConvTranspose", "x", "w", "b", strides=[2, 2]),
+        (11,),
+        {"x": (1, 6, 4, 4), "b": (4,)},
+        {"w": floats(6, 4, 3, 3)},
     ),
     Case(
         "transposed-computed", node("ConvTranspose", "x", "w"), (11,), {"x": (1, 2, 4, 4), "w": (2, 3, 2, 2)}

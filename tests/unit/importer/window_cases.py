@@ -26,6 +26,13 @@ CASES = [
         for mode in ("SAME_UPPER", "SAME_LOWER", "VALID")
     ),
     Case("conv-1d-computed", node("Conv", "x", "w"), (7, 21), {**LINE, "w": (4, 6, 3)}),
+    Case("conv-1d-bias", node("Conv", "x", "w", "b"), (7, 21), {**LINE, "b": (4,)}, {"w": floats(4, 6, 3)}),
+    Case(
+        "conv-bias",
+        node("Conv", "x", "w", "b"),
+        inputs={"x": (1, 6, 9, 8), "b": (4,)},
+        constants={"w": floats(4, 6, 3, 3)},
+    ),
     Case("max-1d", node("MaxPool", "x", pads=[1, 1], **POOL), (8, 12), LINE),
     Case("max-1d-dilated", node("MaxPool", "x", dilations=[3], ceil_mode=1, **POOL), (10, 12), LINE),
     Case("average-1d", node("AveragePool", "x", pads=[1, 0], **POOL), (7, 19), LINE),

@@ -12,11 +12,11 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.interpreter import ArenaInterpreter
-from qglow.instructions.ops.activation import Tanh
 from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.ops.memory import Copy, FillPadding
 from qglow.instructions.ops.movement import Insert
-from qglow.instructions.ops.profile import Profile
+from qglow.instructions.ops.profile import RecordProfile
 from qglow.instructions.passes import default_pipeline, optimize
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Instruction, Program
@@ -24,6 +24,8 @@ from qglow.instructions.text import parse_program, print_program
 from qglow.instructions.verifier import verify_program
 from qglow.numerics.conv import conv_float
 from tests.unit.instructions.programs import random_program, run_planned
+
+Tanh = FUNCTIONS["tanh"]
 
 
 @given(st.integers(0, 400), st.integers(6, 22))
@@ -139,7 +141,7 @@ def test_state_is_kept_between_runs() -> None:
     extent = builder.placeholder("extent", float_type(2))
     channels = builder.placeholder("channels", float_type(2, 3))
     sums = builder.placeholder("sums", TensorType(ElementType.DOUBLE, (2, 3)))
-    builder.emit("P", Profile(channel_axis=1), x, counts, extent, channels, sums)
+    builder.emit("P", RecordProfile(channel_axis=1), x, counts, extent, channels, sums)
     program = builder.finish()
     plan_memory(program)
     verify_program(program, "test")

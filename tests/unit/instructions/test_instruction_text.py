@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from qglow.core.errors import TextError
 from qglow.core.types import float_type
 from qglow.instructions.builder import ProgramBuilder
-from qglow.instructions.ops.activation import Tanh
 from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Program
 from qglow.instructions.text import constants_of, parse_program, print_instruction, print_program
 from tests.unit.instructions.programs import random_program
+
+Tanh = FUNCTIONS["tanh"]
 
 SMALL = """function f
 declare {

@@ -10,11 +10,13 @@ import pytest
 from qglow.core.errors import VerificationError
 from qglow.core.types import float_type
 from qglow.instructions.builder import ProgramBuilder
-from qglow.instructions.ops.activation import Tanh
+from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.ops.memory import AllocActivation, Copy
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
 from qglow.instructions.text import parse_program
 from qglow.instructions.verifier import verify_program
+
+Tanh = FUNCTIONS["tanh"]
 
 DECLARATIONS = """
   %w = WeightVar float<4> const

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from qglow.core.types import ElementType, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.liveness import Interval, intervals
-from qglow.instructions.ops.activation import Tanh
+from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.plan import (
     ALIGNMENT,
     SLACK,
@@ -21,6 +21,8 @@ from qglow.instructions.plan import (
 from qglow.instructions.program import Buffer, BufferKind, Program
 from qglow.instructions.verifier import verify_program
 from tests.unit.instructions.programs import random_program
+
+Tanh = FUNCTIONS["tanh"]
 
 LIFETIMES = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 30), st.integers(1, 12)), max_size=25)
 

@@ -8,19 +8,22 @@ import pytest
 from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
 from qglow.instructions import OPERATIONS, Access, Operation
 from qglow.instructions.operation import TypeErrorInOperation, register
-from qglow.instructions.ops.activation import Sigmoid, Tanh
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.elementwise import Affine, Clip, ElementAdd, ElementMul, ElementSub
+from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.ops.memory import Copy, FillPadding, Splat, TensorView
 from qglow.instructions.ops.movement import Extract, Insert, Transpose
 from qglow.instructions.ops.normalization import LocalResponse
 from qglow.instructions.ops.pool import AveragePool, MaxPool
-from qglow.instructions.ops.profile import Profile
+from qglow.instructions.ops.profile import RecordProfile
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
 from qglow.instructions.ops.softmax import Softmax
 from qglow.numerics import affine, conv, linear, pool, tables
 from qglow.numerics.requantize import multiplier
+
+Sigmoid = FUNCTIONS["sigmoid"]
+Tanh = FUNCTIONS["tanh"]
 
 X = Quantization.per_tensor(0.05, 7)
 Y = Quantization.per_tensor(0.1, -4)
@@ -261,9 +264,9 @@ REFUSED: list[tuple[Operation, dict[str, TensorType], str]] = [
     (Softmax(axis=1), {"dest": ROW, "src": ROW}, "axis 1"),
     (LocalResponse(0, 1.0, 0.75, 1.0), {"dest": ROW, "src": ROW}, "size 0 is not positive"),
     (LocalResponse(3, 1.0, 0.75, 1.0), {"dest": float_type(5), "src": ROW}, "dest has shape"),
-    (Profile(), STATISTICS | {"channel_range": float_type(2, 3)}, "go with a channel axis"),
-    (Profile(channel_axis=1), STATISTICS, "go with a channel axis"),
-    (Profile(), STATISTICS | {"counts": int32(65536)}, "counts is i32"),
+    (RecordProfile(), STATISTICS | {"channel_range": float_type(2, 3)}, "go with a channel axis"),
+    (RecordProfile(channel_axis=1), STATISTICS, "go with a channel axis"),
+    (RecordProfile(), STATISTICS | {"counts": int32(65536)}, "counts is i32"),
 ]
 
 

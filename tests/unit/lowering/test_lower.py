@@ -10,7 +10,8 @@ from qglow.core.types import ElementType, Quantization, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
+from qglow.graph.ops.elementwise import Add, Relu
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.pool import GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize
@@ -18,7 +19,7 @@ from qglow.graph.ops.shape import Gather, Reshape, Transpose
 from qglow.instructions.passes import optimize
 from qglow.instructions.program import Program
 from qglow.instructions.text import print_program
-from qglow.lowering import CPU, Backend, lower
+from qglow.lowering import ANY, Backend, lower
 from qglow.lowering.schedule import peak_bytes, schedule
 
 
@@ -58,6 +59,13 @@ code {
 }
 """
     )
+
+
+def test_a_graph_of_constants_alone_is_copies() -> None:
+    builder = GraphBuilder("constants")
+    builder.input("x", float_type(2))
+    program = lower(builder.finish(builder.constant("c", np.array([1, 2], np.float32))))
+    assert opcodes(program) == ["copy"]
 
 
 def test_images_are_transposed_once() -> None:
@@ -171,7 +179,7 @@ def test_an_index_out_of_range_is_refused() -> None:
 
 def test_lowering_leaves_the_graph_as_it_is() -> None:
     graph = averaged()
-    lower(graph, CPU)
+    lower(graph, ANY)
     assert [n.operator.name for n in graph.nodes] == ["GlobalAveragePool"]
 
 

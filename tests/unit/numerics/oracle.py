@@ -41,6 +41,7 @@ def ort(op: str, inputs: list[Array], output_type: Any = np.float32, **attribute
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
+    options.add_session_config_entry("session.x64quantprecision", "1")  # no sums that saturate
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     return session.run(None, {"x0": inputs[0]})[0]
 

@@ -14,6 +14,7 @@ from qglow.core.types import Array, Quantization
 from qglow.numerics.conv import conv_accumulate, conv_float, conv_int8, exact_float, output_shape
 from qglow.numerics.requantize import multiplier, requantize
 from qglow.numerics.weights import bias_scales
+from tests.fuzzing import examples
 from tests.unit.numerics.oracle import ort, relative_error
 
 
@@ -87,7 +88,7 @@ def integers(p: Problem, rng: np.random.Generator) -> tuple[Array, Array, Array]
     return x, w, rng.integers(-(2**20), 2**20, p.outputs).astype(np.int32)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(problems(), st.integers(-128, 127), st.integers(0, 2**32 - 1))
 def test_sums_are_exact_with_zero_points_of_input_and_weights(p: Problem, zero_x: int, seed: int) -> None:
     random = np.random.default_rng(seed)

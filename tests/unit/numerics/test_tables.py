@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from qglow.core.types import Array, Quantization
-from qglow.numerics.polynomials import exp_reference, sigmoid_reference, tanh_reference
+from qglow.numerics.scalar.activations import Sigmoid, Tanh
+from qglow.numerics.scalar.elementary import Exp
 from qglow.numerics.tables import apply_table, build_table
 
 X = Quantization.per_tensor(0.06, 9)
@@ -16,7 +17,7 @@ EVERY = np.arange(-128, 128, dtype=np.int8)
 
 def test_sigmoid_table_is_the_nearest_step_of_every_input() -> None:
     y = Quantization.per_tensor(1 / 256, -128)
-    table = build_table(sigmoid_reference, X, y)
+    table = build_table(Sigmoid().reference, X, y)
     assert table.shape == (256,) and table.dtype == np.int8
     for q in range(-128, 128):
         real = 1 / (1 + math.exp(-(q - 9) * X.scale)) / y.scale - 128
@@ -28,7 +29,9 @@ def test_identity_table_is_the_identity() -> None:
     np.testing.assert_array_equal(build_table(lambda x: x, X, X), EVERY)
 
 
-@pytest.mark.parametrize("function, zero, first", [(tanh_reference, 0, -128), (exp_reference, -128, -128)])
+@pytest.mark.parametrize(
+    "function, zero, first", [(Tanh().reference, 0, -128), (Exp().reference, -128, -128)]
+)
 def test_tables_of_monotone_functions_are_monotone_and_saturate(
     function: Callable[[Array], Array], zero: int, first: int
 ) -> None:

@@ -16,6 +16,7 @@ from qglow.graph.interpreter import Interpreter
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.passes import ALL_PASSES, canonical_pipeline, canonicalize
+from tests.fuzzing import examples
 from tests.unit.graph.random_graphs import random_graph, random_inputs
 
 RANDOMS = st.randoms(use_true_random=False)
@@ -34,7 +35,7 @@ def assert_text_law(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL_PASSES, ids=lambda cls: cls.name)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(rng=RANDOMS)
 def test_a_pass_keeps_results_interface_and_text(cls: type[Pass[Graph]], rng: random.Random) -> None:
     graph = random_graph(rng)
@@ -48,7 +49,7 @@ def test_a_pass_keeps_results_interface_and_text(cls: type[Pass[Graph]], rng: ra
     assert_close(Interpreter(result).run(inputs), Interpreter(graph).run(inputs))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(rng=RANDOMS)
 def test_canonical_graphs_compute_the_same_and_stay_as_they_are(rng: random.Random) -> None:
     graph = random_graph(rng, length=20)
@@ -61,7 +62,7 @@ def test_canonical_graphs_compute_the_same_and_stay_as_they_are(rng: random.Rand
     assert print_graph(canonicalize(result)) == print_graph(result)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(rng=RANDOMS, budget=st.integers(0, 8))
 def test_a_budget_stops_after_that_many_rewrites_with_a_valid_graph(rng: random.Random, budget: int) -> None:
     graph = random_graph(rng)

@@ -262,6 +262,10 @@ def save(path: Path, **arrays: Any) -> Path:
         ({"x": np.array([["a", "b"]])}, "is <U1, the model takes float32"),
         ({"x": ramp(2), "label": np.array([1, 2, 3])}, "not one class number for each of 2 samples"),
         ({"x": ramp(2), "labels": np.array(["a", "b"])}, "not one class number"),
+        (
+            {"x": ramp(2), "label": np.array([1, 2**63], np.uint64)},
+            "label 9223372036854775808 is not a class",
+        ),
         ({"x": np.array([object()])}, "cannot read"),
     ],
 )
@@ -281,6 +285,22 @@ def test_fractions_do_not_become_integers(tmp_path: Path) -> None:
         list(open_data(save(tmp_path, x=ramp(1), t=np.array([0.5])), TWO))
 
 
+def test_an_archive_is_read_up_to_the_last_sample_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QGLOW_MAX_MEMORY", "2M")
+    path, specs = tmp_path / "d.npz", {"x": InputSpec((1 << 16,), FLOAT)}
+    np.savez_compressed(path, x=np.zeros((64, 1 << 16), np.float32), label=np.arange(64))
+    data = open_data(path, specs, select="1:60:2", samples=3)
+    assert [(sample.key, sample.label) for sample in data] == [(f"d.npz[{i}]", i) for i in (1, 3, 5)]
+    with pytest.raises(QglowError, match="array 'x'"):
+        open_data(path, specs)
+    many = tmp_path / "many.npz"
+    np.savez_compressed(many, x=np.zeros((2, 1 << 16), np.float32), label=np.zeros(10**6, np.int64))
+    with pytest.raises(DataError, match="1000000 labels 'label' of 2 samples"):
+        open_data(many, specs)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -289,6 +309,9 @@ def test_fractions_do_not_become_integers(tmp_path: Path) -> None:
         ("x.png", b"not an image", "cannot read the image"),
         ("x.bin", b"", "data is a directory of images"),
         ("labels.csv", b"file,class_index\nx.png,zebra\n", "line 2: the label 'zebra' is not a class number"),
+        ("labels.csv", b"file,class_index\nx.png,1\n./x.png,1\n", "line 3: './x.png' has a label already"),
+        ("labels.csv", b"file,class_index\nx.png,9223372036854775808\n", "line 2: the label '92"),
+        ("labels.csv", b"file,class_index\nx\0.png,1\n", "cannot read the labels"),
         ("labels.csv", b"name,class\n", "needs the columns 'file' and 'class_index'"),
     ],
 )
@@ -327,7 +350,7 @@ def test_missing_data_and_wrong_options(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot import absent_module"):
         open_data("absent_module:f", ONE)
     path = save(tmp_path, x=ramp(1))
-    with pytest.raises(UsageError, match="--samples 0"):
+    with pytest.raises(UsageError, match="^samples 0"):
         open_data(path, ONE, samples=0)
     with pytest.raises(UsageError, match=r"FILE\[input=key"):
         open_data(f"{path}[x]", ONE)
@@ -383,3 +406,24 @@ def test_digest_ignores_order_and_sharding_and_sees_every_change() -> None:
         [*samples[:3], {"x": samples[3]["x"][None]}],
     ]
     assert len({whole, *map(digest, changed)}) == 6
+
+
+def test_rows_of_labels_are_those_of_positions(tmp_path: Path) -> None:
+    labels = np.array([[3, 0, -1], [0, 2, 1]])
+    np.savez(tmp_path / "d.npz", x=np.zeros((2, 2), np.float32), label=labels)
+    np.savez(tmp_path / "plain.npz", x=np.zeros((2, 2), np.float32))
+    np.save(tmp_path / "l.npy", labels)
+    beside = open_data(tmp_path / "plain.npz", ONE, labels=tmp_path / "l.npy")
+    for data in (open_data(tmp_path / "d.npz", ONE), beside):
+        assert [sample.label for sample in data] == [(3, 0, -100), (0, 2, 1)]
+    recipe = Recipe(data=DataMapping(ignore_label=0))
+    found = open_data(f"{tmp_path / 'd.npz'}[x=x,label=label]", ONE, recipe=recipe)
+    assert [sample.label for sample in found] == [(3, -100, -100), (-100, 2, 1)]
+
+
+def test_a_csv_may_have_a_row_of_labels(images: Path) -> None:
+    (images / "labels.csv").write_text("file,label\na/0.png,3 -100  1\na/1.png,2\n")
+    assert [sample.label for sample in open_data(images, IMAGE, recipe=PLAIN)][:2] == [(3, -100, 1), 2]
+    (images / "labels.csv").write_text("file,label\na/0.png,3 x\n")
+    with pytest.raises(DataError, match="line 2: the label '3 x' is not a class number"):
+        open_data(images, IMAGE, recipe=PLAIN)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qglow.profiling.images import preprocess_pixels
-from qglow.recipe.schema import Preprocessing
+from qglow.recipe.data import Preprocessing
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 4), (4, 8), (8, 8), (3, 1), (16, 12)])

@@ -14,7 +14,7 @@ from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import ModelReference, Profile, ProfiledValue
 from qglow.profiling.profile_file import load, parse, quoted, save, to_yaml
 from qglow.profiling.samples import DataDigest
-from qglow.recipe.schema import Preprocessing
+from qglow.recipe.data import Preprocessing
 
 
 def value(name: str, *rows: float) -> ProfiledValue:
@@ -78,7 +78,7 @@ def test_model_path_is_relative_to_the_file(tmp_path: Path) -> None:
 def test_any_name_comes_back(tmp_path: Path, name: str) -> None:
     assert yaml.safe_load(quoted(name)) == name
     profile = example(tmp_path, values={"0a" * 16: value(name, 1.0)}, shapes={name: (1, 2)})
-    found = parse(to_yaml(profile, tmp_path), "p", tmp_path)
+    found, _ = parse(to_yaml(profile, tmp_path), "p", tmp_path)
     assert found.values["0a" * 16].name == name
     assert dict(found.shapes) == {name: (1, 2)}
 
@@ -93,10 +93,17 @@ def test_plain_yaml_reads_what_people_look_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("version: 1", "version: 2", "format version 2"),
+        ("version: 2", "version: 3", "format version 3"),
+        ("version: 2", "version: true", "format version True"),
+        ("version: 2", "version: 1", "unknown key 'kept'"),
+        ("limit: 0", "limit: -1", "'limit' is not a count"),
+        ("limit: 0\n  samples: 0", "limit: 2\n  samples: 3", "3 samples of 2"),
+        ("limit: 0\n  samples: 0", "limit: 3\n  samples: 3", "'sha256' is missing"),
+        ("limit: 0\n  samples: 0", "limit: 9999\n  samples: 0", "at most 1024"),
         ('format: "qglow profile"', 'format: "x"', "not a profile"),
         ("samples: 3", "samples: -3", "samples"),
         ("samples: 3", "samples: three", "samples"),
+        ("samples: 3", "samples: 0", "0 samples, which say nothing"),
         ("samples: 3", "sampels: 3", "unknown key 'sampels'"),
         ("samples: 3\n", "", "'samples' is missing"),
         ("zeros: 2", "zeros: 3", "zeros"),

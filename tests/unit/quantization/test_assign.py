@@ -12,7 +12,8 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Quantization, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
-from qglow.graph.ops.elementwise import Add, Mul, Relu, Sigmoid
+from qglow.graph.ops.elementwise import Add, Mul, Relu
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.shape import Concat, Pad, Reshape
 from qglow.numerics.schema import Schema, choose_parameters

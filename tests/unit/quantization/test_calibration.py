@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qglow.graph.operator import Operator
-from qglow.graph.ops.elementwise import Sigmoid
-from qglow.graph.ops.functions import Log, Swish
+from qglow.graph.ops.functions import Log, Sigmoid, Swish
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
@@ -20,6 +19,7 @@ from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.calibration import choose_range
 from qglow.quantization.squared_error import expected_squared_error
 from qglow.recipe.choices import Calibration
+from tests.fuzzing import examples
 
 METHODS = ["auto", "minmax", "kl", "mse", "percentile:99.9"]
 values = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=40)
@@ -41,7 +41,7 @@ def squared_error(array: np.ndarray, bounds: tuple[float, float], schema: Schema
     return float(np.sum((array.astype(np.float64) - restored) ** 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(values, st.sampled_from(METHODS), st.sampled_from(list(Schema)))
 def test_every_method_stays_within_what_was_seen_and_holds_zero(
     array: list[float], method: str, schema: Schema

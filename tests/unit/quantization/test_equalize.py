@@ -13,7 +13,8 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
+from qglow.graph.ops.elementwise import Add, PRelu, Relu
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.reduce import ReduceMean
@@ -169,3 +170,25 @@ def test_exponents_that_are_left_out_could_not_be_the_best(graph: Graph) -> None
     least, best = min(every, key=lambda factors: factors.after), search.best(scope)
     assert (best.alpha, best.after) == (least.alpha, least.after)
     np.testing.assert_array_equal(best.channels, least.channels)
+
+
+def test_a_channel_that_a_slope_makes_small_does_not_grow_beyond_the_others_before_it() -> None:
+    random = np.random.default_rng(2)
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(8, 3, 6, 6))
+    sizes = np.array([0.1, 0.001, 0.01, 1.0], np.float32)
+    w = b.constant("w", random.normal(size=(4, 3, 1, 1)).astype(np.float32) * sizes.reshape(-1, 1, 1, 1))
+    bias = b.constant("bias", np.array([-3.0, 0.001, -0.01, 1.0], np.float32))
+    before = b.node(Conv(), x, w, bias, name="before")
+    slopes = b.constant("slopes", np.array([1e-5, 0.1, 0.2, 0.3], np.float32).reshape(1, -1, 1, 1))
+    after = b.node(PRelu(), before, slopes, name="after")
+    weights = b.constant("dw", random.normal(size=(4, 1, 3, 3)).astype(np.float32))
+    graph = b.finish(b.node(Conv(group=4), after, weights, name="y"))
+    seen = profiled(graph)
+    assert seen["after"].channels is not None and abs(seen["after"].channels.low[0]) < 1e-3
+    search = FactorSearch(graph, seen, len(DATA), lambda value: Schema.asymmetric)
+    factors = search.best(scope_from(graph, graph.nodes[0]), (1.0,)).channels
+    inside = seen["before"].channels
+    assert inside is not None
+    reach = np.maximum(np.abs(inside.low), np.abs(inside.high))
+    assert np.all(reach * factors <= reach.max() * (1.0 + 1e-6))

@@ -13,16 +13,17 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
+from qglow.graph.ops.elementwise import Add, Relu
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.ops.shape import Concat, Reshape
 from qglow.graph.ops.softmax import Softmax
 from qglow.graph.verifier import verify_graph
-from qglow.kernels.isa import host_isas
 from qglow.quantization.folding.fuse_clamp import FuseClamp
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph
+from qglow.targets.x86.isas import host_isas
 from qglow.toolchain import CompileOptions, compile_graph
 
 RNG = np.random.default_rng(3)
@@ -252,7 +253,7 @@ def test_options_that_apply() -> None:
         return n, n.through(c, Y)
 
     n, y = network()
-    assert reasons(n.quantized(y, keep_float=("op:Conv",))) == {"Conv_0": "kept by --keep-float op:Conv"}
+    assert reasons(n.quantized(y, keep_float=("op:Conv",))) == {"Conv_0": "kept by keep_float op:Conv"}
     n, y = network()
     with pytest.raises(UnsupportedError, match="1 nodes stay float"):
         n.quantized(y, keep_float=("op:Conv",), assert_all_quantized=True)

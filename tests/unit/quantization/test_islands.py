@@ -8,7 +8,8 @@ import pytest
 from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
-from qglow.graph.ops.elementwise import Add, Relu, Sigmoid
+from qglow.graph.ops.elementwise import Add, Relu
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.shape import Pad, Reshape, Transpose
 from qglow.graph.ops.softmax import Softmax
@@ -50,7 +51,7 @@ def test_a_node_can_be_kept_float_by_name(pattern: str) -> None:
         b.finish(gemm(b, gemm(b, gemm(b, x, name="a"), name="middle"), name="c")), pattern
     )
     assert islands == [["a"], ["c"]]
-    assert reasons == {"middle": f"kept by --keep-float {pattern}"}
+    assert reasons == {"middle": f"kept by keep_float {pattern}"}
 
 
 def test_an_operator_can_be_kept_float() -> None:
@@ -164,3 +165,13 @@ def test_light_nodes_between_sums_of_both_kinds_stay_int8() -> None:
     total = b.node(Add(), product, left, name="total")
     reasons, islands = plan(b.finish(b.node(Softmax(), total, name="soft")))
     assert list(reasons) == ["soft"] and len(islands) == 1
+
+
+def test_long_chains_are_planned() -> None:
+    """Light nodes behind each other, more of them than Python calls itself."""
+    b, x = start(1, 8)
+    for _ in range(1500):
+        x = b.node(Relu(), x)
+    graph = b.finish(gemm(b, x))
+    reasons, islands = plan(graph)
+    assert len(islands) <= 1 and len(reasons) <= 1501

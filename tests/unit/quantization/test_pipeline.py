@@ -118,15 +118,15 @@ def test_a_node_kept_float_gets_conversions_with_its_reason() -> None:
     options = QuantizationOptions(keep_float=("pointwise",))
     found = quantize(residual_network(), profile_of(), options)
     assert [(n.name, n.reason) for n in found.report.float_nodes] == [
-        ("Conv_2", "kept by --keep-float pointwise")
+        ("Conv_2", "kept by keep_float pointwise")
     ]
     reasons = {border.reason for island in found.report.islands for border in island.borders}
-    assert "Conv 'Conv_2' stays float: kept by --keep-float pointwise" in reasons
+    assert "Conv 'Conv_2' stays float: kept by keep_float pointwise" in reasons
     assert sqnr(residual_network(), found.graph) > 20
 
 
 def test_a_pattern_that_fits_nothing_is_an_error() -> None:
-    with pytest.raises(UsageError, match="--keep-float pointwize"):
+    with pytest.raises(UsageError, match="^keep_float pointwize"):
         quantize(residual_network(), profile_of(), QuantizationOptions(keep_float=("pointwize",)))
 
 

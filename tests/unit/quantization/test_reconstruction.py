@@ -23,6 +23,7 @@ from qglow.quantization.reconstruction import feedback, learned, round_weights
 from qglow.quantization.reconstruction.feedback import expected_error, nearest, rounded_with_feedback
 from qglow.quantization.reconstruction.learned import rounded_by_learning
 from qglow.quantization.reconstruction.moments import WindowMoments, grouped, ungrouped
+from tests.fuzzing import examples
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
 
@@ -34,7 +35,7 @@ def correlated(random: np.random.Generator, group: int, length: int) -> Array:
 
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 90), st.integers(0, 100))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_feedback_never_leaves_the_range_and_lowers_the_error(
     group: int, rows: int, length: int, seed: int
 ) -> None:
@@ -52,7 +53,7 @@ def test_feedback_never_leaves_the_range_and_lowers_the_error(
 
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 40), st.integers(0, 100))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_learning_stays_beside_the_start_and_within_the_range(
     group: int, rows: int, length: int, seed: int
 ) -> None:

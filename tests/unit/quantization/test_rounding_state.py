@@ -139,7 +139,7 @@ def test_it_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_state_of_something_else_is_refused_by_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "rounding.npz"
     kept(path).save()
-    with pytest.raises(InputFileError, match=r"another calibration data.*--rounding-state"):
+    with pytest.raises(InputFileError, match=r"another calibration data.*`rounding_state`"):
         load_rounding(path, ABOUT | {"calibration data": "ef" * 32})
 
 

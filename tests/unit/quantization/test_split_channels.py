@@ -11,7 +11,8 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Clip, PRelu, Relu, Sigmoid
+from qglow.graph.ops.elementwise import Add, Clip, PRelu, Relu
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.pool import GlobalAveragePool, MaxPool
 from qglow.graph.ops.resize import ResizeNearest

@@ -73,7 +73,7 @@ def test_setting_again_keeps_the_names() -> None:
 def test_a_sum_that_could_overflow_is_refused() -> None:
     w = np.ones((140_000, 1), np.float32)
     graph, node = int8_gemm(w, None)
-    with pytest.raises(UnsupportedError, match="Gemm_0.*channel 0.*beyond int32.*--keep-float"):
+    with pytest.raises(UnsupportedError, match="Gemm_0.*channel 0.*beyond int32.*keep_float"):
         set_integers(graph, node, FloatWeights(w, np.zeros(1, np.float32), 1), per_tensor=False)
 
 

@@ -11,7 +11,8 @@ from qglow.core.types import ElementType, TensorType, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Node
 from qglow.graph.interpreter import Interpreter
-from qglow.graph.ops.elementwise import Add, Sigmoid
+from qglow.graph.ops.elementwise import Add
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.pool import GlobalAveragePool
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale

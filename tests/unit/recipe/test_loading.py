@@ -115,6 +115,9 @@ def test_single_crop_size_is_a_square() -> None:
         ("keep_float: [758]", "put it in quotes"),
         ("schema: a\nschema: b", "'schema' twice, line 2"),
         ("a: [", "not a YAML file"),
+        ("{[1]: 2}", "unhashable key, line 1"),
+        ("[" * 5000, "nested too deeply"),
+        ("samples: " + "9" * 5000, "not a file of qglow"),
     ],
 )
 def test_mistakes_are_named_with_file_and_key(tmp_path: Path, text: str, message: str) -> None:

@@ -1,21 +1,25 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 from qglow.core.errors import ComparisonFailed, DataError, UsageError
+from qglow.metrics.classification import classification_output
 from qglow.report.comparison import (
     FLOAT,
     INT8,
     QDQ,
     Limits,
     check,
-    classification_output,
     compare,
 )
+from qglow.report.drift import DriftLimits
 from qglow.report.runner import run_samples
+from qglow.report.task_metric import MetricFigures
+from qglow.tuning.search import Goal
 from tests.unit.report.models import Function, samples
 
 
@@ -28,6 +32,26 @@ def test_equal_programs_agree() -> None:
     assert (pairing.agreement.samples, pairing.agreement.top1, pairing.agreement.top5) == (7, 1.0, 1.0)
     assert result.top1_drop() == 0.0
     check(result, Limits(top1_drop=0.0, agreement=100.0, sqnr_db=300.0))
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", [Limits, DriftLimits, Goal])
+def test_limits_are_finite(kind: type, limit: float) -> None:
+    for field in dataclasses.fields(kind):
+        with pytest.raises(UsageError, match=f"^{field.name} .*a finite number"):
+            kind(**{field.name: limit})
+
+
+def test_a_metric_that_is_nan_keeps_to_no_limit() -> None:
+    measured = dataclasses.replace(
+        compare(Function(), Function(), samples(4, classes=4)),
+        metric=MetricFigures("own", {INT8: math.nan, FLOAT: 1.0}),
+    )
+    check(measured, Limits())
+    with pytest.raises(ComparisonFailed, match="own is nan"):
+        check(measured, Limits(metric=-1e9))
+    with pytest.raises(ComparisonFailed, match="own drops by nan"):
+        check(measured, Limits(metric_drop=1e9))
 
 
 @pytest.mark.parametrize("subject_batch", [1, 3, 5])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from qglow.core.types import ElementType, Quantization, TensorType
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.ops.quantize import Dequantize
 from qglow.report.bench import bench
 from qglow.report.contenders import of_executable, random_inputs
 from qglow.report.layers import compare_layers
@@ -25,6 +29,15 @@ def test_observed_code_is_the_interpreter_at_every_node() -> None:
     assert [native.layers[i].accumulated for i in integers] == [
         reference.layers[i].accumulated for i in integers
     ]
+
+
+@pytest.mark.parametrize("isa", ["generic", "reference"])
+def test_integers_are_bound_in_the_form_of_the_target(isa: str) -> None:
+    builder = GraphBuilder("integers")
+    kind = TensorType(ElementType.INT8, (2, 3), Quantization.per_tensor(0.5, -3))
+    x = builder.input("x", kind)
+    graph = builder.finish(builder.node(Dequantize(), x, name="y"))
+    of_executable(compile_graph(graph, CompileOptions(isa=isa)), {"x": np.zeros((2, 3), np.int8)})()
 
 
 def test_bound_programs_run_and_are_timed() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from qglow.api.stages import selected_program, stage_text
 from qglow.core.errors import UsageError
 from qglow.core.passes import LogEntry
 from qglow.quantization.options import QuantizationOptions
@@ -18,7 +17,9 @@ from qglow.report.document import Document
 from qglow.report.explain import explain
 from qglow.report.operator_matrix import instructions_without_kernel, operator_matrix, operator_sections
 from qglow.report.plain import from_plain, to_plain
+from qglow.report.stages import stage_text
 from qglow.report.terminal import to_text
+from qglow.toolchain import selected_program
 from tests.unit.profiling.networks import profile_of, residual_network
 
 OPTIONS = QuantizationOptions(calibration=Calibration("minmax"))
@@ -96,6 +97,14 @@ def test_every_operator_has_the_facets_that_its_policy_promises(facets: object) 
 
 def test_every_instruction_has_a_kernel() -> None:
     assert instructions_without_kernel() == ()
+
+
+def test_the_matrix_shows_who_promises_what() -> None:
+    sections = {section.title: section for section in operator_sections()}
+    (promises,) = sections["What passes ask"].blocks
+    rows = dict(promises.rows)  # type: ignore[union-attr]
+    assert rows["additive"] == "Add, Sub" and rows["clamps"] == "Clip, Relu"
+    assert rows["summed_elements"] == "AveragePool, GlobalAveragePool, ReduceMean"
 
 
 def test_the_matrix_prints() -> None:

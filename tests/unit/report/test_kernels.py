@@ -6,19 +6,22 @@ import math
 
 import pytest
 
-from qglow.api.stages import selected_program, stage_text
 from qglow.codegen.peak import Peak
 from qglow.core.errors import UsageError
 from qglow.instructions.program import Program
-from qglow.kernels.isa import GENERIC
-from qglow.report.document import Document, Table
+from qglow.report.document import Document, Grid
 from qglow.report.kernels import kernel_document, multiply_adds
+from qglow.report.stages import stage_text
+from qglow.targets.capabilities import timed
+from qglow.targets.registry import find_target
+from qglow.targets.x86.isas import GENERIC
+from qglow.toolchain import selected_program
 from qglow.toolchain.timing import Timing, time_instructions
 from tests.unit.report.digits import example
 
 
-def table_of(document: Document) -> Table:
-    [found] = [part for part in document.sections[0].blocks if isinstance(part, Table)]
+def table_of(document: Document) -> Grid:
+    [found] = [part for part in document.sections[0].blocks if isinstance(part, Grid)]
     return found
 
 
@@ -51,7 +54,7 @@ def test_times_and_rates_are_shown_beside_estimates() -> None:
 
 def test_instructions_are_timed() -> None:
     made = program()
-    timing = time_instructions(made, GENERIC, runs=5)
+    timing = time_instructions(made, timed(find_target("generic")), runs=5)
     assert {i.name for i in made.code} == set(timing.microseconds)
     assert sum(timing.microseconds.values()) > 1.0
     assert "of peak" in stage_text(example().quantized.graph, "kernels", "generic", measure=True)

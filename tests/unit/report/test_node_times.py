@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from qglow.api.stages import selected_program
 from qglow.exporter import export_qdq
-from qglow.kernels.isa import GENERIC
-from qglow.report.document import Paragraph, Table
+from qglow.report.document import Grid, Paragraph
 from qglow.report.node_times import NodeTime, NodeTimes, measure_nodes, node_section
+from qglow.targets.capabilities import timed
+from qglow.targets.registry import find_target
+from qglow.toolchain import selected_program
 from tests.unit.report.digits import example
 
 TIMES = NodeTimes(
@@ -27,7 +28,7 @@ def test_slower_nodes_are_named_the_worst_first() -> None:
 
 def test_table_has_the_most_expensive_first() -> None:
     table, total, _ = node_section(TIMES).blocks
-    assert isinstance(table, Table)
+    assert isinstance(table, Grid)
     assert table.rows[0] == ("f", "40.0", "30", "0.75") and table.rows[2] == ("a", "5.0", "20", "4.00")
     assert isinstance(total, Paragraph) and "75.0 us, in onnxruntime 66.0, 7.0 of them" in total.text
 
@@ -36,7 +37,7 @@ def test_nodes_of_the_example_are_found_in_both() -> None:
     graph = example().quantized.graph
     inputs = {"input": np.zeros((1, 1, 8, 8), np.float32)}
     program, file = selected_program(graph, "generic"), export_qdq(graph, None).SerializeToString()
-    times = measure_nodes(program, GENERIC, file, inputs)
+    times = measure_nodes(program, timed(find_target("generic")), file, inputs)
     found = {name: row for row in times.rows for name in row.nodes}
     convolutions = [node.name for node in graph.nodes if type(node.operator).__name__ == "Conv"]
     assert len(convolutions) >= 8

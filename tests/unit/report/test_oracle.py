@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
+import qglow
 from qglow.core.errors import ModelError, UsageError
 from qglow.core.types import float_type
 from qglow.exporter.expose import expose_outputs, produced_names
+from qglow.report.comparison import FLOAT, INT8
 from qglow.report.oracle import OnnxruntimeModel
 from tests.unit.report.models import linear_model
 
@@ -91,3 +94,23 @@ def test_exposing_a_constant_is_refused() -> None:
 
 def test_models_made_by_hand_are_valid() -> None:
     onnx.checker.check_model(linear_model(relu=True))
+
+
+def test_a_weight_that_two_products_share_can_be_compared(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    weight = numpy_helper.from_array(np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "tied", values[:1], values[1:], [weight])
+    opset = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "tied.onnx")
+    data = {"x": np.random.default_rng(1).normal(size=(16, 4)).astype(np.float32)}
+    model = qglow.load_model(tmp_path / "tied.onnx")
+    found = qglow.compare(model.quantize(model.profile(data)), data, threads=1)
+    assert found.pairing(INT8, FLOAT).overall.sqnr_db > 15.0
+    assert capfd.readouterr().err == ""

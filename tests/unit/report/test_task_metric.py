@@ -11,11 +11,12 @@ import pytest
 
 from qglow.core.errors import ComparisonFailed, DataError, UsageError
 from qglow.core.types import Array
+from qglow.metrics import miou, psnr
 from qglow.report.comparison import FLOAT, INT8, Limits, check, compare
 from qglow.report.document import Document
 from qglow.report.markdown import to_markdown
 from qglow.report.sections import comparison_section
-from qglow.report.task_metric import is_function_name, miou, open_metric, psnr
+from qglow.report.task_metric import is_function_name, open_metric
 from tests.unit.report.models import Function, samples
 
 
@@ -66,7 +67,7 @@ def test_limits_on_a_metric() -> None:
     check(result, Limits(metric=value, metric_drop=drop + 1e-9))
     with pytest.raises(ComparisonFailed, match=r"hits is .* at least .*; hits drops by"):
         check(result, Limits(metric=value + 0.01, metric_drop=drop - 0.01))
-    with pytest.raises(UsageError, match="--metric"):
+    with pytest.raises(UsageError, match="metric"):
         check(compare(Function(), Function(), samples(2)), Limits(metric=1.0))
 
 
@@ -74,15 +75,15 @@ def test_a_function_in_a_file_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "my_own_metric.py").write_text("def best(outputs):\n    return max(outputs)\n")
     monkeypatch.chdir(tmp_path)
     assert open_metric("my_own_metric:best").wanted == ("outputs",)
-    with pytest.raises(UsageError, match="--metric my_own_metric:worst: my_own_metric has no function"):
+    with pytest.raises(UsageError, match="^metric my_own_metric:worst: my_own_metric has no function"):
         open_metric("my_own_metric:worst")
 
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(
-        UsageError, match="no metric is called 'map'; there are psnr, miou and module:function"
+        UsageError, match="no metric is called 'mape'; there are psnr, miou, .* and module:function"
     ):
-        open_metric("map")
+        open_metric("mape")
     with pytest.raises(UsageError, match="asks for boxes; its parameters are some of outputs, labels"):
         open_metric(lambda outputs, boxes: 0.0)
     with pytest.raises(UsageError, match="asks for nothing"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Quantization, float_type
 from qglow.graph.builder import GraphBuilder
-from qglow.graph.ops.elementwise import Relu, Sigmoid
+from qglow.graph.ops.elementwise import Relu
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.runtime.executable import Executable
@@ -20,12 +23,13 @@ W = np.arange(12, dtype=np.float32).reshape(3, 4) - 6
 X = np.array([[1, -2, 3], [0.5, 0, -1]], np.float32)
 
 
-@pytest.fixture(scope="module")
-def executable() -> Executable:
+@pytest.fixture(scope="module", params=[None, "reference"], ids=["native", "reference"])
+def executable(request: pytest.FixtureRequest) -> Executable:
     builder = GraphBuilder("product")
     x = builder.input("x", float_type(2, 3))
     hidden = builder.node(Gemm(), x, builder.constant("w", W), None, name="hidden")
-    return compile_graph(builder.finish(builder.node(Relu(), hidden, name="y")))
+    graph = builder.finish(builder.node(Relu(), hidden, name="y"))
+    return compile_graph(graph, CompileOptions(isa=request.param))
 
 
 def test_signature(executable: Executable) -> None:
@@ -75,6 +79,77 @@ def test_bind_refuses_arrays_that_do_not_fit(executable: Executable) -> None:
         executable.bind({"x": X}, {"y": np.zeros((4, 2), np.float32).T})
 
 
+def _read_only(folder: Path) -> Iterator[np.ndarray]:
+    yield np.frombuffer(bytes(32), np.float32).reshape(2, 4)
+    path = folder / "y.npy"
+    np.save(path, np.zeros((2, 4), np.float32))
+    yield np.load(path, mmap_mode="r")
+    frozen = np.zeros((2, 4), np.float32)
+    frozen.flags.writeable = False
+    yield frozen
+
+
+def test_bind_writes_into_no_array_that_is_read_only(executable: Executable, tmp_path: Path) -> None:
+    for y in _read_only(tmp_path):
+        with pytest.raises(UsageError, match="'y' is read-only"):
+            executable.bind({"x": X}, {"y": y})
+    executable.bind(
+        {"x": np.frombuffer(X.tobytes(), np.float32).reshape(2, 3)}, {"y": np.zeros((2, 4), "f4")}
+    )
+
+
+def test_bind_writes_into_no_array_that_it_reads(executable: Executable) -> None:
+    memory = np.zeros(14, np.float32)
+    x, y = memory[:6].reshape(2, 3), memory[5:13].reshape(2, 4)
+    with pytest.raises(UsageError, match="'y' and 'x' share memory"):
+        executable.bind({"x": x}, {"y": y})
+    executable.bind({"x": x}, {"y": memory[6:].reshape(2, 4)})()
+
+
+@pytest.mark.parametrize("isa", [None, "reference"])
+def test_bound_outputs_lie_apart(isa: str | None) -> None:
+    builder = GraphBuilder("two")
+    x = builder.input("x", float_type(4))
+    graph = builder.finish(builder.node(Relu(), x, name="a"), builder.node(Sigmoid(), x, name="b"))
+    executable = compile_graph(graph, CompileOptions(isa=isa))
+    a = np.zeros(4, np.float32)
+    with pytest.raises(UsageError, match="'b' and 'a' share memory"):
+        executable.bind({"x": np.zeros(4, np.float32)}, {"a": a, "b": a})
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [[0.0] * 4] * 2,
+        np.zeros((2, 4), ">f4"),
+        np.zeros((2, 4)),
+        np.frombuffer(bytearray(33), np.float32, 8, 1).reshape(2, 4),
+        np.zeros((2, 8), np.float32)[:, ::2],
+    ],
+    ids=["list", "byte order", "float64", "unaligned", "strided"],
+)
+def test_bind_takes_the_exact_type(executable: Executable, y: object) -> None:
+    with pytest.raises(UsageError, match="contiguous float32"):
+        executable.bind({"x": X}, {"y": y})
+
+
+def test_bind_takes_no_other_outputs(executable: Executable) -> None:
+    y = np.zeros((2, 4), np.float32)
+    with pytest.raises(UsageError, match="no output is called 'z'"):
+        executable.bind({"x": X}, {"y": y, "z": y.copy()})
+
+
+@pytest.mark.parametrize("isa", [None, "reference"])
+def test_int8_scalars_keep_their_shape(isa: str | None) -> None:
+    builder = GraphBuilder("scalar")
+    x = builder.input("x", float_type())
+    kind = x.type.quantized(Quantization.per_tensor(0.5, 3))
+    graph = builder.finish(builder.node(Quantize(), x, output_types=[kind], name="y"))
+    executable = compile_graph(graph, CompileOptions(isa=isa))
+    found = executable({"x": np.array(2, np.float32)})["y"]
+    assert (found.shape, found.dtype, int(found)) == ((), np.int8, 7)
+
+
 def test_threads_do_not_disturb_each_other(executable: Executable) -> None:
     inputs = [np.full((2, 3), i, np.float32) for i in range(64)]
     expected = [executable({"x": x})["y"] for x in inputs]
@@ -83,19 +158,25 @@ def test_threads_do_not_disturb_each_other(executable: Executable) -> None:
     np.testing.assert_array_equal(actual, expected)
 
 
+def test_memory_is_told(executable: Executable) -> None:
+    assert executable.weight_bytes >= W.nbytes and executable.arena_bytes >= 0
+    assert executable.threads == 1 and not executable.state
+
+
 def test_no_threads_at_all_are_refused() -> None:
     with pytest.raises(UsageError, match="threads is '0'"):
         CompileOptions(threads=0)
 
 
-def test_observed_activations_are_those_of_the_graph() -> None:
+@pytest.mark.parametrize("isa", [None, "reference"])
+def test_observed_activations_are_those_of_the_graph(isa: str | None) -> None:
     builder = GraphBuilder("observed")
     x = builder.input("x", float_type(2, 3))
     kind = x.type.quantized(Quantization.per_tensor(0.05, -7))
     q = builder.node(Quantize(), x, output_types=[kind], name="q")
     real = builder.node(Dequantize(), q, name="real")
     graph = builder.finish(builder.node(Sigmoid(), real, name="y"))
-    observed = compile_graph(graph, CompileOptions(observe=True))
+    observed = compile_graph(graph, CompileOptions(isa=isa, observe=True))
     observed({"x": X})
     activations = observed.activations()
     expected = (np.rint(X / np.float32(0.05)) - 7).astype(np.int8)

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import shape_inference
-from timing_networks import timing_network
 
 from qglow.report.oracle import OnnxruntimeModel
+from scripts.benchmarks.models.timing_networks import timing_network
 
 # Parameters without batch normalizations, multiply-adds of convolutions and the classifier.
 PUBLISHED = {"mobilenet_v1_224": (4.2e6, 569e6), "mobilenet_v2_224": (3.5e6, 300e6)}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import task_metrics
-import zoo_metrics
-from evaluated_models import TASK_MODELS
-from task_metrics import TASKS, to_row
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
 from qglow.report.comparison import FLOAT, INT8, Comparison, Pairing
 from qglow.report.metrics import ErrorSummary
 from qglow.report.task_metric import MetricFigures, open_metric
+from scripts.benchmarks.frame import run
+from scripts.benchmarks.measurements.tasks import BENCHMARK, TASKS, to_row
+from scripts.benchmarks.models.labelled import TASK_MODELS
+from scripts.benchmarks.tasks import zoo_metrics
 
 PHOTOS: dict[str, dict[str, list[list[float]]]] = {
     "near.jpg": {"size": [100, 100], "boxes": [[0, 10, 10, 60, 60], [3, 0, 0, 5, 5]]},  # type: ignore[list-item]
@@ -105,5 +105,5 @@ def test_every_task_has_a_metric_and_its_row() -> None:
 
 
 def test_unknown_tasks_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert task_metrics.main(["--models", "yolo"]) == UsageError.exit_code
+    assert run(BENCHMARK, ["--models", "yolo"]) == UsageError.exit_code
     assert "yolo; there are mlperftiny_vww96" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import random
 import zipfile
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qglow.codegen.compiler import compile_program
+from qglow.codegen.cache import compiler_version
 from qglow.core.errors import ArtefactError
 from qglow.core.files import sha256_hex
 from qglow.core.types import float_type
@@ -128,11 +127,8 @@ def test_damaged_code_is_refused_even_with_trust(tmp_path: Path, name: str) -> N
 @pytest.fixture
 def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An artefact whose code is in several object files."""
-    split = functools.partial(compile_program, module_size=0)
-    monkeypatch.setattr("qglow.toolchain.artefacts.compile_program", split)
     path = tmp_path / "model.qglow"
     write_artefact(path, two_products(), CompileOptions(isa="avx2"))
-    monkeypatch.undo()
     monkeypatch.setenv("QGLOW_CACHE", str(tmp_path / "other cache"))
     return path
 
@@ -162,11 +158,11 @@ def test_files_of_code_that_are_missing_are_noticed(several: Path, number: int) 
 def test_weights_begin_at_the_edge_of_a_page(tmp_path: Path) -> None:
     path = tmp_path / "model.qglow"
     write_artefact(path, program(), CompileOptions(isa="avx2"))
-    variant = load_artefact(path).variant("avx2")
-    assert variant is not None and variant.compiled.weights.ctypes.data % 4096 == 0
+    variant = load_artefact(path).variant("avx2", compiler_version())
+    assert variant is not None and variant.weights.ctypes.data % 4096 == 0
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-        assert archive.read("avx2/weights.bin") == variant.compiled.weights.tobytes()
+        assert archive.read("avx2/weights.bin") == variant.weights.tobytes()
 
 
 def test_program_that_was_loaded_is_the_one_that_was_planned(tmp_path: Path) -> None:
@@ -181,7 +177,7 @@ def test_program_that_was_loaded_is_the_one_that_was_planned(tmp_path: Path) -> 
 
 def test_code_of_an_earlier_compiler_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, other = tmp_path / "model.qglow", tmp_path / "other.qglow"
-    monkeypatch.setattr("qglow.runtime.variant.compiler_version", lambda: "an earlier one")
+    monkeypatch.setattr("qglow.targets.native.target.compiler_version", lambda: "an earlier one")
     write_artefact(path, program())
     write_artefact(other, program(3.0))
     monkeypatch.undo()

@@ -13,9 +13,9 @@ from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.pool import GlobalAveragePool
 from qglow.graph.ops.shape import Reshape
-from qglow.kernels.isa import host_isas
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.histogram import ValueProfile
+from qglow.targets.x86.isas import host_isas
 from qglow.toolchain import CompiledEngine, CompileOptions, compile_graph
 
 FMA_ISAS = [isa.name for isa in host_isas() if isa.has_fma]
@@ -67,6 +67,25 @@ def test_batch_size_and_order_leave_no_trace(batch: int) -> None:
 def test_isa_leaves_no_trace() -> None:
     first, second = FMA_ISAS[:2]
     assert same(profiled(np.arange(10), 4, first), profiled(np.arange(10), 4, second))
+
+
+def test_reference_keeps_state_from_call_to_call() -> None:
+    """The state of interpreted programs is live, and the same as that of compiled ones."""
+
+    def graph(batch: int) -> Graph:
+        builder = GraphBuilder("clamped")
+        return builder.finish(builder.node(Relu(), builder.input("x", float_type(batch, 3, 9, 9)), name="y"))
+
+    found = []
+    for isa in ("reference", "generic"):
+        engine = CompiledEngine(graph, CompileOptions(isa=isa))
+        for start in (0, 4):
+            engine.run({"x": SAMPLES[start : start + 4]})
+        found.append(engine.collect())
+        engine.clear()
+        engine.run({"x": SAMPLES[8:9]})
+        found.append(engine.collect())
+    assert same(found[0], found[2]) and same(found[1], found[3]) and not same(found[0], found[1])
 
 
 def test_compiled_and_interpreted_statistics_agree() -> None:

@@ -10,27 +10,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qglow.api.stages import selected_program, stage_text
 from qglow.codegen.kernel_choices import CONFIRMED, MeasuredKernels, choices_path, saved_choices
 from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.ops.linear import Gemm
 from qglow.instructions.program import Instruction, Program
-from qglow.kernels.choice import alternatives
-from qglow.kernels.epilogue import InEpilogue
-from qglow.kernels.epilogue_choice import fused_groups
-from qglow.kernels.isa import GENERIC, Isa
-from qglow.kernels.pool_epilogue import PoolInEpilogue
-from qglow.kernels.select import select_kernels
+from qglow.kernels.pooling.mean_epilogue import MeanInEpilogue
+from qglow.kernels.selection.choice import alternatives
+from qglow.kernels.selection.epilogue import InEpilogue
+from qglow.kernels.selection.epilogue_choice import fused_groups
+from qglow.kernels.selection.select import select_kernels
 from qglow.report.kernels import CHOSEN, kernel_document
+from qglow.report.stages import stage_text
 from qglow.report.terminal import to_text
-from qglow.toolchain import CompileOptions, compile_graph, lower_graph
+from qglow.targets.capabilities import timed
+from qglow.targets.protocol import TimedTarget
+from qglow.targets.registry import find_target
+from qglow.targets.x86.isas import GENERIC
+from qglow.toolchain import CompileOptions, compile_graph, lower_graph, selected_program
 from qglow.toolchain.artefacts import write_artefact
 from qglow.toolchain.kernel_tuning import KernelSearch, KernelTuning
 from qglow.toolchain.timing import Ticks, compare_instructions
-from tests.unit.kernels.test_epilogue import Case, build
+from tests.unit.kernels.selection.test_epilogue import Case, build
 
+TARGET = timed(find_target("generic"))
 ROWS, DEPTH, COLUMNS = 12, 20, 30
 USUAL = 100.0
 
@@ -60,7 +64,7 @@ class Clock:
         self.times, self.stop_after = times, stop_after
         self.tried: list[dict[str, str]] = []
 
-    def __call__(self, one: Program, other: Program, isa: Isa) -> tuple[Ticks, Ticks]:
+    def __call__(self, one: Program, other: Program, target: TimedTarget) -> tuple[Ticks, Ticks]:
         if len(self.tried) == self.stop_after:
             raise KeyboardInterrupt
         self.tried.append({i.name: i.kernel for i in other.code if i.kernel})
@@ -69,7 +73,7 @@ class Clock:
 
 
 def search(clock: Clock) -> KernelSearch:
-    return KernelSearch(lambda: lower_graph(graph()), GENERIC, MeasuredKernels.load(GENERIC), clock)
+    return KernelSearch(lambda: lower_graph(graph()), TARGET, MeasuredKernels.load(GENERIC), clock)
 
 
 def run(clock: Clock) -> tuple[KernelTuning, list[int]]:
@@ -191,7 +195,7 @@ def residual() -> Program:
 
 def tune_residual(times: Callable[[str], float], stop_after: int = 1000) -> Clock:
     clock = Clock(times, stop_after)
-    KernelSearch(residual, GENERIC, MeasuredKernels.load(GENERIC), clock).run(lambda done: None)
+    KernelSearch(residual, TARGET, MeasuredKernels.load(GENERIC), clock).run(lambda done: None)
     return clock
 
 
@@ -215,13 +219,13 @@ def test_epilogues_are_measured_behind_kernels_and_chosen_where_they_gain() -> N
 
 @pytest.mark.parametrize(("pool", "joined"), [(0.0, ["add0", "pool"]), (3.0 * USUAL, ["add0"])])
 def test_a_pool_is_measured_in_the_epilogue_and_behind_it(pool: float, joined: list[str]) -> None:
-    times = {PoolInEpilogue.name: pool, InEpilogue.name: 0.5 * USUAL}
+    times = {MeanInEpilogue.name: pool, InEpilogue.name: 0.5 * USUAL}
 
     def make() -> Program:
         return build(Case(follow=("add",), pool=True))
 
     clock = Clock(lambda kernel: times.get(kernel, USUAL))
-    KernelSearch(make, GENERIC, MeasuredKernels.load(GENERIC), clock).run(lambda done: None)
+    KernelSearch(make, TARGET, MeasuredKernels.load(GENERIC), clock).run(lambda done: None)
     select_kernels(program := make(), GENERIC, saved_choices(GENERIC))
     assert [member.name for group in fused_groups(program) for member in group[1:]] == joined
     rows = to_text(kernel_document(program, GENERIC, choices=saved_choices(GENERIC)), 200)
@@ -238,5 +242,5 @@ def test_epilogues_that_cost_more_stay_apart_and_a_search_for_them_goes_on() -> 
 
 def test_programs_take_turns() -> None:
     one, other = (selected_program(graph(), "generic") for _ in range(2))
-    for ticks, program in zip(compare_instructions(one, other, GENERIC), (one, other), strict=True):
+    for ticks, program in zip(compare_instructions(one, other, TARGET), (one, other), strict=True):
         assert set(ticks) == {i.name for i in program.code} and sum(ticks.values()) > 0.0

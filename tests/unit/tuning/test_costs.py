@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qglow.graph.ops.shape import Reshape
-from qglow.kernels.isa import isa_by_name
+from qglow.targets.x86.isas import isa_by_name
 from qglow.tuning.costs import node_cycles
 from tests.unit.tuning.networks import quantized
 

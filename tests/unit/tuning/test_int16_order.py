@@ -9,7 +9,7 @@ from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Sigmoid
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.shape import Concat
 from qglow.quantization.options import QuantizationOptions
@@ -19,8 +19,8 @@ from qglow.recipe.schema import Recipe
 from qglow.tuning.levels import Cycles, Levels
 from qglow.tuning.mix import Mix, Precision, with_mix
 from qglow.tuning.needs import int16_needs, widest
-from qglow.tuning.order import NO_LIMITS, Limits, Step, order_nodes
-from qglow.tuning.sensitivity import ROUNDING, WEIGHTS, Sensitivity, Source, sensitivity
+from qglow.tuning.order import NO_LIMITS, OrderLimits, Promotion, order_nodes
+from qglow.tuning.sensitivity import ROUNDING, WEIGHTS, NoiseSource, Sensitivity, sensitivity
 from tests.unit.profiling.networks import profile_of, residual_network
 from tests.unit.tuning.networks import quantized, runs, sqnr_db
 
@@ -47,30 +47,32 @@ def cycles(int8: float = 1000.0, int16: float = 2000.0, real: float | None = 800
     return {precision: dict.fromkeys(NODE.values(), cost) for precision, cost in costs.items()}
 
 
-def order(*sources: Source, costs: Cycles | None = None, limits: Limits = NO_LIMITS) -> list[Step]:
+def order(
+    *sources: NoiseSource, costs: Cycles | None = None, limits: OrderLimits = NO_LIMITS
+) -> list[Promotion]:
     return order_nodes(RESULT.source, RESULT.graph, Sensitivity(1, sources), costs or cycles(), limits)
 
 
 def test_a_value_becomes_int16_with_the_sums_that_read_it_where_that_is_cheaper_than_float() -> None:
-    [step] = order(Source("stem", ROUNDING, 0.1))
+    [step] = order(NoiseSource("stem", ROUNDING, 0.1))
     assert step.mix == mix(int16=("stem", "depthwise"))
     assert step.noise == pytest.approx(0.1)
     # stem, as what it reads is int16 too, depthwise, and total, which reads that as int16; pointwise as int8.
     assert step.cycles == pytest.approx(3 * 1000.0 + PLANE)
-    [dear] = order(Source("stem", ROUNDING, 0.1), costs=cycles(int16=9500.0))
+    [dear] = order(NoiseSource("stem", ROUNDING, 0.1), costs=cycles(int16=9500.0))
     assert dear.mix == mix(keep_float=("depthwise",))
 
 
 def test_what_is_no_sum_need_not_be_int16_to_read_it() -> None:
-    [step] = order(Source("pointwise", ROUNDING, 0.1))
+    [step] = order(NoiseSource("pointwise", ROUNDING, 0.1))
     assert step.mix == mix(int16=("pointwise",))
     assert step.cycles == pytest.approx(1000.0 + PLANE)
-    [moved] = order(Source("mean", ROUNDING, 0.1))
+    [moved] = order(NoiseSource("mean", ROUNDING, 0.1))
     assert moved.mix == mix(int16=("mean", "y")), "flat moves what it reads"
 
 
 def test_int16_leaves_the_noise_of_weights_for_float_to_take_away() -> None:
-    sources = Source("stem", ROUNDING, 0.5), Source("depthwise", WEIGHTS, 0.1)
+    sources = NoiseSource("stem", ROUNDING, 0.5), NoiseSource("depthwise", WEIGHTS, 0.1)
     first, second = order(*sources)
     assert first.mix == mix(int16=("stem", "depthwise"))
     assert second.mix == mix(keep_float=("depthwise",))
@@ -82,20 +84,20 @@ def test_int16_leaves_the_noise_of_weights_for_float_to_take_away() -> None:
 def test_float_that_is_faster_than_int16_costs_less_than_nothing() -> None:
     costs = {**cycles(int16=3000.0, real=4000.0)}
     costs[Precision.FLOAT] = costs[Precision.FLOAT] | {NODE["depthwise"]: 2900.0}
-    first, *_ = order(Source("stem", ROUNDING, 0.5), Source("depthwise", WEIGHTS, 0.1), costs=costs)
+    first, *_ = order(NoiseSource("stem", ROUNDING, 0.5), NoiseSource("depthwise", WEIGHTS, 0.1), costs=costs)
     assert first.mix == mix(keep_float=("depthwise",)), "which takes both"
 
 
 def test_without_float_nothing_but_int16_is_tried() -> None:
-    sources = Source("total", ROUNDING, 0.1), Source("depthwise", WEIGHTS, 0.5)
+    sources = NoiseSource("total", ROUNDING, 0.1), NoiseSource("depthwise", WEIGHTS, 0.5)
     [step] = order(*sources, costs=cycles(real=None))
     assert step.mix == mix(int16=("total",))
 
 
 SOURCES = (
-    Source("stem", ROUNDING, 0.5),  # 3072 cycles
-    Source("pointwise", ROUNDING, 0.09),  # 1072 cycles, of 7000
-    Source("y", WEIGHTS, 0.01),  # 7000 cycles and 2 to convert flat
+    NoiseSource("stem", ROUNDING, 0.5),  # 3072 cycles
+    NoiseSource("pointwise", ROUNDING, 0.09),  # 1072 cycles, of 7000
+    NoiseSource("y", WEIGHTS, 0.01),  # 7000 cycles and 2 to convert flat
 )
 
 
@@ -103,16 +105,16 @@ SOURCES = (
     ("limits", "noise"),
     [
         (NO_LIMITS, [0.5, 0.09, 0.01]),
-        (Limits(0.6), [0.5, 0.09]),
-        (Limits(0.5), [0.5]),
-        (Limits(0.2), [0.09]),
-        (Limits(0.1), []),
-        (Limits(least_gain=0.1), [0.5, 0.09]),
-        (Limits(least_gain=0.2), [0.5]),
-        (Limits(0.2, 0.2), []),
+        (OrderLimits(0.6), [0.5, 0.09]),
+        (OrderLimits(0.5), [0.5]),
+        (OrderLimits(0.2), [0.09]),
+        (OrderLimits(0.1), []),
+        (OrderLimits(least_gain=0.1), [0.5, 0.09]),
+        (OrderLimits(least_gain=0.2), [0.5]),
+        (OrderLimits(0.2, 0.2), []),
     ],
 )
-def test_what_goes_beyond_the_limits_is_passed_over(limits: Limits, noise: list[float]) -> None:
+def test_what_goes_beyond_the_limits_is_passed_over(limits: OrderLimits, noise: list[float]) -> None:
     assert [step.noise for step in order(*SOURCES, limits=limits)] == pytest.approx(noise)
 
 
@@ -177,7 +179,7 @@ def test_steps_add_up_to_what_the_whole_graph_costs_with_all_of_them(seed: int) 
     random, nodes = np.random.default_rng(seed), [node for node in graph.nodes if is_int8(node)]
     values = [value for value in graph.values() if not value.is_constant]
     costs = {p: {n.name: 100.0 * (p + random.random()) for n in source.nodes} for p in Precision}
-    noise = tuple(Source(v.name, kind, random.random()) for v in values for kind in (ROUNDING, WEIGHTS))
+    noise = tuple(NoiseSource(v.name, kind, random.random()) for v in values for kind in (ROUNDING, WEIGHTS))
     steps = order_nodes(source, graph, Sensitivity(1, noise), costs)
     mix = Mix.joined(step.mix for step in steps)
     taken = {node: Precision.FLOAT for node in nodes if node.name in mix.keep_float}

@@ -8,8 +8,8 @@ import pytest
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
 from qglow.tuning.mix import Precision
-from qglow.tuning.order import Step, order_nodes
-from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, Sensitivity, Source, sensitivity
+from qglow.tuning.order import Promotion, order_nodes
+from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, NoiseSource, Sensitivity, sensitivity
 from tests.unit.profiling.networks import profile_of, residual_network
 from tests.unit.tuning.networks import quantized, runs, sqnr_db
 
@@ -24,7 +24,9 @@ def nodes(*values: str) -> tuple[str, ...]:
     return tuple(sorted(NODE[value] for value in values))
 
 
-def order(*sources: Source, int8: float = 100.0, real: float = 400.0, **others: float) -> list[Step]:
+def order(
+    *sources: NoiseSource, int8: float = 100.0, real: float = 400.0, **others: float
+) -> list[Promotion]:
     """With float beside int8 alone."""
     fast, slow = dict.fromkeys(NODE.values(), int8), dict.fromkeys(NODE.values(), real)
     slow |= {NODE[name]: cycles for name, cycles in others.items()}
@@ -33,28 +35,28 @@ def order(*sources: Source, int8: float = 100.0, real: float = 400.0, **others: 
 
 
 def test_a_value_that_sums_give_needs_its_readers_alone() -> None:
-    [step] = order(Source("stem", CLIPPING, 0.1))
+    [step] = order(NoiseSource("stem", CLIPPING, 0.1))
     assert step.mix.keep_float == nodes("depthwise")
     assert step.noise == pytest.approx(0.1)
 
 
 def test_all_readers_of_a_value_become_float_together() -> None:
-    [step] = order(Source("depthwise", ROUNDING, 0.1))
+    [step] = order(NoiseSource("depthwise", ROUNDING, 0.1))
     assert step.mix.keep_float == nodes("pointwise", "total")
 
 
 def test_a_value_that_no_sums_give_needs_its_producer_too() -> None:
-    [step] = order(Source("total", ROUNDING, 0.1))
+    [step] = order(NoiseSource("total", ROUNDING, 0.1))
     assert step.mix.keep_float == nodes("mean", "total")
 
 
 def test_weights_need_their_node_alone() -> None:
-    [step] = order(Source("stem", WEIGHTS, 0.1))
+    [step] = order(NoiseSource("stem", WEIGHTS, 0.1))
     assert step.mix.keep_float == nodes("stem")
 
 
 def test_most_noise_for_its_time_comes_first() -> None:
-    sources = Source("stem", ROUNDING, 0.1), Source("pointwise", WEIGHTS, 0.09)
+    sources = NoiseSource("stem", ROUNDING, 0.1), NoiseSource("pointwise", WEIGHTS, 0.09)
     assert [step.mix.keep_float for step in order(*sources)] == [nodes("depthwise"), nodes("pointwise")]
     dear = order(*sources, depthwise=40000.0)
     assert [step.mix.keep_float for step in dear] == [nodes("pointwise"), nodes("depthwise")]
@@ -63,7 +65,9 @@ def test_most_noise_for_its_time_comes_first() -> None:
 
 def test_what_is_float_already_is_not_counted_again() -> None:
     steps = order(
-        Source("depthwise", ROUNDING, 0.5), Source("pointwise", WEIGHTS, 0.1), Source("stem", ROUNDING, 0.1)
+        NoiseSource("depthwise", ROUNDING, 0.5),
+        NoiseSource("pointwise", WEIGHTS, 0.1),
+        NoiseSource("stem", ROUNDING, 0.1),
     )
     assert steps[0].mix.keep_float == nodes("pointwise", "total")
     assert steps[0].noise == pytest.approx(0.6)
@@ -73,8 +77,8 @@ def test_what_is_float_already_is_not_counted_again() -> None:
 
 
 def test_conversions_at_new_borders_cost() -> None:
-    [inside] = order(Source("pointwise", WEIGHTS, 0.1), int8=100.0, real=100.0)
-    [first] = order(Source("stem", WEIGHTS, 0.1), int8=100.0, real=100.0)
+    [inside] = order(NoiseSource("pointwise", WEIGHTS, 0.1), int8=100.0, real=100.0)
+    [first] = order(NoiseSource("stem", WEIGHTS, 0.1), int8=100.0, real=100.0)
     # The input of stem is converted no more, its result is: 8 x 36 instead of 3 x 36 elements.
     assert first.cycles == pytest.approx((8 - 3) * 36 / 4.0)
     # pointwise alone would need its input in both forms, and its result converted.

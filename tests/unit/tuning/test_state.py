@@ -11,10 +11,11 @@ import pytest
 
 from qglow.core.errors import InputFileError
 from qglow.recipe.choices import Calibration
+from qglow.recipe.data import Preprocessing
 from qglow.recipe.rules import Match, Rule
-from qglow.recipe.schema import Preprocessing, Recipe
+from qglow.recipe.schema import Recipe
 from qglow.tuning.mix import Mix
-from qglow.tuning.order import Step
+from qglow.tuning.order import Promotion
 from qglow.tuning.search import Figures
 from qglow.tuning.state import State, load_state, save_state
 
@@ -27,7 +28,7 @@ MIX = {"keep_float": ["a"], "int16": []}
 def whole() -> State:
     rule = Rule(Match(name="a|b"), calibration=Calibration.parse("percentile:99.9"))
     recipe = Recipe(Preprocessing(resize=256, scale=1 / 255), keep_float=("re:x.*",), rules=(rule,))
-    steps = [Step(Mix(("a", "b")), 0.25, 1000.0), Step(Mix(("c",), ("d", "é")), 1e-9, -4.0)]
+    steps = [Promotion(Mix(("a", "b")), 0.25, 1000.0), Promotion(Mix(("c",), ("d", "é")), 1e-9, -4.0)]
     figures = {
         0: Figures("top-1", 80.0, 90.0, 20.0, 1.0, 1000),
         3: Figures("psnr", math.inf, None, math.inf, 1.5, 2000),
@@ -55,7 +56,7 @@ def test_no_file_is_a_new_search(tmp_path: Path) -> None:
 def test_a_state_of_something_else_is_refused_by_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     save_state(path, whole())
-    with pytest.raises(InputFileError, match=r"another data.*--state"):
+    with pytest.raises(InputFileError, match=r"another data.*`state`"):
         load_state(path, ABOUT | {"data": "ef" * 32})
     with pytest.raises(InputFileError, match="another instruction set"):
         load_state(path, ABOUT | {"instruction set": "avx2"})

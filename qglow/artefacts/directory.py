@@ -1,0 +1,210 @@
+"""The directory of a quantized model: everything to run, check and explain it.
+
+    model.qglow        the program, compiled for one ISA and able to be compiled for others
+    model.qdq.onnx     the same model as standard ONNX
+    int8.txt           the int8 graph, and float.txt the float graph that it stands for
+    constants.npz      the constants that both name by digest
+    recipe.yaml        every choice that made it
+    quantization.json  what quantization did, for explanations
+    report.json .md .html
+    manifest.json      written last: the float model's path and digest, and the digest of every file
+
+`qglow compare`, `bench` and `inspect` read it; the float model is found by its path, relative to the
+directory, and recognised by its digest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qglow.artefacts.staging import publish, read_checked, read_manifest, refreshed
+from qglow.core.arrays import pack_arrays, unpack_arrays
+from qglow.core.errors import ArtefactError, RecipeError, TextError, VerificationError
+from qglow.core.files import atomic_writer, file_sha256, sha256_hex, write_atomically
+from qglow.core.folders import staging_folder
+from qglow.core.reading import parse_json
+from qglow.core.types import Array
+from qglow.core.version import __version__
+from qglow.graph.graph import Graph
+from qglow.graph.text import constant_data, parse_graph, print_graph
+from qglow.graph.verifier import verify_graph
+from qglow.profiling.profile import ModelReference
+from qglow.quantization.report import QuantizationReport
+from qglow.recipe.loading import parse_recipe
+from qglow.report.comparison import Comparison
+from qglow.report.diagnosis import Diagnosis
+from qglow.report.layers import LayerReport
+from qglow.report.parts import QuantizedParts
+from qglow.report.plain import from_plain, to_plain
+from qglow.report.report import ModelInfo, Report, write_report
+from qglow.report.verdict import ModelVerdict
+from qglow.runtime.artefact import StoredProgram, save_artefact
+from qglow.runtime.variant import CodeVariant
+from qglow.toolchain import CompileOptions, lower_graph
+from qglow.toolchain.artefacts import make_artefact
+
+FORMAT = "qglow quantized model"
+VERSION = 3
+PROGRAM = "model.qglow"
+QDQ_MODEL = "model.qdq.onnx"
+INT8_GRAPH = "int8.txt"
+FLOAT_GRAPH = "float.txt"
+CONSTANTS = "constants.npz"
+RECIPE = "recipe.yaml"
+QUANTIZATION = "quantization.json"
+REPORT = "report.json"
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Measured results for the reports; `data` names the data that they were measured on."""
+
+    comparison: Comparison | None = None
+    layers: LayerReport | None = None
+    data: str = ""
+    diagnosis: Diagnosis | None = None
+
+
+def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None) -> None:
+    """Write the directory, the manifest last. Raises InputFileError, UsageError for an ISA."""
+    options = CompileOptions(isa=isa)
+    with staging_folder(target) as folder, ThreadPoolExecutor(2) as beside:
+        # Constants are most of the bytes: one thread writes and hashes them while the rest is made, the
+        # other thread writes what is made meanwhile.
+        digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts)}
+        made = make_artefact(lower_graph(parts.int8, options), options)
+        digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)
+        digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, parts.qdq_model())
+        write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
+        write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
+        write_atomically(folder / RECIPE, parts.recipe.to_yaml())
+        content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
+        write_atomically(folder / QUANTIZATION, content + "\n")
+        save_reports(parts, folder, measured)
+        written = {name: digest.result() for name, digest in digests.items()}
+        publish(folder, target, _facts(parts, target), written)
+
+
+def _write_constants(path: Path, parts: QuantizedParts) -> str:
+    """Write the constants of both graphs; returns the file's digest."""
+    with atomic_writer(path) as stream:
+        pack_arrays(stream, constant_data(parts.int8) | constant_data(parts.real))
+    return file_sha256(path)
+
+
+def _write_program(path: Path, stored: StoredProgram, code: list[CodeVariant]) -> str:
+    """Write the program; returns the file's digest."""
+    save_artefact(path, stored, code)
+    return file_sha256(path)
+
+
+def _write(path: Path, content: bytes) -> str:
+    """Write a file; returns its digest."""
+    write_atomically(path, content)
+    return sha256_hex(content)
+
+
+def load_parts(folder: Path) -> QuantizedParts:
+    """Read what `save_parts` wrote. Raises ArtefactError if it is incomplete or damaged."""
+    manifest = read_manifest(folder, FORMAT, VERSION)
+    files = {
+        name: read_checked(folder, manifest, name)
+        for name in (INT8_GRAPH, FLOAT_GRAPH, CONSTANTS, RECIPE, QUANTIZATION)
+    }
+    try:
+        constants = unpack_arrays(files[CONSTANTS])
+        int8, real = (_parse(folder / name, files[name], constants) for name in (INT8_GRAPH, FLOAT_GRAPH))
+        recipe = parse_recipe(files[RECIPE].decode(), str(folder / RECIPE))
+        content = parse_json(files[QUANTIZATION])
+        report = None if content is None else from_plain(QuantizationReport, content)
+        facts = manifest["model"]
+        path = str(facts["path"])
+        if "\0" in path:
+            raise ValueError("the path of the model holds NUL")
+        source = ModelReference(folder / path, str(facts["sha256"]))
+        info = _info(source, facts, int8)
+        diagnosis, verdict = _measured(folder, manifest)
+    except (TextError, VerificationError, RecipeError) as error:
+        raise ArtefactError(f"{folder} is damaged: {error}; quantize the model again") from error
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
+        raise ArtefactError(f"{folder} is damaged ({error}); quantize the model again") from error
+    return QuantizedParts(source, info, recipe, report, int8, real, diagnosis, verdict)
+
+
+def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:
+    """Write report.html, report.md and report.json, each whole or not at all."""
+    pipeline = "" if parts.report is None else parts.report.pipeline
+    report = Report(
+        parts.info,
+        parts.recipe.to_yaml(),
+        pipeline,
+        parts.report,
+        measured.data,
+        measured.comparison,
+        measured.layers,
+        measured.diagnosis,
+        parts.verdict,
+    )
+    write_report(folder, report, graph=parts.int8)
+
+
+def refresh_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:
+    """Write the reports as `save_reports` does; a directory whose manifest names them stays valid.
+
+    Raises InputFileError.
+    """
+    with refreshed(folder):
+        save_reports(parts, folder, measured)
+
+
+def _measured(folder: Path, manifest: Mapping[str, Any]) -> tuple[Diagnosis | None, ModelVerdict | None]:
+    """Diagnosis and verdict in the report, each None if it was not made, or the reports were deleted."""
+    if not (folder / REPORT).exists():
+        return None, None
+    report = parse_json(read_checked(folder, manifest, REPORT))
+    diagnosis, verdict = report["diagnosis"], report.get("verdict")
+    return (
+        None if diagnosis is None else from_plain(Diagnosis, diagnosis),
+        None if verdict is None else from_plain(ModelVerdict, verdict),
+    )
+
+
+def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:
+    path = os.path.relpath(parts.source.path.resolve(), target.resolve())
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "qglow": __version__,
+        "model": {
+            "path": Path(path).as_posix(),
+            "sha256": parts.source.sha256,
+            "name": parts.info.name,
+            "opset": parts.info.opset,
+            "notes": list(parts.info.notes),
+        },
+    }
+
+
+def _parse(path: Path, text: bytes, constants: Mapping[str, Array]) -> Graph:
+    graph = parse_graph(text.decode(), constants)
+    verify_graph(graph, f"in {path}")
+    return graph
+
+
+def _info(source: ModelReference, facts: Mapping[str, Any], graph: Graph) -> ModelInfo:
+    return ModelInfo(
+        str(facts["name"]),
+        source.path.name,
+        source.sha256,
+        int(facts["opset"]),
+        {value.name: value.type for value in graph.inputs},
+        {value.name: value.type for value in graph.outputs},
+        tuple(str(note) for note in facts["notes"]),
+    )

@@ -1,0 +1,1 @@
+"""Models held to the accuracy that they are known to reach: the baseline file, checking, verdicts."""

@@ -1,0 +1,132 @@
+"""Checking a baseline: every model is quantized as its entry says, measured, and held to its figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from qglow.artefacts.directory import load_parts
+from qglow.baseline.file import load_baseline
+from qglow.baseline.verdicts import BaselineReport, Entry, Outcome, Samples, failure, judge, measure
+from qglow.core.errors import InputFileError, UnsupportedError, UsageError
+from qglow.core.progress import Phases, Progress
+from qglow.profiling.profile_file import load
+from qglow.recipe.loading import load_recipe
+from qglow.recipe.schema import Recipe
+from qglow.report.comparison import Comparison
+from qglow.report.evaluation import compare_outputs, open_evaluation_data
+from qglow.report.parts import QuantizedParts
+from qglow.report.task_metric import data_labels, open_metric
+from qglow.runtime.cores import choose_threads
+from qglow.toolchain import CompileOptions
+from qglow.toolchain.calibration import CalibrationSamples
+from qglow.toolchain.loaded import read_model
+from qglow.toolchain.profiling import profile_model
+from qglow.tuning.quantize import QuantizeOptions, quantize_model
+
+
+def check_entries(
+    path: Path, names: Sequence[str], options: CompileOptions, progress: Phases | None = None
+) -> BaselineReport:
+    """Quantize and measure the named entries of a baseline file, or all of them, and judge the figures.
+
+    Raises InputFileError or UsageError for a file or an entry that is wrong, which is no verdict on a model.
+    """
+    chosen = _chosen(load_baseline(path), names)
+    options = replace(options, threads=choose_threads(options.threads))
+    return BaselineReport(
+        path, tuple(_EntryCheck(entry, path.parent, options, progress).outcome() for entry in chosen)
+    )
+
+
+def _chosen(found: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
+    known = [entry.name for entry in found]
+    for name in names:
+        if name not in known:
+            nearest = get_close_matches(name, known, 1)
+            hint = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(known)}"
+            raise UsageError(f"the baseline has no entry '{name}'; {hint}")
+    return [entry for entry in found if not names or entry.name in names]
+
+
+@dataclass(frozen=True)
+class _EntryCheck:
+    """One entry of a baseline file in `folder`, to be quantized and measured."""
+
+    entry: Entry
+    folder: Path
+    options: CompileOptions
+    progress: Phases | None
+
+    def outcome(self) -> Outcome:
+        """The verdict. Errors of the entry itself are raised, with its name."""
+        entry = self.entry
+        try:
+            parts = self._quantized()
+            assert parts.report is not None
+            return judge(entry, measure(entry, self._comparison(parts), parts.report))
+        except UnsupportedError as error:
+            return failure(entry, str(error))
+        except UsageError as error:
+            raise UsageError(f"{entry.name}: {error}") from error
+        except InputFileError as error:
+            raise InputFileError(f"{entry.name}: {error}") from error
+
+    def _quantized(self) -> QuantizedParts:
+        """The int8 model, which has a report."""
+        entry = self.entry
+        if entry.quantized is None:
+            return self._quantized_by_profile() if entry.profile is not None else self._profiled()
+        parts = load_parts(self.folder / entry.quantized)
+        if parts.report is None:
+            raise UsageError(f"{self.folder / entry.quantized} has no report; quantize the model again")
+        return parts
+
+    def _quantized_by_profile(self) -> QuantizedParts:
+        entry = self.entry
+        assert entry.profile is not None
+        profile = load(self.folder / entry.profile)
+        path = profile.model.path if entry.model is None else self.folder / entry.model
+        return quantize_model(read_model(path, profile.shapes), profile, self._recipe() or Recipe())
+
+    def _profiled(self) -> QuantizedParts:
+        """The model of the entry, profiled over its calibration data and quantized."""
+        entry, recipe = self.entry, self._recipe() or Recipe()
+        assert entry.model is not None and entry.calibration is not None
+        model = read_model(self.folder / entry.model)
+        calibration = CalibrationSamples(
+            self._located(entry.calibration), entry.calibration.select, entry.calibration.samples
+        )
+        told = self._told("profiling")
+        profile = profile_model(model, calibration, recipe=recipe, options=self.options, progress=told)
+        options = QuantizeOptions(calibration=calibration, code=self.options)
+        return quantize_model(model, profile, recipe, options)
+
+    def _comparison(self, parts: QuantizedParts) -> Comparison:
+        entry, evaluation = self.entry, self.entry.evaluation
+        labels = None if entry.labels is None else self.folder / entry.labels
+        metric = None if entry.task_metric is None else open_metric(entry.task_metric, labels)
+        opened = open_evaluation_data(
+            parts,
+            self._located(evaluation),
+            self._recipe(),
+            evaluation.select,
+            evaluation.samples,
+            data_labels(metric, labels),
+        )
+        told = self._told("comparing")
+        return compare_outputs(parts, opened, metric=metric, options=self.options, progress=told)
+
+    def _recipe(self) -> Recipe | None:
+        return None if self.entry.recipe is None else load_recipe(self.folder / self.entry.recipe)
+
+    def _located(self, samples: Samples) -> str:
+        """Data beside the baseline file; a function is found as everywhere else."""
+        is_function = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", samples.data)
+        return samples.data if is_function else str(self.folder / samples.data)
+
+    def _told(self, what: str) -> Progress | None:
+        return None if self.progress is None else self.progress(f"{self.entry.name}: {what}")

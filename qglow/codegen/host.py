@@ -1,0 +1,30 @@
+"""The processor that this process runs on."""
+
+from __future__ import annotations
+
+import functools
+
+from llvmlite import binding
+
+from qglow.kernels.emit.target import VectorTarget
+
+
+@functools.cache
+def host_processor() -> str:
+    """Architecture of the processor, as in the first part of a target triple: "x86_64", "aarch64"."""
+    return str(binding.get_process_triple()).split("-")[0]
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """Features of the processor, by LLVM's names."""
+    return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
+
+
+def lacking(target: VectorTarget) -> str | None:
+    """Reason why the processor cannot run code of an ISA, in a few words; None if it can."""
+    wanted = target.triple.split("-")[0]
+    if host_processor() != wanted:
+        return f"it is for {wanted}, the host is {host_processor()}"
+    missing = sorted(target.requires - host_features())
+    return f"the host lacks {', '.join(missing)}" if missing else None

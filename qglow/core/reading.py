@@ -1,0 +1,93 @@
+"""Files that are not trusted: whatever is wrong with one is an OSError or a ValueError."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import stat
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from qglow.core.types import Array
+
+_ODD = (
+    *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, NotImplementedError),
+    *(RecursionError, RuntimeError, SyntaxError, TypeError),
+    *(struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What numpy and zipfile raise besides for archives and headers that are damaged."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read. Raises OSError for anything else: a FIFO would wait for ever."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except ValueError as error:  # a path with NUL
+        raise OSError(errno.EINVAL, str(error), str(path)) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return cast(BinaryIO, os.fdopen(descriptor, "rb"))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file. Raises OSError."""
+    with open_regular(path) as stream:
+        return stream.read()
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a regular file. Raises OSError and ValueError."""
+    with io.TextIOWrapper(open_regular(path), encoding="utf-8") as stream:
+        return stream.read()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The document of a JSON text. Raises ValueError, also for keys that occur twice and absurd depth."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+@contextlib.contextmanager
+def damaged_arrays() -> Iterator[None]:
+    """Errors of the body about archives and headers of arrays become ValueError, one line."""
+    try:
+        yield
+    except _ODD as error:
+        raise ValueError(f"it is damaged: {' '.join(str(error).split())[:120]}") from error
+
+
+def load_array(path: Path, *, mapped: bool = False) -> Array:
+    """The array of an .npy file, read or mapped. Raises OSError and ValueError."""
+    open_regular(path).close()
+    with damaged_arrays():
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it holds several arrays; name it .npz")
+    return array
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz file by name, whole. Raises OSError and ValueError."""
+    with open_regular(path) as stream, damaged_arrays(), np.load(stream, allow_pickle=False) as archive:
+        return {name: np.asarray(archive[name]) for name in archive.files}
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} twice")
+    return found

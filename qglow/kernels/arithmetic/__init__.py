@@ -1,0 +1,1 @@
+"""Numbers in vectors: conversion, rescaling, logic and functions of one value."""

@@ -1,0 +1,31 @@
+"""Conversion of float16 and bfloat16 as vector code: by instructions, or as in numerics.scalar.half.
+
+Some targets have instructions that convert float16. Elsewhere LLVM would call a function of its own runtime
+library, but compiled code is linked to no library: there, and for bfloat16, integer operations convert.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from qglow.core.types import ElementType
+from qglow.kernels.arithmetic.scalar import VectorAlgebra
+from qglow.kernels.emit.builder import F32, I16, I32, Value, vec
+from qglow.kernels.emit.emitter import Emitter
+from qglow.numerics.scalar.algebra import Int
+from qglow.numerics.scalar.half import widened_bfloat16, widened_float16
+
+
+def emit_through_float16(e: Emitter, x: Value) -> Value:
+    """Round float32 `x` to the nearest float16 and back, on targets that convert it by instructions."""
+    return e.b.fpext(e.b.fptrunc(x, vec(ir.HalfType(), x.type.count)), x.type)
+
+
+def load_widened(e: Emitter, pointer: Value, element: ElementType, lanes: int) -> Value:
+    """Load `lanes` 16-bit floats, aligned to the size of the vector, and widen them to float32 (exact)."""
+    stored = e.load(pointer, vec(I16, lanes), align=2 * lanes)
+    kind = vec(F32, lanes)
+    if element is ElementType.FLOAT16 and e.target.converts_half:
+        return e.b.fpext(e.b.bitcast(stored, vec(ir.HalfType(), lanes)), kind)
+    wide = Int(VectorAlgebra(e, kind), e.b.zext(stored, vec(I32, lanes)))
+    return (widened_bfloat16(wide) if element is ElementType.BFLOAT16 else widened_float16(wide)).value

@@ -1,0 +1,84 @@
+"""Builder used by kernels: it knows the target, and divides a function's work among threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from qglow.kernels.emit.builder import Builder, Index, Value
+from qglow.kernels.emit.target import VectorTarget
+
+
+class Emitter(Builder):
+    """Emits one function body for a target.
+
+    A function whose work several threads may share has two i64 arguments: `part`, the number of the share
+    that a call computes, and `parts`, the number of shares. `units` is how many equal pieces the work has.
+    """
+
+    def __init__(
+        self, function: Any, target: VectorTarget, part: Value | None = None, parts: Value | None = None
+    ) -> None:
+        super().__init__(function)
+        self.target = target
+        self.units = 1
+        self._part, self._parts = part, parts
+        self._share: tuple[Index, Index] | None = None
+
+    def share(self, units: int, shared: bool = True) -> tuple[Index, Index]:
+        """Return the range (first, end) of `units` equal pieces of work that this call computes.
+
+        Without `shared`, and in a function that is not divided, these are all pieces. All shared loops of a
+        function have the same number of pieces; another number raises ValueError. Every store has to be in a
+        shared loop, in `first_share` or in `last_share`, since every thread runs the code outside of them.
+        """
+        if self._part is None or not shared or units <= 1:
+            return 0, units
+        if self._share is None:
+            self.units = units
+            with self.b.goto_entry_block():
+                following = self.b.add(self._part, self.index(1))
+                self._share = self._bound(self._part), self._bound(following)
+        if units != self.units:
+            raise ValueError(f"{units} pieces of work, {self.units} before")
+        return self._share
+
+    def _bound(self, part: Value) -> Value:
+        return self.b.udiv(self.b.mul(part, self.index(self.units)), self._parts)
+
+    @contextmanager
+    def first_share(self) -> Iterator[None]:
+        """Emit code that only the first share runs: work before the pieces of `share`."""
+        if self._part is None:
+            yield
+            return
+        with self.when(self.b.icmp_unsigned("==", self._part, self.index(0))):
+            yield
+
+    @contextmanager
+    def last_share(self) -> Iterator[None]:
+        """Emit code that only the last share runs: the remainder beside the pieces of `share`."""
+        if self._part is None:
+            yield
+            return
+        following = self.b.add(self._part, self.index(1))
+        with self.when(self.b.icmp_unsigned("==", following, self._parts)):
+            yield
+
+    @contextmanager
+    def undivided(self) -> Iterator[None]:
+        """Emit code in which `share` returns all pieces, for work that one thread has to do alone."""
+        part, self._part = self._part, None
+        yield
+        self._part = part
+
+    @contextmanager
+    def shared_loop(
+        self, share: tuple[Index, Index], first: int, count: int, name: str = "i"
+    ) -> Iterator[Index]:
+        """Emit a loop over the pieces `first` ... `first + count - 1` in a share, counted from `first`."""
+        start = self.maximum(self.plus(share[0], -first), 0)
+        stop = self.minimum(self.plus(share[1], -first), count)
+        with self.loop(start, stop, name=name) as index:
+            yield index

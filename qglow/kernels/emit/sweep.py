@@ -1,0 +1,112 @@
+"""Vector loops over equally shaped operands with any strides, tails included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+
+from qglow.kernels.emit.builder import Index, Value
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.operand import Memory, RunLoops, contiguous_runs
+
+UNROLL = 4
+"""Vectors in one iteration of the inner loop."""
+FEW_PLANES = 4
+"""Threads share runs, not outer loops, if the longest of these has at most this many iterations."""
+LARGE_PLANE = 4096
+"""Elements from which on each of at most `FEW_PLANES` planes is a run of its own."""
+FLAT_CHUNKS = 8
+"""Runs of at most this many vectors get no inner loop."""
+
+Body = Callable[[list[Value], int | None], None]
+"""Emits the code for one vector: gets its address in each operand, and how many lanes count (None: all)."""
+
+
+def sweep(e: Emitter, memories: Sequence[Memory], lanes: int, body: Body) -> None:
+    """Emit `body` for every vector of `lanes` elements; all memories have one shape.
+
+    A memory that repeats one element always passes the address of that element. Threads share the longest
+    of the outer loops, or the contiguous run where these loops are short.
+    """
+    sizes = [memory.element_bytes for memory in memories]
+    if 0 in memories[0].shape:
+        return
+    runs = _runs(memories, sizes)
+    steps = [0 if m.repeats else size for m, size in zip(memories, sizes, strict=True)]
+    by_run = max((extent for extent, _ in runs.outer), default=1) <= FEW_PLANES
+    with outer_loops(e, [m.pointer for m in memories], runs.outer, shared=not by_run) as pointers:
+        sweep_run(e, pointers, steps, runs.length, lanes, body, shared=by_run)
+
+
+def _runs(memories: Sequence[Memory], sizes: Sequence[int]) -> RunLoops:
+    """Runs that are contiguous in all memories; a few large planes are not merged into one.
+
+    So threads share the pixels of every plane, and find these pixels in their caches when the planes are
+    interleaved afterwards.
+    """
+    shape, strides = memories[0].shape, [memory.strides for memory in memories]
+    runs = contiguous_runs(shape, strides, sizes)
+    axis = next((axis for axis, extent in enumerate(shape) if extent > 1), len(shape))
+    if runs.outer or axis == len(shape):
+        return runs
+    planes, length = shape[axis], runs.length // shape[axis]
+    if planes > FEW_PLANES or length < LARGE_PLANE:
+        return runs
+    step = tuple(s[axis] * size for s, size in zip(strides, sizes, strict=True))
+    return RunLoops(((planes, step),), length)
+
+
+@contextmanager
+def outer_loops(
+    e: Emitter,
+    pointers: Sequence[Value],
+    outer: Sequence[tuple[int, tuple[int, ...]]],
+    shared: bool = False,
+) -> Iterator[list[Value]]:
+    """Nested loops that move every pointer by its stride in bytes; yields the moved pointers.
+
+    `shared`: threads share the longest of the loops, if there is any.
+    """
+    moved = list(pointers)
+    longest = max(range(len(outer)), key=lambda number: outer[number][0]) if shared and outer else -1
+    with ExitStack() as stack:
+        for number, (extent, steps) in enumerate(outer):
+            share = e.share(extent, number == longest)
+            index = stack.enter_context(e.loop(*share, name="outer"))
+            moved = [e.offset(p, e.scaled(index, step)) for p, step in zip(moved, steps, strict=True)]
+        yield moved
+
+
+def sweep_run(
+    e: Emitter,
+    pointers: Sequence[Value],
+    sizes: Sequence[int],
+    length: int,
+    lanes: int,
+    body: Body,
+    shared: bool = False,
+) -> None:
+    """Emit `body` over one run of `length` elements, which are `sizes[i]` bytes apart in operand i.
+
+    A long run is a loop unrolled `UNROLL` times, a short one straight-line code; the last vector may be
+    partial. `shared`: threads share whole unrolled blocks, and the last thread also does the remainder.
+    """
+
+    def at(element: Index) -> list[Value]:
+        return [e.offset(p, e.scaled(element, size)) for p, size in zip(pointers, sizes, strict=True)]
+
+    whole = length // lanes * lanes
+    block = lanes * UNROLL
+    blocked = whole // block * block if whole > lanes * FLAT_CHUNKS else 0
+    if blocked:
+        first, last = e.share(blocked // block, shared)
+        with e.loop(e.scaled(first, block), e.scaled(last, block), block, "block") as start:
+            for part in range(UNROLL):
+                body(at(e.plus(start, part * lanes)), None)
+    if blocked == length:
+        return
+    with e.last_share() if blocked and shared else nullcontext():
+        for start in range(blocked, whole, lanes):
+            body(at(start), None)
+        if length > whole:
+            body(at(whole), length - whole)

@@ -1,0 +1,68 @@
+"""Products of the rows of a matrix with a constant matrix, on the register tiles of convolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.instructions.ops.linear import FullyConnected
+from qglow.instructions.program import Instruction
+from qglow.kernels.convolution.conv import TiledProduct, constant_filter, pointers, stored_half, tile_of
+from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.tiled.blocking import blocking_cost, choose_blocking
+from qglow.kernels.tiled.geometry import linear_geometry
+from qglow.kernels.tiled.packing import must_clamp_first, product_constants
+
+
+@kernel
+@dataclass(frozen=True)
+class TiledFullyConnected(TiledProduct):
+    """Fully connected layer as a convolution of one element: every row of `src` is a pixel.
+
+    A tile of several rows reads the packed weights once for all of them.
+    """
+
+    name: ClassVar[str] = "tiledfullyconnected"
+
+    def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
+        """Packed filter and bias, for int8 also multipliers."""
+        tile = tile_of(instruction, target)
+        filters = columns(instruction)
+        return product_constants(
+            instruction, filters, linear_geometry(instruction), tile, self.vectors, target
+        )
+
+    def variants(self, instruction: Instruction, target: VectorTarget) -> list[Kernel]:
+        """Other sizes of tiles and orders of loops."""
+        tile = tile_of(instruction, target)
+        return self.other_blockings(linear_geometry(instruction), tile)
+
+    def cost(self, instruction: Instruction, target: VectorTarget) -> float:
+        """Estimated cycles of the product with this blocking."""
+        tile = tile_of(instruction, target)
+        return blocking_cost(linear_geometry(instruction), tile, self.blocking)
+
+    def emit(self, site: Site) -> None:
+        """Emit the product."""
+        self.product(site, linear_geometry(site.instruction)).emit(pointers(site))
+
+
+def columns(instruction: Instruction) -> Array:
+    """Transpose the filter K x N to N x K: one row of weights for each output."""
+    return np.ascontiguousarray(constant_filter(instruction).T)
+
+
+@candidates_for(FullyConnected)
+def tiled_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
+    """Return the kernel with the blocking of least estimated cost; none for a filter that is computed."""
+    if instruction.operand("filter").data is None:
+        return []
+    geometry = linear_geometry(instruction)
+    blocking = choose_blocking(geometry, tile_of(instruction, target))
+    clamp_first = must_clamp_first(instruction, columns(instruction))
+    stored = stored_half(instruction)
+    return [TiledFullyConnected(blocking.pixels, blocking.vectors, blocking.by_rows, clamp_first, stored)]

@@ -1,0 +1,1 @@
+"""Kernels that read a whole axis for each result: sums, softmax, normalization, ranking, profiles."""

@@ -1,0 +1,234 @@
+"""Softmax in three passes: the maximum, exponentials with their 16 partial sums, the division.
+
+The logarithm of it subtracts in the third pass instead of dividing, so the exponentials are not stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.instructions.ops.softmax import Softmax
+from qglow.instructions.program import Instruction
+from qglow.kernels.arithmetic.scalar import emit_scalar
+from qglow.kernels.emit.builder import F32, I1, Index, Value, constant_vector, scalar, vec
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.operand import dense_strides
+from qglow.kernels.emit.target import VectorTarget
+from qglow.numerics.reductions import PARTIAL_SUMS
+from qglow.numerics.scalar.polynomials import exp, log
+
+LANES = PARTIAL_SUMS
+"""Elements of a vector: the numeric contract has 16 partial sums (rule 9), so every target uses 16 lanes."""
+NEGATIVE_INFINITY = float("-inf")
+
+
+@dataclass(frozen=True)
+class _NormalizedExponentials(Kernel):
+    """Base of both kernels, which have the same cost."""
+
+    def cost(self, instruction: Instruction, target: VectorTarget) -> float:
+        """Cycles by the number of vectors."""
+        return instruction.operand("dest").type.size / target.float_lanes * target.model.loops.softmax_vector
+
+
+@kernel
+@dataclass(frozen=True)
+class SoftmaxAlong(_NormalizedExponentials):
+    """Softmax along the contiguous axis: lane i of a vector is partial sum i."""
+
+    name: ClassVar[str] = "softmax-along"
+
+    def emit(self, site: Site) -> None:
+        """Emit a loop over rows, which threads share; each row takes all three passes in turn."""
+        e, dest, src = site.e, site["dest"], site["src"]
+        if not dest.type.size:
+            return
+        length = dest.shape[site.operation.axis]
+        rows = dest.type.size // length
+        with e.loop(*e.share(rows), name="row") as row:
+            step = e.scaled(row, length * 4)
+            to, start = e.offset(dest.pointer, step), e.offset(src.pointer, step)
+            _row(e, to, start, length, site.operation.logarithm)
+
+
+def _row(e: Emitter, dest: Value, src: Value, length: int, logarithm: bool) -> None:
+    kind = vec(F32, LANES)
+
+    def load(pointer: Value, at: Index, count: int | None) -> Value:
+        return e.load_lanes(e.offset(pointer, e.scaled(at, 4)), F32, LANES, count)
+
+    def larger(values: list[Value], at: Index, count: int | None) -> list[Value]:
+        x = keep(e, load(src, at, count), count, NEGATIVE_INFINITY)
+        return [emit_larger(e, x, values[0])]
+
+    # The maximum is subtracted first, so that no exponential is above 1 and none overflows.
+    lanes = _fold(e, length, [scalar(kind, NEGATIVE_INFINITY)], larger)[0]
+    top = e.splat(reduce_lanes(e, lanes, lambda a, b: emit_larger(e, a, b)), LANES)
+
+    def exponentials(values: list[Value], at: Index, count: int | None) -> list[Value]:
+        power = emit_scalar(e, exp, e.b.fsub(load(src, at, count), top))
+        if not logarithm:
+            e.store_lanes(power, e.offset(dest, e.scaled(at, 4)), count)
+        return [e.b.fadd(values[0], keep(e, power, count, 0.0))]
+
+    # Lane i adds up elements i, i + 16, ..., then halves join: the one order that the contract allows.
+    sums = _fold(e, length, [scalar(kind, 0.0)], exponentials)[0]
+    total = e.splat(reduce_lanes(e, sums, e.b.fadd), LANES)
+    logarithm_of_total = emit_scalar(e, log, total) if logarithm else None
+
+    def finish(values: list[Value], at: Index, count: int | None) -> list[Value]:
+        if logarithm:
+            result = e.b.fsub(e.b.fsub(load(src, at, count), top), logarithm_of_total)
+        else:
+            # A product with the reciprocal would round twice, to other bits.
+            result = e.b.fdiv(load(dest, at, count), total)
+        e.store_lanes(result, e.offset(dest, e.scaled(at, 4)), count)
+        return []
+
+    _fold(e, length, [], finish)
+
+
+def _fold(
+    e: Emitter,
+    length: int,
+    initial: list[Value],
+    step: Callable[[list[Value], Index, int | None], list[Value]],
+) -> list[Value]:
+    """`values = step(values, start, count)` over vectors of a row, the last of which may be partial."""
+    values, whole = initial, length // LANES * LANES
+    if whole:
+        with e.carrying_loop(0, whole, initial, LANES, "vector") as carry:
+            carry.next(step(list(carry.values), carry.index, None))
+        values = carry.values
+    if length > whole:
+        values = step(list(values), whole, length - whole)
+    return values
+
+
+def keep(e: Emitter, value: Value, count: int | None, otherwise: float) -> Value:
+    """Keep the first `count` lanes and set the others to a constant."""
+    if count is None:
+        return value
+    mask = constant_vector(I1, [int(lane < count) for lane in range(value.type.count)])
+    return e.b.select(mask, value, scalar(value.type, otherwise))
+
+
+def emit_larger(e: Emitter, a: Value, b: Value) -> Value:
+    """`a > b ? a : b`. A NaN may get lost here: it comes back through the sum."""
+    return e.b.select(e.b.fcmp_ordered(">", a, b), a, b)
+
+
+def reduce_lanes(e: Emitter, value: Value, combine: Callable[[Value, Value], Value]) -> Value:
+    """Combine all lanes into one scalar: the upper half with the lower half until one lane is left."""
+    while value.type.count > 1:
+        half = value.type.count // 2
+        low, high = (e.shuffle(value, None, range(s, s + half)) for s in (0, half))
+        value = combine(low, high)
+    return e.extract(value, 0)
+
+
+@kernel
+@dataclass(frozen=True)
+class SoftmaxAcross(_NormalizedExponentials):
+    """Softmax along an axis that is not the last: vectors of 16 columns, 16 of them for partial sums."""
+
+    name: ClassVar[str] = "softmax-across"
+
+    def emit(self, site: Site) -> None:
+        """Emit a loop over indices before the axis, and in it one over vectors of elements behind it."""
+        e, dest, src = site.e, site["dest"], site["src"]
+        if not dest.type.size:
+            return
+        axis = site.operation.axis % len(dest.shape)
+        extent, inner = dest.shape[axis], dense_strides(dest.shape)[axis]
+        outer = dest.type.size // (extent * inner)
+        whole = inner // LANES * LANES
+        with e.loop(0, outer, name="outer") as index:
+            step = e.scaled(index, extent * inner * 4)
+            to, start = e.offset(dest.pointer, step), e.offset(src.pointer, step)
+            for first, last, count in ((0, whole, None), (whole, inner, inner - whole)):
+                if first == last:
+                    continue
+                with e.loop(first, last, LANES, "inner") as at:
+                    move = e.scaled(at, 4)
+                    places = e.offset(to, move), e.offset(start, move)
+                    logarithm = site.operation.logarithm
+                    _Columns(e, *places, extent, inner * 4, count, logarithm).emit()
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Emitter of 16 neighbouring columns, or of the first `count` of them."""
+
+    e: Emitter
+    dest: Value
+    src: Value
+    extent: int
+    stride: int
+    count: int | None
+    logarithm: bool
+
+    def emit(self) -> None:
+        """Emit the three passes down the columns."""
+        e, kind = self.e, vec(F32, LANES)
+
+        def larger(values: list[Value], at: Index, _: int) -> list[Value]:
+            return [emit_larger(e, self._load(self.src, at), values[0])]
+
+        top = self._fold([scalar(kind, NEGATIVE_INFINITY)], larger, 1)[0]
+
+        def exponentials(values: list[Value], at: Index, index: int) -> list[Value]:
+            power = emit_scalar(e, exp, e.b.fsub(self._load(self.src, at), top))
+            if not self.logarithm:
+                self._store(power, at)
+            return [e.b.fadd(v, power) if i == index else v for i, v in enumerate(values)]
+
+        # Row i is added to sum i mod 16: the order of the sums is the same as along the last axis.
+        sums = self._fold([scalar(kind, 0.0)] * PARTIAL_SUMS, exponentials, PARTIAL_SUMS)
+        while len(sums) > 1:
+            half = len(sums) // 2
+            sums = [e.b.fadd(sums[i], sums[half + i]) for i in range(half)]
+        total = emit_scalar(e, log, sums[0]) if self.logarithm else sums[0]
+        with e.loop(0, self.extent, name="finish") as at:
+            if self.logarithm:
+                self._store(e.b.fsub(e.b.fsub(self._load(self.src, at), top), total), at)
+            else:
+                self._store(e.b.fdiv(self._load(self.dest, at), total), at)
+
+    def _fold(
+        self, initial: list[Value], step: Callable[[list[Value], Index, int], list[Value]], period: int
+    ) -> list[Value]:
+        """`values = step(values, row, row mod period)` over all rows."""
+        values, whole = initial, self.extent // period * period
+        if whole:
+            with self.e.carrying_loop(0, whole, initial, period, "row") as carry:
+                inside = list(carry.values)
+                for part in range(period):
+                    inside = step(inside, self.e.plus(carry.index, part), part)
+                carry.next(inside)
+            values = carry.values
+        for row in range(whole, self.extent):
+            values = step(list(values), row, row - whole)
+        return values
+
+    def _load(self, base: Value, row: Index) -> Value:
+        return self.e.load_lanes(self._at(base, row), F32, LANES, self.count)
+
+    def _store(self, value: Value, row: Index) -> None:
+        self.e.store_lanes(value, self._at(self.dest, row), self.count)
+
+    def _at(self, base: Value, row: Index) -> Value:
+        return self.e.offset(base, self.e.scaled(row, self.stride))
+
+
+@candidates_for(Softmax)
+def softmax_candidates(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
+    """Return `SoftmaxAlong` if no elements lie behind the axis, else `SoftmaxAcross`."""
+    shape = instruction.operand("dest").type.shape
+    axis = instruction.operation.axis % len(shape)  # type: ignore[attr-defined]
+    inner = math.prod(shape[axis + 1 :])
+    return [SoftmaxAlong() if inner == 1 else SoftmaxAcross()]

@@ -1,0 +1,1 @@
+"""Selection of kernels for instructions: all families of kernels, the choice by cost, and epilogues."""

@@ -1,0 +1,22 @@
+"""Imports of all modules with kernels, which declare themselves when imported."""
+
+from __future__ import annotations
+
+from qglow.kernels.convolution import conv as conv
+from qglow.kernels.convolution import depthwise as depthwise
+from qglow.kernels.convolution import depthwise_float as depthwise_float
+from qglow.kernels.elementwise import affine as affine
+from qglow.kernels.elementwise import elementwise as elementwise
+from qglow.kernels.movement import copy as copy
+from qglow.kernels.movement import gather as gather
+from qglow.kernels.movement import resize as resize
+from qglow.kernels.movement import transpose as transpose
+from qglow.kernels.pooling import pool as pool
+from qglow.kernels.products import linear as linear
+from qglow.kernels.products import matmul as matmul
+from qglow.kernels.products import matmul_int8 as matmul_int8
+from qglow.kernels.reduction import normalization as normalization
+from qglow.kernels.reduction import profile as profile
+from qglow.kernels.reduction import ranking as ranking
+from qglow.kernels.reduction import reduce as reduce
+from qglow.kernels.reduction import softmax as softmax

@@ -1,0 +1,238 @@
+"""Implicit matrix products on the vector unit: order of the loops, tiles of accumulators and their steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from qglow.kernels.emit.builder import F32, I32, VOID, Index, Value, vec
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.tiled.blocking import divide, pixel_axes
+from qglow.kernels.tiled.geometry import STEP, Axis, Runs
+from qglow.kernels.tiled.loops import Block, Pointers, ProductLoops, Shared
+from qglow.kernels.tiles.tile import MicroTile
+
+UNROLLED_STEPS = 4
+"""Loops of up to this many steps are unrolled; unrolling more makes code, not speed [measured]."""
+UNROLL_CHOICES = (2, 3)
+
+
+@dataclass(frozen=True)
+class VectorProduct(ProductLoops):
+    """Implicit matrix product in tiles of at most `most_pixels` x `most_vectors` accumulators.
+
+    `by_rows`: loop over rows of pixels outside, over blocks of channels inside; else the other way round.
+    """
+
+    tile: MicroTile
+    most_pixels: int
+    by_rows: bool
+
+    @property
+    def pixel_units(self) -> int:
+        """Number of rows along the longest of the outer axes, or of tiles if there is only one row."""
+        *outer, inner = pixel_axes(self.geometry, self.by_rows)
+        if outer:
+            return max(axis.count for axis in outer)
+        return sum(piece.count for piece in divide(inner.count, self.most_pixels))
+
+    def emit_group(self, pointers: Pointers) -> None:
+        """Emit loops over blocks of channels and over rows of pixels, in the order of `by_rows`."""
+        axes = pixel_axes(self.geometry, self.by_rows)
+        # Few weights: all of them stay in the cache while they pass over one row after another, so rows are
+        # outside and each row of pixels comes from distant memory once.
+        # Many weights would not stay: blocks are outside, and the weights of a block serve all pixels.
+        if self.by_rows:
+            with self.row_loops(axes[:-1], pointers) as row:
+                for block in self.blocks():
+                    with self.block_loop(block, row) as moved:
+                        self._emit_row(axes[-1], block, moved)
+            return
+        tiles = sum(piece.count for piece in divide(axes[-1].count, self.most_pixels))
+        rows = math.prod(axis.count for axis in axes[:-1])
+        for block in self.blocks():
+            lines = self._early_lines(block, rows * tiles)
+            early = pointers.moved(self.e, ahead=self.next_block(block)) if lines else pointers
+            row_ahead = tiles * lines * self.e.target.model.line_bytes
+            with (
+                self.block_loop(block, early) as moved,
+                self.averaged_images(block, moved) as image,
+                self.row_loops(axes[:-1], image, row_ahead) as row,
+            ):
+                self._emit_row(axes[-1], block, row, lines)
+
+    def next_block(self, block: Block) -> int:
+        """Bytes from the weights of a block to those of the next block."""
+        return block.piece.size * self._vector_weights
+
+    def turn_bytes(self, vectors: int) -> int:
+        """Bytes of weights that one iteration of the innermost loop reads."""
+        return _unroll(self.geometry.runs.steps) * vectors * self.tile.weight_bytes
+
+    def _early_lines(self, block: Block, tiles: int) -> int:
+        """Cache lines of the next block that a tile prefetches in each iteration of its loop; 0 for none.
+
+        All `tiles` of a block together prefetch the weights of the next one, which follow in memory; those of
+        the next layer follow the last block. Short runs are unrolled and have no loop to prefetch in.
+        """
+        runs = self.geometry.runs
+        if (
+            tiles == 1
+            or self._vector_weights * block.piece.size < self.e.target.model.early_bytes
+            or runs.steps <= UNROLLED_STEPS
+        ):
+            return 0
+        return -(-(self.turn_bytes(block.piece.size) // self.e.target.model.line_bytes) // tiles)
+
+    def _emit_row(self, axis: Axis, block: Block, pointers: Pointers, lines: int = 0) -> None:
+        """Emit the tiles of one row for one block; threads may share them if there is only one row."""
+        e, first = self.e, 0
+        pieces = divide(axis.count, self.most_pixels)
+        alone = len(pixel_axes(self.geometry, self.by_rows)) == 1
+        tiles = sum(piece.count for piece in pieces)
+        share = e.share(tiles, alone and self.shared is Shared.PIXELS)
+        for piece in pieces:
+            with e.shared_loop(share, first, piece.count, name="tile") as index:
+                pixel = e.plus(e.scaled(index, piece.size), piece.start)
+                src, dest = (e.scaled(pixel, s) for s in (axis.src_stride, axis.dest_stride))
+                ahead = e.scaled(e.plus(index, first), lines * self.e.target.model.line_bytes)
+                self._emit_tile(
+                    axis, piece.size, block, pointers.moved(e, src=src, dest=dest, ahead=ahead), lines
+                )
+            first += piece.count
+
+    def _emit_tile(self, axis: Axis, pixels: int, block: Block, pointers: Pointers, lines: int) -> None:
+        """Emit a tile: sums from the bias over all steps, all of them in registers, then their output."""
+        e, tile, size = self.e, self.tile, self.tile.accumulator_bytes
+        vectors = range(block.piece.size)
+        # Sums start from the bias, as rule 9 demands of float chains; for int8 that saves an addition.
+        bias = [e.load(e.offset(pointers.bias, v * size), tile.accumulator, align=size) for v in vectors]
+        offsets = tuple(p * axis.src_stride for p in range(pixels))
+        sums = self.add_products(pointers, offsets, [bias[v] for _ in offsets for v in vectors], lines)
+        rows = [sums[p * len(vectors) : (p + 1) * len(vectors)] for p in range(pixels)]
+        multipliers = []
+        if pointers.multiplier is not None:
+            kind = vec(F32, tile.lanes)
+            multipliers = [e.load(e.offset(pointers.multiplier, v * size), kind, align=size) for v in vectors]
+        dests = [e.offset(pointers.dest, p * axis.dest_stride) for p in range(pixels)]
+        self.output.emit(e, rows, multipliers, dests, block.channels)
+
+    def add_products(
+        self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], lines: int
+    ) -> list[Value]:
+        """Add the products of all steps to `sums` of the pixels at `offsets`; order [pixel][vector]."""
+        vectors = len(sums) // len(offsets)
+        steps = _Steps(self.e, self.tile, self.geometry.runs, offsets, vectors, pointers.ahead, lines)
+        return steps.window(pointers.src, pointers.weights, sums)
+
+
+def add_step(
+    e: Emitter, tile: MicroTile, src: Value, weights: Value, offsets: tuple[int, ...], sums: list[Value]
+) -> list[Value]:
+    """Emit one step of a tile: the pixels at `offsets` bytes from `src` times every vector at `weights`.
+
+    `sums` and the result are in the order [pixel][vector].
+    """
+    vectors = range(len(sums) // len(offsets))
+    # The weights of a step stay in registers for all pixels. An activation is loaded, multiplied with all
+    # vectors and dropped, so it takes a register for a short time only. Thus pixels x vectors products take
+    # pixels + vectors loads.
+    loaded = [tile.load_weights(e, e.offset(weights, v * tile.weight_bytes)) for v in vectors]
+    result = []
+    for number, offset in enumerate(offsets):
+        activation = tile.load_activation(e, e.offset(src, offset))
+        for v in vectors:
+            result.append(tile.accumulate(e, sums[number * len(vectors) + v], activation, loaded[v]))
+    return result
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Emitter of all steps of one tile: pixels at `offsets` bytes from its address, `vectors` of channels.
+
+    Sums are in the order [pixel][vector]. Each iteration of the innermost loop prefetches `lines` cache
+    lines, `ahead` bytes after the weights in use.
+    """
+
+    e: Emitter
+    tile: MicroTile
+    runs: Runs
+    offsets: tuple[int, ...]
+    vectors: int
+    ahead: Index
+    lines: int
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of weights of one step."""
+        return self.vectors * self.tile.weight_bytes
+
+    def window(self, src: Value, weights: Value, sums: list[Value], level: int = 0) -> list[Value]:
+        """Emit loops over rows (level 0) and columns (level 1) of runs, and over the steps of a run.
+
+        The loops of few steps are unrolled.
+        """
+        e, runs = self.e, self.runs
+        run_bytes = runs.steps * self.step_bytes
+        # Loops ascend in (kh, kw, c), the order that rule 9 gives the chain of a float result.
+        levels = [
+            (runs.rows, runs.row_stride, runs.columns * run_bytes, runs.total_steps),
+            (runs.columns, runs.column_stride, run_bytes, runs.columns * runs.steps),
+        ]
+        if level == len(levels):
+            return self._run(src, weights, sums)
+        count, src_stride, weight_stride, steps = levels[level]
+        if steps <= UNROLLED_STEPS:
+            for i in range(count):
+                inner = e.offset(src, i * src_stride), e.offset(weights, i * weight_stride)
+                sums = self.window(*inner, sums, level + 1)
+            return sums
+        with e.carrying_loop(0, count, sums, name="window") as carry:
+            inner_src = e.offset(src, e.scaled(carry.index, src_stride))
+            inner_weights = e.offset(weights, e.scaled(carry.index, weight_stride))
+            carry.next(self.window(inner_src, inner_weights, carry.values, level + 1))
+        return carry.values
+
+    def _run(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
+        """Emit the steps of one run: a loop of two or three an iteration, then the steps that are left."""
+        e, steps = self.e, self.runs.steps
+        done = 0
+        if steps > UNROLLED_STEPS:
+            unroll = _unroll(steps)
+            turns = steps // unroll
+            with e.carrying_loop(0, turns, sums, name="steps") as carry:
+                inner_src = e.offset(src, e.scaled(carry.index, unroll * STEP))
+                inner_weights = e.offset(weights, e.scaled(carry.index, unroll * self.step_bytes))
+                fetch_early(e, inner_weights, self.ahead, self.lines)
+                inner = carry.values
+                for step in range(unroll):
+                    inner = self._step(inner_src, inner_weights, inner, step)
+                carry.next(inner)
+            sums, done = carry.values, turns * unroll
+        for step in range(done, steps):
+            sums = self._step(src, weights, sums, step)
+        return sums
+
+    def _step(self, src: Value, weights: Value, sums: list[Value], step: int) -> list[Value]:
+        """Emit step number `step` from these addresses, for every pixel and every vector."""
+        e = self.e
+        at = e.offset(src, step * STEP), e.offset(weights, step * self.step_bytes)
+        return add_step(e, self.tile, *at, self.offsets, sums)
+
+
+def fetch_early(e: Emitter, weights: Value, ahead: Index, lines: int) -> None:
+    """Prefetch `lines` cache lines, `ahead` bytes after `weights`, into the second-level cache.
+
+    Addresses outside of all memory are allowed: a prefetch of them has no effect.
+    """
+    for line in range(lines):
+        place = e.offset(weights, e.plus(ahead, line * e.target.model.line_bytes))
+        read, second_level, data = (ir.Constant(I32, value) for value in (0, 2, 1))
+        e.call("llvm.prefetch.p0", VOID, [place, read, second_level, data])
+
+
+def _unroll(steps: int) -> int:
+    """Steps in an iteration of the loop over a run: if possible a divisor, so that none follow the loop."""
+    return next((u for u in UNROLL_CHOICES if steps % u == 0), UNROLL_CHOICES[0])

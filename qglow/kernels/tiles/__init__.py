@@ -1,0 +1,1 @@
+"""Register tiles: products with packed weights, output of sums, conversion of whole registers."""

@@ -1,0 +1,229 @@
+"""Output of a tile: sums are rescaled (rule 5), clamped and stored as int8 or float32, or stored as they are.
+
+int8 results of up to four vectors are narrowed together by saturating packs. The saturation of the last one
+is the clamp to the range of int8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from qglow.core.types import ElementType
+from qglow.kernels.arithmetic.requantize import clamp_float
+from qglow.kernels.emit.builder import F32, I8, I32, Value, scalar, vec
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.kernel import Epilogue, MeanSink, Part, Site
+
+PACKED = 4
+"""Vectors of 32-bit results that become one vector of bytes."""
+
+Finished = tuple[Value, Sequence[Part]]
+"""Vector of result bytes, and the parts of memory that its lanes belong to."""
+
+
+@dataclass(frozen=True)
+class OutputStage:
+    """Emitter of the steps from a sum to a stored result.
+
+    lanes: sums in a vector.
+    is_result: whether the sum is the result and is only clamped: a float sum, or an int32 sum that is kept.
+    to_bytes: whether results are int8; else they are elements of four bytes.
+    lo, hi, zero_point: bounds and zero point; of an int8 result with the activation bias added.
+    clamp_first: whether rescaled sums are clamped before they are rounded, because they may exceed int32.
+    epilogue: further work on int8 results in registers before they are stored.
+    """
+
+    lanes: int
+    is_result: bool
+    to_bytes: bool
+    lo: float
+    hi: float
+    zero_point: int = 0
+    clamp_first: bool = False
+    epilogue: Epilogue | None = None
+
+    @staticmethod
+    def of(site: Site, lanes: int, clamp_first: bool) -> OutputStage:
+        """Output stage of an instruction with operands `src` and `dest`, whose operation has the bounds."""
+        operation, dest = site.operation, site["dest"].type
+        if dest.element is ElementType.INT32:
+            return OutputStage(lanes, True, False, float("-inf"), float("inf"))
+        from_float = site["src"].is_float
+        bounds = {name: getattr(operation, name) for name in ("lo", "hi", "q_lo", "q_hi")}
+        if dest.is_float:
+            return OutputStage(lanes, from_float, False, bounds["lo"], bounds["hi"])
+        assert dest.quantization is not None
+        bias = site.target.activation_bias
+        low, high = bounds["q_lo"] + bias, bounds["q_hi"] + bias
+        zero_point = dest.quantization.zero_point + bias
+        return OutputStage(lanes, False, True, low, high, zero_point, clamp_first, site.epilogue)
+
+    @property
+    def mean_sink(self) -> MeanSink | None:
+        """The sink that adds up results for a mean instead of storing them, or None."""
+        return None if self.epilogue is None else self.epilogue.mean_sink
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one result."""
+        return 1 if self.to_bytes else 4
+
+    def emit(
+        self,
+        e: Emitter,
+        pixels: Sequence[Sequence[Value]],
+        multipliers: Sequence[Value],
+        pointers: Sequence[Value],
+        channels: int,
+    ) -> None:
+        """Store `channels` results of every pixel: sums are [pixel][vector], addresses [pixel]."""
+        if not self.to_bytes:
+            for sums, pointer in zip(pixels, pointers, strict=True):
+                self._store_words(e, sums, multipliers, pointer, channels)
+            return
+        self._finish(e, self._bytes(e, pixels, multipliers, pointers, channels))
+
+    def emit_interleaved(
+        self, e: Emitter, sums: Sequence[Value], multipliers: Sequence[Value], pointer: Value, channels: int
+    ) -> None:
+        """Store `channels` results of one pixel from four vectors of sums, in the order of channels.
+
+        The lanes of the sums are in the order that the packs undo: each 128 bits of the packed bytes take
+        four channels of the first vector, four of the second, and so on.
+        """
+        if self.to_bytes:
+            rounded = [self._rounded(e, t, m) for t, m in zip(sums, multipliers, strict=True)]
+            self._finish(e, [(self._pack(e, rounded), [Part(0, channels, pointer)])])
+            return
+        joined = e.concat([self._word(e, total, multipliers, i) for i, total in enumerate(sums)])
+        for part in range(self.lanes // 4):
+            lanes = [vector * self.lanes + 4 * part + lane for vector in range(PACKED) for lane in range(4)]
+            room = min(4 * PACKED, channels - part * 4 * PACKED)
+            if room > 0:
+                ordered = e.shuffle(joined, None, lanes)
+                store_part(e, ordered, 0, room, e.offset(pointer, part * 16 * PACKED))
+
+    def _store_words(
+        self,
+        e: Emitter,
+        sums: Sequence[Value],
+        multipliers: Sequence[Value],
+        pointer: Value,
+        channels: int,
+    ) -> None:
+        for index, total in enumerate(sums):
+            value = self._word(e, total, multipliers, index)
+            count = min(self.lanes, channels - index * self.lanes)
+            store_part(e, value, 0, count, e.offset(pointer, index * self.lanes * 4))
+
+    def _word(self, e: Emitter, total: Value, multipliers: Sequence[Value], index: int) -> Value:
+        """Compute a vector of four-byte results: rescaled unless sums are results, then clamped."""
+        value = total if self.is_result else self._scaled(e, total, multipliers[index])
+        return clamp_float(e, value, self.lo, self.hi)
+
+    def _bytes(
+        self,
+        e: Emitter,
+        pixels: Sequence[Sequence[Value]],
+        multipliers: Sequence[Value],
+        pointers: Sequence[Value],
+        channels: int,
+    ) -> Iterator[Finished]:
+        """Pack sums to vectors of bytes in the order of channels, each with the places of its lanes."""
+        count = len(pixels[0])
+        # Packs make bytes of four vectors: neighbouring pixels of one or two vectors share them.
+        together = max(1, PACKED // count)
+        for pixel, first in product(range(0, len(pixels), together), range(0, count, PACKED)):
+            vectors = range(first, min(first + PACKED, count))
+            group = slice(pixel, pixel + together)
+            rounded = [self._rounded(e, sums[v], multipliers[v]) for sums in pixels[group] for v in vectors]
+            channel, step = first * self.lanes, len(vectors) * self.lanes
+            room = min(step, channels - channel)
+            places = [e.offset(pointer, channel) for pointer in pointers[group]]
+            parts = [Part(index * step, room, place, channel) for index, place in enumerate(places)]
+            yield self._in_order(e, self._pack(e, rounded)), parts
+
+    def _finish(self, e: Emitter, tile: Iterable[Finished]) -> None:
+        """Clamp bytes, pass them through the epilogue, and store them or add them up for a mean."""
+        summed: list[Finished] = []
+        for packed, parts in tile:
+            results = self._bounded(e, packed)
+            if self.epilogue is not None:
+                results = self.epilogue.apply(e, results, parts)
+            if self.mean_sink is not None:
+                summed.append((results, parts))
+                continue
+            for part in parts:
+                store_part(e, results, part.lane, part.count, part.pointer)
+        if self.mean_sink is not None:
+            self.mean_sink.add(e, summed)
+
+    def _scaled(self, e: Emitter, total: Value, multiplier: Value) -> Value:
+        value = e.b.sitofp(total, vec(F32, self.lanes))
+        return e.b.fmul(value, multiplier)
+
+    def _rounded(self, e: Emitter, total: Value, multiplier: Value) -> Value:
+        """Compute float32(sum) * multiplier, rounded half to even to int32."""
+        value = self._scaled(e, total, multiplier)
+        if self.clamp_first:
+            value = clamp_float(e, value, self.lo - self.zero_point, self.hi - self.zero_point)
+        name = f"llvm.lrint.v{self.lanes}i32.v{self.lanes}f32"
+        return e.call(name, vec(I32, self.lanes), [value])
+
+    def _pack(self, e: Emitter, rounded: list[Value]) -> Value:
+        """Add the zero point to up to four int32 vectors and pack them to bytes in their order."""
+        # Between the packs, in 16 bits, the zero point takes half as many additions as in 32 bits. Where that
+        # addition or the first pack saturates, the exact result is beyond any byte on the same side, and the
+        # last pack saturates it to the same bound.
+        full = [rounded[min(i, len(rounded) - 1)] for i in range(PACKED)]
+        halves = []
+        for pair in (full[:2], full[2:]):
+            half = e.target.narrow_words(e, *pair)
+            halves.append(e.intrinsic("llvm.sadd.sat", half, scalar(half.type, self.zero_point)))
+        return e.target.narrow_bytes(e, *halves)
+
+    def _bounded(self, e: Emitter, packed: Value) -> Value:
+        """Clamp bytes to the bounds of the operation; the packs have clamped them to the range of int8.
+
+        This comes after bytes are brought in order: LLVM 22 does not terminate on a clamp in front of a
+        shuffle whose result is stored in parts of eight bytes.
+        """
+        return bounded_bytes(e, packed, int(self.lo), int(self.hi))
+
+    def _in_order(self, e: Emitter, packed: Value) -> Value:
+        """Bring packed bytes into order, in groups of four: packs within 128 bits mix their vectors."""
+        parts = self.lanes // 4
+        if parts == 1:
+            return packed
+        groups = vec(I32, self.lanes)
+        order = [PACKED * (i % parts) + i // parts for i in range(self.lanes)]
+        value = e.b.bitcast(packed, groups)
+        value = e.shuffle(value, None, order)
+        return e.b.bitcast(value, packed.type)
+
+
+def bounded_bytes(e: Emitter, packed: Value, low: int, high: int) -> Value:
+    """Clamp bytes of activations to bounds; both have the activation bias.
+
+    A bound that is the end of the range of int8 costs no instruction.
+    """
+    target = e.target
+    for name, bound, neutral in (("max", low, target.smallest_byte), ("min", high, target.largest_byte)):
+        if bound != neutral:
+            packed = e.intrinsic(f"llvm.{target.byte_sort}{name}", packed, scalar(packed.type, bound))
+    return packed
+
+
+def store_part(e: Emitter, vector: Value, start: int, count: int, pointer: Value) -> None:
+    """Store `count` elements of a vector from number `start` on, in the fewest pieces of powers of two."""
+    size = 1 if vector.type.element == I8 else 4
+    done = 0
+    while done < count:
+        piece = 1 << ((count - done).bit_length() - 1)
+        part = vector
+        if piece != vector.type.count:
+            part = e.shuffle(vector, None, [start + done + i for i in range(piece)])
+        e.store(part, e.offset(pointer, done * size), align=1)
+        done += piece

@@ -1,0 +1,78 @@
+"""Graph to program: decompose, schedule, choose orders, emit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The family files fill the table of rules when they are imported.
+from qglow.core.errors import UnsupportedError
+from qglow.graph.graph import Graph, Node
+from qglow.graph.verifier import verify_graph
+from qglow.instructions.ops.memory import Copy
+from qglow.instructions.program import Program
+from qglow.instructions.verifier import verify_program
+from qglow.lowering import (  # noqa: F401
+    conv,
+    elementwise,
+    functions,
+    linear,
+    logic,
+    normalization,
+    pool,
+    quantize,
+    ranking,
+    reduce,
+    resize,
+    selection,
+    shape,
+    softmax,
+    standardize,
+)
+from qglow.lowering.backend import ANY, Backend
+from qglow.lowering.context import Lowering, natural
+from qglow.lowering.decompose import decompose, is_table
+from qglow.lowering.quantize import lower_table
+from qglow.lowering.rules import RULES, LoweringRule
+from qglow.lowering.schedule import schedule
+from qglow.passes.pipeline import lowering_pipeline
+
+
+def lower(graph: Graph, backend: Backend = ANY) -> Program:
+    """Lower a copy of `graph` to a program of instructions.
+
+    Raises UnsupportedError, which lists every operator without a lowering.
+    """
+    work = graph.copy()
+    lowering_pipeline().run(work, verify_graph)
+    decompose(work, backend)
+    verify_graph(work, "after decomposition")
+    missing = [n for n in work.nodes if _rule(n) is None]
+    if missing:
+        listed = ", ".join(f"{n.operator.name} '{n.name}'" for n in missing)
+        raise UnsupportedError(f"no lowering for {listed}")
+    schedule(work)
+    lowering = Lowering(work)
+    for node in work.nodes:
+        lowering.begin(node)
+        rule = _rule(node)
+        assert rule is not None
+        rule(lowering, node, node.operator)
+    _return_outputs(lowering)
+    program = lowering.finish()
+    verify_program(program, "after lowering")
+    return program
+
+
+def _rule(node: Node) -> LoweringRule[Any] | None:
+    """The rule of the node's operator; an int8 function without one is looked up in its table."""
+    rule = RULES.get(type(node.operator))
+    return lower_table if rule is None and is_table(node) else rule
+
+
+def _return_outputs(lowering: Lowering) -> None:
+    """Bring every graph output that was not written in place into its placeholder."""
+    for value in dict.fromkeys(lowering.graph.outputs):
+        target = lowering.output_placeholder(value)
+        found = lowering.read(value, natural(value.type.shape))
+        if found.root is not target:
+            lowering.emit(Copy(), target, found, suffix=".return")

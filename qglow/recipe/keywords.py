@@ -1,0 +1,87 @@
+"""The choices of a recipe as keywords of functions. scripts/write_keywords.py writes this file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from qglow.recipe.choices import Calibration
+
+
+class RecipeChoices(TypedDict, total=False):
+    """Choices of quantization that override a recipe's, each by its name; None leaves what the recipe has."""
+
+    schema: str | None
+    """How ranges map to int8: asymmetric, symmetric, symmetric_with_uint8, symmetric_with_power2_scale.
+    asymmetric uses any zero point, so that all 256 levels cover the range as it is; symmetric has zero point
+    0; symmetric_with_uint8 too, but spends all levels on values that are never negative;
+    symmetric_with_power2_scale also rounds the scale up to a power of two. Weights are symmetric in any
+    case."""
+
+    calibration: Calibration | str | None
+    """How ranges are chosen: auto, minmax, kl, percentile:P, mse. minmax covers all that was seen. The others
+    cut rare large values off, so that the rest gets finer steps: kl keeps the distribution closest, mse errs
+    least in squares, percentile:99.99 leaves out what lies beyond. auto is kl for inputs of the model and mse
+    for all other values."""
+
+    per_tensor: bool | None
+    """One scale for a whole weight tensor, not one per output channel."""
+
+    keep_float: Sequence[str] | str | None
+    """Keep nodes in float, by name, re:REGEX or op:OPERATOR. A name is that of a node or of its result; a
+    regular expression has to fit the whole name."""
+
+    assert_all_quantized: bool | None
+    """Fail if any node would stay in float."""
+
+    equalize: bool | None
+    """Balance channels across layers so that int8 loses less. A channel is scaled up where it is made and
+    down in the weights that read it, which changes nothing in float (cross-layer equalization)."""
+
+    smooth: bool | float | None
+    """Move outliers of normalized activations into weights (SmoothQuant). Like equalize, from a
+    LayerNormalization into the Gemm behind it. A number is the exponent of SmoothQuant, taken everywhere: 0
+    leaves activations as they are, 1 makes their channels equal."""
+
+    group_size: int | None
+    """Inputs of a Gemm that share a weight scale, such as 128 (0: all). A Gemm or MatMul over more inputs
+    than this is cut into groups of this size, each with weight scales of its own: finer weights, and more
+    time for each group."""
+
+    split_channels: float | None
+    """Share of channels to split because they dwarf others, such as 0.02. A channel that reaches far beyond
+    the others becomes two of half the size, so that the others get finer steps (outlier channel splitting).
+    It costs the time of the added channels."""
+
+    profile_again: bool | None
+    """Profile rebalanced channels again on the calibration samples. What equalize, smooth and split_channels
+    scale has no histogram any more. Without this, parameters follow from the ranges of its channels in the
+    profile."""
+
+    correct_bias: bool | None
+    """Correct biases for the mean error of rounded weights."""
+
+    io: str | None
+    """Type of the model's inputs and outputs: float, int8. int8 leaves out the conversion of inputs and
+    outputs."""
+
+    activation_type: str | None
+    """Type of activations in model.qdq.onnx: uint8, int8. onnxruntime on x86 is fast with uint8; other
+    runtimes want int8."""
+
+    rounding: str | None
+    """Rounding of weights: nearest, gptq, adaround. nearest takes the nearest step. gptq rounds weights one
+    after the other, each making up for the errors before it; adaround goes on from there and learns which to
+    round the other way. Both look at the calibration samples."""
+
+    weight_range: str | None
+    """Range of weights, by largest or least error: max, mse. max spans the largest weight of a channel; mse
+    clips the largest ones where the squared error of all is less."""
+
+    rounding_budget: float | str | None
+    """Start no layer after this time: 90s, 10m, 1h. Layers left when the time is up keep what they have, and
+    the report names them. A number is in seconds."""
+
+    strict: bool | None
+    """Fail where there would be a warning: rule that fits nothing, verdict not good. In Python a verdict is
+    held to it by `ModelVerdict.require`."""

@@ -1,0 +1,155 @@
+"""Int8 models run over data: against onnxruntime at their outputs, and node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from qglow.core.errors import DataError
+from qglow.core.progress import Progress, start
+from qglow.core.types import Array
+from qglow.profiling.datasets import DataSet
+from qglow.profiling.samples import batches
+from qglow.recipe.schema import Recipe
+from qglow.report.comparison import QDQ, Comparison, compare
+from qglow.report.layers import LayerReport, compare_layers
+from qglow.report.oracle import OnnxruntimeModel
+from qglow.report.parts import QuantizedParts, source_file
+from qglow.report.runner import RealInterface, Runner, batch_size, real_types, run_samples, stored
+from qglow.report.task_metric import TaskMetric, open_metric
+from qglow.runtime.cores import choose_threads
+from qglow.runtime.executable import Executable
+from qglow.toolchain import CompileOptions, compile_graph
+from qglow.toolchain.samples import Data, open_samples
+
+
+def open_evaluation_data(
+    parts: QuantizedParts,
+    data: Data,
+    recipe: Recipe | None = None,
+    select: str | None = None,
+    samples: int | None = None,
+    labels: str | Path | None = None,
+) -> DataSet:
+    """Samples of reals for a quantized model, prepared by its own recipe unless another is given.
+
+    Raises DataError for data that does not fit, UsageError for wrong options.
+    """
+    return open_samples(
+        data,
+        real_types(parts.inputs),
+        recipe=recipe or parts.recipe,
+        select=select,
+        samples=samples,
+        labels=labels,
+    )
+
+
+def run_over_data(
+    program: Executable,
+    data: Data,
+    *,
+    recipe: Recipe | None = None,
+    select: str | None = None,
+    samples: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Name and outputs of every sample, one after the other: reals without a batch axis.
+
+    An output without a batch axis is whole where the batch is 1. Raises DataError for data that does not fit
+    the program, and for such an output of a larger batch.
+    """
+    runner = RealInterface(program, program.inputs, program.outputs)
+    opened = open_samples(data, runner.inputs, recipe=recipe, select=select, samples=samples)
+    advance = start(progress, opened.size)
+    for batch in batches(opened, batch_size(runner)):
+        outputs = run_samples(runner, batch.inputs)
+        for row, key in enumerate(batch.keys):
+            yield key, {name: _of_sample(name, array, row, len(batch)) for name, array in outputs.items()}
+        advance(len(batch))
+
+
+def _of_sample(name: str, array: Array, row: int, samples: int) -> Array:
+    """The part of an output of some samples that is one sample's: a row, or as many as each of them has."""
+    if array.ndim and array.shape[0] == samples:
+        return np.asarray(array[row])
+    if samples == 1:
+        return array
+    if not array.ndim or array.shape[0] % samples:
+        raise DataError(f"output '{name}' of shape {list(array.shape)} has no batch axis: bind a batch of 1")
+    rows = array.shape[0] // samples
+    return array[row * rows : (row + 1) * rows]
+
+
+def compare_outputs(
+    parts: QuantizedParts,
+    opened: DataSet,
+    *,
+    metric: str | Callable[..., float] | TaskMetric | None = None,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Outputs of the compiled int8 model against the float and the QDQ model in onnxruntime.
+
+    All run on as many threads as the options say, and onnxruntime without sums that saturate on some
+    processors: what is compared does not depend on the processor. Where the model was quantized already,
+    that very file takes the place of the float model.
+
+    Raises ModelError if the float model's file is missing or has changed, UsageError for a metric that
+    does not exist or fails.
+    """
+    options = options or CompileOptions()
+    measured = None if metric is None else open_metric(metric)
+    threads = choose_threads(options.threads)
+    reference = OnnxruntimeModel(source_file(parts), shapes=parts.shapes, threads=threads, exact_sums=True)
+    qdq = OnnxruntimeModel(parts.qdq_model(), threads=threads, exact_sums=True)
+    program = compile_graph(parts.int8, CompileOptions(isa=options.isa, threads=threads))
+    subject = RealInterface(program, parts.inputs, parts.outputs)
+    return compare(
+        subject,
+        _of_reals(reference, parts),
+        opened,
+        rivals={QDQ: _of_reals(qdq, parts)},
+        metric=measured,
+        advance=start(progress, opened.size),
+    )
+
+
+def compare_nodes(
+    parts: QuantizedParts,
+    opened: DataSet,
+    *,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> LayerReport:
+    """Errors of every int8 node: alone, accumulated, and against onnxruntime on the same integers."""
+    options = options or CompileOptions()
+    observed = compile_graph(
+        parts.int8, CompileOptions(isa=options.isa, threads=options.threads, observe=True)
+    )
+    advance = start(progress, opened.size)
+    return compare_layers(parts.real, parts.int8, opened, observed=observed, advance=advance)
+
+
+def inputs_for_file(
+    file: Path | bytes, reals: Mapping[str, Array], parts: QuantizedParts
+) -> dict[str, Array]:
+    """Inputs as onnxruntime wants them for a file of the model, integers where it takes those."""
+    shapes = {name: array.shape for name, array in reals.items()}
+    integers = OnnxruntimeModel(file, shapes=shapes).integers
+    kinds = parts.inputs
+    return {n: stored(a, kinds[n], integers[n]) if n in integers else a for n, a in reals.items()}
+
+
+def _of_reals(program: OnnxruntimeModel, parts: QuantizedParts) -> Runner:
+    """The program seen as one of reals; integers at its ends have the parameters of the model."""
+    integers = program.integers
+    if not integers:
+        return program
+    inputs, outputs = (
+        {name: kind if name in integers else real_types({name: kind})[name] for name, kind in side.items()}
+        for side in (parts.inputs, parts.outputs)
+    )
+    return RealInterface(program, inputs, outputs, unsigned=any(integers.values()))

@@ -1,0 +1,70 @@
+"""Latencies of a model: qglow, onnxruntime and OpenVINO in turns, and node by node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from qglow.core.progress import Progress, start
+from qglow.report.bench import BenchResult, Contender, bench
+from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
+from qglow.report.evaluation import inputs_for_file
+from qglow.report.node_times import NodeTimes, measure_nodes
+from qglow.report.openvino_model import has_bfloat16
+from qglow.report.parts import QuantizedParts, float_model
+from qglow.report.runner import real_types, stored
+from qglow.runtime.cores import choose_threads
+from qglow.targets import capabilities
+from qglow.targets.registry import select_target
+from qglow.toolchain import CompileOptions, compile_graph, selected_program
+from qglow.toolchain.loaded import LoadedModel
+
+
+def measure_latencies(
+    model: LoadedModel | QuantizedParts,
+    options: CompileOptions,
+    *,
+    alternations: int,
+    openvino: bool = False,
+    progress: Progress | None = None,
+) -> BenchResult:
+    """Median latencies of float32 and int8 programs on random inputs, measured in turns.
+
+    The int8 programs are left out for a float model, the float32 ones for a model that was quantized
+    already. Raises UsageError if OpenVINO is asked for and not installed.
+    """
+    threads = choose_threads(options.threads)
+    options = replace(options, threads=threads)
+    parts = model if isinstance(model, QuantizedParts) else None
+    original = float_model(model) if isinstance(model, QuantizedParts) else model
+    inputs = random_inputs(real_types(original.inputs))
+    files: dict[str, Path | bytes] = {} if original.is_quantized else {"float32": original.path}
+    fed = {"float32": inputs}
+    contenders: dict[str, Contender] = {}
+    if parts is not None:
+        integers = {name: stored(inputs[name], kind) for name, kind in parts.inputs.items()}
+        files["int8"] = original.path if original.is_quantized else parts.qdq_model()
+        fed["int8"] = inputs_for_file(files["int8"], inputs, parts)
+        contenders["qglow int8"] = of_executable(compile_graph(parts.int8, options), integers)
+    if not original.is_quantized:
+        contenders["qglow float32"] = of_executable(compile_graph(original.graph, options), inputs)
+    for kind, file in files.items():
+        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind], threads)
+    for kind, file in files.items() if openvino else ():
+        contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind], threads)
+        if kind == "float32" and has_bfloat16():
+            contenders["OpenVINO bfloat16"] = of_openvino(file, fed[kind], threads, "bf16")
+    result = bench(contenders, alternations, advance=start(progress, alternations))
+    return replace(result, threads=threads)
+
+
+def measure_node_times(parts: QuantizedParts, isa: str | None = None) -> NodeTimes:
+    """Measure every node in the int8 program, and in onnxruntime on the int8 file, on one thread.
+
+    Inputs are random. Raises UsageError for an ISA that the host lacks.
+    """
+    original = float_model(parts)
+    file = original.path if original.is_quantized else parts.qdq_model()
+    inputs = inputs_for_file(file, random_inputs(real_types(original.inputs)), parts)
+    target = capabilities.timed(select_target(isa))
+    return measure_nodes(selected_program(parts.int8, isa), target, file, inputs)

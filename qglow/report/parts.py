@@ -1,0 +1,104 @@
+"""Parts of a quantized model, in memory and in its directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qglow.core.errors import ModelError
+from qglow.core.files import sha256_hex
+from qglow.core.reading import read_bytes
+from qglow.core.types import Shape, TensorType
+from qglow.graph.graph import Graph
+from qglow.profiling.profile import ModelReference
+from qglow.quantization.report import QuantizationReport
+from qglow.recipe.schema import Recipe
+from qglow.report.diagnosis import Diagnosis
+from qglow.report.report import ModelInfo
+from qglow.report.verdict import ModelVerdict
+from qglow.toolchain.loaded import LoadedModel, read_model
+
+if TYPE_CHECKING:
+    from qglow.exporter import Activations
+
+
+@dataclass(frozen=True)
+class QuantizedParts:
+    """An int8 graph and everything that is known of it.
+
+    source: the float model's file and digest. info: about that model, for reports. `real` is the
+    float graph that `int8` stands for, node by node. diagnosis: of the directory's report, where it has one.
+    verdict: of the check that ended the quantization; None where there was none.
+    """
+
+    source: ModelReference
+    info: ModelInfo
+    recipe: Recipe
+    report: QuantizationReport | None
+    int8: Graph
+    real: Graph
+    diagnosis: Diagnosis | None = None
+    verdict: ModelVerdict | None = None
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Names and types of the inputs, in the model's order."""
+        return {value.name: value.type for value in self.int8.inputs}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        """Names and types of the outputs, in the model's order."""
+        return {value.name: value.type for value in self.int8.outputs}
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Shapes of the inputs by name."""
+        return {name: kind.shape for name, kind in self.inputs.items()}
+
+    def qdq_model(self, activations: str | None = None) -> bytes:
+        """The model as standard ONNX with QuantizeLinear and DequantizeLinear.
+
+        activations: "uint8" or "int8" (default: the recipe's). Raises UsageError for another name.
+        """
+        from qglow.exporter import export_qdq, serialized
+
+        return serialized(export_qdq(self.int8, None, self._activations(activations)))
+
+    def write_qdq_model(self, path: Path, activations: str | None = None) -> None:
+        """Write what `qdq_model` gives, whole or not at all. Raises InputFileError, UsageError."""
+        from qglow.exporter import export_qdq
+
+        export_qdq(self.int8, path, self._activations(activations))
+
+    def _activations(self, name: str | None) -> Activations:
+        from qglow.exporter import activation_type
+
+        return activation_type(self.recipe.activation_type if name is None else name)
+
+
+def model_info(model: LoadedModel) -> ModelInfo:
+    """Facts of a loaded model for a report."""
+    name = model.path.name
+    return ModelInfo(
+        model.graph.name, name, model.sha256, model.opset, model.inputs, model.outputs, model.bound
+    )
+
+
+def source_file(parts: QuantizedParts) -> Path:
+    """The float model's file. Raises ModelError if it is missing or has changed."""
+    path = parts.source.path
+    try:
+        digest = sha256_hex(read_bytes(path))
+    except OSError as error:
+        raise ModelError(
+            f"cannot read the float model {path}: {error.strerror or error}; say where it is (`model`)"
+        ) from error
+    if digest != parts.source.sha256:
+        raise ModelError(f"{path} has changed since it was quantized; profile and quantize it again")
+    return path
+
+
+def float_model(parts: QuantizedParts) -> LoadedModel:
+    """The float model that was quantized, with the same shapes. Raises ModelError as `source_file`."""
+    return read_model(source_file(parts), parts.shapes)

@@ -1,0 +1,36 @@
+"""Templates of reports: whatever comes from models and files is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+
+from qglow.core.printable import printable
+
+
+@cache
+def renderer(name: str) -> Callable[..., str]:
+    """A function that fills in the template of this file name, given its variables by name."""
+    from jinja2 import Environment, StrictUndefined  # where something is drawn, not whenever qglow starts
+
+    source = files("qglow.report").joinpath("templates", name).read_text(encoding="utf-8")
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    environment.filters["kind"] = _kind
+    render: Callable[..., str] = environment.from_string(source).render
+    return render
+
+
+def _printable(value: object) -> object:
+    """Text as people may see it; what is no text, and markup of other templates, as it is."""
+    return printable(value, lines=True) if type(value) is str else value
+
+
+def _kind(block: object) -> str:
+    return type(block).__name__.lower()

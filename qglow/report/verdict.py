@@ -1,0 +1,197 @@
+"""Verdict on an int8 model: is it as good as the float model, which outputs suffer, and what costs most."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from qglow.core.errors import ComparisonFailed, UsageError
+from qglow.report.document import Block, Paragraph, Section, decibels, percent, significant, table
+from qglow.report.output_errors import OutputError, OutputErrors
+
+GOOD, SUSPICIOUS, BROKEN = "good", "suspicious", "broken"
+GOOD_DB = 15.0
+"""From here the noise is at most 3 % of the power of the outputs: classifiers lose at most a point there."""
+BROKEN_DB = 6.0
+"""Below it the noise is more than a quarter of the power of the outputs, which no trained model survives."""
+MOST = 0.5
+"""Share of samples, or of integers, that have to agree: fewer are an answer of another model."""
+NEARLY_ALL = 0.75
+"""Share of integers that agree in a good model: of eight labels two may be close calls."""
+SHOWN = 5
+"""Values that a verdict names."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorstValue:
+    """A value inside of the model that loses much, and why, in words.
+
+    sqnr_db: of the value by its own quantization, or of the result of weights by theirs; from the profile.
+    """
+
+    value: str
+    sqnr_db: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class ModelVerdict:
+    """Verdict on an int8 model against its float model.
+
+    word: "good", "suspicious" or "broken". samples: number of the profile's samples that it was measured on;
+    0 where it is predicted from the profile. sqnr_db: the smallest SQNR of an output, in dB, -inf for NaN
+    and infinities that float has not; None where no output has one. agreement: the smallest share, 0 to 1, of
+    equal best classes of an output of scores, or of equal integers; None without such outputs. outputs:
+    measured errors of each. worst: at most five values, the one that loses most first. note: a sentence on
+    why there were no samples, or "".
+    """
+
+    word: str
+    samples: int
+    sqnr_db: float | None
+    agreement: float | None
+    outputs: tuple[OutputError, ...] = ()
+    worst: tuple[WorstValue, ...] = ()
+    note: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it was measured, and not predicted."""
+        return self.samples > 0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is nothing to complain of."""
+        return self.word == GOOD
+
+    def is_better_than(self, other: ModelVerdict) -> bool:
+        """Whether the word is better, or of equal words the SQNR."""
+        order = (BROKEN, SUSPICIOUS, GOOD)
+        ranks = [(order.index(each.word), _or_least(each.sqnr_db)) for each in (self, other)]
+        return ranks[0] > ranks[1]
+
+    @property
+    def suffering(self) -> tuple[OutputError, ...]:
+        """Outputs that are not good, the worst first."""
+        return tuple(sorted(filter(_suffers, self.outputs), key=_level))
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.figures}"
+
+    @property
+    def figures(self) -> str:
+        """Figures in words, and what they come from."""
+        if not self.is_measured:
+            level = "" if self.sqnr_db is None else f"SQNR about {self.sqnr_db:.0f} dB, "
+            return f"{level}predicted from the profile"
+        figures = [] if self.sqnr_db is None else [f"SQNR {_decibels(self.sqnr_db)}"]
+        figures += [] if self.agreement is None else [f"agreement {percent(self.agreement)}"]
+        listed = ", ".join(figures)
+        samples = "sample" if self.samples == 1 else "samples"
+        return f"{listed}, measured on {self.samples} {samples} of the profile"
+
+    def require(self, min_sqnr_db: float | None = None, *, strict: bool = False) -> None:
+        """Hold the verdict to a limit, and under `strict` to the word "good".
+
+        Raises ComparisonFailed where it does not hold, UsageError for a limit that is not a finite number or
+        cannot apply because no output has an SQNR.
+        """
+        if min_sqnr_db is not None:
+            if not math.isfinite(min_sqnr_db):
+                raise UsageError(f"min_sqnr {min_sqnr_db}: it has to be a finite number", field="min_sqnr")
+            if self.sqnr_db is None:
+                raise UsageError("min_sqnr: no output has a signal-to-noise ratio", field="min_sqnr")
+            if self.sqnr_db < min_sqnr_db:
+                raise ComparisonFailed(f"the int8 model is {self}; at least {min_sqnr_db:g} dB must be")
+        if strict and self.word != GOOD:
+            raise ComparisonFailed(f"the int8 model is {self} (`strict`)")
+
+
+def measured_verdict(errors: OutputErrors, worst: tuple[WorstValue, ...] = ()) -> ModelVerdict:
+    """The verdict on measured errors."""
+    return ModelVerdict(
+        word_of(errors), errors.samples, errors.sqnr_db, errors.agreement, errors.outputs, worst[:SHOWN]
+    )
+
+
+def predicted_verdict(sqnr_db: float, worst: tuple[WorstValue, ...] = (), note: str = "") -> ModelVerdict:
+    """The verdict on a predicted SQNR."""
+    return ModelVerdict(_word(sqnr_db), 0, sqnr_db, None, (), worst[:SHOWN], note)
+
+
+def can_be_judged(errors: OutputErrors) -> bool:
+    """Whether any output has figures: those that are zero, or empty, on all samples have none."""
+    return errors.sqnr_db is not None or errors.agreement is not None
+
+
+def word_of(errors: OutputErrors) -> str:
+    """The word for errors that `can_be_judged`.
+
+    Reals decide where there are any, since integers such as the order of equal scores may differ in a
+    good model. Scores of a model with little noise that still choose other classes are suspicious.
+    """
+    level = errors.sqnr_db
+    if level is None:
+        share = 1.0 if errors.agreement is None else errors.agreement
+        return BROKEN if share < MOST else SUSPICIOUS if share < NEARLY_ALL else GOOD
+    chosen = [o.agreement for o in errors.outputs if o.sqnr_db is not None and o.agreement is not None]
+    if min(chosen, default=1.0) < MOST:
+        return SUSPICIOUS if level >= GOOD_DB else BROKEN
+    return _word(level)
+
+
+def verdict_section(verdict: ModelVerdict) -> Section:
+    """The verdict for people."""
+    blocks: list[Block] = [Paragraph(f"{verdict.figures}. {_meaning(verdict)}")]
+    if verdict.note:
+        blocks.append(Paragraph(f"{verdict.note}."))
+    if verdict.suffering:
+        rows = [_output_row(output) for output in verdict.suffering]
+        blocks.append(table(("output", "SQNR>", "agreement>", "max error>"), rows, "Outputs that suffer"))
+    if verdict.worst:
+        losses = [(worst.value, _decibels(worst.sqnr_db), worst.reason) for worst in verdict.worst]
+        blocks.append(table(("value", "SQNR>", "why"), losses, "Values that lose most"))
+    return Section(f"Verdict: {verdict.word}", tuple(blocks))
+
+
+def _meaning(verdict: ModelVerdict) -> str:
+    """Advice that goes with the word."""
+    return {
+        GOOD: "The int8 model answers as the float model does.",
+        SUSPICIOUS: "Compare accuracy on labelled data before you use it.",
+        BROKEN: "Do not use it as it is.",
+    }[verdict.word]
+
+
+def _word(sqnr_db: float) -> str:
+    return GOOD if sqnr_db >= GOOD_DB else SUSPICIOUS if sqnr_db >= BROKEN_DB else BROKEN
+
+
+def _or_least(level: float | None) -> float:
+    return -math.inf if level is None else level
+
+
+def _suffers(output: OutputError) -> bool:
+    if output.non_finite:
+        return True
+    if output.sqnr_db is not None:
+        return output.sqnr_db < GOOD_DB or (output.agreement is not None and output.agreement < MOST)
+    return output.max_abs > 0.0 and (output.agreement is None or output.agreement < NEARLY_ALL)
+
+
+def _level(output: OutputError) -> float:
+    if output.non_finite:
+        return -math.inf
+    return math.inf if output.sqnr_db is None else output.sqnr_db
+
+
+def _output_row(output: OutputError) -> tuple[str, str, str, str]:
+    level = "none" if output.sqnr_db is None else _decibels(output.sqnr_db)
+    if output.non_finite:
+        level = f"{output.non_finite} NaN or infinite"
+    share = "" if output.agreement is None else percent(output.agreement)
+    return output.name, level, share, significant(output.max_abs)
+
+
+def _decibels(value: float) -> str:
+    return "infinite" if value == math.inf else decibels(value)

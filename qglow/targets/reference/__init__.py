@@ -1,0 +1,1 @@
+"""The instruction interpreter as a target: slow, and the reference for all others."""

@@ -1,0 +1,49 @@
+"""Table of qglow's own targets: their names, and the modules that define them.
+
+A room is a module with a mapping `TARGETS` from names to targets. It is imported only when one of its
+targets is asked for, so that start-up does not import descriptions of processors that are not used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from qglow.targets.protocol import Target
+
+
+@dataclass(frozen=True)
+class Room:
+    """Targets of one kind.
+
+    module: the module that defines them. names: their names, the slowest first. processors: values of
+    `platform.machine` on which the fastest of them is the default. for_tests: targets that are never listed.
+    """
+
+    module: str
+    names: tuple[str, ...]
+    processors: frozenset[str] = frozenset()
+    for_tests: tuple[str, ...] = ()
+
+    def targets(self) -> Mapping[str, Target]:
+        """Import the room."""
+        return cast("Mapping[str, Target]", importlib.import_module(self.module).TARGETS)
+
+
+ROOMS: tuple[Room, ...] = (
+    Room(
+        "qglow.targets.x86.targets",
+        ("generic", "avx2", "avxvnni", "avx512vnni", "avx512vbmi", "amx"),
+        frozenset({"x86_64"}),
+        ("amx-emulated",),
+    ),
+    Room("qglow.targets.reference.target", ("reference",)),
+)
+
+
+def builtin_names() -> list[str]:
+    """Names of qglow's own targets. Imports none of them."""
+    return [name for room in ROOMS for name in room.names]

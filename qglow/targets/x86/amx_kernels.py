@@ -1,0 +1,168 @@
+"""Convolutions and matrix products of int8 on AMX."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from llvmlite import ir
+
+from qglow.core.errors import InternalError
+from qglow.core.types import Array
+from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.ops.linear import FullyConnected
+from qglow.instructions.program import Instruction, Padding
+from qglow.kernels.convolution.conv import (
+    border_scratch,
+    constant_filter,
+    emit_over_images,
+    pointers,
+    wanted_padding,
+)
+from qglow.kernels.emit.builder import I8, PTR
+from qglow.kernels.emit.kernel import Kernel, Site, own_kernels
+from qglow.kernels.emit.machine import MatrixCosts
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.products.linear import columns
+from qglow.kernels.tiled.geometry import NO_AXIS, Geometry, apart, convolution_geometry, linear_geometry
+from qglow.kernels.tiled.packing import must_clamp_first, product_constants
+from qglow.kernels.tiles.output import OutputStage
+from qglow.targets.x86.amx import ROW_BYTES, TILE_BYTES, AmxTile
+from qglow.targets.x86.amx_product import PAIR, AmxProduct, plan_walk
+from qglow.targets.x86.description import X86Target
+
+LANES = 16
+TILE = AmxTile(LANES)
+
+
+@dataclass(frozen=True)
+class AmxKernel(Kernel):
+    """Base of int8 products on AMX.
+
+    clamp_first: whether sums are clamped before they are rounded, since they may be too large for int32.
+    """
+
+    uses_scales: ClassVar[bool] = False
+    has_epilogue: ClassVar[bool] = True
+    accumulates_mean: ClassVar[bool] = True
+
+    clamp_first: bool = False
+
+    def product(self, site: Site, geometry: Geometry) -> AmxProduct:
+        """The product of an instruction; reserves stack memory through which sums reach vector registers."""
+        store = site.e.b.alloca(ir.ArrayType(I8, PAIR * PAIR * TILE_BYTES))
+        store.align = ROW_BYTES
+        # llvmlite makes a typed pointer of it, which fits no opaque one.
+        store.type = PTR
+        output = OutputStage.of(site, LANES, self.clamp_first)
+        sink = output.mean_sink
+        images, geometry = (NO_AXIS, geometry) if sink is None else apart(geometry, sink.images)
+        emulated = isinstance(site.target, X86Target) and site.target.emulates_amx
+        return AmxProduct(site.e, geometry, TILE, output, PAIR, images, store, emulated)
+
+
+def product_cycles(geometry: Geometry, costs: MatrixCosts) -> float:
+    """Estimated cycles of multiplications, of finishing the sums, and of the overhead of units."""
+    walk = plan_walk(geometry)
+    vectors = -(-geometry.filters // LANES)
+    units = walk.units * math.prod(axis.count for axis in walk.outer) * geometry.groups
+    units *= geometry.axes[0].count if geometry.copied else 1
+    tiles = units * walk.tiles * vectors
+    work = tiles * geometry.runs.total_steps * costs.multiply_cycles
+    ends = tiles * walk.rows * costs.output_cycles
+    return work + ends + units * -(-vectors // PAIR) * costs.block_cycles
+
+
+def _costs(target: VectorTarget) -> MatrixCosts:
+    if target.model.matrix is None:
+        raise InternalError(f"the machine model of {target.name} has no costs of a matrix unit")
+    return target.model.matrix
+
+
+def amx_convolution_geometry(instruction: Instruction) -> Geometry:
+    """Geometry of a convolution whose steps are one row of a tile register, 64 bytes."""
+    return convolution_geometry(instruction).with_step(ROW_BYTES)
+
+
+def amx_linear_geometry(instruction: Instruction) -> Geometry:
+    """Geometry of a matrix product whose steps are one row of a tile register, 64 bytes."""
+    return linear_geometry(instruction).with_step(ROW_BYTES)
+
+
+@dataclass(frozen=True)
+class AmxConvolution(AmxKernel):
+    """A convolution that reads windows in place; a source without enough padding is copied with a border."""
+
+    name: ClassVar[str] = "amxconvolution"
+
+    def paddings(self, instruction: Instruction) -> dict[str, Padding]:
+        """Padding around `src` as far as windows reach."""
+        return wanted_padding(instruction)
+
+    def scratch_bytes(self, instruction: Instruction) -> int:
+        """Bytes of one image with borders, where the source's padding does not suffice."""
+        return border_scratch(instruction)
+
+    def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
+        """Packed filter, bias and multiplier."""
+        geometry = amx_convolution_geometry(instruction)
+        return product_constants(instruction, constant_filter(instruction), geometry, TILE, PAIR, target)
+
+    def cost(self, instruction: Instruction, target: VectorTarget) -> float:
+        """Cycles of the product."""
+        return product_cycles(amx_convolution_geometry(instruction), _costs(target))
+
+    def emit(self, site: Site) -> None:
+        """Emit the product, image by image where the source is copied."""
+        geometry = amx_convolution_geometry(site.instruction)
+        product = self.product(site, geometry)
+        emit_over_images(site, geometry, pointers(site), product.emit_all)
+
+
+@dataclass(frozen=True)
+class AmxFullyConnected(AmxKernel):
+    """A product with a constant matrix; the rows of `src` are its pixels."""
+
+    name: ClassVar[str] = "amxfullyconnected"
+
+    def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
+        """Packed filter, bias and multiplier."""
+        geometry = amx_linear_geometry(instruction)
+        return product_constants(instruction, columns(instruction), geometry, TILE, PAIR, target)
+
+    def cost(self, instruction: Instruction, target: VectorTarget) -> float:
+        """Cycles of the product."""
+        return product_cycles(amx_linear_geometry(instruction), _costs(target))
+
+    def emit(self, site: Site) -> None:
+        """Emit the product."""
+        self.product(site, amx_linear_geometry(site.instruction)).emit_all(pointers(site))
+
+
+def _applies(instruction: Instruction, target: VectorTarget) -> bool:
+    filters = instruction.operand("filter")
+    return (
+        target.tile("tdpbusd") is not None
+        and filters.data is not None
+        and not instruction.operand("src").type.is_float
+    )
+
+
+def amx_convolutions(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
+    """int8 convolutions where the target has tiles."""
+    if not _applies(instruction, target):
+        return []
+    return [AmxConvolution(must_clamp_first(instruction, constant_filter(instruction)))]
+
+
+def amx_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
+    """int8 matrix products where the target has tiles."""
+    if not _applies(instruction, target):
+        return []
+    return [AmxFullyConnected(must_clamp_first(instruction, columns(instruction)))]
+
+
+AMX_KERNELS = own_kernels(
+    (AmxConvolution, AmxFullyConnected), {Convolution: amx_convolutions, FullyConnected: amx_products}
+)

@@ -1,0 +1,102 @@
+"""x86-64 as a vector target: its instructions for the operations that kernels ask a target for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from qglow.kernels.emit.builder import I8, I16, Builder, Index, Value, vec
+from qglow.kernels.emit.target import OwnKernels, VectorTarget
+from qglow.targets.x86 import lookup, processor
+from qglow.targets.x86.amx import matrix_peak
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+ACTIVATION_BIAS = 128
+"""vpdpbusd and vpmaddubsw multiply unsigned bytes of activations by signed ones of weights."""
+PACKS = {
+    16: ("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packuswb.512"),
+    8: ("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packuswb"),
+    4: ("llvm.x86.sse2.packssdw.128", "llvm.x86.sse2.packuswb.128"),
+}
+"""Saturating packs to int16 and to unsigned bytes, by the number of int32 lanes of a register."""
+
+
+@dataclass(frozen=True)
+class X86Target(VectorTarget):
+    """One level of x86-64.
+
+    emulates_amx: replaces tile instructions by functions over memory, for tests on other hosts.
+    """
+
+    emulates_amx: bool = False
+    plainest: VectorTarget | None = None
+    more_kernels: OwnKernels = OwnKernels()
+
+    @property
+    def own_kernels(self) -> OwnKernels:
+        """Kernels of AMX tiles, or of lists of steps."""
+        return self.more_kernels
+
+    @property
+    def base(self) -> VectorTarget:
+        """x86-64 without extensions."""
+        return self if self.plainest is None else self.plainest
+
+    def has(self, feature: str) -> bool:
+        """Whether code for this target may use a feature (LLVM's name for it)."""
+        return feature in self.requires
+
+    def prepare_process(self) -> None:
+        """Ask Linux for tiles. Raises UsageError if it refuses."""
+        if self.has("amx-tile"):
+            processor.request_tiles()
+
+    def narrow_words(self, e: Builder, low: Value, high: Value) -> Value:
+        """Narrow with packssdw, which works within 128 bits."""
+        lanes = low.type.count
+        return e.call(PACKS[lanes][0], vec(I16, 2 * lanes), [low, high])
+
+    def narrow_bytes(self, e: Builder, low: Value, high: Value) -> Value:
+        """Narrow with packuswb, which works within 128 bits."""
+        lanes = low.type.count
+        return e.call(PACKS[lanes // 2][1], vec(I8, 2 * lanes), [low, high])
+
+    def look_up(self, e: Builder, index: Value, table: Value) -> Value:
+        """Look up with the widest permute that the target has, or in the portable form."""
+        for feature, emit in _LOOKUPS.items():
+            if self.has(feature):
+                return emit(e, index, table)
+        return super().look_up(e, index, table)
+
+    def enter_float_environment(self, e: Builder) -> Any:
+        """Save MXCSR and set its default."""
+        return processor.enter_default_environment(e)
+
+    def leave_float_environment(self, e: Builder, saved: Any) -> None:
+        """Restore MXCSR."""
+        processor.restore_environment(e, saved)
+
+    def spin_hint(self, e: Builder) -> None:
+        """Emit pause."""
+        processor.pause(e)
+
+    def wait(self, e: Builder, pointer: Value, value: Value) -> None:
+        """Sleep with futex(2)."""
+        processor.sleep_while(e, pointer, value)
+
+    def wake(self, e: Builder, pointer: Value, most: Value | None) -> None:
+        """Wake with futex(2)."""
+        processor.wake_sleepers(e, pointer, most)
+
+    def matrix_peak(self, e: Builder, turns: Index) -> tuple[int, int] | None:
+        """Emit multiplications of AMX tiles, where the target has them."""
+        return None if self.tile("tdpbusd") is None else matrix_peak(e, turns, self.emulates_amx)
+
+
+_LOOKUPS: dict[str, Callable[[Builder, Value, Value], Value]] = {
+    "avx512vbmi": lookup.by_bytes,
+    "avx512bw": lookup.by_words,
+    "avx2": lookup.by_shuffles,
+}
+"""Emitters of table lookups by the feature that they need, the fastest first."""

@@ -1,0 +1,49 @@
+"""A graph as files: model.qglow, or the bundle of a target that runs without Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qglow.core.folders import new_folder
+from qglow.graph.graph import Graph
+from qglow.targets.protocol import BundleTarget, RunningTarget
+from qglow.targets.registry import find_or_select
+from qglow.toolchain.artefacts import write_artefact
+from qglow.toolchain.compilation import lower_for, lower_graph
+from qglow.toolchain.options import CompileOptions
+
+PROGRAM_SUFFIX, BUNDLE_SUFFIX = ".qglow", ".bundle"
+
+
+def write_graph(path: Path, graph: Graph, options: CompileOptions | None = None) -> None:
+    """Lower a graph, compile it for one target, and write what the target makes of it, whole or not at all.
+
+    This is a file model.qglow, and a folder for a target that Python cannot call. Raises UsageError for a
+    target that can neither run here nor write bundles, UnsupportedError for what the target cannot execute,
+    InputFileError if `path` cannot be written.
+    """
+    options = options or CompileOptions()
+    target = _writer(options.isa)
+    if target is None:
+        write_artefact(path, lower_graph(graph, options), options)
+    else:
+        _write_bundle(path, graph, target)
+
+
+def suffix_for(isa: str | None) -> str:
+    """Usual suffix of the file that `write_graph` writes. Raises UsageError for an unknown target."""
+    return PROGRAM_SUFFIX if _writer(isa) is None else BUNDLE_SUFFIX
+
+
+def _writer(isa: str | None) -> BundleTarget | None:
+    """The target if it only writes bundles, None if Python can call its programs."""
+    target = find_or_select(isa)
+    return target if isinstance(target, BundleTarget) and not isinstance(target, RunningTarget) else None
+
+
+def _write_bundle(folder: Path, graph: Graph, target: BundleTarget) -> None:
+    program = lower_for(graph, target)
+    target.select(program, target.choices())
+    target.plan(program)
+    with new_folder(folder) as made:
+        target.write(program, made)

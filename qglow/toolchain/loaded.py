@@ -1,0 +1,129 @@
+"""A model file as a canonical float graph, ready to be compiled, profiled and quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qglow.core.errors import ModelError, ProfileError, UsageError
+from qglow.core.inputs import note_input
+from qglow.core.passes import LogEntry, parse_pipeline
+from qglow.core.types import Shape, TensorType
+from qglow.graph.graph import Graph
+from qglow.graph.verifier import verify_graph
+from qglow.passes import ALL_PASSES, canonical_pipeline
+from qglow.profiling.profile import ModelReference, Profile
+from qglow.quantization.given import carries_parameters
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """An ONNX model with static shapes, its graph after `passes`.
+
+    path: the file. sha256: of its bytes. opset: of the file. bound: sentences on dimensions that were
+    bound without being asked for. passes: the pipeline as text. log: what its passes did and did not do.
+    """
+
+    path: Path
+    sha256: str
+    opset: int
+    bound: tuple[str, ...]
+    passes: str
+    graph: Graph
+    log: tuple[LogEntry, ...] = ()
+
+    @property
+    def source(self) -> ModelReference:
+        """The file that profiles and quantized models refer to."""
+        return ModelReference(self.path, self.sha256)
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Names and types of the inputs, in the model's order."""
+        return {value.name: value.type for value in self.graph.inputs}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        """Names and types of the outputs, in the model's order."""
+        return {value.name: value.type for value in self.graph.outputs}
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Shapes of the inputs by name, the batch first."""
+        return {name: kind.shape for name, kind in self.inputs.items()}
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the model brings its own quantization parameters."""
+        return carries_parameters(self.graph)
+
+    @property
+    def batch_size(self) -> int:
+        """The common first dimension of the inputs. Raises UsageError if there is none."""
+        sizes = {shape[0] if shape else None for shape in self.shapes.values()}
+        if len(sizes) != 1 or None in sizes:
+            shapes = ", ".join(f"'{name}' {list(shape)}" for name, shape in self.shapes.items())
+            raise UsageError(f"the inputs have no common first dimension, the batch: {shapes}")
+        return next(size for size in sizes if size is not None)
+
+    def with_batch(self, batch: int) -> LoadedModel:
+        """The same model with another batch size; values keep their names.
+
+        Raises UsageError if the file fixes the batch, ModelError if the file has changed.
+        """
+        if batch == self.batch_size:
+            return self
+        shapes = {name: (batch, *shape[1:]) for name, shape in self.shapes.items()}
+        try:
+            model = read_model(self.path, shapes, self.passes)
+        except UsageError as error:
+            raise UsageError(f"batch {batch} does not fit: {error}") from error
+        if model.sha256 != self.sha256:
+            raise ModelError(f"{self.path} has changed since it was loaded; load it again")
+        return model
+
+    def with_profiled_batch(self) -> LoadedModel:
+        """The model with batch 1, or with its own where the file fixes that: profiles are keyed by it."""
+        if self.batch_size == 1:
+            return self
+        try:
+            return self.with_batch(1)
+        except UsageError:
+            return self
+
+    def graph_for_batch(self, batch: int) -> Graph:
+        """The graph for a batch size. Raises what `with_batch` does."""
+        return self.with_batch(batch).graph
+
+
+def read_model(
+    path: Path, shapes: Mapping[str, Sequence[int]] | None = None, passes: str | None = None
+) -> LoadedModel:
+    """Import an ONNX file and run a pipeline over its graph (default: the one that makes it canonical).
+
+    Raises ModelError, UnsupportedError, and UsageError for shapes or a pipeline that do not fit.
+    """
+    from qglow.importer import import_model  # needs onnx, which running int8 programs does without
+
+    note_input(path)
+    imported = import_model(path, shapes)
+    pipeline = canonical_pipeline() if passes is None else parse_pipeline(passes, ALL_PASSES)
+    graph = imported.graph
+    log = pipeline.run(graph, verify_graph)
+    bound = imported.bound_dimensions
+    return LoadedModel(path, imported.digest, imported.opset, bound, str(pipeline), graph, tuple(log.entries))
+
+
+def read_profiled_model(profile: Profile, path: Path | None = None) -> LoadedModel:
+    """The model of a profile, with its shapes; `path` says where it is now, if it has moved.
+
+    Raises ModelError if it is missing, ProfileError if it is another model.
+    """
+    path = profile.model.path if path is None else path
+    if not path.exists():
+        raise ModelError(f"the profile was taken of {path}, which is missing; say where it is (`model`)")
+    try:
+        return read_model(path, profile.shapes)
+    except UsageError as error:
+        raise ProfileError(f"the profile was taken of another model than {path}: {error}") from error

@@ -1,0 +1,86 @@
+"""Profiles of a loaded model: data is opened, an engine chosen, and values counted as they are seen."""
+
+from __future__ import annotations
+
+from qglow.core.errors import UsageError
+from qglow.core.progress import Progress, start
+from qglow.profiling.engine import Engine, InterpreterEngine
+from qglow.profiling.profile import Profile
+from qglow.profiling.profiler import profile
+from qglow.profiling.shards import ShardedProfile, profile_shards
+from qglow.recipe.data import KEPT
+from qglow.recipe.schema import Recipe
+from qglow.toolchain.calibration import CalibrationSamples
+from qglow.toolchain.engine import CompiledEngine
+from qglow.toolchain.loaded import LoadedModel
+from qglow.toolchain.options import CompileOptions
+from qglow.toolchain.samples import open_samples
+
+ENGINES = ("compiled", "interpreter")
+
+
+def profile_model(
+    model: LoadedModel,
+    data: CalibrationSamples,
+    *,
+    recipe: Recipe | None = None,
+    batch_size: int | None = None,
+    engine: str = "compiled",
+    keep_samples: int = KEPT,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Run a model over calibration data and count what every value looks like.
+
+    batch_size: samples a run (default: the batch that the model has). engine: one of `ENGINES`.
+    keep_samples: how many samples the profile keeps at most.
+
+    Raises DataError for data that does not fit, UsageError for wrong options and for a model that is
+    quantized already.
+    """
+    if model.is_quantized:
+        raise UsageError(f"{model.path} is quantized already: quantize takes it without a profile")
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"batch_size {batch_size}: at least 1", field="batch_size")
+    base = model.with_profiled_batch()
+    opened = open_samples(data.data, base.inputs, recipe=recipe, select=data.select, samples=data.samples)
+    return profile(
+        base.graph,
+        opened,
+        _engine(base, engine, options),
+        model=model.source,
+        batch_size=batch_size or base.batch_size,
+        preprocessing=None if recipe is None else recipe.preprocessing,
+        keep_samples=keep_samples,
+        advance=start(progress, opened.size),
+    )
+
+
+def profile_model_in_shards(
+    model: LoadedModel,
+    data: CalibrationSamples,
+    recipe: Recipe,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> ShardedProfile:
+    """Profile a model over parts of the data that are kept apart; the data is read once.
+
+    Raises DataError for data that does not fit or is less than two runs, UsageError for a model that is
+    quantized already.
+    """
+    if model.is_quantized:
+        raise UsageError(f"{model.path} is quantized already: no data calibrates it")
+    engine = CompiledEngine(model.graph_for_batch, options)
+    opened = open_samples(data.data, model.inputs, recipe=recipe, select=data.select, samples=data.samples)
+    advance, size = start(progress, opened.size), opened.size
+    return profile_shards(
+        model.graph, opened, engine, batch_size=model.batch_size, size=size, advance=advance
+    )
+
+
+def _engine(model: LoadedModel, name: str, options: CompileOptions | None) -> Engine:
+    if name not in ENGINES:
+        raise UsageError(f"engine {name!r} is not one of {', '.join(ENGINES)}", field="engine")
+    if name == "interpreter":
+        return InterpreterEngine(model.graph_for_batch)
+    return CompiledEngine(model.graph_for_batch, options)

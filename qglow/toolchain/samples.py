@@ -1,0 +1,72 @@
+"""Opening data for a model: samples that fit its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from qglow.core.errors import DataError
+from qglow.core.types import Array, TensorType
+from qglow.profiling.datasets import DataSet, open_data, parse_selection
+from qglow.profiling.labels import check_label_array
+from qglow.profiling.samples import InputSpec, InputSpecs
+from qglow.profiling.sources import ArraySource
+from qglow.recipe.schema import Recipe
+
+Data = str | Path | Mapping[str, Array]
+"""A path, "package.module:function", or arrays by input name with samples along their first axis."""
+
+
+def open_samples(
+    data: Data,
+    inputs: Mapping[str, TensorType],
+    *,
+    recipe: Recipe | None = None,
+    select: str | None = None,
+    samples: int | None = None,
+    labels: str | Path | None = None,
+) -> DataSet:
+    """Open samples for a model with these inputs, whose first dimension is the batch.
+
+    Raises DataError for data that does not fit, UsageError for wrong options.
+    """
+    specs = {name: InputSpec(kind.shape[1:], np.dtype(kind.element.dtype)) for name, kind in inputs.items()}
+    if isinstance(data, Mapping):
+        source = _arrays(data, specs, recipe or Recipe())
+        return DataSet("arrays", source, specs, parse_selection(select), samples)
+    return open_data(
+        data,
+        specs,
+        recipe=recipe,
+        select=select,
+        samples=samples,
+        labels=None if labels is None else Path(labels),
+        read_tensor=_read_tensor,
+    )
+
+
+def _read_tensor(path: Path) -> Array:
+    from qglow.importer import read_tensor  # needs onnx
+
+    return read_tensor(path)
+
+
+def _arrays(data: Mapping[str, Array], specs: InputSpecs, recipe: Recipe) -> ArraySource:
+    missing = [name for name in specs if name not in data]
+    if missing:
+        raise DataError(f"no array for input '{missing[0]}': there are {', '.join(data) or 'none'}")
+    arrays = {name: np.asarray(data[name]) for name in specs}
+    if any(array.ndim == 0 for array in arrays.values()):
+        raise DataError("an array without axes holds no samples; give one with samples along its first axis")
+    labels = None if "label" in specs else data.get("label")
+    count = len(next(iter(arrays.values())))
+    if labels is not None:
+        labels = check_label_array(np.asarray(labels), count, "label")
+    return ArraySource("arrays", arrays, labels, recipe.preprocessing, recipe.data.ignore_label)
+
+
+def data_name(data: Data) -> str:
+    """The name of the data in reports."""
+    return "arrays" if isinstance(data, Mapping) else str(data)

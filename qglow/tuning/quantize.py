@@ -1,0 +1,120 @@
+"""Quantization of a float model with a profile to the parts of an int8 model, by a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from qglow.core.errors import UsageError
+from qglow.core.progress import Progress
+from qglow.profiling.profile import Profile
+from qglow.quantization.imported import quantize_imported
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.pipeline import QuantizedGraph
+from qglow.recipe.schema import Recipe
+from qglow.report.parts import QuantizedParts, model_info
+from qglow.toolchain import CompileOptions
+from qglow.toolchain.calibration import CalibrationSamples
+from qglow.toolchain.loaded import LoadedModel
+from qglow.toolchain.samples import Data
+from qglow.tuning.effort import FAST, with_effort
+from qglow.tuning.quantizer import Quantizer
+from qglow.tuning.reconstruction import reconstruct
+from qglow.tuning.repair import Repaired, repaired
+from qglow.tuning.self_check import check_model
+
+
+@dataclass(frozen=True)
+class QuantizeOptions:
+    """Options of a quantization besides the recipe.
+
+    effort: "fast", or the name of one of `tuning.effort.EFFORTS`. repair: whether, with the effort "fast",
+    calibrations are chosen by the samples that the profile keeps; None: only if `check` is set and the
+    verdict is not good without it. check: whether to give a verdict. calibration: the samples of the
+    profile, for steps that need them again. rounding_state: a file that keeps the layers whose weights are
+    rounded already. code: options for programs that run over the samples. progress: reports long work.
+    """
+
+    effort: str = FAST
+    repair: bool | None = None
+    check: bool = False
+    calibration: Data | CalibrationSamples | None = None
+    rounding_state: Path | None = None
+    code: CompileOptions = field(default_factory=CompileOptions)
+    progress: Progress | None = None
+
+
+def quantize_model(
+    model: LoadedModel, profile: Profile | None, recipe: Recipe, options: QuantizeOptions | None = None
+) -> QuantizedParts:
+    """Quantize a model with ranges from a profile, or with the parameters that it has itself.
+
+    Raises ProfileError if the profile is of another model, UsageError for a wrong choice and where a profile
+    is missing or does not apply, and UnsupportedError, which lists the float nodes, where the recipe's
+    `assert_all_quantized` does not hold.
+    """
+    options = options or QuantizeOptions()
+    choices = QuantizationOptions.of(recipe)  # first, because it raises for wrong choices
+    if model.is_quantized:
+        _check_imported(model, profile, recipe, options)
+        return _parts(model, recipe, quantize_imported(model.graph, choices))
+    if profile is None:
+        raise UsageError(f"{model.path} has no quantization of its own: profile it, and give the profile")
+    if recipe.preprocessing is None:
+        # Later data needs the preprocessing that the ranges were seen with.
+        recipe = replace(recipe, preprocessing=profile.preprocessing)
+    made = _checked(model, profile, recipe, options, repair=options.repair is True)
+    if options.repair is not None or options.effort != FAST or made.verdict is None or made.verdict.is_good:
+        return made
+    again = _checked(model, profile, recipe, options, repair=True)
+    return again if again.verdict is not None and again.verdict.is_better_than(made.verdict) else made
+
+
+def _checked(
+    model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions, repair: bool
+) -> QuantizedParts:
+    """Quantize with or without repair, and give a verdict if that is wanted."""
+    parts = _parts(model, *_calibrated(model, profile, recipe, options, repair))
+    if options.check:
+        parts = replace(parts, verdict=check_model(model, profile, parts, options.code))
+    return parts
+
+
+def _parts(model: LoadedModel, recipe: Recipe, result: QuantizedGraph) -> QuantizedParts:
+    report = replace(result.report, log=(*model.log, *result.report.log))
+    return QuantizedParts(model.source, model_info(model), recipe, report, result.graph, result.source)
+
+
+def _check_imported(
+    model: LoadedModel, profile: Profile | None, recipe: Recipe, options: QuantizeOptions
+) -> None:
+    """Raise UsageError for a choice that does not apply to a model with its own parameters."""
+    if profile is not None:
+        raise UsageError(f"{model.path} is quantized already: it takes no profile")
+    if options.effort != FAST or recipe.rounding != "nearest":
+        raise UsageError(f"{model.path} is quantized already: effort and rounding do not apply")
+    if recipe.rounding_budget is not None or options.rounding_state is not None:
+        raise UsageError(f"{model.path} is quantized already: its weights are not rounded")
+
+
+def _calibrated(
+    model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions, repair: bool
+) -> tuple[Recipe, QuantizedGraph]:
+    """Return the recipe with what repair and effort added to it, and the int8 graph by it."""
+    profiled = model.with_profiled_batch().graph
+    statistics = profile.check_matches(profiled)
+    quantizer = Quantizer(model.graph, statistics, profile.samples, options.calibration, options.code)
+    found = Repaired(recipe)
+    if repair and options.effort == FAST:
+        # In the profiled batch, so that what is chosen does not depend on the model's.
+        found = repaired(recipe, replace(quantizer, graph=profiled), profile.kept)
+    chosen = with_effort(found.recipe, options.effort, quantizer, options.progress)
+    result = reconstruct(
+        quantizer(chosen),
+        chosen,
+        options.calibration,
+        options.code,
+        options.progress,
+        options.rounding_state,
+    )
+    return chosen, replace(result, report=replace(result.report, repairs=found.repairs))

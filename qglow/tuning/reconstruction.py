@@ -1,0 +1,94 @@
+"""Rounding of weights that minimises errors on the calibration samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from qglow.core.errors import UsageError
+from qglow.core.progress import Progress, start
+from qglow.core.types import Array
+from qglow.core.version import __version__
+from qglow.graph.fingerprint import fingerprint
+from qglow.graph.graph import Graph, Value
+from qglow.numerics.quantize import quantize_by
+from qglow.quantization.pipeline import QuantizedGraph
+from qglow.quantization.reconstruction import round_weights
+from qglow.quantization.reconstruction.rounding import rounded_nodes
+from qglow.quantization.reconstruction.state import load_rounding
+from qglow.recipe.schema import Recipe
+from qglow.toolchain import CompileOptions
+from qglow.toolchain.calibration import CalibrationRuns, CalibrationSamples
+from qglow.toolchain.observation import observe
+from qglow.toolchain.samples import Data
+
+
+def reconstruct(
+    result: QuantizedGraph,
+    recipe: Recipe,
+    calibration: Data | CalibrationSamples | None,
+    options: CompileOptions,
+    progress: Progress | None = None,
+    state: Path | None = None,
+) -> QuantizedGraph:
+    """Round the weights of an int8 graph as the recipe says; rounding to nearest leaves the graph as it is.
+
+    state: a file that keeps finished layers, so that an interrupted call continues.
+
+    Raises UsageError if samples are needed and there are none, and for a budget or a state file with
+    rounding to nearest, DataError if samples do not fit the model or do not fill a batch, InputFileError
+    for a state file of another model or of other choices.
+    """
+    if recipe.rounding == "nearest":
+        if state is not None or recipe.rounding_budget is not None:
+            raise UsageError(
+                "`rounding_budget` and `rounding_state` go with `rounding=gptq` and `rounding=adaround`, "
+                "not with `rounding=nearest`",
+                field="rounding",
+            )
+        return result
+    begun = time.monotonic()
+    if calibration is None:
+        raise UsageError(
+            f"rounding {recipe.rounding} looks at the calibration samples: give them with "
+            "`calibration_data`, or choose `rounding=nearest`",
+            field="rounding",
+        )
+    runs = CalibrationRuns.of(result.source, recipe, calibration)
+
+    def tensors(graph: Graph, values: Sequence[Value]) -> Iterator[Mapping[Value, Array]]:
+        return observe(graph, values, (_typed(graph, inputs) for inputs in runs), options)
+
+    advance = start(progress, len(rounded_nodes(result.graph)))
+    samples, budget = len(runs) * runs.batch, recipe.rounding_budget
+    return round_weights(
+        result,
+        tensors,
+        samples,
+        advance=advance,
+        learn=recipe.rounding == "adaround",
+        out_of_time=lambda: budget is not None and time.monotonic() - begun >= budget,
+        state=None if state is None else load_rounding(state, _about(result, recipe, runs)),
+    )
+
+
+def _about(result: QuantizedGraph, recipe: Recipe, runs: CalibrationRuns) -> dict[str, str]:
+    """Return all that the rounded integers depend on, by name, for the state file."""
+    return {
+        "version of qglow": __version__,
+        "model": fingerprint(result.source),
+        "int8 form of it": fingerprint(result.graph),
+        "choice of correct_bias": str(recipe.correct_bias),
+        "calibration data": f"{runs.dataset.digest().hex} {len(runs) * runs.batch}",
+    }
+
+
+def _typed(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Quantize float inputs where the graph takes integers."""
+    found = {}
+    for value in graph.inputs:
+        array = inputs[value.name]
+        quantization = value.type.quantization
+        found[value.name] = array if quantization is None else quantize_by(array, quantization)
+    return found

@@ -1,0 +1,131 @@
+"""A float program whose values are rounded while it runs, as int8 would round them.
+
+It is compiled once; each run then shows what other parameters of the activations would do to the outputs.
+Weights and biases are the dequantized integers of one int8 graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from qglow.core.types import Array, Quantization
+from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.operator import Accumulate
+from qglow.graph.ops.elementwise import Mul
+from qglow.graph.verifier import verify_graph
+from qglow.instructions.liveness import whole_at
+from qglow.kernels.selection.choice import NO_CHOICES
+from qglow.quantization.report import is_int8
+from qglow.report.tensors import counterpart
+from qglow.targets.capabilities import stepped
+from qglow.targets.protocol import SteppedTarget
+from qglow.targets.registry import running_targets, select_target
+from qglow.toolchain import CompileOptions, lower_graph
+from qglow.tuning.sensitivity import int8_values, real_constants
+
+Parameters = Mapping[str, Quantization]
+"""Parameters by the name of a value of the float graph."""
+
+
+class Rehearsal:
+    """The float graph behind an int8 graph, compiled once.
+
+    A value that the int8 graph rounds for integer nodes alone is rounded in a copy that they read, so that
+    float nodes read it as it is.
+    """
+
+    def __init__(self, source: Graph, int8_graph: Graph, options: CompileOptions | None = None) -> None:
+        """Compile. Raises UsageError if no target can stop between instructions, where values are rounded."""
+        options = options or CompileOptions()
+        graph = _with_integer_weights(source, int8_graph)
+        places = _places(graph, source, int8_graph)
+        verify_graph(graph, "with copies of values that are rounded")
+        target = _target(options)
+        program = lower_graph(graph, CompileOptions(isa=options.isa, observe=True))
+        target.select(program, target.choices() if options.cache else NO_CHOICES, epilogues=False)
+        target.plan(program, reuse=False)
+        known = whole_at(program)
+        self._places = {name: place for name, place in places.items() if place in known}
+        self._program = target.stepped(program)
+
+    @property
+    def rounded(self) -> frozenset[str]:
+        """Names of the values of the float graph that can be rounded."""
+        return frozenset(self._places)
+
+    def __call__(self, inputs: Mapping[str, Array], parameters: Parameters) -> dict[str, Array]:
+        """Run once with these values rounded, and no others; return the outputs by name."""
+        changes: dict[str, Callable[[Array], None]] = {
+            self._places[name]: partial(_round, kind=kind)
+            for name, kind in parameters.items()
+            if name in self._places
+        }
+        return self._program.run_changed(inputs, changes)
+
+
+def _target(options: CompileOptions) -> SteppedTarget:
+    """Return the chosen target, or the host's best if that cannot stop between instructions."""
+    target = select_target(options.isa)
+    return target if isinstance(target, SteppedTarget) else stepped(running_targets()[-1])
+
+
+def _round(array: Array, kind: Quantization) -> None:
+    """Round and clip elements to the reals that the parameters can represent, in place. NaN stays."""
+    low, high = kind.real_range
+    scale = np.float32(kind.scale)
+    with np.errstate(all="ignore"):
+        np.divide(array, scale, out=array)
+        np.clip(array, np.float32(round(low / kind.scale)), np.float32(round(high / kind.scale)), out=array)
+        np.rint(array, out=array)
+        np.multiply(array, scale, out=array)
+
+
+def _with_integer_weights(source: Graph, int8_graph: Graph) -> Graph:
+    """Return the float graph with the dequantized weights and biases of the int8 graph."""
+    graph = source.copy()
+    nodes = {node.name: node for node in graph.nodes}
+    for int8 in int8_graph.nodes:
+        policy, node = int8.operator.policy, nodes.get(int8.name)
+        if not isinstance(policy, Accumulate) or node is None or node.operator.name != int8.operator.name:
+            continue
+        positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
+        operands = [*node.inputs, *(None for _ in range(len(positions) - len(node.inputs)))]
+        for name, data in (real_constants(int8, policy) or {}).items():
+            operands[positions[name]] = constant(f"{node.name}.{name}.real", data)
+        node.inputs = operands
+    return graph
+
+
+def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:
+    """Return the name of the value of `graph` to round for each value of `source`, by its name.
+
+    Where only some readers get a value rounded, a copy for them is added to `graph`.
+    """
+    names, values = counterpart(source, int8_graph), {v.name: v for v in graph.values() if not v.is_constant}
+    integer = {node.name for node in int8_graph.nodes if is_int8(node)}
+    places: dict[str, str] = {}
+    for value in int8_values(int8_graph):
+        twin = values.get(names.get(value.name, ""))
+        if twin is None or twin.name in places:
+            continue
+        readers = [node for node in twin.users() if node.name in integer]
+        by_all = value.producer is not None and not value.producer.operator.quantizes
+        if by_all or (len(readers) == len(twin.users()) and not graph.is_output(twin)):
+            places[twin.name] = twin.name
+        elif readers:
+            places[twin.name] = _copied_for(graph, twin, readers).name
+    return places
+
+
+def _copied_for(graph: Graph, value: Value, readers: list[Node]) -> Value:
+    """Let these nodes read a copy of a value, which is returned."""
+    one = constant(f"{value.name}.one", np.ones((1,) * len(value.type.shape), np.float32))
+    copy = Value(graph.unique_name(f"{value.name}.copy"), value.type)
+    node = Node(graph.unique_name(f"{value.name}.copied"), Mul(), (value, one), (copy,))
+    for reader in readers:
+        reader.inputs = tuple(copy if operand is value else operand for operand in reader.inputs)
+    graph.nodes.insert_after(value.producer, node)
+    return copy

@@ -1,0 +1,105 @@
+"""Check of an int8 graph at its outputs, on the samples that a profile keeps.
+
+Both graphs run as qglow's own compiled programs, so that no other runtime is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.graph.graph import Graph
+from qglow.profiling.profile import Profile
+from qglow.profiling.samples import Sample, batches
+from qglow.report.output_errors import OutputErrorCounter, OutputErrors
+from qglow.report.parts import QuantizedParts
+from qglow.report.runner import RealInterface, filled
+from qglow.report.verdict import ModelVerdict, can_be_judged, measured_verdict, predicted_verdict
+from qglow.runtime.executable import Executable
+from qglow.toolchain import CompileOptions, compile_graph, lower_graph
+from qglow.toolchain.artefacts import obtain_executable
+from qglow.toolchain.loaded import LoadedModel
+from qglow.tuning.noise_sources import noise_sources, predicted_sqnr_db, worst_values
+
+
+@dataclass(frozen=True)
+class FloatRuns:
+    """Runs of a float graph: inputs and outputs by name for each run, and the number of all samples.
+
+    Where too few samples are left to fill the batch of the last run, copies of the last sample fill it.
+    """
+
+    samples: int
+    inputs: Sequence[Mapping[str, Array]]
+    outputs: Sequence[Mapping[str, Array]]
+
+    def part(self, start: int, step: int) -> FloatRuns:
+        """Return every `step`-th run from index `start`, such as one half of the runs with step 2."""
+        inputs, outputs = self.inputs[start::step], self.outputs[start::step]
+        return FloatRuns(-(-self.samples * len(inputs) // max(len(self.inputs), 1)), inputs, outputs)
+
+
+def float_runs(graph: Graph, samples: Sequence[Sample], options: CompileOptions | None = None) -> FloatRuns:
+    """Compile a float graph and run it once over samples, for `measure_outputs` to compare with.
+
+    `samples` have no batch axis and fit the graph's inputs, as those of `Profile.kept` do. Without samples
+    nothing is compiled and there are no runs.
+    """
+    if not samples:
+        return FloatRuns(0, (), ())
+    size = graph.inputs[0].type.shape[0] if graph.inputs[0].type.shape else 1
+    inputs = [
+        {name: filled(array, size) for name, array in batch.inputs.items()}
+        for batch in batches(samples, size)
+    ]
+    program = compile_graph(graph, options)
+    return FloatRuns(len(samples), inputs, [_copied(program(given)) for given in inputs])
+
+
+def measure_outputs(
+    runs: FloatRuns, int8_graph: Graph, options: CompileOptions | None = None
+) -> OutputErrors:
+    """Compile an int8 graph, run it over the inputs of `runs`, and measure each output against the float one.
+
+    The graph has the same inputs, outputs and batch as the float graph of the runs; inputs and outputs may
+    be int8. `sqnr_db` of the result is the smallest SQNR of an output, in dB, and `outputs` has each of them.
+    The result is the same on all processors with fused multiply-add, and always the same on any other one.
+    """
+    return _measured(runs, int8_graph, compile_graph(int8_graph, options))
+
+
+def _measured(runs: FloatRuns, int8_graph: Graph, executable: Executable) -> OutputErrors:
+    kinds = ({v.name: v.type for v in int8_graph.inputs}, {v.name: v.type for v in int8_graph.outputs})
+    program = RealInterface(executable, *kinds)
+    counter = OutputErrorCounter()
+    for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
+        counter.add(program(inputs), expected)
+    return counter.result(runs.samples)
+
+
+def check_model(
+    model: LoadedModel, profile: Profile, parts: QuantizedParts, options: CompileOptions | None = None
+) -> ModelVerdict:
+    """Return a verdict on the int8 form of a float model, measured on the samples that its profile keeps.
+
+    Without samples, or where all outputs are zero or empty on them, it is predicted from the histograms.
+    """
+    sources = noise_sources(parts, profile.check_matches(model.with_profiled_batch().graph))
+    worst = worst_values(sources)
+    note = profile.kept_note or "The profile keeps no samples to measure on"
+    if profile.kept:
+        runs = float_runs(model.graph, profile.kept, options)
+        program = obtain_executable(lower_graph(parts.int8, options), options)
+        errors = _measured(runs, parts.int8, program)
+        if can_be_judged(errors):
+            return measured_verdict(errors, worst)
+        note = "All outputs are zero or empty on the samples that the profile keeps"
+    return predicted_verdict(predicted_sqnr_db(sources), worst, note)
+
+
+def _copied(outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs in memory of their own, whatever the program does with its buffers."""
+    return {name: np.array(array) for name, array in outputs.items()}

@@ -1,0 +1,54 @@
+"""The benchmarks by name. None is imported before it is chosen: some need tools that others do not."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+from scripts.benchmarks.frame import Benchmark
+
+PROGRAM = "python -m scripts.benchmarks"
+ZOO = "QGLOW_ZOO"
+IDLE = "an idle machine"
+BENCH, IMAGES = "extra bench", "extra images"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A benchmark: its name, and what it shows and needs, each as a part of one line.
+
+    needs: without QGLOW_ZOO, the folder of models and labelled data, most run with `--models digits`.
+    """
+
+    name: str
+    summary: str
+    needs: tuple[str, ...] = ()
+
+    def load(self) -> Benchmark:
+        """Import its module, which is called as it is, with underscores."""
+        module = importlib.import_module(f"scripts.benchmarks.measurements.{self.name.replace('-', '_')}")
+        benchmark: Benchmark = module.BENCHMARK
+        return benchmark
+
+
+ENTRIES = (
+    Entry("accuracy", "accuracy beside other quantization tools", (ZOO, "17 GB of memory", BENCH)),
+    Entry("defaults", "default settings beside plain methods and other tools", (ZOO, BENCH)),
+    Entry("tasks", "mAP, F1, PSNR and mIoU of models that top-1 does not measure", (ZOO, IMAGES)),
+    Entry("agreement", "bits on all instruction sets, and agreement with onnxruntime", (ZOO,)),
+    Entry("options", "what single options of quantization make of the accuracy", (ZOO,)),
+    Entry("int16", "accuracy and time of int16 activations beside int8", (ZOO, IDLE)),
+    Entry("speed", "latency beside onnxruntime and OpenVINO", (ZOO, IDLE, BENCH)),
+    Entry("isas", "latency on every instruction set beside OpenVINO", (IDLE, BENCH)),
+    Entry("scaling", "latency by threads and batch", (ZOO, IDLE)),
+    Entry("kernels", "where the time of an int8 program goes", (IDLE,)),
+    Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
+    Entry("compile", "time of quantizing and loading, memory of a loaded program", (ZOO, IDLE)),
+    Entry("growth", "cost of profiling, quantizing and compiling by the number of nodes"),
+    Entry("profiling", "time of profiling beside plain inference", (ZOO, IDLE)),
+    Entry("compare-revisions", "bits and speed of two checkouts of qglow", (ZOO, IDLE)),
+    Entry("memory", "peak memory of profiling few and many samples", (ZOO, IMAGES)),
+    Entry("operators", "the ONNX operators that can be imported"),
+    Entry("tables", "where each measured table stands in the documentation"),
+    Entry("networks", "write the networks with drawn weights into a folder"),
+)

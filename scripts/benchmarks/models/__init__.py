@@ -1,0 +1,1 @@
+"""Models that benchmarks run on, with their data: labelled ones, and topologies with drawn weights."""

@@ -1,0 +1,1 @@
+"""Models as other tools quantize them: onnxruntime's own, and NNCF."""

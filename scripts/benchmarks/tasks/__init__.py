@@ -1,0 +1,1 @@
+"""Metrics of models whose answers top-1 does not measure."""

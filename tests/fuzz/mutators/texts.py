@@ -1,0 +1,36 @@
+"""Names that are hard to print, to store and to look up."""
+
+from __future__ import annotations
+
+HOSTILE = (
+    "",
+    " ",
+    "a\nb",
+    "a\rb",
+    "a\tb",
+    "\x00",
+    "\x07bell",
+    "\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07",
+    "\x9b31m",
+    "\u202eright to left",
+    "\u2066isolate",
+    "\u2028line",
+    "\ufeff",
+    '"quoted"',
+    "back\\slash",
+    "%percent",
+    "[bold]markup[/bold]",
+    "[/nothing]",
+    "</script><script>alert(1)</script>",
+    "a|b`c*d_e",
+    "{{ 7 * 7 }}",
+    "../../../up",
+    "/absolute",
+    "con:tains",
+    "ä" * 40,
+    "名前",
+    "\U0001f600",
+    "x" * 5000,
+    "}\n define void @evil() { ret void }",
+)

@@ -1,0 +1,79 @@
+"""The documentation works: its snippets, example scripts and notebooks run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.documents import DOCS, PAGES, name_of, runnable, text_of
+from tests.zoo import REPOSITORY
+
+EXAMPLES = DOCS / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+NOTEBOOK_BYTES = 100_000
+RUNNING = [page for page in PAGES if runnable(text_of(page))]
+COMMANDS = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A working directory with the parts of a checkout that snippets use."""
+    for name in ("calib_data", "recipes", "docs"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of compiled code that all of these tests share."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def run(words: list[str], folder: Path, cache: Path) -> str:
+    paths = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = os.environ | {"PATH": paths, "QGLOW_CACHE": str(cache)}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_snippets_scripts_and_notebooks() -> None:
+    assert len(RUNNING) >= 8 and len(SCRIPTS) >= 3 and len(NOTEBOOKS) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUNNING, ids=name_of)
+def test_snippets_of_a_page_run_one_after_the_other(page: Path, checkout: Path, code_cache: Path) -> None:
+    for language, code in runnable(text_of(page)):
+        run([*COMMANDS[language], code], checkout, code_cache)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=name_of)
+def test_example_scripts_run(script: Path, checkout: Path, code_cache: Path) -> None:
+    assert run([sys.executable, str(script)], checkout, code_cache).strip()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
+def test_notebooks_are_small_and_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert path.stat().st_size < NOTEBOOK_BYTES
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
+def test_notebooks_run(path: Path, checkout: Path, code_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QGLOW_CACHE", str(code_cache))
+    notebook = nbformat.read(path, as_version=4)
+    where = {"metadata": {"path": str(checkout)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where).execute()
+    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")

@@ -1,0 +1,119 @@
+"""Words of verdicts, their limits, and how they are told."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from qglow.core.errors import ComparisonFailed, UsageError
+from qglow.report.document import Document
+from qglow.report.markdown import to_markdown
+from qglow.report.output_errors import OutputError, OutputErrors
+from qglow.report.plain import from_plain, to_plain
+from qglow.report.verdict import (
+    BROKEN,
+    GOOD,
+    SUSPICIOUS,
+    ModelVerdict,
+    WorstValue,
+    can_be_judged,
+    measured_verdict,
+    predicted_verdict,
+    verdict_section,
+    word_of,
+)
+
+
+def errors(*outputs: tuple[float | None, float | None], non_finite: int = 0) -> OutputErrors:
+    """Outputs by SQNR and agreement."""
+    made = [OutputError(f"y{i}", db, share, non_finite, 0.5) for i, (db, share) in enumerate(outputs)]
+    return OutputErrors(8, tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "word"),
+    [
+        ([(15.0, None)], GOOD),
+        ([(math.inf, None)], GOOD),
+        ([(14.9, None)], SUSPICIOUS),
+        ([(6.0, None)], SUSPICIOUS),
+        ([(5.9, None)], BROKEN),
+        ([(-3.0, None)], BROKEN),
+        ([(40.0, None), (5.0, None)], BROKEN),
+        ([(30.0, 1.0)], GOOD),
+        ([(30.0, 0.375)], SUSPICIOUS),
+        ([(10.0, 0.375)], BROKEN),
+        ([(10.0, 0.5)], SUSPICIOUS),
+        ([(None, 1.0)], GOOD),
+        ([(None, 0.75)], GOOD),
+        ([(None, 0.7)], SUSPICIOUS),
+        ([(None, 0.4)], BROKEN),
+        ([(30.0, None), (None, 0.1)], GOOD),
+        ([(30.0, None), (None, None)], GOOD),
+    ],
+)
+def test_words(outputs: list[tuple[float | None, float | None]], word: str) -> None:
+    assert word_of(errors(*outputs)) == word
+
+
+def test_new_nan_breaks_a_model() -> None:
+    assert word_of(errors((40.0, None), non_finite=1)) == BROKEN
+
+
+def test_outputs_without_figures_cannot_be_judged() -> None:
+    assert not can_be_judged(errors((None, None)))
+    assert can_be_judged(errors((None, 1.0))) and can_be_judged(errors((3.0, None)))
+
+
+def test_a_limit_fails_below_it_alone() -> None:
+    verdict = measured_verdict(errors((20.0, 1.0)))
+    verdict.require(20.0)
+    verdict.require(strict=True)
+    with pytest.raises(ComparisonFailed, match="SQNR 20.00 dB.*at least 20.5 dB"):
+        verdict.require(20.5)
+    for word in (SUSPICIOUS, BROKEN):
+        poor = ModelVerdict(word, 8, 3.0, None)
+        poor.require()
+        with pytest.raises(ComparisonFailed, match=word):
+            poor.require(strict=True)
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, -math.inf])
+def test_a_limit_is_a_finite_number(limit: float) -> None:
+    with pytest.raises(UsageError, match="finite"):
+        measured_verdict(errors((20.0, 1.0))).require(limit)
+
+
+def test_a_limit_needs_an_output_with_a_level() -> None:
+    with pytest.raises(UsageError, match="no output has a signal-to-noise ratio"):
+        measured_verdict(errors((None, 1.0))).require(10.0)
+
+
+def text(verdict: ModelVerdict) -> str:
+    return to_markdown(Document("report", (verdict_section(verdict),)))
+
+
+def test_a_verdict_tells_what_suffers_and_why() -> None:
+    worst = tuple(WorstValue(f"v{i}", 0.2, "kl clips 96 % of its energy") for i in range(7))
+    verdict = measured_verdict(errors((3.0, 0.25), (30.0, None)), worst)
+    assert len(verdict.worst) == 5
+    told = text(verdict)
+    assert "Verdict: broken" in told and "SQNR 3.00 dB, agreement 25.00 %, measured on 8 samples" in told
+    assert "y0" in told and "y1" not in told and "96 % of its energy" in told
+
+
+def test_a_prediction_says_so() -> None:
+    told = text(predicted_verdict(11.6, note="p.samples.npz, samples of p.yaml, is missing"))
+    assert "SQNR about 12 dB, predicted from the profile" in told and "is missing" in told
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        measured_verdict(errors((-math.inf, 0.25), (None, 0.5), non_finite=2), (WorstValue("v", 1.5, "w"),)),
+        predicted_verdict(math.inf, note="note"),
+    ],
+)
+def test_plain_data_restores_it(verdict: ModelVerdict) -> None:
+    assert from_plain(ModelVerdict, to_plain(verdict)) == verdict

@@ -1,0 +1,194 @@
+"""Default settings are chosen by what arrives at the outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.core.types import Array, float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.elementwise import Add, Mul
+from qglow.graph.ops.linear import Gemm
+from qglow.profiling.engine import InterpreterEngine
+from qglow.profiling.profiler import profile
+from qglow.profiling.samples import Sample
+from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
+from qglow.recipe.choices import Calibration
+from qglow.recipe.loading import parse_recipe
+from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
+from qglow.targets.capabilities import stepped
+from qglow.targets.registry import select_target
+from qglow.toolchain import CompileOptions, lower_graph
+from qglow.tuning.output_noise import OutputNoise
+from qglow.tuning.quantizer import Quantizer
+from qglow.tuning.rehearsal import Rehearsal
+from qglow.tuning.repair import Repaired, repaired
+from qglow.tuning.self_check import float_runs, measure_outputs
+from tests.unit.profiling.networks import MODEL, profile_of, residual_network
+from tests.unit.profiling.networks import samples as images
+
+
+def comb(batch: int = 1) -> Graph:
+    """The end of a detector: small offsets, a grid added to them, and the stride."""
+    b = GraphBuilder("comb")
+    x = b.input("x", float_type(batch, 400))
+    eye = b.constant("eye", np.eye(400, dtype=np.float32))
+    offsets = b.node(Gemm(), x, eye, b.constant("none", np.zeros(400, np.float32)), name="offsets")
+    grid = np.where(np.arange(400) % 20 == 0, np.arange(400) / 5.0, 0.0).astype(np.float32)
+    placed = b.node(Add(), offsets, b.constant("grid", grid[None]), name="placed")
+    return b.finish(b.node(Mul(), placed, b.constant("stride", np.full((1, 1), 8, np.float32)), name="y"))
+
+
+def offsets(count: int, seed: int = 3) -> list[Sample]:
+    arrays = np.random.default_rng(seed).uniform(0.0, 1.0, (count, 400)).astype(np.float32)
+    return [Sample(f"sample {i}", {"x": array}) for i, array in enumerate(arrays)]
+
+
+def outliers(batch: int = 1) -> Graph:
+    """Convolutions of which one channel is rarely very large, and carries the result."""
+    random = np.random.default_rng(5)
+    b = GraphBuilder("outliers")
+    x = b.input("x", float_type(batch, 3, 6, 6))
+    first = random.normal(size=(8, 3, 1, 1)).astype(np.float32) * np.float32(0.02)
+    first[0] = 30.0
+    bias = np.zeros(8, np.float32)
+    bias[0] = -120.0
+    stem = b.node(Conv(lo=0.0), x, b.constant("w", first), b.constant("b", bias), name="stem")
+    total = b.node(Add(), stem, stem, name="total")
+    return b.finish(
+        b.node(Mul(), total, b.constant("half", np.full((1, 1, 1, 1), 0.5, np.float32)), name="y")
+    )
+
+
+def made(graph: Graph, kept: list[Sample]) -> Quantizer:
+    seen = profile(graph, iter(kept), InterpreterEngine(lambda batch: graph), model=MODEL, batch_size=1)
+    options = CompileOptions(threads=1)
+    return Quantizer(graph, seen.check_matches(graph), seen.samples, options=options)
+
+
+def level(quantizer: Quantizer, recipe: Recipe, given: list[Sample]) -> float:
+    """SQNR of the compiled int8 model, in dB."""
+    runs = float_runs(quantizer.graph, given, quantizer.options)
+    found = measure_outputs(runs, quantizer(recipe).graph, quantizer.options).sqnr_db
+    assert found is not None
+    return found
+
+
+def test_default_settings_are_good_where_the_default_calibration_ruins() -> None:
+    kept = images(8)
+    quantizer = made(outliers(), kept)
+    plain = level(quantizer, Recipe(), kept)
+    found = repaired(Recipe(), quantizer, kept)
+    assert plain < 5.0
+    assert level(quantizer, found.recipe, kept) > 25.0
+    assert found.repairs and found.repairs[0].won_db > 20.0
+    assert level(quantizer, found.recipe, images(8, seed=77)) > plain + 5.0
+
+
+def test_a_comb_stays_good() -> None:
+    kept, fresh = offsets(8), offsets(8, seed=77)
+    quantizer = made(comb(), kept)
+    found = repaired(Recipe(), quantizer, kept).recipe
+    assert level(quantizer, found, fresh) > max(30.0, level(quantizer, Recipe(), fresh) - 0.5)
+
+
+@pytest.mark.parametrize("calibration", ["kl", "minmax", "percentile:99.9"])
+def test_a_rehearsal_tells_what_the_int8_program_does(calibration: str) -> None:
+    graph, seen = residual_network(), profile_of(30)
+    statistics = seen.check_matches(graph)
+    quantizer = Quantizer(graph, statistics, seen.samples, options=CompileOptions(threads=1))
+    recipe = Recipe(calibration=Calibration.parse(calibration))
+    result: QuantizedGraph = quantizer(recipe)
+    rehearsal = Rehearsal(result.source, result.graph, quantizer.options)
+    options = QuantizationOptions.of(Recipe())
+    [parameters] = proposed_parameters(graph, dict(statistics), 30, options, [recipe.calibration])
+    assert {"x", "stem", "depthwise", "pointwise"} <= rehearsal.rounded <= parameters.keys()
+    kept = images(6, seed=4)
+    runs, noise = float_runs(graph, kept, quantizer.options), OutputNoise()
+    for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
+        noise.add(rehearsal(inputs, parameters), expected)
+        np.testing.assert_allclose(rehearsal(inputs, {})["y"], expected["y"], atol=0.05)
+    real = measure_outputs(runs, result.graph, quantizer.options).sqnr_db
+    assert -10.0 * np.log10(noise.worst) == pytest.approx(real, abs=2.0)
+
+
+def test_what_a_recipe_states_stays() -> None:
+    kept = offsets(8)
+    quantizer = made(comb(), kept)
+    for stated in (parse_recipe("calibration: kl"), Recipe().with_overrides(calibration="kl")):
+        assert repaired(stated, quantizer, kept).recipe.calibration == Calibration()
+    rule = Rule(Match(name=".*"), calibration=Calibration.parse("kl"))
+    found = repaired(Recipe(rules=(rule,)), quantizer, kept).recipe
+    assert found.rules[-1] == rule
+    assert quantizer(found).report.tensors == quantizer(Recipe(rules=(rule,))).report.tensors
+
+
+def test_the_recipe_that_is_found_gives_the_same_model_without_samples() -> None:
+    kept = offsets(8)
+    quantizer = made(comb(), kept)
+    found = repaired(Recipe(), quantizer, kept).recipe
+    again = parse_recipe(found.to_yaml())
+    assert not again.calibration.is_default
+    assert repaired(again, quantizer, []) == Repaired(again)
+    np.testing.assert_equal(
+        [v.data for v in quantizer(again).graph.constants()],
+        [v.data for v in quantizer(found).graph.constants()],
+    )
+    assert [v.type for v in quantizer(again).graph.values()] == [
+        v.type for v in quantizer(found).graph.values()
+    ]
+
+
+def test_without_samples_histograms_tell_what_is_not_safe() -> None:
+    kept = images(8)
+    quantizer = made(outliers(), kept)
+    found = repaired(Recipe(), quantizer, [])
+    [repair] = found.repairs
+    assert "stem" in repair.values and repair.won_db is None
+    assert level(quantizer, found.recipe, kept) > level(quantizer, Recipe(), kept) + 10.0
+    stated = Recipe().with_overrides(calibration="kl")
+    assert repaired(stated, quantizer, []) == Repaired(stated)
+    harmless = made(residual_network(), kept)
+    assert repaired(Recipe(), harmless, []) == Repaired(Recipe())
+
+
+@pytest.mark.parametrize("isa", ["reference", None])
+def test_steps_are_changed_in_place_before_they_are_read(isa: str | None) -> None:
+    target = stepped(select_target(isa))
+    program = lower_graph(outliers(), CompileOptions(observe=True))
+    target.select(program, epilogues=False)
+    target.plan(program, reuse=False)
+    inputs = {"x": images(1)[0].inputs["x"][None]}
+    code = target.stepped(program)
+    plain = code.run_changed(inputs, {})["y"]
+
+    def double(array: Array) -> None:
+        array *= np.float32(2.0)
+
+    np.testing.assert_array_equal(code.run_changed(inputs, {"total": double})["y"], 2.0 * plain)
+    changed = code.run_changed({"x": inputs["x"] * np.float32(0.5)}, {"x": double})["y"]
+    np.testing.assert_array_equal(changed, plain)
+    with pytest.raises(KeyError):
+        code.run_changed(inputs, {"nothing": double})
+
+
+def test_the_worst_output_counts_and_what_is_not_finite() -> None:
+    def arrays(*values: float) -> dict[str, Array]:
+        return {"a": np.array(values, np.float32), "b": np.array([1.0], np.float32)}
+
+    noise = OutputNoise()
+    noise.add({**arrays(2.0, 1.0), "b": np.array([1.1], np.float32)}, arrays(1.0, np.inf))
+    assert noise.worst == pytest.approx(1.0) and noise.score > noise.worst
+    noise.add(arrays(np.nan, 1.0), arrays(1.0, 1.0))
+    assert noise.worst == np.inf
+
+
+def test_single_values_are_left_alone_where_no_samples_judge() -> None:
+    kept = images(7)
+    quantizer = made(residual_network(), kept)
+    found = repaired(Recipe(), quantizer, kept)
+    assert found.recipe.rules == () and all(not repair.values for repair in found.repairs)

@@ -1,0 +1,114 @@
+"""The check of an int8 graph at its outputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import qglow
+from qglow.core.types import Array
+from qglow.profiling.samples import Sample
+from qglow.report.output_errors import OutputErrorCounter, OutputErrors
+from qglow.tuning.self_check import float_runs, measure_outputs
+from tests.zoo import REPOSITORY
+
+DIGITS = REPOSITORY / "calib_data" / "digits.onnx"
+CALIBRATION = REPOSITORY / "calib_data" / "calib.npz"
+
+
+def measured(**pairs: tuple[Array, Array]) -> OutputErrors:
+    """Errors of outputs, each given as what int8 has and what float has."""
+    counter = OutputErrorCounter()
+    counter.add({n: found for n, (found, _) in pairs.items()}, {n: real for n, (_, real) in pairs.items()})
+    return counter.result(1)
+
+
+def reals(*values: float) -> Array:
+    return np.array(values, np.float32)
+
+
+def test_the_smallest_sqnr_of_an_output_counts() -> None:
+    found = measured(a=(reals(1.0, 1.1), reals(1, 1)), b=(reals(2.0, 4.0), reals(2, 2)))
+    assert [output.name for output in found.outputs] == ["a", "b"]
+    assert found.outputs[0].sqnr_db == pytest.approx(23.0, abs=0.05)
+    assert found.sqnr_db == found.outputs[1].sqnr_db == pytest.approx(10 * math.log10(8 / 4))
+
+
+def test_equal_outputs_have_no_noise() -> None:
+    assert measured(a=(reals(0, 0), reals(0, 0))).sqnr_db == math.inf
+
+
+def test_an_output_of_zeros_has_no_level() -> None:
+    found = measured(a=(reals(0, 0.5), reals(0, 0)))
+    assert found.sqnr_db is None and found.outputs[0].max_abs == 0.5
+
+
+def test_new_nan_and_infinities_are_the_worst() -> None:
+    assert measured(a=(reals(1, math.nan), reals(1, 1))).sqnr_db == -math.inf
+    same = measured(a=(reals(1, math.nan), reals(1, math.nan)))
+    assert same.non_finite == 0 and same.sqnr_db == math.inf
+
+
+def test_huge_outputs_keep_a_finite_level() -> None:
+    found = measured(a=(reals(3e38, 1e38), reals(3.1e38, 1e38))).sqnr_db
+    assert found is not None and 29 < found < 31
+
+
+def test_integers_agree_or_not() -> None:
+    labels = measured(a=(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5])))
+    assert labels.sqnr_db is None and labels.agreement == 0.75
+    flags = measured(a=(np.array([True, False]), np.array([True, True])))
+    assert flags.agreement == 0.5
+
+
+def test_scores_agree_in_their_best_class() -> None:
+    scores = reals(0.1, 0.7, 0.2).reshape(1, 3)
+    assert measured(a=(scores[:, ::-1].copy(), scores)).agreement == 1.0
+    assert measured(a=(-scores, scores)).agreement == 0.0
+    assert measured(a=(scores.reshape(3, 1), scores.reshape(3, 1))).agreement is None
+
+
+def test_scalars_and_empty_outputs_are_compared() -> None:
+    found = measured(a=(np.float32(2.0).reshape(1), np.float32(1.0).reshape(())), b=(reals(), reals()))
+    assert found.outputs[0].sqnr_db == 0.0 and found.outputs[1].sqnr_db is None
+
+
+def test_a_quantized_model_is_measured_on_kept_samples() -> None:
+    model = qglow.load_model(DIGITS)
+    profile = model.profile(CALIBRATION, samples=32)
+    good, bad = (model.quantize(profile, calibration=method).graph for method in ("minmax", "percentile:51"))
+    runs = float_runs(model.graph, profile.kept)
+    assert runs.samples == len(runs.inputs) == 8
+    found, worse = measure_outputs(runs, good), measure_outputs(runs, bad)
+    assert found.sqnr_db is not None and worse.sqnr_db is not None
+    assert found.sqnr_db > 20 > 10 > worse.sqnr_db
+    assert found == measure_outputs(runs, good)
+    assert runs.part(0, 2).samples == runs.part(1, 2).samples == 4
+
+
+def test_int8_inputs_and_outputs_are_measured_as_reals() -> None:
+    model = qglow.load_model(DIGITS)
+    profile = model.profile(CALIBRATION, samples=32)
+    runs = float_runs(model.graph, profile.kept)
+    plain, whole = (measure_outputs(runs, model.quantize(profile, io=io).graph) for io in ("float", "int8"))
+    assert plain.sqnr_db is not None and whole.sqnr_db is not None
+    assert abs(plain.sqnr_db - whole.sqnr_db) < 6
+
+
+def test_a_larger_batch_is_filled_up() -> None:
+    model = qglow.load_model(DIGITS)
+    profile = model.profile(CALIBRATION, samples=32)
+    whole = model.with_batch(5)
+    runs = float_runs(whole.graph, profile.kept)
+    assert runs.samples == 8 and len(runs.inputs) == 2
+    found = measure_outputs(runs, whole.quantize(profile).graph)
+    alone = measure_outputs(float_runs(model.graph, profile.kept), model.quantize(profile).graph)
+    assert found.sqnr_db is not None and alone.sqnr_db is not None
+    assert abs(found.sqnr_db - alone.sqnr_db) < 3
+
+
+def test_no_samples_give_no_runs() -> None:
+    none: list[Sample] = []
+    assert float_runs(qglow.load_model(DIGITS).graph, none).inputs == ()
