@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,8 @@ def minimal_program(
     """
     places = {instruction.name: place for place, instruction in enumerate(executed(program))}
     known = [places[name] for name in found.instructions if name in places]
+    if not known:
+        known = _places_around(program, found.nodes)
     last = max(known, default=len(places) - 1)
     first = min(known, default=0)
     length = last - first + 1
@@ -59,6 +61,18 @@ def minimal_program(
     if shown is not None:
         return MinimalProgram(part, fed, shown)
     return MinimalProgram(program, inputs, found)
+
+
+def _places_around(program: Program, nodes: Sequence[str]) -> list[int]:
+    """Places of the instructions of some nodes and of those that read what they write.
+
+    A target fills the padding of a buffer in an instruction of its own, because of those that read it.
+    """
+    instructions = list(enumerate(executed(program)))
+    writers = [(place, i) for place, i in instructions if set(i.origin) & set(nodes)]
+    roots = {buffer.root for _, i in writers for buffer in i.writes()}
+    readers = [place for place, i in instructions if roots & {buffer.root for buffer in i.reads()}]
+    return [place for place, _ in writers] + readers
 
 
 def write_minimal(folder: Path, program: Program, inputs: Mapping[str, Array]) -> None:

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from qglow.core.types import Array, Shape
 from qglow.instructions.operation import Access, Operand
-from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
+from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding, TensorView
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Layout, Program
 
 
@@ -174,6 +174,28 @@ def written_parts(instruction: Instruction) -> list[Buffer]:
     written = [(o, b) for o, b in instruction.operands() if o.access in (Access.OUT, Access.INOUT)]
     parts = [touched(instruction, operand, buffer) for operand, buffer in written]
     return [part for part in parts if part.type.size]
+
+
+def written_borders(instruction: Instruction) -> list[Buffer]:
+    """Parts of the padding around its operand that an instruction fills, as views; most fill none."""
+    operation = instruction.operation
+    if not isinstance(operation, FillPadding):
+        return []
+    dest = instruction.operand("dest")
+    images, height, width, channels = dest.type.shape
+    top, left, bottom, right = operation.padding
+    around = left + width + right
+    strips = {
+        "top": ((0, -top, -left, 0), (images, top, around, channels)),
+        "bottom": ((0, height, -left, 0), (images, bottom, around, channels)),
+        "left": ((0, 0, -left, 0), (images, height, left, channels)),
+        "right": ((0, 0, width, 0), (images, height, right, channels)),
+    }
+    return [
+        Buffer(f"{dest.name}.{side}", dest.type.with_shape(shape), BufferKind.VIEW, base=dest, offsets=at)
+        for side, (at, shape) in strips.items()
+        if 0 not in shape
+    ]
 
 
 def whole_at(program: Program) -> dict[str, int]:

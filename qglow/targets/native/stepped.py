@@ -12,7 +12,7 @@ from qglow.codegen.compiler import compile_program
 from qglow.codegen.jit import load
 from qglow.codegen.memory import aligned, aligned_bytes, aligned_tensor
 from qglow.core.types import Array
-from qglow.instructions.liveness import Usage, changed_after, overlap, written_parts
+from qglow.instructions.liveness import Usage, changed_after, overlap, written_borders, written_parts
 from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
 from qglow.kernels.emit.operand import to_logical, to_physical
@@ -95,13 +95,15 @@ class SteppedCode:
         """Buffers that a kernel leaves in memory, without those that stay in registers or are overwritten."""
         passed_on = group[0].operation.has_epilogue
         found: list[Buffer] = []
+        borders: list[Buffer] = []
         for number, instruction in enumerate(group):
+            borders += written_borders(instruction)
             last = number == len(group) - 1
             if not last and (passed_on or is_internal(self._usage, group, number)):
                 continue
             written = written_parts(instruction)
             found = [b for b in found if not any(overlap(b, other) for other in written)] + written
-        return found
+        return found + borders
 
     def _read(self, buffer: Buffer, arena: Array, tensors: Mapping[str, Array]) -> Array:
         seen = self._seen(buffer, arena, tensors)

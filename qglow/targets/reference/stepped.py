@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from qglow.core.types import Array
 from qglow.instructions.interpreter import ArenaInterpreter
-from qglow.instructions.liveness import changed_after, written_parts
+from qglow.instructions.liveness import changed_after, written_borders, written_parts
 from qglow.instructions.program import Buffer, Instruction, Program
 from qglow.targets.protocol import Step
 
@@ -26,6 +26,7 @@ class SteppedInterpreter:
 
         def tap(instruction: Instruction, arrays: dict[str, Array]) -> None:
             parts = {part.name: _part(arrays[part.name], part) for part in written_parts(instruction)}
+            parts |= {p.name: self._interpreter.window(p).copy() for p in written_borders(instruction)}
             steps.append(Step((instruction,), parts))
 
         self._interpreter.run(inputs, tap)

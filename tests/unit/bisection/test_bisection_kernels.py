@@ -15,7 +15,7 @@ from qglow.bisection.kernels import first_kernel, prepare
 from qglow.bisection.minimal import INPUTS, MODEL, minimal_program, write_minimal
 from qglow.bisection.texts import read_arrays, read_ir
 from qglow.core.types import Array
-from qglow.instructions.liveness import written_parts
+from qglow.instructions.liveness import written_borders, written_parts
 from qglow.instructions.passes import optimize
 from qglow.instructions.program import Program
 from qglow.lowering import lower
@@ -34,7 +34,7 @@ SOME = [(name, make) for number, (name, make) in enumerate(MAKERS) if number % 9
 class WrongKernel(NativeTarget):
     """A native target whose kernels of one operation add 1 to the last element of what they store."""
 
-    OPCODE = "convolution"
+    opcode = "convolution"
 
     def stepped(self, program: Program) -> WrongCode:  # type: ignore[override]
         return WrongCode(program, self)
@@ -43,7 +43,7 @@ class WrongKernel(NativeTarget):
 class WrongCode:
     def __init__(self, program: Program, target: WrongKernel) -> None:
         self._right = NativeTarget.stepped(target, program)
-        self._opcode = target.OPCODE
+        self._opcode = target.opcode
 
     def run(self, inputs: Mapping[str, Array]) -> Iterator[Step]:
         for step in self._right.run(inputs):
@@ -91,6 +91,30 @@ def test_last_steps_leave_the_outputs_of_the_whole_program(name: str) -> None:
 def wrong_target() -> WrongKernel:
     native = cast(NativeTarget, find_target(NATIVE[-1]))
     return WrongKernel(native.machine, native.summary)
+
+
+def padded() -> tuple[Program, dict[str, Array]]:
+    """A program in which a target pads the input of a kernel, and inputs for it."""
+    native = cast(SteppedTarget, find_target(NATIVE[-1]))
+    for name in (name for name, _ in MAKERS):
+        drawn = problem(name)
+        program = lowered(drawn)
+        if drawn.exact and any(written_borders(i) for i in prepare(program, native).code):
+            return program, dict(drawn.inputs)
+    raise AssertionError("no problem has padding")
+
+
+def test_wrong_border_is_found_and_cut_out() -> None:
+    program, inputs = padded()
+    wrong = wrong_target()
+    wrong.opcode = "fillpadding"
+    found = first_kernel(program, wrong, REFERENCE, inputs, 0.0)
+    assert found is not None and found.instructions[0].startswith("pad_")
+    assert found.difference.name.rpartition(".")[2] in ("top", "bottom", "left", "right")
+    made = minimal_program(program, found, wrong, REFERENCE, inputs, 0.0)
+    assert made.difference.difference == found.difference
+    assert len(executed(made.program)) < len(executed(program))
+    assert first_kernel(program, cast(SteppedTarget, find_target(NATIVE[-1])), REFERENCE, inputs, 0.0) is None
 
 
 def convolution() -> Problem:
