@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 
 from tests.fuzzing import examples
+from tests.session import SessionFolder
 from tests.skips import violations
 
 # No time limit an example: a busy machine is not a failure.
@@ -19,7 +20,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("repeatable")
 
-
 UNIT_TESTS = Path(__file__).parent / "unit"
 
 
@@ -30,6 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="with --cov: count the lines that unit tests execute which are not slow, and trace no others",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the session a folder for compiled kernels, which its processes share, instead of the user's."""
+    if hasattr(config, "workerinput"):
+        return
+    config.add_cleanup(SessionFolder().remove)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qglow.codegen.cache import KernelCache
-from qglow.codegen.compiler import compile_program
+from qglow.codegen.compiler import compile_program, default_kernels
 from qglow.codegen.jit import NativeFunction, load
 from qglow.codegen.team import TEAM_BYTES, THREADS
 from qglow.core.types import Array
@@ -88,11 +88,15 @@ def execute(program: Program, isa_name: str, inputs: Mapping[str, Array], state:
 
 
 class Built:
-    """A program compiled so that whatever can be shared by threads is, however small."""
+    """A program compiled so that whatever can be shared by threads is, however small.
+
+    A kernel that another test of the session has compiled is not compiled again: a kernel's key has to
+    tell all kernels apart that differ.
+    """
 
     def __init__(self, program: Program, isa_name: str, kernels: KernelCache | None = None) -> None:
         self.program, isa = program, machine(isa_name)
-        self.compiled = compile_program(program, isa, part_cycles=0, kernels=kernels)
+        self.compiled = compile_program(program, isa, part_cycles=0, kernels=kernels or default_kernels(isa))
         self.function = load(self.compiled)
 
     @property

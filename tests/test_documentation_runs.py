@@ -30,15 +30,9 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of compiled code that all of these tests share."""
-    return tmp_path_factory.mktemp("cache")
-
-
-def run(words: list[str], folder: Path, cache: Path) -> str:
+def run(words: list[str], folder: Path) -> str:
     paths = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    environment = os.environ | {"PATH": paths, "QGLOW_CACHE": str(cache)}
+    environment = os.environ | {"PATH": paths}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -50,15 +44,15 @@ def test_there_are_snippets_scripts_and_notebooks() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNING, ids=name_of)
-def test_snippets_of_a_page_run_one_after_the_other(page: Path, checkout: Path, code_cache: Path) -> None:
+def test_snippets_of_a_page_run_one_after_the_other(page: Path, checkout: Path) -> None:
     for language, code in runnable(text_of(page)):
-        run([*COMMANDS[language], code], checkout, code_cache)
+        run([*COMMANDS[language], code], checkout)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=name_of)
-def test_example_scripts_run(script: Path, checkout: Path, code_cache: Path) -> None:
-    assert run([sys.executable, str(script)], checkout, code_cache).strip()
+def test_example_scripts_run(script: Path, checkout: Path) -> None:
+    assert run([sys.executable, str(script)], checkout).strip()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
@@ -71,8 +65,7 @@ def test_notebooks_are_small_and_without_outputs(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
-def test_notebooks_run(path: Path, checkout: Path, code_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QGLOW_CACHE", str(code_cache))
+def test_notebooks_run(path: Path, checkout: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(checkout)}}
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where).execute()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,9 @@ Run = Callable[..., int]
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Runs a command line in this process with an object cache of its own; returns the exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("QGLOW_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield lambda *words: main([str(word) for word in words])
+def run() -> Run:
+    """Runs a command line in this process; returns the exit code."""
+    return lambda *words: main([str(word) for word in words])
 
 
 @pytest.fixture(scope="session")

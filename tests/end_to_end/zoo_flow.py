@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
+from qglow.core.files import write_atomically
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.importer import import_model
@@ -25,6 +28,7 @@ from qglow.recipe import load_recipe
 from qglow.recipe.schema import Recipe
 from qglow.targets.x86.isas import AVX512_VBMI, AVX512_VNNI, host_isas, isa_by_name
 from qglow.toolchain import CompiledEngine
+from tests.session import shared
 from tests.zoo import REPOSITORY, zoo_model, zoo_path
 
 _RARELY_DIFFERENT = AVX512_VNNI if AVX512_VBMI in host_isas() else None
@@ -116,7 +120,16 @@ def recipe(name: str) -> Recipe:
 
 @cache
 def profile(name: str) -> Profile:
-    """A profile over a few real samples, taken by the compiled engine."""
+    """A profile over a few real samples, taken by the compiled engine once a session."""
+    kept = shared("profiles") / f"{name.replace('/', ' ')}.pickle"
+    if kept.exists():
+        return cast(Profile, pickle.loads(kept.read_bytes()))
+    made = _profile(name)
+    write_atomically(kept, pickle.dumps(made))
+    return made
+
+
+def _profile(name: str) -> Profile:
     model = MODELS[name]
     engine = CompiledEngine(lambda batch: float_graph(name, batch))
     reference = ModelReference(zoo_model(name), "0" * 64)
