@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from qglow.cli.main import main
+from tests.end_to_end.zoo_flow import is_sweep
 from tests.zoo import REPOSITORY
 
 MODEL = REPOSITORY / "calib_data" / "digits.onnx"
@@ -15,6 +16,16 @@ CALIBRATION = REPOSITORY / "calib_data" / "calib.npz"
 TEST_DATA = REPOSITORY / "calib_data" / "test.npz"
 
 Run = Callable[..., int]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of real models that CI leaves out."""
+    for item in items:
+        given = (
+            item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        )
+        if "name" in given and is_sweep(given["name"], given.get("batch"), given.get("isa")):
+            item.add_marker(pytest.mark.sweep)
 
 
 @pytest.fixture(scope="session")

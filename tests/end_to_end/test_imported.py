@@ -27,7 +27,7 @@ from qglow.report.comparison import FLOAT, INT8, QDQ
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.toolchain import compile_graph
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
-from tests.end_to_end.zoo_flow import MODELS, THOROUGH, inputs, quantized, recipe
+from tests.end_to_end.zoo_flow import BASIC, MODELS, THOROUGH, inputs, quantized, recipe
 
 U8, S8 = QuantType.QUInt8, QuantType.QInt8
 FORMS = {
@@ -45,8 +45,17 @@ WIDE_FORMS = {
 
 
 MORE = ("mlperftiny_vww96", "mobilenet_v1_0.25_224", "fastestdet", "deeplabv3_mnv2_voc")
+LONG = ("resnet50v2s3_tin202", "deeplabv3_mnv2_voc", "mobilenet_v1_0.25_224")
+
+
+def _marks(name: str, kind: str) -> list[pytest.MarkDecorator]:
+    again = name in LONG or (kind == "int8" and name not in BASIC)
+    marks = [] if name == "digits" else [pytest.mark.slow]
+    return [*marks, pytest.mark.sweep] if again else marks
+
+
 ROUND_TRIPS = [
-    pytest.param(name, kind, id=f"{name}-{kind}", marks=[] if name == "digits" else [pytest.mark.slow])
+    pytest.param(name, kind, id=f"{name}-{kind}", marks=_marks(name, kind))
     for names, kinds in ((THOROUGH, ("uint8", "int8")), (MORE, ("uint8",)))
     for name in names
     for kind in kinds
@@ -155,7 +164,8 @@ def test_asymmetric_weights_are_rounded_again_and_the_report_says_so(tmp_path: P
     assert made.report is not None
     rounded = [e for e in made.report.log if e.applied and not e.exact and "zero points" in e.what]
     assert rounded
-    found = np.concatenate([made.compile()({"input": image[None]})["logits"] for image in images])
+    compiled = made.compile()
+    found = np.concatenate([compiled({"input": image[None]})["logits"] for image in images])
     expected = onnxruntime_logits(path, images)
     assert np.mean(found.argmax(1) == expected.argmax(1)) > 0.95
 

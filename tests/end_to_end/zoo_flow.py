@@ -84,6 +84,24 @@ MODELS = {
 THOROUGH = tuple(MODELS)[:7]
 """Those that every test runs on; the others add topologies, and take part where these matter."""
 
+BASIC = ("digits", "cifar10_resnet20", "mlkws_ds_cnn_l", "mymodel")
+"""Small models, which are never left out."""
+LARGEST = "resnet50v2s3_tin202"
+
+
+def is_sweep(name: str, batch: int | None, isa: str | None) -> bool:
+    """Whether a case of a real model repeats, at length, what others of its kind show.
+
+    Other models than the small ones then run with their first batch size on the ISAs that have the least and
+    the most, and the largest model on one.
+    """
+    if name not in MODELS or name in BASIC:
+        return False
+    if batch is not None and batch != MODELS[name].batches[0]:
+        return True
+    ends = RUNNABLE[-1:] if name == LARGEST else (*RUNNABLE[:1], *RUNNABLE[-1:], *HOST[-1:])
+    return isa is not None and isa not in ends
+
 
 def _cases(names: Iterable[str]) -> list[object]:
     return [

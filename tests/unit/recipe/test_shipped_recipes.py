@@ -28,9 +28,9 @@ CASES = [
     ("mobilenet_v1_0.25_224", "data/imagenet_sample", None, 56.70),
     ("squeezenet1.1_caffe", "data/imagenet_sample", "::2", 59.20),
     ("cifar10_resnet20", "data/cifar10.npz[input=x_test,label=y_test]", None, 81.30),
-    ("squeezenet1.1", "data/imagenet_sample", None, 61.10),
-    ("mobilenetv2_tin202", "data/tin202/test", "::2", 56.93),
-    ("resnet50v2s3_tin202", "data/tin202/test", "::4", 42.97),
+    ("squeezenet1.1", "data/imagenet_sample", "::3", 64.37),
+    ("mobilenetv2_tin202", "data/tin202/test", "::6", 57.57),
+    ("resnet50v2s3_tin202", "data/tin202/test", "::16", 38.58),
 ]
 
 
@@ -60,7 +60,7 @@ def test_recipe_gives_the_float_accuracy(model: str, data: str, select: str | No
         predicted = session.run(None, batch.inputs)[0].reshape(len(batch), -1).argmax(1)
         right += [int(a) == b for a, b in zip(predicted, batch.labels, strict=True)]
     # A sample or two may flip between versions of the image decoder and of onnxruntime.
-    assert 100 * np.mean(right) == pytest.approx(expected, abs=0.4)
+    assert 100 * np.mean(right) == pytest.approx(expected, abs=max(0.4, 200 / len(right)))
 
 
 def _outputs(model: str, data: str, select: str | None) -> Iterator[tuple[str, Array, Array]]:
