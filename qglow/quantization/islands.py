@@ -101,7 +101,8 @@ def _release_products(graph: Graph, reasons: FloatReasons) -> None:
     """Leave light nodes in float that lie between products of activations and float operators.
 
     An example is the mask of attention scores: its large negative numbers would leave the scores no
-    levels in int8.
+    levels in int8. The mask itself, which several layers may share, becomes float by a conversion: that pays
+    as long as it has fewer elements than the products.
     """
     for node in reversed(graph.nodes):
         if node in reasons or not handles_reals(node) or not _is_light(node):
@@ -109,21 +110,24 @@ def _release_products(graph: Graph, reasons: FloatReasons) -> None:
         if not all(user in reasons for user in node.output.users()):
             continue
         roots = [root for value in _data(node) for root in _roots(graph, value, node, reasons)]
-        products = [r for r in roots if r is not None and r.operator.multiplies_activations]
-        if products and len(products) == sum(r not in reasons for r in roots if r is not None):
-            reasons[node] = f"it lies between {products[0]}, which gives float itself, and float operators"
+        computed = {v: v.producer for v in roots if v.producer is not None and v.producer not in reasons}
+        products = {v: node for v, node in computed.items() if node.operator.multiplies_activations}
+        if products and _size(computed) < 2 * _size(products):
+            first = next(iter(products.values()))
+            reasons[node] = f"it lies between {first}, which gives float itself, and float operators"
+
+
+def _size(values: Iterable[Value]) -> int:
+    return sum(value.type.size for value in values)
 
 
 def _is_light(node: Node) -> bool:
     return node.operator.is_light
 
 
-def _roots(graph: Graph, value: Value, user: Node, reasons: FloatReasons) -> list[Node | None]:
-    """Return the nodes that compute a value, looking through light nodes that have a single user.
-
-    None stands for an input of the graph.
-    """
-    roots: list[Node | None] = []
+def _roots(graph: Graph, value: Value, user: Node, reasons: FloatReasons) -> list[Value]:
+    """Return what a value is computed from, looking through light nodes that have a single user."""
+    roots: list[Value] = []
     waiting = [(value, user)]
     while waiting:
         value, user = waiting.pop()
@@ -131,7 +135,7 @@ def _roots(graph: Graph, value: Value, user: Node, reasons: FloatReasons) -> lis
         single = value.users() == [user] and not graph.is_output(value)
         if producer is None or producer in reasons or not single or not _is_light(producer):
             # A product with other readers would have to give both int8 and float.
-            roots.append(producer)
+            roots.append(value)
         else:
             waiting += [(operand, producer) for operand in reversed(list(_data(producer)))]
     return roots

@@ -8,7 +8,7 @@ import pytest
 from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
-from qglow.graph.ops.elementwise import Add, Relu
+from qglow.graph.ops.elementwise import Add, Mul, Relu
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.shape import Pad, Reshape, Transpose
@@ -165,6 +165,20 @@ def test_light_nodes_between_sums_of_both_kinds_stay_int8() -> None:
     total = b.node(Add(), product, left, name="total")
     reasons, islands = plan(b.finish(b.node(Softmax(), total, name="soft")))
     assert list(reasons) == ["soft"] and len(islands) == 1
+
+
+def test_a_mask_that_other_nodes_read_too_leaves_its_sums_float() -> None:
+    b = GraphBuilder("g")
+    x, y = b.input("x", float_type(128, 64)), b.input("y", float_type(64, 128))
+    mask = b.node(Mul(), b.input("hidden", float_type(1, 128)), b.constant("low", np.float32(-1e4)), name="m")
+    sums = []
+    for layer in range(2):
+        scores = b.node(MatMul(), x, y, name=f"scores{layer}")
+        masked = b.node(Add(), scores, mask, name=f"masked{layer}")
+        sums.append(b.node(Softmax(), masked, name=f"soft{layer}"))
+    reasons, islands = plan(b.finish(*sums))
+    assert islands == [["scores0"], ["scores1"]]
+    assert all("which gives float itself" in reasons[f"masked{layer}"] for layer in range(2))
 
 
 def test_long_chains_are_planned() -> None:
