@@ -38,7 +38,7 @@ Island = list[Node]
 def plan_islands(graph: Graph, reasons: FloatReasons) -> list[Island]:
     """Return the islands worth having; nodes that are left in float are added to `reasons`."""
     _trim_tails(graph, reasons)
-    _release_products(graph, reasons)
+    release_products(graph, reasons)
     islands = []
     for island in connected(graph, [n for n in graph.nodes if handles_reals(n) and n not in reasons]):
         refusal = _refusal(graph, island)
@@ -97,7 +97,7 @@ def _could_be_float(graph: Graph, value: Value | None, user: Node) -> bool:
     return producer is None or producer.operator.accumulate is not None
 
 
-def _release_products(graph: Graph, reasons: FloatReasons) -> None:
+def release_products(graph: Graph, reasons: FloatReasons) -> None:
     """Leave light nodes in float that lie between products of activations and float operators.
 
     An example is the mask of attention scores: its large negative numbers would leave the scores no

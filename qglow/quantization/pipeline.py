@@ -29,7 +29,7 @@ from qglow.quantization.folding.sink_rescale import SinkRescale
 from qglow.quantization.group_weights import WeightGroups
 from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
-from qglow.quantization.islands import plan_islands
+from qglow.quantization.islands import plan_islands, release_products
 from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
 from qglow.quantization.products import product_margins
@@ -38,6 +38,7 @@ from qglow.quantization.report import QuantizationReport, constant_bytes, make_r
 from qglow.quantization.rewrite import rewrite
 from qglow.quantization.split_channels import split_channels
 from qglow.quantization.tensors import tensor_ranges
+from qglow.quantization.unsuited import keep_unsuited_float
 from qglow.quantization.weights import FloatWeights, set_integers
 from qglow.recipe.choices import Calibration
 
@@ -164,6 +165,8 @@ class _Quantizer:
         check_patterns(graph, options)
         choices = choices_of(graph, options)
         reasons = float_reasons(graph, options, choices)
+        release_products(graph, reasons)
+        keep_unsuited_float(graph, self._profiled, reasons)
         plan_islands(graph, reasons)
         if options.assert_all_quantized and reasons:
             raise UnsupportedError(not_quantized(reasons))

@@ -15,16 +15,9 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.marks import without_marks
 from qglow.quantization.tensors import TensorRange
 
-SENTINEL = 100.0
-"""Least magnitude of a mark (sentinel): elements far from all others, such as -10000 in a mask."""
-_GAP = 16.0
-"""Least ratio of a mark to the largest other element."""
-_MARK_WIDTH = 1.05
-"""Largest ratio of two magnitudes in one mark: they differ, because a mask is added to scores."""
-_MARKED = 0.01
-"""Least share of the elements that are marks: fewer are extremes of the signal."""
 BULK = 0.999
 """Share of elements, nearest to zero, beyond which an element is an extreme."""
 
@@ -36,7 +29,7 @@ class ValueNoise:
     rounding, clipping: mean squared error over mean square of the elements, without marks. clipped: share
     of the elements outside of the range, 0 to 1. extreme: the largest magnitude over the 99.9 % quantile of
     magnitudes. levels: number of integers that cover the middle 99 % of the elements. power: sum of squares
-    of the elements. sentinel: the mark (see `SENTINEL`), or None.
+    of the elements. sentinel: the mark (see `marks`), or None.
     """
 
     value: str
@@ -77,7 +70,7 @@ def _noise(tensor: TensorRange, profile: ValueProfile) -> ValueNoise | None:
     x, weights = distribution.points()
     if not x.size:
         return None
-    kept, sentinel = _without_marks(x, weights)
+    kept, sentinel = without_marks(x, weights)
     x, weights = x[kept], weights[kept]
     power = float(np.sum(weights * x**2))
     if power <= 0.0:
@@ -109,22 +102,6 @@ def _rescaled_noise(tensor: TensorRange, profile: ValueProfile) -> ValueNoise | 
     levels = min(int((tensor.seen_high - tensor.seen_low) / tensor.scale) + 1, 256)
     total = distribution.total
     return ValueNoise(tensor.value, tensor.scale**2 / 12 / power, 0.0, 0.0, 1.0, levels, power * total)
-
-
-def _without_marks(x: Array, weights: Array) -> tuple[Array, float | None]:
-    """Return which elements are no mark, as bool, and the mark, or None.
-
-    A mark is many elements, nearly equal to each other and far from all others.
-    """
-    magnitude = np.abs(x)
-    largest = float(magnitude.max())
-    near = magnitude * _MARK_WIDTH >= largest
-    rest = float(magnitude[~near].max(initial=0.0))
-    many = float(weights[near].sum()) >= _MARKED * float(weights.sum())
-    if largest < SENTINEL or rest <= 0.0 or largest < _GAP * rest or not many:
-        return np.ones(len(x), bool), None
-    mark = x[near][np.argmax(magnitude[near])]
-    return ~near, float(mark)
 
 
 def _extreme(x: Array, weights: Array) -> float:

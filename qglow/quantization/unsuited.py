@@ -1,0 +1,150 @@
+"""Nodes that stay float because of what their values are: marks, constants with rare extremes, indices.
+
+- A mark (see `marks`) would set the scale and leave the other elements no levels. Where it is masked out
+  afterwards (the exponential of -10000 is 0) an int8 form would serve, but only with a range that was right
+  for all data; in float nothing has to be guessed.
+- A constant with rare extremes: all other elements would share a few levels.
+- Indices carried as floats, such as positions: 255 steps cannot tell more of them apart. They come from
+  integers, or become integers or answers of comparisons in the end.
+
+Light nodes alone stay float for these reasons: they add up no products. Sums of products stay float where
+they read marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType
+from qglow.graph.graph import Graph, Node, Value
+from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.marks import mark_in_profile
+from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
+
+FEWEST = 16
+"""Elements of a constant from which on single ones are rare."""
+RARE = 0.01
+"""Share of the elements of a constant that are extremes at most."""
+LEAST_DB = 20.0
+"""SQNR of the other elements, in dB, below which the extremes leave them too few levels."""
+_WHOLE_NUMBERS = (ElementType.INT32, ElementType.INT64)
+
+Statistics = Mapping[str, ValueProfile]
+
+
+def keep_unsuited_float(graph: Graph, statistics: Statistics, reasons: FloatReasons) -> None:
+    """Add the nodes to `reasons` whose values int8 does not suit.
+
+    statistics: by name of the value. Values without a histogram are taken to have no marks.
+    """
+    _keep_marks(graph, statistics, reasons)
+    _keep_constants(graph, reasons)
+    _keep_carried_integers(graph, statistics, reasons)
+    _keep_coming_integers(graph, reasons)
+
+
+def _candidates(graph: Graph, reasons: FloatReasons) -> Iterator[Node]:
+    return (node for node in graph.nodes if node not in reasons and handles_reals(node))
+
+
+def _data(node: Node) -> Iterator[Value]:
+    """The operands that would be int8."""
+    operands = (node.inputs[index] for index in data_operands(node) if index < len(node.inputs))
+    return (value for value in operands if value is not None)
+
+
+def _keep_marks(graph: Graph, statistics: Statistics, reasons: FloatReasons) -> None:
+    marks: dict[tuple[str, bool], float | None] = {}
+
+    def mark_of(value: Value, lone: bool) -> float | None:
+        key = (value.name, lone)
+        if key not in marks:
+            profile = statistics.get(value.name)
+            if profile is None and value.data is not None:
+                profile = ValueProfile()
+                profile.observe(np.asarray(value.data, np.float32).reshape(1, -1))
+            marks[key] = None if profile is None else mark_in_profile(profile, lone)
+        return marks[key]
+
+    for node in _candidates(graph, reasons):
+        light = node.operator.is_light
+        for value in (*_data(node), *(node.outputs if light else ())):
+            mark = mark_of(value, light)
+            if mark is not None:
+                reasons[node] = (
+                    f"'{value.name}' holds the mark {mark:.4g}, which would leave the rest no levels in int8"
+                )
+                break
+
+
+def _keep_constants(graph: Graph, reasons: FloatReasons) -> None:
+    for node in _candidates(graph, reasons):
+        for value in _data(node):
+            if node.operator.is_light and value.data is not None and has_rare_extremes(value.data):
+                reasons[node] = (
+                    f"the constant '{value.name}' has rare extremes, which would leave the rest few levels"
+                )
+                break
+
+
+def has_rare_extremes(data: Array) -> bool:
+    """Whether int8 over the whole range of a constant loses what is not among its few largest elements."""
+    elements = np.sort(np.abs(np.asarray(data, np.float64).reshape(-1)))
+    if elements.size < FEWEST:
+        return False
+    rest = elements[: -max(int(RARE * elements.size), 1)]
+    step = (float(data.max(initial=0.0)) - float(data.min(initial=0.0))) / 255.0
+    power = float(np.mean(rest**2))
+    return 0.0 < power < float(step**2 / 12.0 * 10.0 ** (LEAST_DB / 10.0))
+
+
+def _keep_carried_integers(graph: Graph, statistics: Statistics, reasons: FloatReasons) -> None:
+    """Keep light nodes float whose operands all are integers that became floats, or computed from such."""
+    carried: set[Value] = set()
+    for node in graph.nodes:
+        if not any(value.type.is_float for value in node.outputs):
+            continue
+        if node in reasons and _gives_floats_of_integers(node):
+            profile = statistics.get(node.output.name)
+            if profile is not None and max(-profile.low, profile.high) > 1.0:
+                carried.add(node.output)
+            continue
+        operands = [value for value in _data(node) if value.data is None]
+        if operands and node.operator.is_light and carried.issuperset(operands):
+            carried.update(node.outputs)
+            if node not in reasons and handles_reals(node):
+                reasons[node] = (
+                    f"'{operands[0].name}' holds integers as floats, which int8 could not tell apart"
+                )
+
+
+def _gives_floats_of_integers(node: Node) -> bool:
+    operands = [value for value in node.inputs if value is not None]
+    return bool(operands) and all(value.type.element in _WHOLE_NUMBERS for value in operands)
+
+
+def _keep_coming_integers(graph: Graph, reasons: FloatReasons) -> None:
+    """Keep light nodes float whose results are read only to become integers or answers of comparisons."""
+    exact: dict[Node, Node] = {}
+    for node in reversed(graph.nodes):
+        if _decides(node):
+            exact[node] = node
+        elif node.operator.is_light and handles_reals(node):
+            users = [user for value in node.outputs for user in value.users()]
+            read = any(map(graph.is_output, node.outputs)) or any(user not in exact for user in users)
+            if users and not read:
+                exact[node] = exact[users[0]]
+                reasons.setdefault(node, f"{exact[node]} decides by its result, which rounding could turn")
+
+
+def _decides(node: Node) -> bool:
+    """Whether it makes integers or booleans of floats; in int8 it would make them of rounded ones."""
+    operator = node.operator
+    if operator.reads_integers or operator.conversion is not None:
+        return False
+    if operator.evaluate_types(node.input_types()) is not None:
+        return False
+    reads = any(value.type.is_float for value in _data(node))
+    return reads and not any(value.type.is_float or value.type.is_half for value in node.outputs)
