@@ -6,7 +6,6 @@ from pathlib import Path
 
 from qglow.core.progress import Progress
 from qglow.profiling.profile import Profile
-from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.schema import Recipe
 from qglow.report.drift import DriftLimits, DriftReport, compare_profiles, prepared_alike, write_drift
 from qglow.toolchain import CompileOptions
@@ -44,7 +43,7 @@ def profile_drift(
     else:
         seen, options = CalibrationSamples(data, select, samples), CompileOptions(isa=isa, threads=threads)
         now = profile_model(opened, seen, recipe=chosen, keep_samples=0, options=options, progress=progress)
-    return compare_profiles(opened.graph, profile, now, QuantizationOptions.of(chosen))
+    return compare_profiles(opened.graph, profile, now, chosen)
 
 
 def save_drift(report: DriftReport, path: str | Path, limits: DriftLimits | None = None) -> None:

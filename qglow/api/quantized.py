@@ -109,7 +109,9 @@ class QuantizedModel:
         parts = self._parts
         log = () if parts.report is None else parts.report.log
         program = selected_program(parts.int8, isa)
-        return explain(node, parts.int8, program, log, parts.report, parts.real, parts.diagnosis)
+        return explain(
+            node, parts.int8, program, log, parts.report, parts.real, parts.recipe, parts.diagnosis
+        )
 
     def interpret(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the int8 model in numpy, slowly: outputs by name, for arrays of exactly the input types.

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from qglow.api.model import Model
 from qglow.core.progress import Progress
-from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.schema import Recipe
 from qglow.report.sufficiency import RESAMPLES, TOLERANCE, SufficiencyReport, sufficiency, write_sufficiency
 from qglow.toolchain import CompileOptions
@@ -42,9 +41,8 @@ def calibration_sufficiency(
     chosen = recipe or Recipe()
     seen, options = CalibrationSamples(data, select, samples), CompileOptions(isa=isa, threads=threads)
     sharded = profile_model_in_shards(model._loaded, seen, chosen, options, progress)
-    choices = QuantizationOptions.of(chosen)
     return sufficiency(
-        model._loaded.graph, sharded, choices, tolerance=tolerance, resamples=resamples, seed=seed
+        model._loaded.graph, sharded, chosen, tolerance=tolerance, resamples=resamples, seed=seed
     )
 
 

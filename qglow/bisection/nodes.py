@@ -14,7 +14,6 @@ from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node
 from qglow.graph.interpreter import Interpreter
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
 from qglow.recipe.schema import Recipe
 
@@ -57,7 +56,7 @@ def first_node(
     def sqnr(count: int) -> float:
         kept = tuple(f"re:{re.escape(node.name)}" for node in nodes[count:])
         chosen = replace(recipe, keep_float=(*recipe.keep_float, *kept), assert_all_quantized=False)
-        made = quantize_with(graph, dict(statistics), samples, QuantizationOptions.of(chosen))
+        made = quantize_with(graph, dict(statistics), samples, chosen)
         outputs = [Interpreter(made.graph).run(inputs) for inputs in runs]
         return worst_sqnr(expected, outputs)
 
@@ -93,7 +92,7 @@ def worst_sqnr(expected: Sequence[Mapping[str, Array]], actual: Sequence[Mapping
 def _int8_nodes(
     graph: Graph, statistics: Mapping[str, ValueProfile], samples: int, recipe: Recipe
 ) -> list[Node]:
-    made = quantize_with(graph, dict(statistics), samples, QuantizationOptions.of(recipe))
+    made = quantize_with(graph, dict(statistics), samples, recipe)
     quantized = {node.name for node in made.report.quantized}
     nodes = [node for node in graph.nodes if node.name in quantized]
     if not nodes:

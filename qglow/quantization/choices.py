@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.schema import Schema
-from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import HALVES, Match, Rule
+from qglow.recipe.schema import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class Choices:
     unmatched: tuple[str, ...] = ()
 
     @staticmethod
-    def of(graph: Graph, options: QuantizationOptions) -> Choices:
+    def of(graph: Graph, recipe: Recipe) -> Choices:
         """Apply the rules to all nodes and inputs of a graph; later rules override earlier ones."""
-        default = Choice(options.schema, options.calibration, options.per_tensor)
+        default = Choice(Schema(recipe.schema), recipe.calibration, recipe.per_tensor)
         nodes = dict.fromkeys((node.name for node in graph.nodes), default)
         inputs = dict.fromkeys((value.name for value in graph.inputs), default)
         unmatched = []
-        for number, rule in enumerate(options.rules, start=1):
+        for number, rule in enumerate(recipe.rules, start=1):
             fitting = {node.name for node in graph.nodes if _inside(node, rule.match)}
             region = _region(graph, rule.match)
             fitting = {name for name in fitting if region is None or name in region}
@@ -90,11 +90,16 @@ class Choices:
         return self.of_value(value).schema
 
 
+def names_of(node: Node) -> list[str]:
+    """The names that a recipe may call a node by: its own and those of its results."""
+    return [node.name, *(value.name for value in node.outputs)]
+
+
 def _inside(node: Node, match: Match) -> bool:
     """Whether a node has the name and the operator that a rule wants."""
     if match.operator is not None and match.operator != node.operator.name:
         return False
-    return any(match.fits_name(name) for name in (node.name, *(value.name for value in node.outputs)))
+    return any(match.fits_name(name) for name in names_of(node))
 
 
 def _means_input(match: Match, name: str) -> bool:

@@ -17,6 +17,7 @@ from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.quantization.channel_factors import ALPHAS, Factors, FactorSearch, SchemaOf
 from qglow.quantization.placement import FloatReasons
 from qglow.quantization.scopes import ChannelLayout, NoScope, Scope, producers_of, scope_from
+from qglow.recipe.schema import Recipe
 
 PASS = "equalize-channels"
 
@@ -34,6 +35,12 @@ class Equalization:
     equalize: bool = True
     smooth: bool = True
     alpha: float | None = None
+
+    @staticmethod
+    def of(recipe: Recipe) -> Equalization:
+        """The kinds that a recipe wants; its `smooth` may be the exponent."""
+        alpha = None if isinstance(recipe.smooth, bool) else recipe.smooth
+        return Equalization(recipe.equalize, recipe.smooth is not False, alpha)
 
     def __bool__(self) -> bool:
         return self.equalize or self.smooth

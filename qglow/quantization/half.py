@@ -13,16 +13,14 @@ from qglow.core.passes import PassLog
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.functions import RoundTo
 from qglow.numerics.half import holds, round_to, store
-from qglow.quantization.choices import Choices
-from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.choices import Choices, names_of
 from qglow.quantization.placement import chosen_half
+from qglow.recipe.schema import Recipe
 
 PASS = "round-to-half"
 
 
-def round_chosen(
-    graph: Graph, options: QuantizationOptions, choices: Choices, log: PassLog
-) -> dict[str, str]:
+def round_chosen(graph: Graph, recipe: Recipe, choices: Choices, log: PassLog) -> dict[str, str]:
     """Round weights and results of the nodes that `choices` make float16 or bfloat16, in place.
 
     A rounded result or weight takes over the name of the value that it is rounded from. Returns the type by
@@ -32,7 +30,9 @@ def round_chosen(
     chosen: dict[str, str] = {}
     rounded: set[tuple[Value, str]] = set()
     for node in list(graph.nodes):
-        element = chosen_half(node, options.pattern_for(node), choices.of_node(node))
+        element = chosen_half(
+            node, recipe.keeps_float(names_of(node), node.operator.name), choices.of_node(node)
+        )
         if not element:
             continue
         results = [value for value in node.outputs if value.type.is_float]

@@ -40,43 +40,43 @@ from qglow.quantization.given import (
 )
 from qglow.quantization.half import round_chosen, store_rounded
 from qglow.quantization.interface import Interface, make_interface_int8
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, check_patterns, choices_of, not_quantized
 from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
 from qglow.quantization.products import product_margins
 from qglow.quantization.report import constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
 from qglow.quantization.weights import FloatWeights, integers, set_integers
+from qglow.recipe.schema import Recipe
 
 EXACT_FOLDING: Pipeline[Graph] = Pipeline((CancelConversions(), SinkRescale(), ReadIntegers()))
 """Passes over the int8 graph: they remove conversions that only undo each other."""
 
 
 def quantize_imported(
-    graph: Graph, options: QuantizationOptions | None = None, log: PassLog | None = None
+    graph: Graph, recipe: Recipe | None = None, log: PassLog | None = None
 ) -> QuantizedGraph:
     """The int8 form of a canonical graph with its own Quantize and Dequantize; the graph stays as it is.
 
-    Of the options, those that keep nodes float, int8_io and assert_all_quantized apply. Raises UsageError
-    for a model that quantizes no activation, for a pattern that matches nothing and where int8_io is not
-    possible, UnsupportedError under assert_all_quantized if nodes stay float.
+    Of the recipe, what keeps nodes float, io and assert_all_quantized apply. Raises UsageError for a model
+    that quantizes no activation, for a pattern that matches nothing and where an int8 io is not possible,
+    UnsupportedError under assert_all_quantized if nodes stay float.
     """
     if not carries_parameters(graph):
         raise UsageError("the model does not bring parameters of its own; profile it, and name the profile")
-    options = replace(options or QuantizationOptions(), equalize=False, correct_bias=False)
-    return _Import(graph, options, log or PassLog()).run()
+    recipe = replace(recipe or Recipe(), equalize=False, correct_bias=False)
+    return _Import(graph, recipe, log or PassLog()).run()
 
 
 @dataclass
 class _Import:
     given_graph: Graph
-    options: QuantizationOptions
+    recipe: Recipe
     log: PassLog
 
     def run(self) -> QuantizedGraph:
-        graph, options, log = self.given_graph.copy(), self.options, self.log
-        check_patterns(graph, options)
-        choices = choices_of(graph, options)
+        graph, recipe, log = self.given_graph.copy(), self.recipe, self.log
+        check_patterns(graph, recipe)
+        choices = choices_of(graph, recipe)
         log.pass_name = "assign"
         weights = take_weights(graph, log)
         constants = _constant_parameters(graph)
@@ -85,33 +85,33 @@ class _Import:
         assignment = given_parameters(graph)
         assignment |= {value: constants[value.name] for value in graph.constants() if value.name in constants}
         sources = _sources(graph, weights)
-        reasons = float_reasons(graph, options, choices)
-        _add_lacking(graph, reasons, assignment, weights, sources, options)
+        reasons = float_reasons(graph, recipe, choices)
+        _add_lacking(graph, reasons, assignment, weights, sources, recipe)
         int8 = [n for n in graph.nodes if n not in reasons and handles_reals(n)]
         kept = {node: why for node, why in reasons.items() if not _converts(node)}
-        if options.assert_all_quantized and kept:
+        if recipe.assert_all_quantized and kept:
             raise UnsupportedError(not_quantized(kept))
         sums = [node for node in int8 if node.operator.accumulate is not None]
         for node in sums:
             _check_bias(node, sources[node.name], assignment, log)
         source = float_form(graph)
-        interface = _interface(graph, assignment) if options.int8_io else {}
-        halves = round_chosen(graph, options, choices, log)
+        interface = _interface(graph, assignment) if recipe.io == "int8" else {}
+        halves = round_chosen(graph, recipe, choices, log)
         halves |= store_rounded(graph)
-        rewrite(graph, int8, assignment, sources, options.per_tensor)
+        rewrite(graph, int8, assignment, sources, recipe.per_tensor)
         make_interface_int8(graph, interface)
         verify_graph(graph, "after rewriting to int8")
         EXACT_FOLDING.run(graph, verify_graph, log)
         EliminateDeadNodes().run(graph, log)
         margins = product_margins(int8)
-        margins |= {n.name: set_integers(graph, n, sources[n.name], options.per_tensor) for n in sums}
+        margins |= {n.name: set_integers(graph, n, sources[n.name], recipe.per_tensor) for n in sums}
         verify_graph(graph, "after the final weights")
         by_name = {node.name: reason for node, reason in reasons.items()}
         bytes_before = constant_bytes(source)
         folding = str(EXACT_FOLDING)
-        report = make_report(graph, options, by_name, margins, bytes_before, folding, log, halves)
+        report = make_report(graph, by_name, margins, bytes_before, folding, log, halves)
         report = replace(report, warnings=choices.unmatched, given=True)
-        return QuantizedGraph(graph, source, report)
+        return QuantizedGraph(graph, source, report, recipe)
 
 
 def _converts(node: Node) -> bool:
@@ -149,7 +149,7 @@ def _add_lacking(
     assignment: Assignment,
     weights: Given,
     sources: Mapping[str, FloatWeights],
-    options: QuantizationOptions,
+    recipe: Recipe,
 ) -> None:
     """Add the nodes to `reasons` for which the model has no parameters, or none that int8 kernels can use."""
     for node in graph.nodes:
@@ -158,7 +158,7 @@ def _add_lacking(
         reason = lacking(node, assignment, weights)
         if reason is None and node.operator.accumulate is not None:
             x, y = assignment[operand(node)], assignment.get(node.output)
-            reason = unfit_sums(sources[node.name], x, y, options.per_tensor)
+            reason = unfit_sums(sources[node.name], x, y, recipe.per_tensor)
         if reason is not None:
             reasons[node] = reason
 

@@ -16,7 +16,7 @@ from qglow.profiling.profile import Profile
 from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
-from qglow.quantization.choices import Choices
+from qglow.quantization.choices import Choices, names_of
 from qglow.quantization.equalize import Equalization, equalize
 from qglow.quantization.folding.cancel_conversions import CancelConversions
 from qglow.quantization.folding.editing import parameters
@@ -30,7 +30,6 @@ from qglow.quantization.group_weights import WeightGroups
 from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands, release_products
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
 from qglow.quantization.products import product_margins
 from qglow.quantization.ranges import Ranges
@@ -41,6 +40,7 @@ from qglow.quantization.tensors import tensor_ranges
 from qglow.quantization.unsuited import keep_unsuited_float
 from qglow.quantization.weights import FloatWeights, set_integers
 from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe, pattern_fits
 
 FOLDING: Pipeline[Graph] = Pipeline(
     (
@@ -63,20 +63,22 @@ class QuantizedGraph:
     """An int8 graph and what was done to get it.
 
     source: the float graph that it stands for: the one given, with its channels equalized or split where
-    that was done, so that values of the same name are comparable. rescaled: names of the values of
-    `source` whose channels were scaled or split, so that the profile's histograms do not apply to them.
+    that was done, so that values of the same name are comparable. recipe: the choices that made it. rescaled:
+    names of the values of `source` whose channels were scaled or split, so that the profile's histograms do
+    not apply to them.
     """
 
     graph: Graph
     source: Graph
     report: QuantizationReport
+    recipe: Recipe
     rescaled: tuple[str, ...] = ()
 
 
 def quantize(
     graph: Graph,
     profile: Profile,
-    options: QuantizationOptions | None = None,
+    recipe: Recipe | None = None,
     folding: Pipeline[Graph] = FOLDING,
     log: PassLog | None = None,
 ) -> QuantizedGraph:
@@ -86,14 +88,14 @@ def quantize(
     `quantize_with`. Raises ProfileError for a stale or incomplete profile, UsageError for a pattern of
     keep_float that fits nothing, UnsupportedError under assert_all_quantized, naming the float nodes.
     """
-    return quantize_with(graph, profile.check_matches(graph), profile.samples, options, folding, log)
+    return quantize_with(graph, profile.check_matches(graph), profile.samples, recipe, folding, log)
 
 
 def quantize_with(
     graph: Graph,
     statistics: dict[str, ValueProfile],
     samples: int,
-    options: QuantizationOptions | None = None,
+    recipe: Recipe | None = None,
     folding: Pipeline[Graph] = FOLDING,
     log: PassLog | None = None,
     seen_again: Mapping[str, ValueProfile] | None = None,
@@ -103,7 +105,7 @@ def quantize_with(
     seen_again: statistics of the `rescaled` values from a profile of `QuantizedGraph.source`, made with the
     same arguments: their histograms then count in place of the ranges of their channels.
     """
-    made = _Quantizer(graph, statistics, samples, options or QuantizationOptions(), folding, log)
+    made = _Quantizer(graph, statistics, samples, recipe or Recipe(), folding, log)
     return made.run(seen_again or {})
 
 
@@ -111,15 +113,15 @@ def proposed_parameters(
     graph: Graph,
     statistics: dict[str, ValueProfile],
     samples: int,
-    options: QuantizationOptions,
+    recipe: Recipe,
     calibrations: Sequence[Calibration],
 ) -> list[dict[str, Quantization]]:
-    """Return the parameters that each calibration gives in place of the options' one, by name of the value.
+    """Return the parameters that each calibration gives in place of the recipe's one, by name of the value.
 
     Calibrations of rules stay in force. Values are those of `QuantizedGraph.source`; folding may leave
     some of them without integers. Raises the errors of `quantize_with`.
     """
-    made = _Quantizer(graph, statistics, samples, options, FOLDING, None)
+    made = _Quantizer(graph, statistics, samples, recipe, FOLDING, None)
     return made.propose(calibrations)
 
 
@@ -136,7 +138,7 @@ class _Quantizer:
         graph: Graph,
         statistics: dict[str, ValueProfile],
         samples: int,
-        options: QuantizationOptions,
+        recipe: Recipe,
         folding: Pipeline[Graph],
         log: PassLog | None,
     ) -> None:
@@ -144,7 +146,7 @@ class _Quantizer:
         self._profiled = statistics
         self._statistics = dict(statistics)
         self._samples = samples
-        self._options = options
+        self._recipe = recipe
         self._folding = folding
         self._log = log or PassLog()
         self._bytes_before = constant_bytes(graph)
@@ -154,29 +156,29 @@ class _Quantizer:
         prepared = self._prepare()
         proposals = []
         for calibration in calibrations:
-            choices = choices_of(self._graph, replace(self._options, calibration=calibration))
+            choices = choices_of(self._graph, replace(self._recipe, calibration=calibration))
             assignment, _ = self._assigned(replace(prepared, choices=choices))
             proposals.append({value.name: kind for value, kind in assignment.items()})
         return proposals
 
     def _prepare(self) -> _Prepared:
         """Choose the int8 nodes, equalize and split channels, and cut Gemms into groups."""
-        graph, options, log = self._graph, self._options, self._log
-        check_patterns(graph, options)
-        choices = choices_of(graph, options)
-        reasons = float_reasons(graph, options, choices)
+        graph, recipe, log = self._graph, self._recipe, self._log
+        check_patterns(graph, recipe)
+        choices = choices_of(graph, recipe)
+        reasons = float_reasons(graph, recipe, choices)
         release_products(graph, reasons)
         keep_unsuited_float(graph, self._profiled, reasons)
         plan_islands(graph, reasons)
-        if options.assert_all_quantized and reasons:
+        if recipe.assert_all_quantized and reasons:
             raise UnsupportedError(not_quantized(reasons))
-        wanted = Equalization(options.equalize, options.smooth, options.alpha)
+        wanted = Equalization.of(recipe)
         if wanted:
             equalize(graph, self._statistics, self._samples, reasons, wanted, choices.schema_of, log)
-        if options.split_channels:
-            split_channels(graph, self._statistics, reasons, options.split_channels, log)
-        groups = WeightGroups(graph, self._statistics, reasons, choices, options.group_size)
-        if options.group_size:
+        if recipe.split_channels:
+            split_channels(graph, self._statistics, reasons, recipe.split_channels, log)
+        groups = WeightGroups(graph, self._statistics, reasons, choices, recipe.group_size)
+        if recipe.group_size:
             groups.run(log)
         return _Prepared(choices, reasons, groups)
 
@@ -189,7 +191,7 @@ class _Quantizer:
         return assignment, narrow_operands(int8, assignment, ranges)
 
     def run(self, seen_again: Mapping[str, ValueProfile]) -> QuantizedGraph:
-        graph, options, log = self._graph, self._options, self._log
+        graph, recipe, log = self._graph, self._recipe, self._log
         prepared = self._prepare()
         choices, reasons, groups = prepared.choices, prepared.reasons, prepared.groups
         source = graph.copy()
@@ -199,13 +201,13 @@ class _Quantizer:
         ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))
         assignment, narrow = self._assigned(prepared)
         assignment = {value: chosen for value, chosen in assignment.items() if value not in groups.partial}
-        interface = interface_parameters(graph, assignment, ranges) if options.int8_io else {}
+        interface = interface_parameters(graph, assignment, ranges) if recipe.io == "int8" else {}
         sums = [node for node in int8 if node.operator.accumulate is not None]
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: self._weights(node, choices) for node in sums}
         tensors = tensor_ranges(assignment, self._statistics, choices)
-        halves = round_chosen(graph, options, choices, log)
-        rewrite(graph, int8, assignment, sources, options.per_tensor, narrow)
+        halves = round_chosen(graph, recipe, choices, log)
+        rewrite(graph, int8, assignment, sources, recipe.per_tensor, narrow)
         make_interface_int8(graph, interface)
         verify_graph(graph, "after rewriting to int8")
         self._folding.run(graph, verify_graph, log)
@@ -215,9 +217,9 @@ class _Quantizer:
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
         verify_graph(graph, "after the final weights")
         before, folding = self._bytes_before, str(self._folding)
-        report = make_report(graph, options, by_name, margins, before, folding, log, halves)
+        report = make_report(graph, by_name, margins, before, folding, log, halves)
         report = replace(report, warnings=choices.unmatched, tensors=tensors)
-        return QuantizedGraph(graph, source, report, rescaled)
+        return QuantizedGraph(graph, source, report, recipe, rescaled)
 
     def _see_again(self, found: Mapping[str, ValueProfile]) -> tuple[str, ...]:
         """Take over new histograms for values that lost theirs; return the names of all these values."""
@@ -241,7 +243,7 @@ class _Quantizer:
 
     def _weights(self, node: Node, choices: Choices) -> FloatWeights:
         source = FloatWeights.of(node)
-        if self._options.weight_range == "max":
+        if self._recipe.weight_range == "max":
             return source
         self._log.pass_name = weight_range.PASS
         per_tensor = choices.of_node(node).per_tensor
@@ -251,26 +253,26 @@ class _Quantizer:
         """Correct the bias if that is wanted, quantize weights and bias, and return the int32 margin."""
         x = operand(node)
         profile = self._statistics.get(value_name)
-        if self._options.correct_bias and profile is not None and profile.channels is not None:
+        if self._recipe.correct_bias and profile is not None and profile.channels is not None:
             means = channel_means(profile.channels, self._samples, self._graph, x)
             source = corrected(node, source, parameters(x).scale, means, per_tensor, x.type.shape)
         return set_integers(self._graph, node, source, per_tensor)
 
 
-def check_patterns(graph: Graph, options: QuantizationOptions) -> None:
+def check_patterns(graph: Graph, recipe: Recipe) -> None:
     """Raise UsageError for a pattern of keep_float that matches nothing: probably a typing error."""
-    for pattern in options.keep_float:
-        if not any(options.fits(pattern, node) for node in graph.nodes):
+    for pattern in recipe.keep_float:
+        if not any(pattern_fits(pattern, names_of(node), node.operator.name) for node in graph.nodes):
             raise UsageError(
                 f"keep_float {pattern}: no node, value or operator of the model is called that",
                 field="keep_float",
             )
 
 
-def choices_of(graph: Graph, options: QuantizationOptions) -> Choices:
+def choices_of(graph: Graph, recipe: Recipe) -> Choices:
     """Resolve the rules for a graph. Raises UsageError under `strict` if a rule matches nothing."""
-    choices = Choices.of(graph, options)
-    if options.strict and choices.unmatched:
+    choices = Choices.of(graph, recipe)
+    if recipe.strict and choices.unmatched:
         raise UsageError("; ".join(choices.unmatched) + " (`strict`)", field="strict")
     return choices
 

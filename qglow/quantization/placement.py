@@ -7,9 +7,9 @@ import numpy as np
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, Table
 from qglow.numerics.pool import MOST_WIDE_TAPS
-from qglow.quantization.choices import Choice, Choices
-from qglow.quantization.options import QuantizationOptions
+from qglow.quantization.choices import Choice, Choices, names_of
 from qglow.quantization.products import unfit_product
+from qglow.recipe.schema import Recipe
 
 _NO_WIDE_FORM: dict[type[Policy], str] = {
     Table: "a table of 65536 entries would not pay",
@@ -51,17 +51,17 @@ def no_wide_form(node: Node) -> str:
     return f"it has no int16 form: {why}"
 
 
-def float_reasons(graph: Graph, options: QuantizationOptions, choices: Choices | None = None) -> FloatReasons:
+def float_reasons(graph: Graph, recipe: Recipe, choices: Choices | None = None) -> FloatReasons:
     """Every node that cannot or shall not run in int8, with the reason. Costs are not considered.
 
-    `choices` are those of the options' rules.
+    `choices` are those of the recipe's rules.
     """
-    choices = choices or Choices.of(graph, options)
+    choices = choices or Choices.of(graph, recipe)
     reasons: FloatReasons = {}
     for node in graph.nodes:
         if not handles_reals(node):
             continue
-        reason = _reason(node, options.pattern_for(node), choices.of_node(node))
+        reason = _reason(node, recipe.keeps_float(names_of(node), node.operator.name), choices.of_node(node))
         if reason is not None:
             reasons[node] = reason
     return reasons

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from qglow.core.passes import LogEntry, PassLog
 from qglow.graph.graph import Graph, Node, Value
 from qglow.quantization.islands import CONVERSION, connected, gain
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import handles_reals
 from qglow.quantization.tensors import TensorRange
 
@@ -100,7 +99,6 @@ class QuantizationReport:
     the model's own, not from a profile. repairs: changes of the recipe that the profile's samples chose.
     """
 
-    options: QuantizationOptions
     quantized: tuple[QuantizedNode, ...]
     float_nodes: tuple[FloatNode, ...]
     islands: tuple[IslandReport, ...]
@@ -142,7 +140,6 @@ class QuantizationReport:
 
 def make_report(
     graph: Graph,
-    options: QuantizationOptions,
     reasons: Mapping[str, str],
     margins: Mapping[str, float],
     bytes_before: int,
@@ -157,7 +154,6 @@ def make_report(
     halves = halves or {}
     int8 = [node for node in graph.nodes if is_int8(node)]
     return QuantizationReport(
-        options,
         tuple(_quantized(node, margins) for node in int8 if not node.operator.rescales),
         tuple(_float_node(node, reasons, halves) for node in graph.nodes if _stays_float(node)),
         tuple(_island(graph, island, reasons) for island in connected(graph, int8)),

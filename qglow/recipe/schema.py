@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -272,9 +272,9 @@ class Recipe:
         except ValueError as error:
             raise UsageError(str(error)) from error
 
-    def keeps_float(self, name: str, operator: str) -> str | None:
-        """The first pattern of `keep_float` that fits a node (or value) of this name and operator."""
-        return next((p for p in self.keep_float if pattern_fits(p, name, operator)), None)
+    def keeps_float(self, names: Sequence[str], operator: str) -> str | None:
+        """The first pattern of `keep_float` that fits a node of this operator with one of these names."""
+        return next((pattern for pattern in self.keep_float if pattern_fits(pattern, names, operator)), None)
 
     def to_yaml(self) -> str:
         """The effective recipe, defaults included; loading it gives an equal one."""
@@ -291,18 +291,18 @@ class _UnknownChoice(UsageError, TypeError):
     """A keyword that is no choice: wrong usage of qglow, and what Python raises for an unknown keyword."""
 
 
-def pattern_fits(pattern: str, name: str, operator: str) -> bool:
-    """Whether a pattern of `keep_float` means a node of this name and operator.
+def pattern_fits(pattern: str, names: Sequence[str], operator: str) -> bool:
+    """Whether a pattern of `keep_float` means a node of this operator with one of these names.
 
-    >>> pattern_fits("op:Gemm", "fc", "Gemm"), pattern_fits("re:layer[12]", "layer3", "MatMul")
+    >>> pattern_fits("op:Gemm", ["fc"], "Gemm"), pattern_fits("re:layer[12]", ["layer3"], "MatMul")
     (True, False)
     """
     kind, colon, rest = pattern.partition(":")
     if colon and kind == "re":
-        return re.fullmatch(rest, name) is not None
+        return any(re.fullmatch(rest, name) for name in names)
     if colon and kind == "op":
         return rest == operator
-    return pattern == name
+    return pattern in names
 
 
 def _check_pattern(pattern: str) -> None:

@@ -23,7 +23,6 @@ from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import Profile
 from qglow.quantization.calibration import Range
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.squared_error import expected_squared_error
 from qglow.recipe.schema import Recipe
@@ -148,14 +147,14 @@ def write_drift(report: DriftReport, path: Path, limits: DriftLimits | None = No
 
 
 def compare_profiles(
-    graph: Graph, before: Profile, now: Profile, options: QuantizationOptions | None = None
+    graph: Graph, before: Profile, now: Profile, recipe: Recipe | None = None
 ) -> DriftReport:
     """Compare two profiles of a canonical float graph: the loss of new data in the int8 form of the old.
 
     Channels are left as they are (no equalization), because histograms do not tell them apart. Raises
     ProfileError if a profile is of another graph.
     """
-    plain = replace(options or QuantizationOptions(), equalize=False, correct_bias=False)
+    plain = replace(recipe or Recipe(), equalize=False, correct_bias=False)
     old, new = before.check_matches(graph), now.check_matches(graph)
     ranges, fresh = (
         _ranges(graph, statistics, profile.samples, plain)
@@ -169,10 +168,10 @@ def compare_profiles(
 
 
 def _ranges(
-    graph: Graph, statistics: Mapping[str, ValueProfile], samples: int, options: QuantizationOptions
+    graph: Graph, statistics: Mapping[str, ValueProfile], samples: int, recipe: Recipe
 ) -> dict[str, Range]:
     """The range of every int8 value, as neighbours that share parameters end up with it."""
-    report = quantize_with(graph, dict(statistics), samples, options).report
+    report = quantize_with(graph, dict(statistics), samples, recipe).report
     return {tensor.value: (tensor.low, tensor.high) for tensor in report.tensors}
 
 

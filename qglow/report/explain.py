@@ -13,6 +13,7 @@ from qglow.instructions.program import Program
 from qglow.quantization.choices import Choices
 from qglow.quantization.report import QuantizationReport, is_int8
 from qglow.quantization.tensors import TensorRange
+from qglow.recipe.schema import Recipe
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.diagnosis_sections import node_section
 from qglow.report.document import Block, Document, Paragraph, Section, facts, percent, significant, table
@@ -39,13 +40,14 @@ def explain(
     log: Iterable[LogEntry],
     report: QuantizationReport | None = None,
     source: Graph | None = None,
+    recipe: Recipe | None = None,
     diagnosis: Diagnosis | None = None,
 ) -> Document:
     """The chain of reasons for a node of `graph`, whose `program` has its kernels selected.
 
-    log: of every pass, those of quantization included. report, source: of an int8 graph, and the float
-    graph that it stands for; diagnosis: what was measured of its errors. Raises UsageError for a
-    name that is not there.
+    log: of every pass, those of quantization included. report, source, recipe: of an int8 graph, the
+    float graph that it stands for and the choices that made it; diagnosis: what was measured of its
+    errors. Raises UsageError for a name that is not there.
     """
     entries = tuple(log)
     folded = [entry for entry in entries if entry.where == name]
@@ -53,7 +55,7 @@ def explain(
         gone = Section(f"Node {name}", (Paragraph("It is no longer in the graph: passes took it away."),))
         return Document(name, (gone, _rewrites_of(folded)))
     node = find_node(graph, name)
-    sections = [_node(node), _precision(node, report, source)]
+    sections = [_node(node), _precision(node, report, source, recipe)]
     if report is not None:
         sections += _parameters(node, report)
     errors = None if diagnosis is None else node_section(diagnosis, node.name)
@@ -82,14 +84,16 @@ def _described(value: Value) -> str:
     return f"{value.name}: {value.type}, {source}"
 
 
-def _precision(node: Node, report: QuantizationReport | None, source: Graph | None) -> Section:
+def _precision(
+    node: Node, report: QuantizationReport | None, source: Graph | None, recipe: Recipe | None
+) -> Section:
     rows = [("its operator", policy_text(type(node.operator)))]
     if report is None:
         return Section("Precision", (facts([*rows, ("runs in", "float32: the model is not quantized")]),))
     rows.append(("runs in", _integers(node) if is_int8(node) else _reals(node, report)))
-    if source is not None:
-        choice = Choices.of(source, report.options).of_node(node)
-        listed = ", ".join(f"{n} ({report.options.rules[n - 1].match})" for n in choice.rules)
+    if source is not None and recipe is not None:
+        choice = Choices.of(source, recipe).of_node(node)
+        listed = ", ".join(f"{n} ({recipe.rules[n - 1].match})" for n in choice.rules)
         rows.append(("rules of the recipe", listed or "none fits"))
     for number, island in enumerate(report.islands, start=1):
         if node.name in island.nodes:

@@ -18,9 +18,9 @@ from qglow.core.types import Array
 from qglow.core.version import __version__
 from qglow.graph.graph import Graph, Value
 from qglow.profiling.shards import ShardedProfile
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import choices_of, quantize_with
 from qglow.quantization.ranges import Ranges
+from qglow.recipe.schema import Recipe
 from qglow.report.plain import to_plain, write_json
 
 CONFIDENCE = 0.95
@@ -141,7 +141,7 @@ def write_sufficiency(report: SufficiencyReport, path: Path) -> None:
 def sufficiency(
     graph: Graph,
     sharded: ShardedProfile,
-    options: QuantizationOptions | None = None,
+    recipe: Recipe | None = None,
     *,
     tolerance: float = TOLERANCE,
     resamples: int = RESAMPLES,
@@ -155,7 +155,7 @@ def sufficiency(
     """
     if not tolerance > 0.0 or resamples < 10:
         raise UsageError("`tolerance` has to be above 0, and there have to be at least 10 resamples")
-    chosen = options or QuantizationOptions()
+    chosen = recipe or Recipe()
     shards = len(sharded.samples)
     strides = [2**power for power in range(shards.bit_length() - 1, -1, -1)]
     subsets = [sharded.every(stride) for stride in strides]
@@ -177,13 +177,13 @@ def sufficiency(
 class _Scales:
     """The scale of a value over parts of the data. Only values that int8 would hold are asked for."""
 
-    def __init__(self, graph: Graph, sharded: ShardedProfile, options: QuantizationOptions) -> None:
+    def __init__(self, graph: Graph, sharded: ShardedProfile, recipe: Recipe) -> None:
         self._sharded = sharded
-        self._choices = choices_of(graph, options)
+        self._choices = choices_of(graph, recipe)
         self._results = frozenset(value.name for value in graph.outputs)
         everything = sharded.every(1)
         statistics = {name: sharded.statistics(name, everything) for name in sharded.values}
-        report = quantize_with(graph, statistics, sum(sharded.samples), _plain(options)).report
+        report = quantize_with(graph, statistics, sum(sharded.samples), _plain(recipe)).report
         names = {tensor.value for tensor in report.tensors}
         self.values: list[Value] = [value for value in graph.values() if value.name in names]
 
@@ -193,9 +193,9 @@ class _Scales:
         return ranges.parameters(ranges.of(value), ranges.schema(value)).scale
 
 
-def _plain(options: QuantizationOptions) -> QuantizationOptions:
-    """Options without what needs statistics of channels."""
-    return replace(options, equalize=False, correct_bias=False)
+def _plain(recipe: Recipe) -> Recipe:
+    """The recipe without what needs statistics of channels."""
+    return replace(recipe, equalize=False, correct_bias=False)
 
 
 def _interval(scales: Array) -> tuple[float, float]:

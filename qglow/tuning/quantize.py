@@ -9,7 +9,6 @@ from qglow.core.errors import UsageError
 from qglow.core.progress import Progress
 from qglow.profiling.profile import Profile
 from qglow.quantization.imported import quantize_imported
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, model_info
@@ -54,10 +53,9 @@ def quantize_model(
     `assert_all_quantized` does not hold.
     """
     options = options or QuantizeOptions()
-    choices = QuantizationOptions.of(recipe)  # first, because it raises for wrong choices
     if model.is_quantized:
         _check_imported(model, profile, recipe, options)
-        return _parts(model, recipe, quantize_imported(model.graph, choices))
+        return _parts(model, recipe, quantize_imported(model.graph, recipe))
     if profile is None:
         raise UsageError(f"{model.path} has no quantization of its own: profile it, and give the profile")
     if recipe.preprocessing is None:

@@ -9,7 +9,6 @@ from qglow.core.errors import UsageError
 from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
@@ -41,8 +40,7 @@ class Quantizer:
         Raises the errors of `quantize_with`, UsageError if samples are needed and there are none, and
         DataError if they do not fit the model.
         """
-        chosen = QuantizationOptions.of(recipe)
-        result = quantize_with(self.graph, dict(self.statistics), self.samples, chosen)
+        result = quantize_with(self.graph, dict(self.statistics), self.samples, recipe)
         if not recipe.profile_again:
             return result
         if self.calibration is None:
@@ -57,7 +55,7 @@ class Quantizer:
         if key not in self._seen:
             self._seen[key] = self._profile(result, recipe, self.calibration)
         statistics, seen = dict(self.statistics), self._seen[key]
-        return quantize_with(self.graph, statistics, self.samples, chosen, seen_again=seen)
+        return quantize_with(self.graph, statistics, self.samples, recipe, seen_again=seen)
 
     def _profile(
         self, result: QuantizedGraph, recipe: Recipe, calibration: Data | CalibrationSamples

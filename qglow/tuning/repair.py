@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from qglow.core.types import Quantization
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import proposed_parameters
 from qglow.quantization.report import Repair
 from qglow.recipe.choices import Calibration
@@ -101,8 +100,7 @@ class _Stage:
     def proposed(self, recipe: Recipe, calibrations: Sequence[Calibration]) -> list[dict[str, Quantization]]:
         """Return the parameters that each calibration gives under the recipe's rules."""
         made = self._quantizer
-        options = QuantizationOptions.of(recipe)
-        return proposed_parameters(made.graph, dict(made.statistics), made.samples, options, calibrations)
+        return proposed_parameters(made.graph, dict(made.statistics), made.samples, recipe, calibrations)
 
     def of(self, recipe: Recipe) -> Parameters:
         """Return the parameters of a recipe that differs from the stage's in calibrations only."""

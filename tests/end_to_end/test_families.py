@@ -13,7 +13,6 @@ from qglow.passes.pipeline import canonicalize
 from qglow.profiling.profile import ModelReference
 from qglow.profiling.profiler import profile
 from qglow.profiling.samples import Sample
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompiledEngine, CompileOptions, compile_graph
@@ -52,7 +51,7 @@ def test_int8_bits_are_those_of_every_isa_and_of_onnxruntime(tmp_path: Path) -> 
     reference = ModelReference(path, "0" * 64)
     profiled = profile(graph, samples, CompiledEngine(lambda batch: graph), model=reference, batch_size=1)
     statistics = profiled.check_matches(graph)
-    quantized = quantize_with(graph, statistics, profiled.samples, QuantizationOptions.of(Recipe())).graph
+    quantized = quantize_with(graph, statistics, profiled.samples, Recipe()).graph
     in_float = [n.operator.name for n in quantized.nodes if not any(v.type.is_quantized for v in n.outputs)]
     assert in_float == ["Dequantize", "InstanceNormalization", "Conv"]
     fed = {"x": samples[0].inputs["x"][None]}

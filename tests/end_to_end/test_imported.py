@@ -21,7 +21,6 @@ from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
 from qglow.passes import canonicalize
 from qglow.quantization.imported import quantize_imported
-from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.rules import Match, Rule
 from qglow.report.comparison import FLOAT, INT8, QDQ
 from qglow.report.oracle import OnnxruntimeModel
@@ -180,7 +179,7 @@ def test_an_export_read_again_is_the_same_program(
 
 @pytest.mark.parametrize("kind", WIDE)
 def test_an_export_with_int16_read_again_is_the_same_program(kind: str, tmp_path: Path) -> None:
-    options = replace(QuantizationOptions.of(recipe("digits")), rules=WIDE[kind])
+    options = replace(recipe("digits"), rules=WIDE[kind])
     ours = quantized("digits", 1, options).graph
     elements = {v.type.element for v in ours.values() if v.type.is_quantized and not v.is_constant}
     assert elements == {ElementType.INT16} | ({ElementType.INT8} if kind == "some" else set())

@@ -15,7 +15,6 @@ from qglow.core.types import ElementType
 from qglow.exporter import export_qdq
 from qglow.graph.interpreter import Interpreter
 from qglow.profiling.samples import Sample
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.recipe import load_recipe
 from qglow.recipe.rules import Match, Rule
@@ -33,7 +32,7 @@ DIGITS = REPOSITORY / "calib_data"
 @cache
 def wide(name: str, batch: int, rules: tuple[Rule, ...] = EVERYTHING) -> QuantizedGraph:
     """The model with the shipped recipe's options and these rules."""
-    options = QuantizationOptions.of(recipe(name))
+    options = recipe(name)
     return quantized(name, batch, replace(options, rules=rules))
 
 

@@ -18,7 +18,6 @@ from qglow.passes.pipeline import canonicalize
 from qglow.profiling.profile import ModelReference
 from qglow.profiling.profiler import profile
 from qglow.profiling.samples import Sample
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.quantization.report import is_int8
 from qglow.recipe.schema import Recipe
@@ -59,7 +58,7 @@ class Network:
         reference = ModelReference(self.path, "0" * 64)
         profiled = profile(self.graph, self.samples[:CALIBRATED], engine, model=reference, batch_size=1)
         statistics = profiled.check_matches(self.graph)
-        return quantize_with(self.graph, statistics, profiled.samples, QuantizationOptions.of(Recipe()))
+        return quantize_with(self.graph, statistics, profiled.samples, Recipe())
 
     @cached_property
     def qdq(self) -> bytes:

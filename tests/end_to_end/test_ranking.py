@@ -17,7 +17,6 @@ from qglow.profiling.profile import ModelReference
 from qglow.profiling.profiler import profile
 from qglow.profiling.samples import Sample
 from qglow.quantization.imported import quantize_imported
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
@@ -52,7 +51,7 @@ def imported(
 def quantized(graph: Graph) -> tuple[Graph, QuantizationReport]:
     reference = ModelReference(Path("tiny.onnx"), "0" * 64)
     found = profile(graph, SAMPLES, CompiledEngine(lambda batch: graph), model=reference, batch_size=1)
-    options = QuantizationOptions.of(Recipe(assert_all_quantized=True))
+    options = Recipe(assert_all_quantized=True)
     result = quantize_with(graph, found.check_matches(graph), found.samples, options)
     return result.graph, result.report
 

@@ -17,7 +17,6 @@ from qglow.passes.pipeline import canonicalize
 from qglow.profiling.profile import ModelReference
 from qglow.profiling.profiler import profile
 from qglow.profiling.samples import Sample
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
 from qglow.recipe.schema import Recipe
 from qglow.report.oracle import OnnxruntimeModel
@@ -59,7 +58,7 @@ def test_int8_bits_are_those_of_every_isa_and_of_onnxruntime(kind: str, tmp_path
     samples = [Sample(str(i), {"x": row}) for i, row in enumerate(tokens(kind, 16))]
     reference = ModelReference(path, "0" * 64)
     found = profile(graph, samples, CompiledEngine(lambda batch: graph), model=reference, batch_size=1)
-    options = QuantizationOptions.of(Recipe(assert_all_quantized=True))
+    options = Recipe(assert_all_quantized=True)
     int8 = quantize_with(graph, found.check_matches(graph), found.samples, options).graph
     gather = next(node for node in int8.nodes if node.operator.name == "Gather")
     assert gather.output.type.is_quantized

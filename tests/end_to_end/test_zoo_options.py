@@ -15,8 +15,8 @@ from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.plan import plan_memory
 from qglow.numerics.schema import Schema
 from qglow.profiling.samples import Sample, batches
-from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
 from qglow.report.layers import compare_layers
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from tests.end_to_end.zoo_flow import MODELS, RUNNABLE, WITH_FMA, float_graph, inputs, quantized, samples
@@ -67,7 +67,7 @@ def test_every_schema_and_calibration_works(
 ) -> None:
     if name != "digits" and per_tensor != (calibration == "kl"):
         pytest.skip("half of the choices, to save time")
-    options = QuantizationOptions(schema, Calibration.parse(calibration), per_tensor)
+    options = Recipe(schema=schema.value, calibration=Calibration.parse(calibration), per_tensor=per_tensor)
     graph, fed = quantized(name, 1, options).graph, inputs(name, 1)
     wanted = interpreted(graph, fed)
     assert_works(name, 1, fed, wanted)
@@ -78,7 +78,7 @@ def test_every_schema_and_calibration_works(
 @pytest.mark.parametrize("per_tensor", [False, True], ids=["per-channel", "per-tensor"])
 @pytest.mark.parametrize("schema", Schema)
 def test_nodes_of_every_schema_agree_with_onnxruntime(schema: Schema, per_tensor: bool) -> None:
-    options = QuantizationOptions(schema, Calibration("minmax"), per_tensor)
+    options = Recipe(schema=schema.value, calibration=Calibration("minmax"), per_tensor=per_tensor)
     model, fed = quantized("digits", 1, options), inputs("digits", 1)
     rows = [Sample("only", {k: array[0] for k, array in fed.items()})]
     matches = {x.node: x.match for x in compare_layers(model.source, model.graph, rows).layers if x.match}
@@ -92,7 +92,7 @@ def test_nodes_of_every_schema_agree_with_onnxruntime(schema: Schema, per_tensor
 def test_float_islands_agree(name: str, pattern: str) -> None:
     """Where a Conv or Gemm is float, ISAs with fused multiply-add agree in bits, numpy within a step."""
     batch = 3
-    graph = quantized(name, batch, QuantizationOptions(keep_float=(pattern,))).graph
+    graph = quantized(name, batch, Recipe(keep_float=(pattern,))).graph
     fed = next(iter(batches(islice(samples(name, MODELS[name].fed), batch), batch))).inputs
     wanted = interpreted(graph, fed)
     assert_works(name, batch, fed, wanted)

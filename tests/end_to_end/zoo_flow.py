@@ -22,9 +22,9 @@ from qglow.profiling.datasets import open_data
 from qglow.profiling.profile import ModelReference, Profile
 from qglow.profiling.profiler import profile as run_profile
 from qglow.profiling.samples import InputSpec, Sample, batches
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.recipe import load_recipe
+from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
 from qglow.targets.x86.isas import AVX512_VBMI, AVX512_VNNI, host_isas, isa_by_name
 from qglow.toolchain import CompiledEngine
@@ -163,12 +163,16 @@ def _profile(name: str) -> Profile:
     )
 
 
+def quantized(name: str, batch: int, chosen: Recipe | None = None) -> QuantizedGraph:
+    """The int8 graph for a batch size, by the model's own recipe unless another is given."""
+    return _quantized(name, batch, (chosen or recipe(name)).to_yaml())
+
+
 @cache
-def quantized(name: str, batch: int, options: QuantizationOptions | None = None) -> QuantizedGraph:
-    """The int8 graph for a batch size, with the recipe's options unless others are given."""
+def _quantized(name: str, batch: int, text: str) -> QuantizedGraph:
     profiled = profile(name)
     statistics = profiled.check_matches(float_graph(name, MODELS[name].batches[0]))
-    chosen = options or QuantizationOptions.of(recipe(name))
+    chosen = parse_recipe(text, name)
     return quantize_with(float_graph(name, batch), statistics, profiled.samples, chosen)
 
 

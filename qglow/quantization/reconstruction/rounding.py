@@ -78,7 +78,7 @@ def round_weights(
     work = list(_candidates(graph, names, log, advance))
     state = state or RoundingState()
     _check_fits(state, work)
-    rounder = _Rounder(graph, names, tensors, samples, quantized.report.options.correct_bias)
+    rounder = _Rounder(graph, names, tensors, samples, quantized.recipe.correct_bias)
     try:
         rounder.run(work, learn, state, out_of_time, advance)
     finally:

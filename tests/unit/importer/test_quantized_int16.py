@@ -16,8 +16,8 @@ from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
 from qglow.passes import canonicalize
 from qglow.quantization.imported import quantize_imported
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph
+from qglow.recipe.schema import Recipe
 from qglow.toolchain import compile_graph
 from tests.unit.importer.tiny import save, session, tiny_model
 
@@ -216,4 +216,4 @@ def test_a_zero_point_of_another_width_is_an_error(tmp_path: Path) -> None:
 def test_an_int8_interface_of_int16_values_is_refused(tmp_path: Path) -> None:
     graph = canonicalize(import_model(save(model([node("Add", "a", "b")]), tmp_path)).graph)
     with pytest.raises(UsageError, match="^io int8: the model has 'x' in int16; leave it float"):
-        quantize_imported(graph, QuantizationOptions(int8_io=True))
+        quantize_imported(graph, Recipe(io="int8"))

@@ -20,11 +20,11 @@ from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.assign import assign_parameters
 from qglow.quantization.choices import Choices
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.ranges import Ranges, only_function
 from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
 
-MINMAX = QuantizationOptions(calibration=Calibration("minmax"))
+MINMAX = Recipe(calibration=Calibration("minmax"))
 SHAPE = (1, 2, 4, 4)
 
 
@@ -36,7 +36,7 @@ def profiled(low: float, high: float, seed: int = 0) -> ValueProfile:
 
 
 def assigned(
-    graph: Graph, ranges: dict[str, tuple[float, float]], options: QuantizationOptions = MINMAX
+    graph: Graph, ranges: dict[str, tuple[float, float]], options: Recipe = MINMAX
 ) -> tuple[dict[str, Quantization], PassLog]:
     statistics = {name: profiled(*bounds) for name, bounds in ranges.items()}
     log = PassLog()
@@ -63,7 +63,7 @@ def test_an_elementwise_result_has_its_own_range() -> None:
 def test_the_schema_decides_the_parameters(schema: Schema) -> None:
     b = GraphBuilder("g")
     (x,) = inputs(b, "x")
-    options = QuantizationOptions(schema, Calibration("minmax"))
+    options = Recipe(schema=schema.value, calibration=Calibration("minmax"))
     found, _ = assigned(b.finish(b.node(Relu(), x, name="y")), {"x": (-1, 3), "y": (0, 3)}, options)
     assert found["y"] == choose_parameters(0, 3, schema)
 
@@ -173,7 +173,7 @@ def test_one_function_that_reads_a_value_alone_decides_its_range() -> None:
     hidden = b.node(Relu(), x, name="hidden")
     result = b.node(Sigmoid(), hidden, name="y")
     graph = b.finish(result)
-    choices = Choices.of(graph, QuantizationOptions(calibration=Calibration("auto")))
+    choices = Choices.of(graph, Recipe(calibration=Calibration("auto")))
     statistics = {"hidden": wide}
     inside = Ranges(statistics, choices).of(hidden)
     assert Ranges(statistics, choices, frozenset({"hidden"})).of(hidden) != inside

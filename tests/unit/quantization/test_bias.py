@@ -11,8 +11,8 @@ from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.shape import Reshape
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize_with
+from qglow.recipe.schema import Recipe
 
 SAMPLES, TOKENS = 16, 6
 DATA = np.random.default_rng(0).normal(4.0, 0.5, size=(SAMPLES, TOKENS, 32)).astype(np.float32)
@@ -51,6 +51,6 @@ def test_every_row_of_a_sample_counts_in_the_mean() -> None:
     expected = run(graph)
     off = {}
     for correct in (False, True):
-        made = quantize_with(graph, statistics(graph), SAMPLES, QuantizationOptions(correct_bias=correct))
+        made = quantize_with(graph, statistics(graph), SAMPLES, Recipe(correct_bias=correct))
         off[correct] = np.abs(np.mean(run(made.graph) - expected, axis=(0, 1))).max()
     assert off[True] < 0.2 * off[False]

@@ -12,16 +12,16 @@ from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node
 from qglow.numerics.schema import Schema
 from qglow.quantization.choices import Choices
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
 from qglow.recipe import Match, Rule
 from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network
 
-PLAIN = QuantizationOptions(calibration=Calibration("minmax"), equalize=False, correct_bias=False)
+PLAIN = Recipe(calibration=Calibration("minmax"), equalize=False, correct_bias=False)
 
 
-def under(*rules: Rule, strict: bool = False) -> QuantizationOptions:
+def under(*rules: Rule, strict: bool = False) -> Recipe:
     return replace(PLAIN, rules=rules, strict=strict)
 
 

@@ -25,6 +25,7 @@ from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.channel_factors import ALPHAS, FactorSearch
 from qglow.quantization.equalize import Equalization, equalize
 from qglow.quantization.scopes import producers_of, scope_from
+from qglow.recipe.schema import Recipe
 
 RANDOM = np.random.default_rng(0)
 DATA = RANDOM.normal(size=(8, 3, 6, 6)).astype(np.float32)
@@ -86,6 +87,13 @@ def test_statistics_follow_the_channels() -> None:
     assert found.total == 0 and (found.low, found.high) == pytest.approx((fresh.low, fresh.high), rel=1e-5)
     assert found.channels is not None and fresh.channels is not None
     np.testing.assert_allclose(found.channels.means(8), fresh.channels.means(8), rtol=1e-5, atol=1e-7)
+
+
+def test_a_recipe_says_what_is_scaled_and_may_give_the_exponent() -> None:
+    assert Equalization.of(Recipe()) == Equalization(equalize=True, smooth=True, alpha=None)
+    assert Equalization.of(Recipe(smooth=0.5)) == Equalization(equalize=True, smooth=True, alpha=0.5)
+    assert Equalization.of(Recipe(smooth=0.0)) == Equalization(equalize=True, smooth=True, alpha=0.0)
+    assert not Equalization.of(Recipe(equalize=False, smooth=False))
 
 
 def test_a_bound_above_makes_it_approximate_and_the_log_says_so() -> None:

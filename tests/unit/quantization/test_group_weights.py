@@ -16,11 +16,11 @@ from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.profile import Profile
 from qglow.profiling.profiler import profile
 from qglow.profiling.samples import Sample
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.quantization.reconstruction import round_weights
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.toolchain import CompileOptions, compile_graph
 from qglow.toolchain.observation import observe
@@ -56,7 +56,7 @@ def profiled() -> Profile:
 
 
 def quantized(size: int, **options: object) -> QuantizedGraph:
-    chosen = QuantizationOptions(calibration=Calibration("minmax"), group_size=size, **options)  # type: ignore[arg-type]
+    chosen = Recipe(calibration=Calibration("minmax"), group_size=size, **options)  # type: ignore[arg-type]
     return quantize(network(), profiled(), chosen)
 
 
@@ -168,5 +168,5 @@ def test_gemms_of_one_value_share_its_parts() -> None:
     graph = b.finish(first, second)
     data = iter([Sample(str(index), {"x": array}) for index, array in enumerate(inputs())])
     seen = profile(graph, data, InterpreterEngine(lambda batch: graph), model=MODEL, batch_size=1)
-    found = quantize(graph, seen, QuantizationOptions(group_size=40)).graph
+    found = quantize(graph, seen, Recipe(group_size=40)).graph
     assert [node.operator.name for node in found.nodes].count("Slice") == 2

@@ -17,16 +17,16 @@ from qglow.graph.ops.softmax import Softmax
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.half import round_to, widen
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize, quantize_with
 from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
 
-def options(*rules: tuple[str, str], **others: object) -> QuantizationOptions:
+def options(*rules: tuple[str, str], **others: object) -> Recipe:
     """Options with one rule a name and dtype."""
     made = tuple(Rule(Match(name=name), dtype=dtype) for name, dtype in rules)
-    return QuantizationOptions(rules=made, **others)  # type: ignore[arg-type]
+    return Recipe(rules=made, **others)  # type: ignore[arg-type]
 
 
 def residual(*rules: tuple[str, str], **others: object) -> QuantizedGraph:

@@ -21,8 +21,8 @@ from qglow.graph.ops.softmax import Softmax
 from qglow.graph.verifier import verify_graph
 from qglow.quantization.folding.fuse_clamp import FuseClamp
 from qglow.quantization.imported import quantize_imported
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph
+from qglow.recipe.schema import Recipe
 from qglow.targets.x86.isas import host_isas
 from qglow.toolchain import CompileOptions, compile_graph
 
@@ -58,7 +58,7 @@ class Network:
 
     def quantized(self, *outputs: Value, **options: object) -> QuantizedGraph:
         self.graph = self.b.finish(*outputs)
-        return quantize_imported(self.graph, QuantizationOptions(**options))  # type: ignore[arg-type]
+        return quantize_imported(self.graph, Recipe(**options))  # type: ignore[arg-type]
 
 
 def int8_weights(*shape: int) -> Array:
@@ -258,7 +258,7 @@ def test_options_that_apply() -> None:
     with pytest.raises(UnsupportedError, match="1 nodes stay float"):
         n.quantized(y, keep_float=("op:Conv",), assert_all_quantized=True)
     n, y = network()
-    graph = n.quantized(y, int8_io=True, assert_all_quantized=True).graph
+    graph = n.quantized(y, io="int8", assert_all_quantized=True).graph
     assert [v.type.element for v in (*graph.inputs, *graph.outputs)] == [ElementType.INT8] * 2
     assert [node.operator.name for node in graph.nodes] == ["Conv"]
 
@@ -267,7 +267,7 @@ def test_int8_outputs_need_parameters_in_the_model() -> None:
     n = Network()
     c = n.conv(n.through(n.x, X), int8_weights(3, 3, 1, 1), Quantization.per_tensor(0.01, 0))
     with pytest.raises(UsageError, match="no parameters for 'c'"):
-        n.quantized(c, int8_io=True)
+        n.quantized(c, io="int8")
 
 
 def test_a_model_without_parameters_needs_a_profile() -> None:

@@ -13,15 +13,15 @@ from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.softmax import Softmax
 from qglow.numerics.quantize import dequantize_by, quantize_by
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
 from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
 from qglow.toolchain import compile_graph
 from tests.unit.profiling.networks import profile_of, residual_network
 
 MINMAX = Calibration("minmax")
-FLOAT = QuantizationOptions(calibration=MINMAX)
-INT8 = QuantizationOptions(calibration=MINMAX, int8_io=True)
+FLOAT = Recipe(calibration=MINMAX)
+INT8 = Recipe(calibration=MINMAX, io="int8")
 
 
 def softmax_network() -> Graph:

@@ -14,8 +14,8 @@ from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.shape import Pad, Reshape, Transpose
 from qglow.graph.ops.softmax import Softmax
 from qglow.quantization.islands import gain, plan_islands
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.placement import float_reasons
+from qglow.recipe.schema import Recipe
 
 
 def gemm(b: GraphBuilder, x: Value, columns: int = 4, name: str | None = None) -> Value:
@@ -30,7 +30,7 @@ def start(*shape: int) -> tuple[GraphBuilder, Value]:
 
 
 def plan(graph: Graph, *keep: str) -> tuple[dict[str, str], list[list[str]]]:
-    reasons = float_reasons(graph, QuantizationOptions(keep_float=keep))
+    reasons = float_reasons(graph, Recipe(keep_float=keep))
     islands = plan_islands(graph, reasons)
     named = {node.output.name: reason for node, reason in reasons.items()}
     return named, [[node.output.name for node in island] for island in islands]

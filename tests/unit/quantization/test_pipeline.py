@@ -21,13 +21,12 @@ from qglow.importer.model import import_model
 from qglow.numerics.schema import Schema
 from qglow.passes.pipeline import canonicalize
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import FOLDING, quantize, quantize_with
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
-MINMAX = QuantizationOptions(calibration=Calibration("minmax"))
+MINMAX = Recipe(calibration=Calibration("minmax"))
 DIGITS = Path(__file__).parents[3] / "calib_data"
 
 
@@ -46,7 +45,7 @@ def sqnr(float_graph: Graph, int8_graph: Graph, count: int = 20) -> float:
 @pytest.mark.parametrize("calibration", ["minmax", "kl", "mse", "percentile:99.99"])
 def test_every_schema_and_calibration_gives_a_close_program(schema: Schema, calibration: str) -> None:
     graph = residual_network()
-    options = QuantizationOptions(schema, Calibration.parse(calibration))
+    options = Recipe(schema=schema.value, calibration=Calibration.parse(calibration))
     found = quantize(graph, profile_of(30), options)
     assert sqnr(graph, found.graph) > (18 if schema is Schema.symmetric_with_power2_scale else 22)
 
@@ -109,13 +108,13 @@ def test_corrections_help_where_channels_differ_in_size() -> None:
         spread = factors.reshape(-1, *(1,) * (value.data.ndim - 1))
         value.data = value.data / spread if shrink else value.data * spread
     profile = profile_of(30, graph=graph)
-    plain = QuantizationOptions(calibration=Calibration("minmax"), equalize=False, correct_bias=False)
+    plain = Recipe(calibration=Calibration("minmax"), equalize=False, correct_bias=False)
     helped, alone = (quantize(graph, profile, options).graph for options in (MINMAX, plain))
     assert sqnr(graph, helped) > sqnr(graph, alone) + 6
 
 
 def test_a_node_kept_float_gets_conversions_with_its_reason() -> None:
-    options = QuantizationOptions(keep_float=("pointwise",))
+    options = Recipe(keep_float=("pointwise",))
     found = quantize(residual_network(), profile_of(), options)
     assert [(n.name, n.reason) for n in found.report.float_nodes] == [
         ("Conv_2", "kept by keep_float pointwise")
@@ -127,13 +126,13 @@ def test_a_node_kept_float_gets_conversions_with_its_reason() -> None:
 
 def test_a_pattern_that_fits_nothing_is_an_error() -> None:
     with pytest.raises(UsageError, match="^keep_float pointwize"):
-        quantize(residual_network(), profile_of(), QuantizationOptions(keep_float=("pointwize",)))
+        quantize(residual_network(), profile_of(), Recipe(keep_float=("pointwize",)))
 
 
 def test_everything_quantized_can_be_demanded() -> None:
-    options = QuantizationOptions(assert_all_quantized=True)
+    options = Recipe(assert_all_quantized=True)
     quantize(residual_network(), profile_of(), options)
-    kept = QuantizationOptions(keep_float=("op:Gemm", "stem"), assert_all_quantized=True)
+    kept = Recipe(keep_float=("op:Gemm", "stem"), assert_all_quantized=True)
     with pytest.raises(
         UnsupportedError, match=r"2 nodes stay float.*\n  Conv 'Conv_0': kept.*\n  Gemm 'Gemm_0'"
     ):
@@ -173,7 +172,7 @@ def test_operands_of_a_concat_are_produced_in_its_parameters() -> None:
     assert sqnr(graph, found.graph) > 25
 
 
-def test_options_come_from_a_recipe() -> None:
+def test_the_choices_of_a_recipe_are_those_of_the_graph() -> None:
     recipe = Recipe(
         schema="symmetric",
         calibration=Calibration("mse"),
@@ -183,9 +182,14 @@ def test_options_come_from_a_recipe() -> None:
         correct_bias=False,
         io="int8",
     )
-    assert QuantizationOptions.of(recipe) == QuantizationOptions(
-        Schema.symmetric, Calibration("mse"), True, ("op:Add",), False, False, False, True
-    )
+    found = quantize(residual_network(), profile_of(), recipe)
+    assert found.recipe == recipe
+    assert {node.operator for node in found.report.float_nodes} == {"Add"}
+    interface = [v.type.quantization for v in (*found.graph.inputs, *found.graph.outputs)]
+    assert all(kind is not None and kind.zero_point == 0 for kind in interface)
+    weights = [v.type.quantization for v in found.graph.constants() if v.type.is_quantized]
+    assert weights and all(kind is not None and kind.axis is None for kind in weights)
+    assert {entry.pass_name for entry in found.report.log}.isdisjoint({"equalize-channels"})
 
 
 def test_the_report_names_the_passes() -> None:

@@ -17,12 +17,12 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.text import print_graph
 from qglow.numerics.conv import conv_float
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.quantization.reconstruction import feedback, learned, round_weights
 from qglow.quantization.reconstruction.feedback import expected_error, nearest, rounded_with_feedback
 from qglow.quantization.reconstruction.learned import rounded_by_learning
 from qglow.quantization.reconstruction.moments import WindowMoments, grouped, ungrouped
+from qglow.recipe.schema import Recipe
 from tests.fuzzing import examples
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
@@ -163,7 +163,7 @@ def run(graph: Graph, values: Sequence[Value]) -> Iterator[Mapping[Value, Array]
 
 
 def quantized() -> QuantizedGraph:
-    return quantize(residual_network(), profile_of(30), QuantizationOptions())
+    return quantize(residual_network(), profile_of(30), Recipe())
 
 
 def error(graph: Graph, reference: Graph) -> float:

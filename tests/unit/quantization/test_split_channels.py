@@ -20,10 +20,10 @@ from qglow.graph.ops.shape import Reshape
 from qglow.graph.text import print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
 from qglow.quantization.split_channels import Split, split_channels
 from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions, compile_graph
 from tests.unit.profiling.networks import profile_of
 
@@ -202,7 +202,7 @@ def test_int8_loses_less_and_compiled_code_has_the_bits_of_the_interpreter(kind:
     profile = profile_of(40, graph=graph)
     errors = []
     for share in (0.0, 0.125):
-        chosen = QuantizationOptions(calibration=Calibration("minmax"), equalize=False, split_channels=share)
+        chosen = Recipe(calibration=Calibration("minmax"), equalize=False, split_channels=share)
         found = quantize(graph, profile, chosen)
         program = compile_graph(found.graph, CompileOptions())
         total = 0.0

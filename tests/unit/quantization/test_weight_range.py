@@ -9,11 +9,11 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array
 from qglow.graph.operator import Accumulate
 from qglow.numerics.weights import BIAS_ROOM, dequantize_weights
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.quantization.reconstruction import round_weights
 from qglow.quantization.weight_range import with_least_error
 from qglow.quantization.weights import FloatWeights, integers, rounding_error
+from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network
 from tests.unit.quantization.test_reconstruction import run
 
@@ -79,13 +79,10 @@ def test_weights_without_a_limit(value: float) -> None:
 
 def test_the_option_reaches_every_sum_and_composes_with_rounding() -> None:
     graph, profile = residual_network(), profile_of()
-    scales = [
-        weight_scales(quantize(graph, profile, QuantizationOptions(weight_range=name)))
-        for name in ("max", "mse")
-    ]
+    scales = [weight_scales(quantize(graph, profile, Recipe(weight_range=name))) for name in ("max", "mse")]
     assert all(np.all(scales[1][name] <= scales[0][name]) for name in scales[0])
     assert any(np.any(scales[1][name] < scales[0][name]) for name in scales[0])
-    found = quantize(graph, profile, QuantizationOptions(weight_range="mse"))
+    found = quantize(graph, profile, Recipe(weight_range="mse"))
     told = {entry.where for entry in found.report.log if entry.pass_name == "weight-range"}
     assert told == set(scales[0]) and len(told) == 4
     rounded = weight_scales(round_weights(found, run, 12))

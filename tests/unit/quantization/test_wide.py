@@ -20,17 +20,17 @@ from qglow.graph.ops.shape import Concat
 from qglow.graph.ops.softmax import Softmax
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize, quantize_with
 from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
 WIDE = ElementType.INT16
 
 
-def rules(*names: str, dtype: str = "int16") -> QuantizationOptions:
+def rules(*names: str, dtype: str = "int16") -> Recipe:
     """Options with one rule a name."""
-    return QuantizationOptions(rules=tuple(Rule(Match(name=name), dtype=dtype) for name in names))
+    return Recipe(rules=tuple(Rule(Match(name=name), dtype=dtype) for name in names))
 
 
 def residual(*names: str) -> QuantizedGraph:
@@ -205,7 +205,7 @@ def test_a_range_known_in_advance_is_covered_in_int16_as_it_was_seen() -> None:
 
 
 def test_int8_inputs_and_outputs_stay_int8_around_int16() -> None:
-    options = dataclasses.replace(rules(".*"), int8_io=True)
+    options = dataclasses.replace(rules(".*"), io="int8")
     found = quantize(residual_network(), profile_of(), options)
     assert {v.type.element for v in (*found.graph.inputs, *found.graph.outputs)} == {ElementType.INT8}
     assert not any(isinstance(n.operator, Quantize | Dequantize) for n in found.graph.nodes)

@@ -10,8 +10,6 @@ import pytest
 
 from qglow.core.errors import UsageError
 from qglow.core.options import options_of
-from qglow.numerics.schema import Schema
-from qglow.quantization.options import QuantizationOptions
 from qglow.recipe import Calibration, Recipe, Rule
 from qglow.recipe.keywords import RecipeChoices
 from scripts.write_keywords import PLACE, keywords_module
@@ -83,12 +81,3 @@ def test_declarations_are_read_without_numpy_and_yaml() -> None:
     )
     words = [sys.executable, "-c", code]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_quantization_reads_a_recipe_as_it_is() -> None:
-    assert QuantizationOptions() == QuantizationOptions.of(Recipe())
-    recipe = Recipe(schema="symmetric", io="int8", smooth=0.5, group_size=64, keep_float=("a",))
-    found = QuantizationOptions.of(recipe)
-    assert (found.schema, found.int8_io, found.smooth, found.alpha) == (Schema.symmetric, True, True, 0.5)
-    assert (found.group_size, found.keep_float) == (64, ("a",))
-    assert QuantizationOptions.of(Recipe(smooth=False)).smooth is False

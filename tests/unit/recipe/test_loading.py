@@ -153,10 +153,10 @@ def test_a_wrong_override_is_the_callers_mistake() -> None:
 
 def test_keep_float_patterns() -> None:
     recipe = Recipe(keep_float=("logits", "re:block[0-9]/.*", "op:Softmax"))
-    assert recipe.keeps_float("logits", "Gemm") == "logits"
-    assert recipe.keeps_float("block1/conv", "Conv") == "re:block[0-9]/.*"
-    assert recipe.keeps_float("prob", "Softmax") == "op:Softmax"
-    assert recipe.keeps_float("xblock1/conv", "Conv") is None
+    assert recipe.keeps_float(["logits"], "Gemm") == "logits"
+    assert recipe.keeps_float(["Conv_1", "block1/conv"], "Conv") == "re:block[0-9]/.*"
+    assert recipe.keeps_float(["prob"], "Softmax") == "op:Softmax"
+    assert recipe.keeps_float(["Conv_1", "xblock1/conv"], "Conv") is None
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes").glob("*.yaml")), ids=lambda p: p.stem)

@@ -18,9 +18,9 @@ from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.profile import Profile
 from qglow.profiling.profiler import profile
 from qglow.profiling.samples import Sample
-from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
 from qglow.report.document import Document
 from qglow.report.drift import DriftLimits, DriftReport, compare_profiles, expected_sqnr_db
 from qglow.report.drift_sections import drift_section
@@ -28,7 +28,7 @@ from qglow.report.markdown import to_markdown
 from tests.unit.profiling.networks import MODEL, residual_network, samples
 
 COUNT = 60
-MINMAX = QuantizationOptions(calibration=Calibration("minmax"))
+MINMAX = Recipe(calibration=Calibration("minmax"))
 
 
 def taken(given: Sequence[Sample], factor: float = 1.0) -> Profile:
@@ -37,7 +37,7 @@ def taken(given: Sequence[Sample], factor: float = 1.0) -> Profile:
     return profile(residual_network(), data, InterpreterEngine(residual_network), model=MODEL)
 
 
-def drifted(factor: float, options: QuantizationOptions = MINMAX) -> DriftReport:
+def drifted(factor: float, options: Recipe = MINMAX) -> DriftReport:
     before, now = taken(samples(COUNT, 1)), taken(samples(COUNT, 2), factor)
     return compare_profiles(residual_network(), before, now, options)
 

@@ -9,10 +9,10 @@ import pytest
 
 from qglow.core.errors import UsageError
 from qglow.core.passes import LogEntry
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe import Calibration, Match, Rule
+from qglow.recipe.schema import Recipe
 from qglow.report.document import Document
 from qglow.report.explain import explain
 from qglow.report.operator_matrix import instructions_without_kernel, operator_matrix, operator_sections
@@ -22,7 +22,7 @@ from qglow.report.terminal import to_text
 from qglow.toolchain import selected_program
 from tests.unit.profiling.networks import profile_of, residual_network
 
-OPTIONS = QuantizationOptions(calibration=Calibration("minmax"))
+OPTIONS = Recipe(calibration=Calibration("minmax"))
 
 
 def quantized(*rules: Rule) -> QuantizedGraph:
@@ -32,7 +32,9 @@ def quantized(*rules: Rule) -> QuantizedGraph:
 def explained(name: str, found: QuantizedGraph, log: tuple[LogEntry, ...] = ()) -> str:
     program = selected_program(found.graph, "generic")
     entries = (*log, *found.report.log)
-    document: Document = explain(name, found.graph, program, entries, found.report, found.source)
+    document: Document = explain(
+        name, found.graph, program, entries, found.report, found.source, found.recipe
+    )
     return to_text(document, 200)
 
 
@@ -74,7 +76,7 @@ def test_reports_survive_json() -> None:
 
 def test_damaged_reports_are_refused() -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        from_plain(QuantizationReport, {"options": {}})
+        from_plain(QuantizationReport, {"quantized": []})
     with pytest.raises((KeyError, TypeError, ValueError)):
         from_plain(QuantizationReport, [])
 

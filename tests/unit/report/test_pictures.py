@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
 from qglow.quantization.tensors import TensorRange
 from qglow.recipe import Calibration, Match, Rule
+from qglow.recipe.schema import Recipe
 from qglow.report.document import Document, Gallery, Picture, Section
 from qglow.report.html import to_html
 from qglow.report.layout import layered
@@ -57,9 +57,7 @@ def test_odd_values_have_a_picture_too(tensor: TensorRange) -> None:
 
 
 def test_the_graph_colours_regions_and_greys_float_nodes() -> None:
-    options = QuantizationOptions(
-        calibration=Calibration("minmax"), rules=(Rule(Match(name="depthwise"), dtype="float"),)
-    )
+    options = Recipe(calibration=Calibration("minmax"), rules=(Rule(Match(name="depthwise"), dtype="float"),))
     found = quantize(residual_network(), profile_of(), options)
     root = parsed(graph_picture(found.graph, found.report).svg)
     boxes = {(g.get("class"), (g.findtext("title") or "").split(" ")[0]) for g in root.findall("g")}
@@ -71,7 +69,7 @@ def test_the_graph_colours_regions_and_greys_float_nodes() -> None:
 
 
 def test_pages_hold_pictures_and_ask_the_network_for_nothing() -> None:
-    found = quantize(residual_network(), profile_of(), QuantizationOptions())
+    found = quantize(residual_network(), profile_of(), Recipe())
     document = Document("t", tuple(picture_sections(found.report, found.graph)))
     page = to_html(document)
     assert page.count("<svg") == len(found.report.tensors) + 1
@@ -91,7 +89,7 @@ def test_the_layer_chart_has_a_row_a_node() -> None:
     from qglow.report.layers import compare_layers
     from tests.unit.profiling.networks import samples
 
-    found = quantize(residual_network(), profile_of(), QuantizationOptions())
+    found = quantize(residual_network(), profile_of(), Recipe())
     data: list[Sample] = list(samples(3))
     report = compare_layers(found.source, found.graph, data)
     root = parsed(layer_picture(report).svg)

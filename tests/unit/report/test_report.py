@@ -70,7 +70,8 @@ def test_json_holds_every_result() -> None:
     assert content["format"] == 1
     assert content["comparison"]["accuracy"][FLOAT]["samples"] == 40
     assert content["model"]["inputs"] == {"input": "float<1 x 1 x 8 x 8>"}
-    assert content["quantization"]["options"]["schema"] == "asymmetric"
+    assert content["recipe"] == "schema: asymmetric\n"
+    assert content["quantization"]["quantized"][0]["name"] == report().quantization.quantized[0].name
     assert len(content["layers"]["layers"]) >= 20
 
 

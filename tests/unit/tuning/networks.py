@@ -9,9 +9,9 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
 PROFILED = 30
@@ -24,7 +24,7 @@ def runs(count: int, seed: int = 9) -> list[dict[str, Array]]:
 
 def quantized(calibration: str = "minmax") -> QuantizedGraph:
     """The network in int8, with its float graph."""
-    options = QuantizationOptions(calibration=Calibration.parse(calibration))
+    options = Recipe(calibration=Calibration.parse(calibration))
     return quantize(residual_network(), profile_of(PROFILED), options)
 
 

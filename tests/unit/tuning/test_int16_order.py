@@ -12,7 +12,6 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.shape import Concat
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
 from qglow.quantization.report import is_int8
 from qglow.recipe.schema import Recipe
@@ -126,11 +125,9 @@ def test_with_all_values_in_int16_the_rounding_of_weights_is_left() -> None:
     assert left == pytest.approx(sum(source.noise for source in found.sources if source.kind == WEIGHTS))
     before = sqnr_db(RESULT.source, RESULT.graph, given)
     for count in (1, len(steps) // 2, len(steps)):
-        options = QuantizationOptions.of(
-            with_mix(
-                Recipe(calibration=RESULT.report.options.calibration),
-                Mix.joined(step.mix for step in steps[:count]),
-            )
+        options = with_mix(
+            Recipe(calibration=RESULT.recipe.calibration),
+            Mix.joined(step.mix for step in steps[:count]),
         )
         mixed = quantize(residual_network(), profile_of(30), options).graph
         after = sqnr_db(RESULT.source, mixed, given)

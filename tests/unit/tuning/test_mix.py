@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from qglow.quantization.choices import Choices
-from qglow.quantization.options import QuantizationOptions
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
@@ -35,6 +34,6 @@ def test_the_recipe_survives_its_file_and_its_rule_is_over_the_others(tmp_path: 
     assert parse_recipe(mixed.to_yaml(), "recipe") == mixed
     assert mixed.rules[0] == own
     assert mixed.rules[1].match.fits_name("a+(b)|c") and not mixed.rules[1].match.fits_name("c")
-    choices = Choices.of(graph, QuantizationOptions.of(mixed))
+    choices = Choices.of(graph, mixed)
     assert {name for name, choice in choices.nodes.items() if choice.wide} == {conv}
     assert choices.nodes[conv].schema.name == "symmetric"

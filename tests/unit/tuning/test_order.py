@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
+from qglow.recipe.schema import Recipe
 from qglow.tuning.mix import Precision
 from qglow.tuning.order import Promotion, order_nodes
 from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, NoiseSource, Sensitivity, sensitivity
@@ -98,7 +98,7 @@ def test_with_all_steps_taken_hardly_an_error_is_left() -> None:
     before, noise = sqnr_db(RESULT.source, RESULT.graph, given), found.noise
     for count in (1, len(steps) // 2, len(steps)):
         names = tuple(name for step in steps[:count] for name in step.mix.keep_float)
-        options = QuantizationOptions(keep_float=names)
+        options = Recipe(keep_float=names)
         mixed = quantize(residual_network(), profile_of(30), options).graph
         after = sqnr_db(RESULT.source, mixed, given) if count < len(steps) else np.inf
         assert after > before

@@ -14,7 +14,6 @@ from qglow.graph.ops.linear import Gemm
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.profiler import profile
 from qglow.profiling.samples import Sample
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import parse_recipe
@@ -104,7 +103,7 @@ def test_a_rehearsal_tells_what_the_int8_program_does(calibration: str) -> None:
     recipe = Recipe(calibration=Calibration.parse(calibration))
     result: QuantizedGraph = quantizer(recipe)
     rehearsal = Rehearsal(result.source, result.graph, quantizer.options)
-    options = QuantizationOptions.of(Recipe())
+    options = Recipe()
     [parameters] = proposed_parameters(graph, dict(statistics), 30, options, [recipe.calibration])
     assert {"x", "stem", "depthwise", "pointwise"} <= rehearsal.rounded <= parameters.keys()
     kept = images(6, seed=4)

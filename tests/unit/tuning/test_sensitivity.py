@@ -10,10 +10,10 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.shape import Reshape
-from qglow.quantization.options import QuantizationOptions
 from qglow.quantization.pipeline import quantize
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
 from qglow.tuning.sensitivity import CLIPPING, ROUNDING, WEIGHTS, int8_values, sensitivity
 from tests.unit.profiling.networks import profile_of, residual_network
 from tests.unit.tuning.networks import quantized, runs, sqnr_db
@@ -30,7 +30,7 @@ def test_the_prediction_is_near_what_int8_really_loses() -> None:
 
 def test_a_range_that_cuts_is_found() -> None:
     rule = Rule(Match(name="pointwise"), calibration=Calibration.parse("percentile:90"))
-    options = QuantizationOptions(calibration=Calibration.parse("minmax"), rules=(rule,))
+    options = Recipe(calibration=Calibration.parse("minmax"), rules=(rule,))
     result = quantize(residual_network(), profile_of(30), options)
     found = sensitivity(result.source, result.graph, runs(10))
     worst = max(found.sources, key=lambda source: source.noise)
@@ -63,6 +63,6 @@ def moved_network() -> Graph:
 
 def test_what_is_only_moved_is_rounded_once() -> None:
     graph = moved_network()
-    result = quantize(graph, profile_of(10, graph=graph), QuantizationOptions())
+    result = quantize(graph, profile_of(10, graph=graph), Recipe())
     names = {value.name for value in int8_values(result.graph)}
     assert any("first" in name for name in names) and not any("moved" in name for name in names)
