@@ -16,7 +16,7 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.quantization.channel_factors import ALPHAS, Factors, FactorSearch, SchemaOf
 from qglow.quantization.placement import FloatReasons
-from qglow.quantization.scopes import ChannelLayout, NoScope, Scope, producers_of, scope_from
+from qglow.quantization.scopes import ChannelLayout, NoScope, Scope, Scopes, producers_of
 from qglow.recipe.schema import Recipe
 
 PASS = "equalize-channels"
@@ -67,6 +67,7 @@ def equalize(
     """
     log.pass_name = PASS
     done: set[Node] = set()
+    scopes = Scopes(graph)
     scaled: set[str] = set()
     for node in list(producers_of(graph)):
         if log.exhausted:
@@ -74,7 +75,7 @@ def equalize(
         if node in done or not wanted.includes(node):
             continue
         try:
-            scope = scope_from(graph, node)
+            scope = scopes.of(node)
             done.update(scope.producers)
             factors = _factors(graph, statistics, samples, reasons, wanted, schema_of, scope)
         except NoScope as refusal:

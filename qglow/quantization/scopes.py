@@ -65,32 +65,69 @@ def producers_of(graph: Graph) -> Iterator[Node]:
             yield node
 
 
-def scope_from(graph: Graph, start: Node) -> Scope:
-    """Return the scope of all that has to be scaled together with the channels of a node's result.
+class Scopes:
+    """The scopes of a graph.
 
-    Raises NoScope where they cannot be scaled.
+    What hinders a scope hinders the scopes of all values in it, since each leads to all others, so a walk
+    ends where an earlier one that failed has been: all walks together visit each value about once.
     """
-    axis = _output_axis(start)
-    if axis is None:
-        raise NoScope(f"{start} has no constants that could be scaled")
-    size = start.output.type.shape[axis]
-    scope = Scope(size)
-    waiting = [(start.output, ChannelLayout(axis, np.arange(size)))]
-    while waiting:
-        value, layout = waiting.pop()
-        if value in scope.values:
-            if not scope.values[value].same(layout):
-                raise NoScope(f"%{value.name} would need its channels in two orders")
-            continue
-        scope.values[value] = layout
-        waiting += _through_producer(scope, value, layout)
-        if graph.is_output(value):
-            raise NoScope(f"%{value.name} is an output of the model")
-        for user in value.users():
-            waiting += _through_user(scope, user, value, layout)
-    if not scope.consumers:
-        raise NoScope("nothing reads its channels")
-    return scope
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._failed: dict[Value, _Failed] = {}
+
+    def of(self, start: Node) -> Scope:
+        """Return the scope of all that has to be scaled together with the channels of a node's result.
+
+        Raises NoScope where they cannot be scaled.
+        """
+        axis = _output_axis(start)
+        if axis is None:
+            raise NoScope(f"{start} has no constants that could be scaled")
+        scope = Scope(start.output.type.shape[axis])
+        try:
+            self._walk(scope, start.output, ChannelLayout(axis, np.arange(scope.size)))
+        except _OneWay:
+            raise  # a walk from elsewhere may come the other way
+        except NoScope as refusal:
+            failed = {v: _Failed(scope.size, layout, str(refusal)) for v, layout in scope.values.items()}
+            self._failed.update(failed)
+            raise
+        return scope
+
+    def _walk(self, scope: Scope, first: Value, layout: ChannelLayout) -> None:
+        """Add all that has to be scaled together with a value to a scope. Raises NoScope."""
+        waiting = [(first, layout)]
+        while waiting:
+            value, layout = waiting.pop()
+            if value in scope.values:
+                if not scope.values[value].same(layout):
+                    raise NoScope(f"%{value.name} would need its channels in two orders")
+                continue
+            failed = self._failed.get(value)
+            if failed is not None and failed.size == scope.size and failed.layout.same(layout):
+                raise NoScope(failed.why)
+            scope.values[value] = layout
+            waiting += _through_producer(scope, value, layout)
+            if self._graph.is_output(value):
+                raise NoScope(f"%{value.name} is an output of the model")
+            for user in value.users():
+                waiting += _through_user(scope, user, value, layout)
+        if not scope.consumers:
+            raise NoScope("nothing reads its channels")
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """Layout of a value in a scope of `size` channels that failed, and why it did."""
+
+    size: int
+    layout: ChannelLayout
+    why: str
+
+
+class _OneWay(NoScope):
+    """A walk came to a result of data movement before it came to what is moved."""
 
 
 def _output_axis(node: Node) -> int | None:
@@ -121,7 +158,7 @@ def _through_producer(scope: Scope, value: Value, layout: ChannelLayout) -> Plac
         # Layouts are followed through data movement forwards only: the operand must be in the scope already.
         source = node.inputs[0]
         if source not in scope.values:
-            raise NoScope(f"%{value.name} comes from {node}")
+            raise _OneWay(f"%{value.name} comes from {node}")
         return []
     before = ChannelLayout(node.operator.axis_before(layout.axis), layout.channels)
     return [(operand, before) for operand in _scaled_operands(node)]
@@ -134,7 +171,8 @@ def _through_user(scope: Scope, node: Node, value: Value, layout: ChannelLayout)
         if weights is not None and weights.is_constant and node.inputs.count(value) == 1:
             scope.consumers.append(node)
             return []
-    if not node.operator.scales_along(layout.axis) or node.inputs[0] is None:
+    alone = node.inputs[0] is value and node.inputs.count(value) == 1
+    if not node.operator.scales_along(layout.axis) or not (alone or node.operator.additive):
         raise NoScope(f"{node} reads %{value.name}")
     if node.operator.rearranges:
         return [(node.output, _moved(node.operator, value, layout))]

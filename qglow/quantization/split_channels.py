@@ -22,7 +22,7 @@ from qglow.numerics.histogram import BIN_COUNT
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.quantization.equalize import Statistics, renewed, scaled_statistics
 from qglow.quantization.placement import FloatReasons
-from qglow.quantization.scopes import NoScope, Scope, producers_of, scope_from
+from qglow.quantization.scopes import NoScope, Scope, Scopes, producers_of
 
 PASS = "split-channels"
 LARGEST_REST = 0.75
@@ -61,13 +61,14 @@ def split_channels(
     """
     log.pass_name = PASS
     done: set[Node] = set()
+    scopes = Scopes(graph)
     for node in list(producers_of(graph)):
         if log.exhausted:
             break
         if node in done:
             continue
         try:
-            scope = scope_from(graph, node)
+            scope = scopes.of(node)
             done.update(scope.producers)
             _check(scope, reasons)
             split, before, after = _choose(scope, statistics, share)

@@ -24,7 +24,7 @@ from qglow.numerics.schema import Schema
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.channel_factors import ALPHAS, FactorSearch
 from qglow.quantization.equalize import Equalization, equalize
-from qglow.quantization.scopes import producers_of, scope_from
+from qglow.quantization.scopes import Scopes, producers_of
 from qglow.recipe.schema import Recipe
 
 RANDOM = np.random.default_rng(0)
@@ -172,7 +172,7 @@ def test_channels_of_one_size_stay() -> None:
 
 @pytest.mark.parametrize("graph", [network(), network(hi=3.0), linear_network("pool")])
 def test_exponents_that_are_left_out_could_not_be_the_best(graph: Graph) -> None:
-    scope = scope_from(graph, next(producers_of(graph)))
+    scope = Scopes(graph).of(next(producers_of(graph)))
     search = FactorSearch(graph, profiled(graph), len(DATA), lambda value: Schema.asymmetric)
     every = [search.best(scope, (alpha,)) for alpha in ALPHAS]
     least, best = min(every, key=lambda factors: factors.after), search.best(scope)
@@ -195,7 +195,7 @@ def test_a_channel_that_a_slope_makes_small_does_not_grow_beyond_the_others_befo
     seen = profiled(graph)
     assert seen["after"].channels is not None and abs(seen["after"].channels.low[0]) < 1e-3
     search = FactorSearch(graph, seen, len(DATA), lambda value: Schema.asymmetric)
-    factors = search.best(scope_from(graph, graph.nodes[0]), (1.0,)).channels
+    factors = search.best(Scopes(graph).of(graph.nodes[0]), (1.0,)).channels
     inside = seen["before"].channels
     assert inside is not None
     reach = np.maximum(np.abs(inside.low), np.abs(inside.high))
