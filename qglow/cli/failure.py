@@ -31,7 +31,7 @@ class Terminated(BaseException):
 
 
 def guarded(run: Callable[[], object], debug: bool, flags: Mapping[str, Flag] | None = None) -> int:
-    """Call `run` and return the process's exit code; every error becomes one or two lines.
+    """Call `run` and return the process's exit code; every error becomes one line and its details.
 
     `debug` adds the traceback. `flags` are those of the command: messages name fields, which it has as flags.
     """
@@ -58,21 +58,22 @@ def guarded(run: Callable[[], object], debug: bool, flags: Mapping[str, Flag] | 
 def _failed(error: Exception, flags: Mapping[str, Flag]) -> int:
     if isinstance(error, typer.TyperException):
         command = getattr(getattr(error, "ctx", None), "command_path", "qglow")
-        _tell(f"qglow: error: {_continued(error.format_message().rstrip('.'))}; see '{command} --help'")
+        _tell(f"qglow: error: {error.format_message().rstrip('.')}; see '{command} --help'")
         return UsageError.exit_code
     if isinstance(error, MemoryError):
         _tell("qglow: error: out of memory; try a smaller --batch-size, or smaller shapes")
         return MemoryLimitError.exit_code
     if isinstance(error, QglowError) and not isinstance(error, InternalError):
-        _tell(f"qglow: error: {_continued(spoken(error, flags))}")
+        first, *details = spoken(error, flags)
+        _tell(f"qglow: error: {first}", *(f"  {line}" for line in details))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is not None:  # a name too long, a folder without rights
         _tell(f"qglow: error: cannot use {str(error.filename)[:200]}: {error.strerror or error}")
         return InputFileError.exit_code
     text = " ".join(str(error).split())
     _tell(
-        f"qglow: internal error: {type(error).__name__}: {text or 'no message'}\n"
-        "This is a defect of qglow; rerun with --debug for the traceback."
+        f"qglow: internal error: {type(error).__name__}: {text or 'no message'}",
+        "This is a defect of qglow; rerun with --debug for the traceback.",
     )
     return INTERNAL_ERROR
 
@@ -95,22 +96,16 @@ def _termination_unwinds() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _continued(text: str) -> str:
-    """A message whose further lines are set in, so that no name in it looks like a message of its own."""
-    return text.replace("\n", "\n  ")
-
-
-def _shortened(text: str) -> str:
-    """A message without the middle of lines that a name or a value makes too long to read."""
-    lines = text.split("\n")
-    return "\n".join(
-        f"{line[:_BEGIN]} ... {line[-_END:]}" if len(line) > _LONGEST else line for line in lines
-    )
-
-
-def _tell(text: str) -> None:
+def _tell(*lines: str) -> None:
+    """Print lines on standard error, each of which stays one, whatever the names in it hold."""
     with contextlib.suppress(OSError):
-        print(printable(_shortened(text), lines=True), file=sys.stderr, flush=True)
+        for line in lines:
+            print(printable(_shortened(line)), file=sys.stderr, flush=True)
+
+
+def _shortened(line: str) -> str:
+    """A line without its middle where a name or a value makes it too long to read."""
+    return f"{line[:_BEGIN]} ... {line[-_END:]}" if len(line) > _LONGEST else line
 
 
 def _drop_stdout() -> None:

@@ -31,16 +31,17 @@ def _flag(parameter: Any) -> Flag:
     return Flag(name, next(iter(parameter.secondary_opts), None), not parameter.is_flag)
 
 
-def spoken(error: QglowError, flags: Mapping[str, Flag]) -> str:
-    """The message of an error with flags in the place of fields.
+def spoken(error: QglowError, flags: Mapping[str, Flag]) -> tuple[str, ...]:
+    """The message of an error and its details, with flags in the place of fields.
 
     These are the error's own field where the message begins with it, and those in backquotes. What no
     option is called stays as it is.
     """
-    text, field = str(error), error.field
+    text, field = Exception.__str__(error), error.field
     if field is not None and field in flags and re.match(rf"{field}\b", text):
         text = flags[field].name + text[len(field) :]
-    return _MARKED.sub(lambda match: _written(match, flags), text)
+    lines = (text, *error.details)
+    return tuple(_MARKED.sub(lambda match: _written(match, flags), line) for line in lines)
 
 
 def _written(match: re.Match[str], flags: Mapping[str, Flag]) -> str:

@@ -17,10 +17,12 @@
         └── CodegenError               LLVM refused generated code
     TextError (InputFileError)         IR text that does not parse
 
-A message is one or two lines: what is wrong, where, and what to do about it.
+A message is one line: what is wrong, where, and what to do about it. What it lists follows as `details`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class QglowError(Exception):
@@ -28,14 +30,20 @@ class QglowError(Exception):
 
     field: the argument or the key of a recipe that the error is about, if there is one; the message may
     begin with it. Others that a message names are in backquotes: `name` or `name=value`. The command line
-    prints all of them as its flags.
+    prints all of them as its flags. details: further lines; a line break elsewhere is part of a name.
     """
 
     exit_code = 70
 
-    def __init__(self, message: object = "", *, field: str | None = None) -> None:
+    def __init__(
+        self, message: object = "", *, field: str | None = None, details: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
         self.field = field
+        self.details = tuple(details)
+
+    def __str__(self) -> str:
+        return "\n  ".join((super().__str__(), *self.details))
 
 
 class ComparisonFailed(QglowError):

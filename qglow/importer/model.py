@@ -100,10 +100,9 @@ def _refuse(path: Path, problems: Sequence[str]) -> None:
     if not problems:
         return
     count = "one thing" if len(problems) == 1 else f"{len(problems)} things"
-    lines = "\n".join(f"  {problem}" for problem in problems)
     raise UnsupportedError(
-        f"{path} needs {count} that qglow does not support:\n{lines}\n"
-        f"supported operators: {', '.join(supported_operators())}"
+        f"{path} needs {count} that qglow does not support:",
+        details=(*problems, f"supported operators: {', '.join(supported_operators())}"),
     )
 
 

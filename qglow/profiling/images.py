@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import struct
 import warnings
 import zlib
@@ -27,6 +28,8 @@ _DAMAGED = (
     *(ValueError, struct.error, zlib.error),
 )
 """What Pillow raises for files that are damaged."""
+_WIDE = re.compile(r";16[BLNS]")
+"""Raw modes of Pillow with 16 bits a channel, of which it would drop 8."""
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 
@@ -52,12 +55,13 @@ def _decoded(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large images; what is too large is an error
             with module.open(path) as file:
+                wide = any(_WIDE.search(str(tile[3])) for tile in file.tile)
                 file.load()
                 image: Image.Image = importlib.import_module("PIL.ImageOps").exif_transpose(file)
                 opaque = not image.has_transparency_data or _is_opaque(image)
     except (module.DecompressionBombError, *_DAMAGED) as error:
         raise DataError(f"cannot read the image {path}: {' '.join(str(error).split())[:200]}") from error
-    if image.mode.startswith(("I", "F")):
+    if wide or image.mode.startswith(("I", "F")):
         raise DataError(f"{path} has more than 8 bits a channel; convert it to 8 bits, or give arrays")
     if not opaque:
         raise DataError(f"{path} has transparent pixels; put it on the background that the model expects")

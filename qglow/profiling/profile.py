@@ -80,7 +80,7 @@ class Profile:
             parts.append(f"has nothing on {_listed(missing)} as the model computes it now")
         if extra:
             parts.append(f"has {_listed(extra)}, which the model no longer computes that way")
-        raise ProfileError(f"the profile is stale: it {' and '.join(parts)}\nProfile the model again.")
+        raise ProfileError(f"the profile is stale: it {' and '.join(parts)}; profile the model again")
 
 
 def merge(profiles: Sequence[Profile]) -> Profile:

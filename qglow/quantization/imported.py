@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qglow.core.errors import UnsupportedError, UsageError
+from qglow.core.errors import UsageError
 from qglow.core.passes import PassLog, Pipeline
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node
@@ -90,7 +90,7 @@ class _Import:
         int8 = [n for n in graph.nodes if n not in reasons and handles_reals(n)]
         kept = {node: why for node, why in reasons.items() if not _converts(node)}
         if recipe.assert_all_quantized and kept:
-            raise UnsupportedError(not_quantized(kept))
+            raise not_quantized(kept)
         sums = [node for node in int8 if node.operator.accumulate is not None]
         for node in sums:
             _check_bias(node, sources[node.name], assignment, log)

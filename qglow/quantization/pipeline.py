@@ -171,7 +171,7 @@ class _Quantizer:
         keep_unsuited_float(graph, self._profiled, reasons)
         plan_islands(graph, reasons)
         if recipe.assert_all_quantized and reasons:
-            raise UnsupportedError(not_quantized(reasons))
+            raise not_quantized(reasons)
         wanted = Equalization.of(recipe)
         if wanted:
             equalize(graph, self._statistics, self._samples, reasons, wanted, choices.schema_of, log)
@@ -277,7 +277,9 @@ def choices_of(graph: Graph, recipe: Recipe) -> Choices:
     return choices
 
 
-def not_quantized(reasons: FloatReasons) -> str:
-    """Return the error message of assert_all_quantized, with every float node and its reason."""
-    listed = "".join(f"\n  {node.operator.name} '{node.name}': {reason}" for node, reason in reasons.items())
-    return f"{len(reasons)} nodes stay float (`assert_all_quantized`):{listed}"
+def not_quantized(reasons: FloatReasons) -> UnsupportedError:
+    """Return the error of assert_all_quantized, with every float node and its reason."""
+    return UnsupportedError(
+        f"{len(reasons)} nodes stay float (`assert_all_quantized`):",
+        details=[f"{node.operator.name} '{node.name}': {reason}" for node, reason in reasons.items()],
+    )

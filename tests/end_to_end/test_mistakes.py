@@ -152,7 +152,7 @@ def test_profile_that_was_moved_away_from_its_model_says_so(
 def test_stale_profile_exits_with_4(run: Run, capsys: Capture, profile: Path, tmp_path: Path) -> None:
     path = changed_weight(MODEL, tmp_path / "changed.onnx")
     words = ("quantize", path, "--profile", profile, "-o", tmp_path / "out")
-    assert_fails(run, capsys, words, 4, "stale", "Profile the model again")
+    assert_fails(run, capsys, words, 4, "stale", "; profile the model again")
     assert not (tmp_path / "out").exists()
 
 

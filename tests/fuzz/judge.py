@@ -50,6 +50,9 @@ def broken_rules(answer: Answer, budget: int) -> Iterator[str]:
         yield f"{len(errors)} error lines with exit code {answer.code}: {answer.err[-400:]!r}"
     if answer.code in REFUSALS and errors and len(errors[0].rstrip()) < 20:
         yield f"an error that says nothing: {errors[0]!r}"
+    listed = [line for line in answer.err.splitlines() if line.startswith("  ")]
+    if answer.code in REFUSALS - {UNSUPPORTED} and listed:
+        yield f"an error of {1 + len(listed)} lines: {answer.err[-400:]!r}"
     if answer.code == OK and errors:
         yield f"an error with exit code 0: {errors[0][:300]}"
     if errors and max(map(len, errors)) > LONGEST_LINE:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections.abc import Callable
 from typing import NoReturn
@@ -66,10 +67,34 @@ def test_exhausted_memory_is_not_called_a_defect(capsys: Capture) -> None:
 
 
 def test_a_long_name_does_not_make_a_long_message(capsys: Capture) -> None:
-    assert guarded(raising(UsageError(f"begin {'x' * 9000} end\nsecond line")), debug=False) == 2
+    error = UsageError(f"begin {'x' * 9000} end", details=["second line"])
+    assert guarded(raising(error), debug=False) == 2
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("qglow: error: begin xxx") and " ... xxx" in first and first.endswith("x end")
-    assert len(first) < 1400 and second.strip() == "second line"
+    assert len(first) < 1400 and second == "  second line"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataError("a\nqglow: error: b\x1b[2J.npz: no such file"),
+        OSError(36, "File name too long", "a\nb"),
+        typer.BadParameter("'a\nb' is no number"),
+        ValueError("a\nb"),
+    ],
+    ids=repr,
+)
+def test_a_line_break_in_a_name_makes_no_line(error: Exception, capsys: Capture) -> None:
+    guarded(raising(error), debug=False)
+    first, *more = capsys.readouterr().err.splitlines()
+    assert "a" in first and "b" in first
+    assert all(line.startswith("This is a defect") for line in more)
+
+
+def test_details_are_lines_of_their_own() -> None:
+    error = DataError("two things:", details=["a", "b"])
+    assert str(error) == "two things:\n  a\n  b"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 @pytest.mark.parametrize(

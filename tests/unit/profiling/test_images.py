@@ -17,6 +17,15 @@ from qglow.recipe import Preprocessing
 RED = (200, 10, 30)
 
 
+def png_of(*chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG of these chunks, each a name and data."""
+    parts = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
 def saved(image: Image.Image, folder: Path, name: str = "image.png", **options: object) -> Path:
     path = folder / name
     image.save(path, **options)  # type: ignore[arg-type]
@@ -68,6 +77,17 @@ def test_more_than_8_bits_are_refused(kind: str, tmp_path: Path) -> None:
         load_image(path, Preprocessing(channels="GRAY"))
 
 
+@pytest.mark.parametrize(("kind", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_png_of_16_bits_is_refused(kind: int, channels: int, tmp_path: Path) -> None:
+    path = tmp_path / "image.png"
+    head = struct.pack(">IIBBBBB", 6, 4, 16, kind, 0, 0, 0)
+    row = b"\0" + b"\xff" * (6 * 2 * channels)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(row * 4)), (b"IEND", b""))
+    path.write_bytes(png_of(*chunks))
+    with pytest.raises(DataError, match="more than 8 bits"):
+        load_image(path, Preprocessing())
+
+
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
 def test_transparent_pixels_are_refused(mode: str, tmp_path: Path) -> None:
     options = {"transparency": 0} if mode == "P" else {}
@@ -88,12 +108,8 @@ def test_a_text_bomb_is_one_error(tmp_path: Path) -> None:
 
 def test_a_decompression_bomb_is_one_error(tmp_path: Path) -> None:
     path = tmp_path / "bomb.png"
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
     size = struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b"")))
+    path.write_bytes(png_of((b"IHDR", size), (b"IDAT", zlib.compress(b""))))
     with pytest.raises(DataError, match="decompression bomb"):
         load_image(path, Preprocessing())
 
