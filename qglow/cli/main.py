@@ -6,6 +6,7 @@ import gc
 import io
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     debug = _DEBUG in words
     words = [word for word in words if word != _DEBUG] or ["--help"]
-    command = typer.main.get_command(app)
+    command = _group()
     flags = flags_of(_command_of(command, words))
 
     def run() -> object:
@@ -88,6 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command.main(words, prog_name="qglow", standalone_mode=False)
 
     return guarded(run, debug, flags)
+
+
+@cache
+def _group() -> Any:
+    """The application as a group of commands: a process that runs many command lines makes it once."""
+    return typer.main.get_command(app)
 
 
 def _command_of(group: Any, words: Sequence[str]) -> Any:

@@ -37,7 +37,7 @@ def channel_axis(shape: Shape) -> int | None:
 
 def channel_size(shape: Shape, axis: int) -> int:
     """Elements of one channel in one sample of a batch of this shape."""
-    return math.prod(shape[1:]) // shape[axis]
+    return math.prod((*shape[1:axis], *shape[axis + 1 :]))
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -114,7 +115,10 @@ class _KeptSums:
     def take(self) -> dict[str, Array]:
         """Return the sums by name, [samples of all runs kept, channels], and keep nothing any more."""
         runs, self._runs = self._runs, 0
-        return {name: array[:runs].reshape(-1, array.shape[-1]) for name, array in self._kept.items()}
+        return {
+            name: array[:runs].reshape(runs * math.prod(array.shape[1:-1]), array.shape[-1])
+            for name, array in self._kept.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -119,6 +120,7 @@ def _part(options: argparse.Namespace, numbers: list[int]) -> int:
         importlib.import_module(module.name)
     for name in ("onnx.checker", "onnx.shape_inference", "onnxruntime", "PIL.Image", "rich.progress"):
         importlib.import_module(name)
+    gc.freeze()  # children do not copy what they would only count
     for result in run_cases(Workbench(options.bench), options.seed, numbers):
         print(json.dumps(result.__dict__), flush=True)
     return 0

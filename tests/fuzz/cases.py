@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from qglow.core.files import sha256_hex
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.mutators import arrays, artefacts, documents, images, models, raw
 from tests.fuzz.mutators.raw import Random
+from tests.fuzz.mutators.texts import HOSTILE
 from tests.fuzz.networks import feeds, write_data
 from tests.fuzz.workbench import FILES, Workbench
 
@@ -36,7 +38,7 @@ class Case:
 def make_case(bench: Workbench, seed: int, number: int, folder: Path) -> Case:
     """Write the files of a case into an empty folder; numbers below 0 count the corpus from its end."""
     for name in FILES:
-        shutil.copyfile(bench.folder / name, folder / name)
+        (folder / name).write_bytes(bench.bytes_of(name))
     if number < 0:
         name = list(CORPUS)[number]
         wanted, make = CORPUS[name]
@@ -77,7 +79,11 @@ def _model(rng: Random, bench: Workbench, folder: Path) -> Lines:
     if draw < 0.60:
         return [("run", path, "--data", data, "--samples", "2", "-o", "made.npz")]
     if draw < 0.75:
-        quantized = ("quantize", "--profile", "made.yaml", "-o", "made.quantized")
+        quantized: Words = ("quantize", "--profile", "made.yaml", "-o", "made.quantized")
+        if (
+            rng.random() < 0.8
+        ):  # repairs try many models: most of the time of a case, and always of the same kind
+            quantized = (*quantized, "--no-repair")
         return [("profile", path, "--data", data, "--engine", _engine(rng), "-o", "made.yaml"), quantized]
     if draw < 0.82:
         made: Lines = [("compile", path, "-o", "made.qglow")]
@@ -107,6 +113,25 @@ def _profile(rng: Random, bench: Workbench, folder: Path) -> Lines:
             ("profile", "merge", str(path), str(bench.folder / "profile.yaml"), "-o", "made.yaml"),
             ("profile", "drift", str(path), "--model", model, "--data", data, "-o", "made.json"),
             ("compare", model, "--profile", str(path), "--data", data),
+        ],
+    )
+
+
+def _samples(rng: Random, bench: Workbench, folder: Path) -> Lines:
+    """Changed samples beside a profile, whose digest is mostly made right."""
+    path, profile = folder / "profile.samples.npz", folder / "profile.yaml"
+    valid = bench.bytes_of(path.name)
+    path.write_bytes(arrays.mutated_archive(rng, valid))
+    if rng.random() < 0.8:
+        digest = sha256_hex(path.read_bytes())
+        profile.write_text(profile.read_text().replace(sha256_hex(valid), digest))
+    model, words = str(folder / "image.onnx"), ("--profile", str(profile))
+    return _one(
+        rng,
+        [
+            ("quantize", *words, "-o", "made.quantized"),
+            ("quantize", model, *words, "--no-repair", "-o", "made.quantized"),
+            ("profile", "merge", str(profile), str(bench.folder / "profile.yaml"), "-o", "made.yaml"),
         ],
     )
 
@@ -279,6 +304,39 @@ def _options(rng: Random, bench: Workbench, folder: Path) -> Lines:
     return _one(rng, lines)
 
 
+def _names(rng: Random, bench: Workbench, folder: Path) -> Lines:
+    """Valid, damaged and missing files under hostile names."""
+    names = [name[:200] for name in HOSTILE if name.strip() and "/" not in name and "\0" not in name]
+    path = folder / (names[int(rng.integers(len(names)))] + str(rng.choice(["", ".npz", ".onnx", ".yaml"])))
+    made = f"made{path.name}"
+    model, data, profile = (str(folder / name) for name in ("image.onnx", "image.npz", "profile.yaml"))
+    readers: dict[str, Lines] = {
+        "image.onnx": [
+            ("inspect", str(path)),
+            ("run", str(path), "--data", data, "-o", made),
+            ("compile", str(path), "-o", made),
+            ("profile", str(path), "--data", data, "-o", made),
+        ],
+        "image.npz": [
+            ("run", model, "--data", str(path)),
+            ("compare", model, "--profile", profile, "--data", str(path)),
+        ],
+        "profile.yaml": [
+            ("quantize", model, "--no-repair", "--profile", str(path), "-o", made),
+            ("profile", "drift", str(path), "--data", data),
+        ],
+        "recipe.yaml": [("recipe", "show", str(path))],
+        "baseline.yaml": [("check", "--baseline", str(path))],
+        "model.qglow": [("run", str(path), "--data", data, "-o", made), ("inspect", str(path))],
+    }
+    source = list(readers)[int(rng.integers(len(readers)))]
+    draw = rng.random()
+    if draw < 0.85:
+        content = bench.bytes_of(source)
+        path.write_bytes(raw.mutated(rng, content) if draw < 0.4 else content)
+    return _one(rng, readers[source])
+
+
 def _anything(rng: Random, bench: Workbench, folder: Path) -> Lines:
     """Bytes of one file under the name of another."""
     names = [name for name in FILES if name != "plain.yaml"]
@@ -297,8 +355,9 @@ def _anything(rng: Random, bench: Workbench, folder: Path) -> Lines:
 
 Maker = Callable[[Random, Workbench, Path], Lines]
 KINDS: dict[str, tuple[float, Maker]] = {
-    "model": (40, _model),
-    "profile": (9, _profile),
+    "model": (36, _model),
+    "profile": (8, _profile),
+    "samples": (2, _samples),
     "recipe": (8, _recipe),
     "baseline": (6, _baseline),
     "arrays": (9, _data),
@@ -307,6 +366,7 @@ KINDS: dict[str, tuple[float, Maker]] = {
     "program": (8, _program),
     "directory": (5, _directory),
     "options": (4, _options),
+    "names": (3, _names),
     "anything": (1, _anything),
 }
 """Makers of cases by kind, and how often each is drawn."""

@@ -33,8 +33,8 @@ WALL = 60
 ADDRESSES = 3 << 30
 """Bytes of addresses above those of the process at its start: a runaway ends here, not the machine."""
 
-BATCH = 50
-APART = 60
+BATCH = 200
+APART = 400
 """One case in so many runs in a process of its own."""
 
 

@@ -54,7 +54,13 @@ class Workbench:
 
     def bytes_of(self, name: str) -> bytes:
         """Content of one of the files."""
-        return (self.folder / name).read_bytes()
+        if name not in self._contents:
+            self._contents[name] = (self.folder / name).read_bytes()
+        return self._contents[name]
+
+    @cached_property
+    def _contents(self) -> dict[str, bytes]:
+        return {}
 
 
 FILES = (

@@ -113,4 +113,4 @@ def mutate_directory(rng: Random, folder: Path) -> None:
         manifest["files"][name] = sha256_hex(data)
     if rng.random() < 0.1:
         manifest["model"] = changed(rng, manifest["model"])
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps(manifest, default=str))

@@ -12,7 +12,7 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.pool import GlobalAveragePool
-from qglow.graph.ops.shape import Reshape
+from qglow.graph.ops.shape import Reshape, Slice
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.histogram import ValueProfile
 from qglow.targets.x86.isas import host_isas
@@ -54,6 +54,19 @@ def same(left: dict[str, ValueProfile], right: dict[str, ValueProfile]) -> bool:
             if not np.array_equal(one.channels.low, other.channels.low):
                 return False
     return True
+
+
+def test_a_value_without_channels_is_profiled_as_the_interpreter_does() -> None:
+    def empty(batch: int) -> Graph:
+        builder = GraphBuilder("empty")
+        x = builder.input("x", float_type(batch, 3, 4))
+        return builder.finish(builder.node(Slice((0, 0, 0), (batch, 0, 4), (1, 1, 1)), x, name="none"))
+
+    engines = (CompiledEngine(empty, CompileOptions()), InterpreterEngine(empty))
+    for engine in engines:
+        engine.run({"x": SAMPLES[:2, :, :4, 0]})
+    compiled, interpreted = (engine.collect() for engine in engines)
+    assert "none" in compiled and same(compiled, interpreted)
 
 
 @pytest.mark.parametrize("batch", [1, 4, 7, 10])
