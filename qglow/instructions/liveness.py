@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from qglow.core.types import Array, Shape
 from qglow.instructions.operation import Access, Operand
-from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding, TensorView
+from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Layout, Program
 
 
@@ -49,17 +49,18 @@ class Usage:
             self._add(index, instruction)
 
     def _add(self, index: int, instruction: Instruction) -> None:
-        first = instruction.buffers[0] if instruction.buffers else None
-        if first is not None and isinstance(instruction.operation, AllocActivation | TensorView):
-            self._declared[first] = index
-            if first.base is not None:
-                self._views.setdefault(first.root, []).append(first)
+        if instruction.operation.touches_memory:
+            for operand, buffer in instruction.operands():
+                self._uses.setdefault(buffer.root, []).append(Use(index, instruction, operand, buffer))
             return
-        if first is not None and isinstance(instruction.operation, DeallocActivation):
+        first = instruction.buffers[0]
+        assert first is not None
+        if isinstance(instruction.operation, DeallocActivation):
             self._deallocated[first] = index
             return
-        for operand, buffer in instruction.operands():
-            self._uses.setdefault(buffer.root, []).append(Use(index, instruction, operand, buffer))
+        self._declared[first] = index
+        if first.base is not None:
+            self._views.setdefault(first.root, []).append(first)
 
     def uses(self, buffer: Buffer) -> list[Use]:
         """Every use of the buffer's root, in order."""
@@ -131,7 +132,7 @@ def intervals(program: Program) -> list[Interval]:
     ends: dict[Buffer, int] = {}
     without = unstored(program)
     for index, instruction in enumerate(program.code):
-        buffer = instruction.buffers[0] if instruction.buffers else None
+        buffer = None if instruction.operation.touches_memory else instruction.buffers[0]
         if buffer is None or buffer in without:
             continue
         if isinstance(instruction.operation, AllocActivation):

@@ -78,16 +78,27 @@ class Operation(ABC):
     `updates_state`: an @inout placeholder keeps its contents from call to call.
     `touches_memory` is False for operations that only say where buffers are.
     `sees_padding`: the arrays given to `execute` include the buffers' padding.
+    `read_slots`, `written_slots`: numbers of operands whose earlier contents matter, and that are written.
     """
 
     opcode: ClassVar[str]
     signature: ClassVar[tuple[Operand, ...]]
+    read_slots: ClassVar[tuple[int, ...]] = ()
+    written_slots: ClassVar[tuple[int, ...]] = ()
     in_place: ClassVar[tuple[tuple[str, str], ...]] = ()
     data_parallel: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = False
     updates_state: ClassVar[bool] = False
     touches_memory: ClassVar[bool] = True
     sees_padding: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Derive, from signature and `touches_memory`, the numbers of operands that are read and written."""
+        super().__init_subclass__()
+        accesses = [spec.access for spec in getattr(cls, "signature", ())] if cls.touches_memory else []
+        reading, writing = (Access.IN, Access.INOUT), (Access.OUT, Access.INOUT)
+        cls.read_slots = tuple(slot for slot, access in enumerate(accesses) if access in reading)
+        cls.written_slots = tuple(slot for slot, access in enumerate(accesses) if access in writing)
 
     @abstractmethod
     def verify(self, types: Types) -> None:

@@ -107,6 +107,8 @@ class Buffer:
     @property
     def is_contiguous(self) -> bool:
         """Whether the elements lie in one run without gaps, in row-major order."""
+        if self.base is None and self.padding == NO_PADDING:
+            return True
         dense = Layout.dense(self.type.shape).strides
         pairs = zip(self.type.shape, self.layout.strides, dense, strict=True)
         return all(size == 1 or actual == wanted for size, actual, wanted in pairs)
@@ -163,6 +165,8 @@ class Instruction:
     kernel: str = ""
     origin: tuple[str, ...] = ()
     stack: int | None = None
+    _sound: tuple[object, ...] = field(default=(), init=False, repr=False)
+    """Operation and types when they were last found to fit, so that they need not be checked again."""
 
     def __post_init__(self) -> None:
         missing = self.operation.signature[len(self.buffers) :]
@@ -178,9 +182,9 @@ class Instruction:
 
     def optional(self, name: str) -> Buffer | None:
         """The buffer of an operand, None if it is absent."""
-        for spec, buffer in zip(self.operation.signature, self.buffers, strict=True):
+        for slot, spec in enumerate(self.operation.signature):
             if spec.name == name:
-                return buffer
+                return self.buffers[slot]
         raise KeyError(f"{self.operation.opcode} declares no operand {name}")
 
     @property
@@ -188,11 +192,17 @@ class Instruction:
         """Types of the present operands by name, as the operation's methods take them."""
         return {spec.name: buffer.type for spec, buffer in self.operands()}
 
-    def operands(self) -> Iterator[tuple[Operand, Buffer]]:
+    def verify_types(self) -> None:
+        """Raise TypeErrorInOperation where the operands' types do not fit the operation."""
+        found = (self.operation, *[None if buffer is None else buffer.type for buffer in self.buffers])
+        if found != self._sound:
+            self.operation.verify(self.types)
+            self._sound = found
+
+    def operands(self) -> list[tuple[Operand, Buffer]]:
         """The present operands with their declarations."""
-        for spec, buffer in zip(self.operation.signature, self.buffers, strict=True):
-            if buffer is not None:
-                yield spec, buffer
+        pairs = zip(self.operation.signature, self.buffers, strict=True)
+        return [(spec, buffer) for spec, buffer in pairs if buffer is not None]
 
     def accesses(self) -> Iterator[tuple[Buffer, Access]]:
         """The present buffers, each with the instruction's access to it."""
@@ -201,15 +211,11 @@ class Instruction:
 
     def reads(self) -> list[Buffer]:
         """Buffers whose earlier contents matter."""
-        if not self.operation.touches_memory:
-            return []
-        return [b for b, access in self.accesses() if access in (Access.IN, Access.INOUT)]
+        return [b for slot in self.operation.read_slots if (b := self.buffers[slot]) is not None]
 
     def writes(self) -> list[Buffer]:
         """Buffers that are written."""
-        if not self.operation.touches_memory:
-            return []
-        return [b for b, access in self.accesses() if access in (Access.OUT, Access.INOUT)]
+        return [b for slot in self.operation.written_slots if (b := self.buffers[slot]) is not None]
 
     def __repr__(self) -> str:
         return f"%{self.name} = {self.operation.opcode}"

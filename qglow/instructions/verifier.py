@@ -81,23 +81,24 @@ class _Verifier:
         self._new_name(instruction.name)
         self._operands(instruction)
         try:
-            instruction.operation.verify(instruction.types)
+            instruction.verify_types()
         except TypeErrorInOperation as error:
             self.fail(str(error))
-        if isinstance(instruction.operation, AllocActivation):
+        if instruction.operation.touches_memory:
+            self._access(instruction)
+        elif isinstance(instruction.operation, AllocActivation):
             self._allocate(instruction)
         elif isinstance(instruction.operation, DeallocActivation):
             self._deallocate(instruction)
-        elif isinstance(instruction.operation, TensorView):
-            self._view(instruction)
         else:
-            self._access(instruction)
+            self._view(instruction)
 
     def _operands(self, instruction: Instruction) -> None:
         signature = instruction.operation.signature
         self.require(len(signature) == len(instruction.buffers), "{} operands are needed", len(signature))
-        for spec, buffer in zip(signature, instruction.buffers, strict=True):
-            self.require(buffer is not None or spec.optional, "operand {} is missing", spec.name)
+        if None in instruction.buffers:
+            for spec, buffer in zip(signature, instruction.buffers, strict=True):
+                self.require(buffer is not None or spec.optional, "operand {} is missing", spec.name)
 
     def _declared_buffer(self, instruction: Instruction, kind: BufferKind) -> Buffer:
         buffer = instruction.operand("dest")
@@ -132,12 +133,15 @@ class _Verifier:
         self._exists.add(view)
 
     def _require_existence(self, buffer: Buffer) -> None:
+        root = buffer.root
+        if buffer in self._exists and root in self._exists and root not in self._freed:
+            return
         self.require(buffer in self._exists, "{} is used before it is allocated", buffer)
         self.require(buffer.root in self._exists, "{} is a view of what is not allocated", buffer)
         self.require(buffer.root not in self._freed, "{} is used after its deallocation", buffer)
 
     def _access(self, instruction: Instruction) -> None:
-        operands = list(instruction.operands())
+        operands = instruction.operands()
         for spec, buffer in operands:
             self._require_existence(buffer)
             self._layout(instruction, spec, buffer)
@@ -145,22 +149,25 @@ class _Verifier:
                 self.require(self._is_written(buffer), "{} is read before it is written", buffer)
             else:
                 self.require(buffer.root.kind is not BufferKind.CONSTANT, "constant {} is written", buffer)
+        if len({buffer.root for _, buffer in operands}) < len(operands):
+            for spec, buffer in operands:
+                if spec.access is not Access.IN:
+                    self._aliases(instruction, spec, buffer)
         for spec, buffer in operands:
             if spec.access is not Access.IN:
-                self._aliases(instruction, spec, buffer)
-        for spec, buffer in operands:
-            self._write(instruction, spec, buffer)
+                self._write(instruction, spec, buffer)
 
     def _layout(self, instruction: Instruction, spec: Operand, buffer: Buffer) -> None:
         self.require(
             spec.strided or buffer.is_contiguous, "operand {}, {}, is not contiguous", spec.name, buffer
         )
-        strides, shape = buffer.layout.strides, buffer.type.shape
-        inner = not shape or shape[-1] == 1 or strides[-1] == 1
-        self.require(inner, "the last axis of {} is not contiguous", buffer)
+        if buffer.base is not None:
+            strides, shape = buffer.layout.strides, buffer.type.shape
+            inner = not shape or shape[-1] == 1 or strides[-1] == 1
+            self.require(inner, "the last axis of {} is not contiguous", buffer)
         operation = instruction.operation
         if isinstance(operation, FillPadding):
-            whole = buffer.layout == Layout.dense(shape, operation.padding)
+            whole = buffer.layout == Layout.dense(buffer.type.shape, operation.padding)
             self.require(whole, "{} does not have the padding {}", buffer, operation.padding)
         if operation.updates_state and spec.access is Access.INOUT:
             self.require(buffer.kind is BufferKind.PLACEHOLDER, "state {} is no placeholder", buffer)
@@ -186,7 +193,7 @@ class _Verifier:
         if spec.access is Access.SCRATCH:
             self._written.discard(buffer.root)
             self._masks.pop(buffer.root, None)
-        if spec.access in (Access.IN, Access.SCRATCH) or buffer.root in self._written:
+        if spec.access is Access.SCRATCH or buffer.root in self._written:
             return
         layout, shape = buffer.layout, buffer.type.shape
         if spec.access is Access.INOUT:

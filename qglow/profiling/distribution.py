@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.numerics.histogram import POSITIVE_INFINITY_BIN, SIGN
+from qglow.numerics.histogram import NEGATIVE_INFINITY_BIN, POSITIVE_INFINITY_BIN, SIGN
 from qglow.profiling.histogram import ValueProfile
 
 _SMALLEST = 2.0**-134
@@ -31,10 +31,10 @@ class Distribution:
     @staticmethod
     def of(profile: ValueProfile) -> Distribution:
         """The distribution of a profile's finite elements."""
-        positive = np.arange(POSITIVE_INFINITY_BIN)
-        negative = positive[::-1] + SIGN
-        order = np.concatenate([negative, positive])
-        order = order[profile.counts[order] > 0]
+        filled = np.flatnonzero(profile.counts > 0)
+        positive = filled[: np.searchsorted(filled, POSITIVE_INFINITY_BIN)]
+        negative = filled[slice(*np.searchsorted(filled, (SIGN, NEGATIVE_INFINITY_BIN)))]
+        order = np.concatenate([negative[::-1], positive])
         magnitude = order & ~SIGN
         near, far = _bin_edge(magnitude), _bin_edge(magnitude + 1)
         below = order >= SIGN

@@ -219,6 +219,8 @@ class Code:
             self.move_before(self.order.next(last), found)
 
     def _note(self, instruction: Instruction) -> None:
+        if instruction.operation.touches_memory:
+            return
         if isinstance(instruction.operation, DeallocActivation):
             self._deallocated[instruction.operand("src")] = instruction
         elif isinstance(instruction.operation, AllocActivation | TensorView):
@@ -226,18 +228,21 @@ class Code:
 
     def _lists(self, instruction: Instruction) -> list[tuple[list[Touch], Touch]]:
         """The lists that hold an instruction's touches, each with the touch."""
-        if isinstance(instruction.operation, AllocActivation | DeallocActivation):
-            return []
+        if instruction.operation.touches_memory:
+            return [
+                (self._of(buffer.root).touches, Touch(instruction, slot))
+                for slot, buffer in enumerate(instruction.buffers)
+                if buffer is not None
+            ]
         if isinstance(instruction.operation, TensorView):
             return [(self._of(instruction.operand("dest").root).views, Touch(instruction, 0))]
-        return [
-            (self._of(buffer.root).touches, Touch(instruction, slot))
-            for slot, buffer in enumerate(instruction.buffers)
-            if buffer is not None
-        ]
+        return []
 
     def _of(self, root: Buffer) -> _Memory:
-        return self._memory.setdefault(root, _Memory())
+        memory = self._memory.get(root)
+        if memory is None:
+            memory = self._memory[root] = _Memory()
+        return memory
 
     def _key(self, touch: Touch) -> tuple[int, int]:
         return self.order.place(touch.instruction), touch.slot
