@@ -17,22 +17,11 @@ from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Clip
 from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.resize import Resize, ResizeNearest
-from qglow.graph.ops.shape import (
-    Cast,
-    ChannelShuffle,
-    Concat,
-    Expand,
-    Gather,
-    Identity,
-    Pad,
-    Reshape,
-    Shape,
-    Slice,
-    Transpose,
-)
+from qglow.graph.ops.shape import Cast, ChannelShuffle, Concat, Identity, Reshape, Shape, Transpose
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.graph.rule_tables import fills
 

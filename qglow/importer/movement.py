@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from qglow.graph.graph import Value
-from qglow.graph.ops.shape import PAD_MODES, Expand, Gather, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.movement import PAD_MODES, Expand, Gather, Pad, Slice
+from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
 
 LARGEST_CONSTANT = 1 << 28

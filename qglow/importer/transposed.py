@@ -13,7 +13,8 @@ import numpy as np
 
 from qglow.graph.graph import Value
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.shape import Gather, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.movement import Gather, Pad, Slice
+from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.windows import (
     as_pads,

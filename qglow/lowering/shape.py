@@ -7,6 +7,7 @@ import numpy as np
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Node, Value
+from qglow.graph.ops import movement
 from qglow.graph.ops import shape as graph
 from qglow.instructions.ops.memory import Copy, Splat
 from qglow.instructions.ops.movement import Broadcast, Extract, Gather, Insert, Transpose
@@ -93,8 +94,8 @@ def lower_concat(lowering: Lowering, node: Node, operator: graph.Concat) -> None
         start += source.type.shape[axis]
 
 
-@lowers(graph.Slice)
-def lower_slice(lowering: Lowering, node: Node, operator: graph.Slice) -> None:
+@lowers(movement.Slice)
+def lower_slice(lowering: Lowering, node: Node, operator: movement.Slice) -> None:
     """Lower to one extract."""
     x = node.inputs[0]
     assert x is not None
@@ -104,8 +105,8 @@ def lower_slice(lowering: Lowering, node: Node, operator: graph.Slice) -> None:
     lowering.emit(Extract(offsets=offsets, steps=steps), dest, source)
 
 
-@lowers(graph.Pad)
-def lower_pad(lowering: Lowering, node: Node, operator: graph.Pad) -> None:
+@lowers(movement.Pad)
+def lower_pad(lowering: Lowering, node: Node, operator: movement.Pad) -> None:
     """Lower to a splat of the padding value, then an insert of the data."""
     x = node.inputs[0]
     assert x is not None
@@ -116,8 +117,8 @@ def lower_pad(lowering: Lowering, node: Node, operator: graph.Pad) -> None:
     lowering.emit(Insert(offsets=offsets), dest, source)
 
 
-@lowers(graph.Gather)
-def lower_gather(lowering: Lowering, node: Node, operator: graph.Gather) -> None:
+@lowers(movement.Gather)
+def lower_gather(lowering: Lowering, node: Node, operator: movement.Gather) -> None:
     """Lower to one gather by a vector of indices; the result is reshaped for indices of another rank."""
     x, indices = node.inputs
     assert x is not None and indices is not None
@@ -180,8 +181,8 @@ def _part_orders(lies: Order, shape: Shape, axis: int) -> tuple[Order, Order]:
     return (*outer[:at], axis, *outer[at:]), rest
 
 
-@lowers(graph.Expand)
-def lower_expand(lowering: Lowering, node: Node, operator: graph.Expand) -> None:
+@lowers(movement.Expand)
+def lower_expand(lowering: Lowering, node: Node, operator: movement.Expand) -> None:
     """Lower to one broadcast of x with as many axes as the result."""
     x = node.inputs[0]
     assert x is not None
@@ -222,8 +223,8 @@ def _reorder(numbers: tuple[int, ...], order: Order) -> tuple[int, ...]:
     return tuple(numbers[axis] for axis in order)
 
 
-@decomposes(graph.Pad)
-def decompose_pad(operator: graph.Pad, parts: Parts) -> list[Node]:
+@decomposes(movement.Pad)
+def decompose_pad(operator: movement.Pad, parts: Parts) -> list[Node]:
     """Decompose modes that repeat elements into gathers."""
     x = parts.operand()
     if operator.mode == "constant":
@@ -235,17 +236,17 @@ def gathers(parts: Parts, x: Value, steps: list[tuple[int, Array]]) -> list[Node
     """Decompose into one gather of x for each (axis, indices) of `steps`; without any, an identity."""
     for axis, indices in steps[:-1]:
         chosen = parts.constant(f"indices{axis}", indices.astype(np.int32))
-        x = parts.add(f"axis{axis}", graph.Gather(axis=axis), x, chosen)
+        x = parts.add(f"axis{axis}", movement.Gather(axis=axis), x, chosen)
     if not steps:
         return parts.finish(graph.Identity(), x)
     axis, indices = steps[-1]
     return parts.finish(
-        graph.Gather(axis=axis), x, parts.constant(f"indices{axis}", indices.astype(np.int32))
+        movement.Gather(axis=axis), x, parts.constant(f"indices{axis}", indices.astype(np.int32))
     )
 
 
-@decomposes(graph.Gather)
-def decompose_gather(operator: graph.Gather, parts: Parts) -> list[Node]:
+@decomposes(movement.Gather)
+def decompose_gather(operator: movement.Gather, parts: Parts) -> list[Node]:
     """Turn a gather by a constant vector of one index into a slice.
 
     Raises UnsupportedError for an index that is out of range.
@@ -260,4 +261,4 @@ def decompose_gather(operator: graph.Gather, parts: Parts) -> list[Node]:
         raise UnsupportedError(f"node '{name}' (Gather): index {index} is out of range for {x.type}")
     starts, ends = [0] * len(shape), list(shape)
     starts[axis], ends[axis] = index % shape[axis], index % shape[axis] + 1
-    return parts.finish(graph.Slice(tuple(starts), tuple(ends), (1,) * len(shape)), x)
+    return parts.finish(movement.Slice(tuple(starts), tuple(ends), (1,) * len(shape)), x)

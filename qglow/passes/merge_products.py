@@ -22,7 +22,7 @@ import numpy as np
 
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.ops.shape import Slice
+from qglow.graph.ops.movement import Slice
 from qglow.graph.rewriting import Outcome, RewritePass, operand
 
 VECTOR = 16

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.shape import Pad
+from qglow.graph.ops.movement import Pad
 from qglow.graph.rewriting import Outcome, RewritePass, change, operand, producer_of, remove_unread
 from qglow.graph.traits import ImageBorder
 

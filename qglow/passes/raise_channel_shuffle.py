@@ -16,7 +16,8 @@ from qglow.core.passes import Refused
 from qglow.core.types import Shape
 from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.elementwise import Unary
-from qglow.graph.ops.shape import ChannelShuffle, Gather, Reshape, Slice, Transpose
+from qglow.graph.ops.movement import Gather, Slice
+from qglow.graph.ops.shape import ChannelShuffle, Reshape, Transpose
 from qglow.graph.rewriting import (
     Outcome,
     RewritePass,

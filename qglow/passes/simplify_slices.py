@@ -9,7 +9,8 @@ from typing import ClassVar
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Operator
-from qglow.graph.ops.shape import Concat, Slice
+from qglow.graph.ops.movement import Slice
+from qglow.graph.ops.shape import Concat
 from qglow.graph.rewriting import (
     Outcome,
     RewritePass,

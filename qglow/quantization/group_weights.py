@@ -18,7 +18,7 @@ from qglow.core.types import Array, float_type
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.linear import Gemm
-from qglow.graph.ops.shape import Slice
+from qglow.graph.ops.movement import Slice
 from qglow.graph.rewriting import operand
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.quantization.choices import Choices

@@ -9,19 +9,10 @@ from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add
+from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.quantize import Quantize
-from qglow.graph.ops.shape import (
-    ChannelShuffle,
-    Concat,
-    Expand,
-    Gather,
-    Identity,
-    Pad,
-    Reshape,
-    Slice,
-    Transpose,
-)
+from qglow.graph.ops.shape import ChannelShuffle, Concat, Identity, Reshape, Transpose
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 SINGLE: list[tuple[Operator, tuple[int, ...]]] = [

@@ -7,8 +7,9 @@ import numpy as np
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.movement import Pad
 from qglow.graph.ops.pool import MaxPool
-from qglow.graph.ops.shape import Pad, Reshape
+from qglow.graph.ops.shape import Reshape
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 

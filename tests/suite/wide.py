@@ -12,6 +12,7 @@ from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, PRelu, Sub
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.movement import Pad, Slice
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Quantize, Rescale
@@ -19,7 +20,7 @@ from qglow.graph.ops.ranking import TopK
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.selection import Max, Where
-from qglow.graph.ops.shape import Concat, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.shape import Concat, Reshape, Transpose
 from tests.suite.conv import CASES, Case
 from tests.suite.problem import Drawing, Maker, Problem
 

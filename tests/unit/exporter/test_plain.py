@@ -23,22 +23,13 @@ from qglow.graph.ops.functions import (
 )
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import And, Compare, Not, Or
+from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import QuantizationProfile
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.selection import Max, Min, Where
-from qglow.graph.ops.shape import (
-    ChannelShuffle,
-    Concat,
-    Expand,
-    Gather,
-    Identity,
-    Pad,
-    Reshape,
-    Slice,
-    Transpose,
-)
+from qglow.graph.ops.shape import ChannelShuffle, Concat, Identity, Reshape, Transpose
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.importer import import_model
 from qglow.numerics.logic import RELATIONS

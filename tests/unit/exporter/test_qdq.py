@@ -22,11 +22,12 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sub
 from qglow.graph.ops.functions import Sigmoid, Tanh
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.movement import Expand, Pad, Slice
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Rescale
 from qglow.graph.ops.resize import Resize, ResizeNearest
-from qglow.graph.ops.shape import ChannelShuffle, Concat, Expand, Identity, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.shape import ChannelShuffle, Concat, Identity, Reshape, Transpose
 from qglow.graph.ops.softmax import Softmax
 from qglow.graph.verifier import verify_graph
 from tests.fuzzing import examples

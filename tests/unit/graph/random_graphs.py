@@ -14,9 +14,10 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sub
 from qglow.graph.ops.functions import Sigmoid, Tanh
 from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.movement import Pad, Slice
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from qglow.graph.ops.shape import Concat, Identity, Pad, Reshape, Shape, Slice, Transpose
+from qglow.graph.ops.shape import Concat, Identity, Reshape, Shape, Transpose
 from qglow.graph.ops.softmax import Softmax
 
 

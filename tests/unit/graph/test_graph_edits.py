@@ -18,7 +18,8 @@ from qglow.graph.graph import Graph, Node, Value, names
 from qglow.graph.operator import OperatorTypeError, register
 from qglow.graph.ops.elementwise import Add, Clip, Relu
 from qglow.graph.ops.functions import Tanh
-from qglow.graph.ops.shape import Pad, Shape, Transpose
+from qglow.graph.ops.movement import Pad
+from qglow.graph.ops.shape import Shape, Transpose
 from qglow.graph.rewriting import Outcome, RewritePass
 from qglow.graph.text import parse_graph, print_graph
 from qglow.graph.verifier import verify_graph

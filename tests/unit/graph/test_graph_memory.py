@@ -15,7 +15,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.memory import graph_memory
 from qglow.graph.ops.elementwise import Add, Relu
-from qglow.graph.ops.shape import Expand
+from qglow.graph.ops.movement import Expand
 from qglow.toolchain import compile_graph, lower_graph
 
 

@@ -29,6 +29,7 @@ from qglow.graph.ops.functions import (
 )
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import And, Compare, Not, Or
+from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
 from qglow.graph.ops.normalization import (
     LRN,
     Affine,
@@ -42,19 +43,7 @@ from qglow.graph.ops.ranking import ArgMax, ArgMin, TopK, TopKIndices
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.selection import Max, Min, Where
-from qglow.graph.ops.shape import (
-    Cast,
-    ChannelShuffle,
-    Concat,
-    Expand,
-    Gather,
-    Identity,
-    Pad,
-    Reshape,
-    Shape,
-    Slice,
-    Transpose,
-)
+from qglow.graph.ops.shape import Cast, ChannelShuffle, Concat, Identity, Reshape, Shape, Transpose
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.numerics.conv import conv_int8
 from qglow.numerics.quantize import dequantize_by, quantize_by

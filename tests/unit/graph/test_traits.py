@@ -24,25 +24,14 @@ from qglow.graph.ops.functions import (
     Sqrt,
 )
 from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
 from qglow.graph.ops.normalization import Affine, LayerNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from qglow.graph.ops.resize import ResizeNearest
 from qglow.graph.ops.selection import Max
-from qglow.graph.ops.shape import (
-    Cast,
-    ChannelShuffle,
-    Concat,
-    Expand,
-    Gather,
-    Identity,
-    Pad,
-    Reshape,
-    Shape,
-    Slice,
-    Transpose,
-)
+from qglow.graph.ops.shape import Cast, ChannelShuffle, Concat, Identity, Reshape, Shape, Transpose
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.graph.traits import Filters, ImageBorder
 

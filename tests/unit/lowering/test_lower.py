@@ -13,9 +13,10 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Relu
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.pool import GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize
-from qglow.graph.ops.shape import Gather, Reshape, Transpose
+from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.instructions.passes import optimize
 from qglow.instructions.program import Program
 from qglow.instructions.text import print_program

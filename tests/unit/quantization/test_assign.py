@@ -14,8 +14,9 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
 from qglow.graph.ops.elementwise import Add, Mul, Relu
 from qglow.graph.ops.functions import Sigmoid
+from qglow.graph.ops.movement import Pad
 from qglow.graph.ops.pool import MaxPool
-from qglow.graph.ops.shape import Concat, Pad, Reshape
+from qglow.graph.ops.shape import Concat, Reshape
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.assign import assign_parameters

@@ -12,7 +12,8 @@ from qglow.graph.graph import Graph, Value
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.functions import RoundTo
 from qglow.graph.ops.linear import Gemm
-from qglow.graph.ops.shape import Pad, Reshape
+from qglow.graph.ops.movement import Pad
+from qglow.graph.ops.shape import Reshape
 from qglow.graph.ops.softmax import Softmax
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph

@@ -11,7 +11,8 @@ from qglow.graph.graph import Graph, Value
 from qglow.graph.ops.elementwise import Add, Mul, Relu
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
-from qglow.graph.ops.shape import Pad, Reshape, Transpose
+from qglow.graph.ops.movement import Pad
+from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.graph.ops.softmax import Softmax
 from qglow.quantization.islands import gain, plan_islands
 from qglow.quantization.placement import float_reasons

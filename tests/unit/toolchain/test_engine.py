@@ -11,8 +11,9 @@ from qglow.graph.graph import Graph
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.pool import GlobalAveragePool
-from qglow.graph.ops.shape import Reshape, Slice
+from qglow.graph.ops.shape import Reshape
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.histogram import ValueProfile
 from qglow.targets.x86.isas import host_isas
