@@ -29,7 +29,7 @@ from qglow.core.arrays import pack_arrays, unpack_arrays
 from qglow.core.errors import ArtefactError, RecipeError, TextError, VerificationError
 from qglow.core.files import atomic_writer, file_sha256, sha256_hex, write_atomically
 from qglow.core.folders import staging_folder
-from qglow.core.reading import parse_json
+from qglow.core.reading import MALFORMED, parse_json
 from qglow.core.types import Array
 from qglow.core.version import __version__
 from qglow.graph.graph import Graph
@@ -133,7 +133,7 @@ def load_parts(folder: Path) -> QuantizedParts:
         diagnosis, verdict = _measured(folder, manifest)
     except (TextError, VerificationError, RecipeError) as error:
         raise ArtefactError(f"{folder} is damaged: {error}; quantize the model again") from error
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
+    except (zipfile.BadZipFile, *MALFORMED) as error:
         raise ArtefactError(f"{folder} is damaged ({error}); quantize the model again") from error
     return QuantizedParts(source, info, recipe, report, int8, real, diagnosis, verdict)
 

@@ -12,7 +12,7 @@ from typing import Any
 from qglow.core.errors import ArtefactError, InputFileError
 from qglow.core.files import file_sha256, sha256_hex, write_atomically
 from qglow.core.inputs import check_no_input
-from qglow.core.reading import parse_json, read_bytes, read_text
+from qglow.core.reading import MALFORMED, parse_json, read_bytes, read_text
 
 MANIFEST = "manifest.json"
 
@@ -56,7 +56,7 @@ def refreshed(folder: Path) -> Iterator[None]:
         path.unlink()
     except FileNotFoundError:
         names = []
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, *MALFORMED) as error:
         raise InputFileError(f"cannot replace files in {folder}: its {MANIFEST}: {error}") from error
     yield
     if not names:

@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     debug = _DEBUG in words
     words = [word for word in words if word != _DEBUG] or ["--help"]
-    command = _group()
+    command = command_group()
     flags = flags_of(_command_of(command, words))
 
     def run() -> object:
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @cache
-def _group() -> Any:
+def command_group() -> Any:
     """The application as a group of commands: a process that runs many command lines makes it once."""
     return typer.main.get_command(app)
 

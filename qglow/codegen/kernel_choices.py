@@ -22,6 +22,7 @@ from llvmlite import binding
 
 from qglow.codegen.cache import compiler_version, default_folder
 from qglow.core.files import sha256_hex, write_atomically
+from qglow.core.reading import MALFORMED
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.choice import Choices
 
@@ -92,7 +93,7 @@ def _read(path: Path) -> Ratios:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return _checked(content["measured"]) if content["format"] == FORMAT else {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, *MALFORMED):
         return {}
 
 

@@ -20,6 +20,9 @@ import numpy as np
 
 from qglow.core.types import Array
 
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a document raises where it has not the form that its reader takes, an infinite number included."""
+
 _ODD = (
     *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, NotImplementedError),
     *(RecursionError, RuntimeError, SyntaxError, TypeError),

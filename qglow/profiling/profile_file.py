@@ -19,7 +19,7 @@ import yaml
 from qglow.core.errors import InputFileError, ProfileError
 from qglow.core.files import atomic_writer, sha256_hex, write_atomically
 from qglow.core.inputs import check_no_input
-from qglow.core.reading import read_text
+from qglow.core.reading import MALFORMED, read_text
 from qglow.core.types import Array, format_float
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.profiling.kept import KeptRecord, pack_kept, read_kept, samples_path
@@ -104,7 +104,7 @@ def parse(text: str, where: str, folder: Path) -> tuple[Profile, KeptRecord]:
     try:
         document = parse_document(text, deepest=_DEEPEST, aliases=False)
         return read_profile(document, folder, FORMAT, READABLE)
-    except (ValueError, OverflowError) as error:
+    except MALFORMED as error:
         raise ProfileError(f"{where}: {error}") from error
 
 

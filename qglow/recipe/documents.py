@@ -32,13 +32,18 @@ def parse_document(text: str, *, deepest: int = DEEPEST, aliases: bool = True) -
     """
     try:
         _check_structure(text, deepest, aliases)
-        return yaml.load(text, Loader=_StrictLoader)
+        return _loaded(text)
     except yaml.YAMLError as error:
         raise ValueError(f"not a YAML file: {_one_line(error)}") from error
-    except IndexError as error:  # a number without digits, of which the library reads the first
-        raise ValueError("not a YAML file: a number has no digits") from error
     except ValueError as error:  # a number of too many digits, a day that no month has
         raise ValueError(f"not a file of qglow: {str(error).splitlines()[0][:80]}") from error
+
+
+def _loaded(text: str) -> object:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except (AttributeError, LookupError) as error:  # a time that is none, a number without digits
+        raise ValueError("a value is not what its tag says") from error
 
 
 class _StrictLoader(yaml.CSafeLoader):

@@ -29,7 +29,7 @@ import numpy as np
 
 from qglow.core.errors import ArtefactError, TextError, UsageError, VerificationError
 from qglow.core.files import atomic_writer, sha256_hex
-from qglow.core.reading import damaged_arrays
+from qglow.core.reading import MALFORMED, damaged_arrays
 from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
@@ -185,7 +185,7 @@ def _refusing(path: Path) -> Iterator[None]:
         raise ArtefactError(f"{path}: no such file") from error
     except (OSError, zipfile.BadZipFile, EOFError) as error:
         raise ArtefactError(f"{path} is not a readable artefact: {error}") from error
-    except (KeyError, ValueError, TypeError, TextError, UsageError, VerificationError) as error:
+    except (*MALFORMED, TextError, UsageError, VerificationError) as error:
         raise ArtefactError(f"{path} is damaged: {error}; quantize the model again") from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from qglow.core.errors import InputFileError
 from qglow.core.files import write_atomically
-from qglow.core.reading import parse_json, read_text
+from qglow.core.reading import MALFORMED, parse_json, read_text
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
 from qglow.tuning.mix import Mix
@@ -48,7 +48,7 @@ def load_state(path: Path, about: Mapping[str, str]) -> State:
         raise InputFileError(f"cannot read the state {path}: {error}") from error
     try:
         state = _parsed(parse_json(text), str(path))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise InputFileError(f"{path} is not a state of qglow tune, or damaged: remove it") from error
     if state.steps is None:
         return State(about)  # no results, so it does not matter what they would depend on

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import qglow
+from qglow.cli.main import command_group
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.runner import Result, run_cases
 from tests.fuzz.workbench import Workbench
@@ -120,8 +121,10 @@ def _part(options: argparse.Namespace, numbers: list[int]) -> int:
         importlib.import_module(module.name)
     for name in ("onnx.checker", "onnx.shape_inference", "onnxruntime", "PIL.Image", "rich.progress"):
         importlib.import_module(name)
+    bench = Workbench(options.bench)
+    assert bench.networks and command_group()  # made here once, not by every child
     gc.freeze()  # children do not copy what they would only count
-    for result in run_cases(Workbench(options.bench), options.seed, numbers):
+    for result in run_cases(bench, options.seed, numbers):
         print(json.dumps(result.__dict__), flush=True)
     return 0
 

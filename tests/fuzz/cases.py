@@ -205,7 +205,7 @@ def _readers(rng: Random, model: str, words: Words, folder: Path) -> Lines:
             ("profile", model, *words, "-o", "made.yaml"),
             ("run", model, *words, "-o", "made.npz"),
             ("compare", model, "--profile", profile, *words, "-o", "made.json"),
-            ("profile", "sufficiency", model, *words, "-o", "made.json"),
+            ("profile", "sufficiency", model, *words, "--resamples", "3", "-o", "made.json"),
         ],
     )
 

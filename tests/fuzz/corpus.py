@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from tests.fuzz.judge import BAD_FILE, MEMORY, UNSUPPORTED
+from tests.fuzz.judge import BAD_FILE, MEMORY, OK, UNSUPPORTED
 from tests.fuzz.mutators.arrays import npy
 from tests.unit.importer.tiny import tiny_model
 
@@ -143,6 +144,29 @@ def external_data_of_any_size(bench: Path, folder: Path) -> Words:
     with (folder / "weights.bin").open("wb") as stream:
         stream.truncate(4 << 33)
     return inspected(folder, model)
+
+
+@past(BAD_FILE)
+def time_that_is_none(bench: Path, folder: Path) -> Words:
+    (folder / "recipe.yaml").write_text("!!timestamp 99999-99-99\n")
+    return "recipe", "show", str(folder / "recipe.yaml")
+
+
+@past(BAD_FILE)
+def infinity_for_an_opset(bench: Path, folder: Path) -> Words:
+    shutil.copytree(bench / "image.quantized", folder / "image.quantized")
+    manifest = folder / "image.quantized" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"opset": 17', '"opset": -Infinity'))
+    return "explain", str(folder / "image.quantized"), "Conv_0"
+
+
+@past(OK)
+def value_without_channels(bench: Path, folder: Path) -> Words:
+    """Its channels are none, and have no elements."""
+    node = one("Slice", ("x", "zero", "zero", "one"))
+    bounds = {"zero": np.array([0], np.int64), "one": np.array([1], np.int64)}
+    _, path, *_ = ran(folder, tiny_model([node], {"x": [1, 3, 4]}, ["y"], bounds))
+    return "profile", path, "--data", str(folder / "data.npz"), "-o", "made.yaml"
 
 
 @past(BAD_FILE)

@@ -14,7 +14,7 @@ import numpy as np
 
 from qglow.core.errors import InputFileError
 from qglow.core.files import atomic_writer
-from qglow.core.reading import load_arrays, parse_json
+from qglow.core.reading import MALFORMED, load_arrays, parse_json
 from qglow.core.types import Array
 from qglow.numerics.weights import WEIGHT_MAX
 
@@ -87,7 +87,7 @@ def load_rounding(path: Path, about: Mapping[str, str]) -> RoundingState:
         return RoundingState(path, about)
     except OSError as error:
         raise InputFileError(f"cannot read the state {path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except (*MALFORMED, EOFError, zipfile.BadZipFile) as error:
         raise InputFileError(f"{path} is not a state of rounding, or damaged: remove it") from error
     different = [name for name in about if found.get(name) != about[name]]
     if different:

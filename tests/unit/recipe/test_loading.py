@@ -115,6 +115,8 @@ def test_single_crop_size_is_a_square() -> None:
         ("keep_float: [758]", "put it in quotes"),
         ("schema: a\nschema: b", "'schema' twice, line 2"),
         ("a: [", "not a YAML file"),
+        ("a: !!timestamp 99999-99-99", "a value is not what its tag says"),
+        ("a: !!int _", "not what its tag says"),
         ("{[1]: 2}", "unhashable key, line 1"),
         ("[" * 5000, "nested too deeply"),
         ("samples: " + "9" * 5000, "not a file of qglow"),
