@@ -226,7 +226,7 @@ class Model:
         rounding_state: str | Path | None = None,
         effort: str = "fast",
         check: bool = True,
-        repair: bool | None = None,
+        repair: bool = True,
         calibration_data: Data | CalibrationSamples | None = None,
         isa: str | None = None,
         threads: int | None = None,
@@ -244,8 +244,7 @@ class Model:
         effort: "fast", or "balanced" or "best", which measure for every value which calibration costs the
         outputs least, add that to the recipe as rules, and round weights by "gptq". repair: whether "fast"
         chooses calibrations, and leaves out what harms, by the outputs over the samples that the profile
-        keeps, and adds that to the recipe; a calibration that is stated stays. None: where the verdict is
-        not good without that, and only if it becomes better. calibration_data: the
+        keeps, and adds that to the recipe; a calibration that is stated stays. calibration_data: the
         samples of the profile, which effort, `rounding` other than "nearest" and `profile_again` look at.
         check: whether to run float and int8 over the samples that the profile keeps, for `verdict`.
         isa, threads: what the model is compiled for to run on them. rounding_state: a file for layers that

@@ -52,15 +52,14 @@ class SourceOptions:
 class WorkOptions(CalibrationOptions):
     """Effort that is spent on accuracy."""
 
-    repair: bool | None = option(
-        None,
-        "Choose calibrations by the outputs [default: where the verdict is not good]",
+    repair: bool = option(
+        True,
+        "Choose calibrations by the outputs [default: repair]",
         group=ACCURACY,
         negative="--no-repair",
         more=(
             "Samples that the profile keeps tell. Each change of the recipe is printed with what it won, and "
-            "the recipe that is saved has it. A calibration that is stated, and rules, stay. By default that "
-            "is done where the verdict is not good, and only if it becomes better."
+            "the recipe that is saved has it. A calibration that is stated, and rules, stay."
         ),
     )
     rounding_state: Path | None = option(

@@ -70,7 +70,7 @@ def open_graph_target(
         return model.quantize(recipe=read_recipe(recipe), check=False)
     if profile is None:
         return model
-    return model.quantize(load_profile(profile), read_recipe(recipe), check=False)
+    return model.quantize(load_profile(profile), read_recipe(recipe), check=False, repair=False)
 
 
 def open_program(

@@ -42,7 +42,10 @@ def _repairs(report: QuantizationReport) -> Section:
         (repair.what, *(_level(db) for db in (repair.before_db, repair.after_db, repair.won_db)))
         for repair in report.repairs
     ]
-    note = Paragraph("SQNR of the worst output, in dB, rehearsed on samples of the profile.")
+    note = Paragraph(
+        "SQNR of the worst output, in dB, rehearsed on samples of the profile; that of logarithms where the "
+        "output is probabilities of classes."
+    )
     return Section("Repairs", (note, table(("repair", "before", "after", "won"), rows)))
 
 

@@ -64,12 +64,6 @@ class ModelVerdict:
         """Whether there is nothing to complain of."""
         return self.word == GOOD
 
-    def is_better_than(self, other: ModelVerdict) -> bool:
-        """Whether the word is better, or of equal words the SQNR."""
-        order = (BROKEN, SUSPICIOUS, GOOD)
-        ranks = [(order.index(each.word), _or_least(each.sqnr_db)) for each in (self, other)]
-        return ranks[0] > ranks[1]
-
     @property
     def suffering(self) -> tuple[OutputError, ...]:
         """Outputs that are not good, the worst first."""
@@ -165,10 +159,6 @@ def _meaning(verdict: ModelVerdict) -> str:
 
 def _word(sqnr_db: float) -> str:
     return GOOD if sqnr_db >= GOOD_DB else SUSPICIOUS if sqnr_db >= BROKEN_DB else BROKEN
-
-
-def _or_least(level: float | None) -> float:
-    return -math.inf if level is None else level
 
 
 def _suffers(output: OutputError) -> bool:

@@ -154,8 +154,11 @@ class SteppedProgram(Protocol):
 class SteppedTarget(RunningTarget, Protocol):
     """A target whose programs stop after every kernel, with the very code and memory plan of the whole."""
 
-    def stepped(self, program: Program) -> SteppedProgram:
-        """Load a planned program. Raises UsageError as `load`."""
+    def stepped(self, program: Program, *, cache: bool = False) -> SteppedProgram:
+        """Load a planned program. `cache`: whether code may come from the user's cache, and go there.
+
+        Raises UsageError as `load`.
+        """
 
 
 class TimedProgram(Protocol):

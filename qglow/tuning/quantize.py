@@ -28,14 +28,14 @@ class QuantizeOptions:
     """Options of a quantization besides the recipe.
 
     effort: "fast", or the name of one of `tuning.effort.EFFORTS`. repair: whether, with the effort "fast",
-    calibrations are chosen by the samples that the profile keeps; None: only if `check` is set and the
-    verdict is not good without it. check: whether to give a verdict. calibration: the samples of the
-    profile, for steps that need them again. rounding_state: a file that keeps the layers whose weights are
-    rounded already. code: options for programs that run over the samples. progress: reports long work.
+    calibrations are chosen by the samples that the profile keeps. check: whether to give a verdict.
+    calibration: the samples of the profile, for steps that need them again. rounding_state: a file that
+    keeps the layers whose weights are rounded already. code: options for programs that run over the
+    samples. progress: reports long work.
     """
 
     effort: str = FAST
-    repair: bool | None = None
+    repair: bool = False
     check: bool = False
     calibration: Data | CalibrationSamples | None = None
     rounding_state: Path | None = None
@@ -61,18 +61,7 @@ def quantize_model(
     if recipe.preprocessing is None:
         # Later data needs the preprocessing that the ranges were seen with.
         recipe = replace(recipe, preprocessing=profile.preprocessing)
-    made = _checked(model, profile, recipe, options, repair=options.repair is True)
-    if options.repair is not None or options.effort != FAST or made.verdict is None or made.verdict.is_good:
-        return made
-    again = _checked(model, profile, recipe, options, repair=True)
-    return again if again.verdict is not None and again.verdict.is_better_than(made.verdict) else made
-
-
-def _checked(
-    model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions, repair: bool
-) -> QuantizedParts:
-    """Quantize with or without repair, and give a verdict if that is wanted."""
-    parts = _parts(model, *_calibrated(model, profile, recipe, options, repair))
+    parts = _parts(model, *_calibrated(model, profile, recipe, options))
     if options.check:
         parts = replace(parts, verdict=check_model(model, profile, parts, options.code))
     return parts
@@ -96,14 +85,14 @@ def _check_imported(
 
 
 def _calibrated(
-    model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions, repair: bool
+    model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions
 ) -> tuple[Recipe, QuantizedGraph]:
     """Return the recipe with what repair and effort added to it, and the int8 graph by it."""
     profiled = model.with_profiled_batch().graph
     statistics = profile.check_matches(profiled)
     quantizer = Quantizer(model.graph, statistics, profile.samples, options.calibration, options.code)
     found = Repaired(recipe)
-    if repair and options.effort == FAST:
+    if options.repair and options.effort == FAST:
         # In the profiled batch, so that what is chosen does not depend on the model's.
         found = repaired(recipe, replace(quantizer, graph=profiled), profile.kept)
     chosen = with_effort(found.recipe, options.effort, quantizer, options.progress)

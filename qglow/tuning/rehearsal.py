@@ -49,7 +49,7 @@ class Rehearsal:
         target.plan(program, reuse=False)
         known = whole_at(program)
         self._places = {name: place for name, place in places.items() if place in known}
-        self._program = target.stepped(program)
+        self._program = target.stepped(program, cache=options.cache)
 
     @property
     def rounded(self) -> frozenset[str]:

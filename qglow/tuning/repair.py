@@ -1,53 +1,48 @@
 """Choice of calibrations and other settings by the noise at the outputs, on the samples that a profile keeps.
 
-No calibration method is safe on every model: each ruins some. So all of them are tried in a rehearsal, for
-the whole model and, with enough samples to choose on one half and judge on the other, for single values.
-Budgets are counted in multiplications, so that results are the same on every machine.
+No calibration method is safe on every model: each ruins some. So each of them is tried in a rehearsal, with
+the weights and biases that it gives. Where the best of them is still not good, single values get another one,
+and corrections that harm are left out. Budgets are counted in multiplications, so that results are the same
+on every machine.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qglow.core.types import Quantization
+from qglow.graph.graph import Graph
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
-from qglow.quantization.pipeline import proposed_parameters
 from qglow.quantization.report import Repair
 from qglow.recipe.choices import Calibration
-from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.tuning.costs import multiply_adds
-from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.rehearsal import Parameters, Rehearsal
 from qglow.tuning.self_check import FloatRuns, float_runs
-from qglow.tuning.sensitivity import decibels
+from qglow.tuning.single_values import best_singles, by_method, rules_for
+from qglow.tuning.stage import Stage
 
-METHODS = ("kl", "mse", "percentile:99.99", "minmax")
-"""Calibrations to choose from; of equal ones the first wins."""
-ENOUGH_TO_JUDGE = 8
-"""Least number of runs for which one half chooses and the other half judges."""
 LEAST_DB = 0.4
 """Least gain in SQNR, in dB, for which another calibration replaces the default one for all values."""
+GAIN_DB = 1.0
+"""Least gain in SQNR, in dB, for any other change."""
 SAFE = "mse"
 LARGEST_CLIPPED = 0.02
 """Share of a value's power that may be clipped where there are no samples to measure the outputs on."""
 ENOUGH_DB = 15.0
-"""SQNR, in dB, from which on no model without equalization, smoothing or bias correction is tried."""
+"""SQNR, in dB, from which on nothing but the calibration of the whole model is tried."""
 FEWEST = 4
 """Least number of samples that are rehearsed, if there are as many."""
+METHODS = ("kl", "mse", "percentile:99.99", "minmax")
+"""Calibrations to choose from; of equal ones the first wins."""
+_CORRECTIONS = {
+    "without equalization and smoothing": {"equalize": False, "smooth": False},
+    "without bias correction": {"correct_bias": False},
+}
 _WHOLE = 6e10
 """Multiplications that trying all calibrations for the whole model may take, approximately."""
-_SINGLES = 1e10
-"""Multiplications that trying single values may take, approximately."""
-_ELEMENT = 40.0
-"""Cost of rounding an element, in multiplications, approximately."""
-_LEAST = 0.98
-"""Largest share of the noise that may be left by a change of single values."""
 
 
 @dataclass(frozen=True)
@@ -69,123 +64,75 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         return Repaired(recipe)
     if not kept:
         return _by_histograms(recipe, quantizer) if recipe.calibration.is_default else Repaired(recipe)
-    shape = quantizer.graph.inputs[0].type.shape
-    a_sample = len(METHODS) * multiply_adds(quantizer.graph) / max(shape[0] if shape else 1, 1)
-    affordable = max(FEWEST, math.floor(_WHOLE / max(a_sample, 1.0)))
-    runs = float_runs(quantizer.graph, kept[:affordable], quantizer.options)
-    stage = _Stage(recipe, quantizer, runs)
+    search = _Search(
+        quantizer, float_runs(quantizer.graph, _affordable(quantizer.graph, kept), quantizer.options)
+    )
+    stage = search.stage(recipe)
     if not stage.rehearsal.rounded:
         return Repaired(recipe)
-    found = Repaired(recipe)
     if recipe.calibration.is_default:
-        found = stage.with_calibrations()
-    before = stage.over_all(stage.of(found.recipe))
-    return found if decibels(before) >= ENOUGH_DB else _without_harm(found, before, quantizer, runs)
+        stage = search.with_calibration(stage)
+        if stage.sqnr_db < ENOUGH_DB:
+            stage = search.with_singles(stage)
+    if stage.sqnr_db < ENOUGH_DB:
+        stage = search.without_harm(stage)
+    return Repaired(stage.recipe, tuple(search.repairs))
 
 
-class _Stage:
-    """Rehearsal for recipes that differ in calibrations only, with runs to choose on and runs to judge by."""
+def _affordable(graph: Graph, kept: Sequence[Sample]) -> Sequence[Sample]:
+    shape = graph.inputs[0].type.shape
+    a_sample = len(METHODS) * multiply_adds(graph) / max(shape[0] if shape else 1, 1)
+    return kept[: max(FEWEST, math.floor(_WHOLE / max(a_sample, 1.0)))]
 
-    def __init__(self, recipe: Recipe, quantizer: Quantizer, runs: FloatRuns) -> None:
-        self._recipe = recipe
+
+class _Search:
+    """Steps from one stage to a better one, each of which is told in `repairs`."""
+
+    def __init__(self, quantizer: Quantizer, runs: FloatRuns) -> None:
         self._quantizer = quantizer
-        self.result = quantizer(recipe)
-        self.rehearsal = Rehearsal(self.result.source, self.result.graph, quantizer.options)
-        halves = len(runs.inputs) >= ENOUGH_TO_JUDGE
-        self._choosing = runs.part(0, 2) if halves else runs
-        self._judging = runs.part(1, 2) if halves else None
-        rounded = (v for v in self.result.source.values() if v.name in self.rehearsal.rounded)
-        self._work = multiply_adds(self.result.source) + _ELEMENT * sum(v.type.size for v in rounded)
+        self._runs = runs
+        self.repairs: list[Repair] = []
 
-    def proposed(self, recipe: Recipe, calibrations: Sequence[Calibration]) -> list[dict[str, Quantization]]:
-        """Return the parameters that each calibration gives under the recipe's rules."""
-        made = self._quantizer
-        return proposed_parameters(made.graph, dict(made.statistics), made.samples, recipe, calibrations)
+    def stage(self, recipe: Recipe) -> Stage:
+        return Stage(recipe, self._quantizer, self._runs)
 
-    def of(self, recipe: Recipe) -> Parameters:
-        """Return the parameters of a recipe that differs from the stage's in calibrations only."""
-        return self.proposed(recipe, [recipe.calibration])[0]
+    def with_calibration(self, plain: Stage) -> Stage:
+        """The stage with the best calibration for all values; a small gain is none."""
+        name = str(plain.recipe.calibration)
+        stages = {name: plain}
+        for other in METHODS:
+            if other not in stages:
+                stages[other] = self.stage(replace(plain.recipe, calibration=Calibration.parse(other)))
+        best = max(METHODS, key=lambda each: stages[each].level)
+        if stages[best].level < plain.level + LEAST_DB:
+            return plain
+        return self._told(f"calibration {best} in place of {name}", plain, stages[best])
 
-    def chosen(self, parameters: Parameters) -> OutputNoise:
-        """Measure the noise on the samples to choose on."""
-        return self._noise(self._choosing, parameters)
+    def with_singles(self, stage: Stage) -> Stage:
+        """The stage with other calibrations for single values, if that holds on the runs that judge."""
+        singles = best_singles(stage, METHODS) if stage.can_judge else {}
+        if not singles:
+            return stage
+        changed = self.stage(replace(stage.recipe, rules=(*rules_for(singles), *stage.recipe.rules)))
+        holds = changed.judged().level >= stage.judged().level + GAIN_DB
+        if not holds or changed.level < stage.level + GAIN_DB:
+            return stage
+        counts = ", ".join(f"{name} for {len(values)}" for name, values in by_method(singles).items())
+        return self._told(f"calibration of single values: {counts}", stage, changed, tuple(singles))
 
-    def judged(self, parameters: Parameters) -> OutputNoise:
-        """Measure the noise on the samples to judge by; without such, on those to choose on."""
-        return self._noise(self._judging or self._choosing, parameters)
+    def without_harm(self, stage: Stage) -> Stage:
+        """The stage without equalization and smoothing or bias correction, where they harm."""
+        for what, change in _CORRECTIONS.items():
+            if all(getattr(stage.recipe, name) is value for name, value in change.items()):
+                continue
+            changed = self.stage(replace(stage.recipe, **change))  # type: ignore[arg-type]
+            if changed.level >= stage.level + GAIN_DB:
+                stage = self._told(what, stage, changed)
+        return stage
 
-    def over_all(self, parameters: Parameters) -> float:
-        """Measure the noise over all samples: that of the worst output."""
-        parts = [self.chosen(parameters)]
-        parts += [] if self._judging is None else [self.judged(parameters)]
-        return OutputNoise.joined(parts).worst
-
-    def _noise(self, runs: FloatRuns, parameters: Parameters) -> OutputNoise:
-        noise = OutputNoise()
-        for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
-            noise.add(self.rehearsal(inputs, parameters), expected)
-        return noise
-
-    def with_calibrations(self) -> Repaired:
-        """Return the recipe with the best calibration for all values, and for single ones."""
-        recipe = self._recipe
-        kinds = [Calibration.parse(name) for name in METHODS]
-        proposals = dict(zip(METHODS, self.proposed(recipe, kinds), strict=True))
-        noise = {name: self.over_all(parameters) for name, parameters in proposals.items()}
-        plain = str(recipe.calibration)
-        best = min(METHODS, key=noise.__getitem__)
-        if decibels(noise[best]) < decibels(noise[plain]) + LEAST_DB:
-            best = plain
-        repairs = []
-        if best != plain:
-            recipe = replace(recipe, calibration=Calibration.parse(best))
-            what = f"calibration {best} in place of {plain}"
-            repairs.append(Repair(what, decibels(noise[plain]), decibels(noise[best])))
-        singles = {} if self._judging is None else self._singles(proposals, best)
-        if singles:
-            mixed = replace(recipe, rules=(*_rules(singles), *recipe.rules))
-            parameters = self.of(mixed)
-            before, after = self.judged(proposals[best]).worst, self.judged(parameters).worst
-            if after < _LEAST * before and self.over_all(parameters) < noise[best]:
-                recipe = mixed
-                counts = ", ".join(
-                    f"{name} for {len(values)}" for name, values in _by_method(singles).items()
-                )
-                what = f"calibration of single values: {counts}"
-                repairs.append(Repair(what, decibels(before), decibels(after), tuple(singles)))
-        return Repaired(recipe, tuple(repairs))
-
-    def _singles(self, proposals: Mapping[str, Parameters], best: str) -> dict[str, str]:
-        """Return calibrations for single values, by name, that leave less noise than `best` for all."""
-        base = proposals[best]
-        start = self.chosen(base).score
-        better: list[tuple[float, str, str]] = []
-        for value, name in self._open(proposals, best):
-            score = self.chosen({**base, value: proposals[name][value]}).score
-            if score < start * (1.0 - (1.0 - _LEAST) / 4.0):
-                better.append((score, value, name))
-        better.sort()
-        picked: dict[str, str] = {}
-        for _, value, name in better:
-            picked.setdefault(value, name)
-        while picked:
-            changed = {value: proposals[name][value] for value, name in picked.items()}
-            if self.chosen({**base, **changed}).score < _LEAST * start:
-                return picked
-            picked = dict(list(picked.items())[: len(picked) // 2])
-        return {}
-
-    def _open(self, proposals: Mapping[str, Parameters], best: str) -> list[tuple[str, str]]:
-        """Return values and calibrations to try alone, within the budget: largest change of scale first."""
-        base, found = proposals[best], dict[tuple[str, Quantization], tuple[float, str, str]]()
-        for name, parameters in proposals.items():
-            for value, kind in parameters.items():
-                if value in self.rehearsal.rounded and value in base and kind != base[value]:
-                    difference = abs(math.log(kind.scale / base[value].scale))
-                    found.setdefault((value, kind), (-difference, value, name))
-        a_try = self._work * max(len(self._choosing.inputs), 1)
-        most = math.floor(_SINGLES / max(a_try, 1.0))
-        return [(value, name) for _, value, name in sorted(found.values())[:most]]
+    def _told(self, what: str, before: Stage, after: Stage, values: tuple[str, ...] = ()) -> Stage:
+        self.repairs.append(Repair(what, before.level, after.level, values))
+        return after
 
 
 def _by_histograms(recipe: Recipe, quantizer: Quantizer) -> Repaired:
@@ -201,7 +148,7 @@ def _by_histograms(recipe: Recipe, quantizer: Quantizer) -> Repaired:
             unsafe[tensor.value] = share
     if not unsafe:
         return Repaired(recipe)
-    rules = _rules(dict.fromkeys(unsafe, SAFE))
+    rules = rules_for(dict.fromkeys(unsafe, SAFE))
     what = (
         f"calibration {SAFE} for {len(unsafe)} values of which {recipe.calibration} cuts off up to "
         f"{100.0 * max(unsafe.values()):.0f} % of the power; predicted, for want of samples"
@@ -210,45 +157,3 @@ def _by_histograms(recipe: Recipe, quantizer: Quantizer) -> Repaired:
         replace(recipe, rules=(*rules, *recipe.rules)),
         (Repair(what, None, None, tuple(unsafe)),),
     )
-
-
-def _without_harm(found: Repaired, before: float, quantizer: Quantizer, runs: FloatRuns) -> Repaired:
-    """Return the recipe without equalization and smoothing or bias correction, where that gains 1 dB or more.
-
-    They are left out only while the SQNR of the outputs is below `ENOUGH_DB`.
-    """
-    recipe, repairs = found.recipe, list(found.repairs)
-    tries = {
-        "without equalization and smoothing": {"equalize": False, "smooth": False},
-        "without bias correction": {"correct_bias": False},
-    }
-    for what, change in tries.items():
-        if decibels(before) >= ENOUGH_DB or all(
-            getattr(recipe, name) is value for name, value in change.items()
-        ):
-            continue
-        changed = replace(recipe, **change)  # type: ignore[arg-type]
-        after = _noise_of(changed, quantizer, runs)
-        if decibels(after) >= decibels(before) + 1.0:
-            repairs.append(Repair(what, decibels(before), decibels(after)))
-            recipe, before = changed, after
-    return Repaired(recipe, tuple(repairs))
-
-
-def _noise_of(recipe: Recipe, quantizer: Quantizer, runs: FloatRuns) -> float:
-    stage = _Stage(recipe, quantizer, runs)
-    return stage.over_all(stage.of(recipe))
-
-
-def _by_method(singles: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for value, name in singles.items():
-        found.setdefault(name, []).append(value)
-    return found
-
-
-def _rules(singles: Mapping[str, str]) -> list[Rule]:
-    return [
-        Rule(Match(name="|".join(map(re.escape, values))), calibration=Calibration.parse(name))
-        for name, values in _by_method(singles).items()
-    ]

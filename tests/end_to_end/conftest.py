@@ -46,5 +46,5 @@ def profile(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quantized(run: Run, profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The quantized directory of the example."""
     path = tmp_path_factory.mktemp("quantized") / "digits"
-    assert run("quantize", "--profile", profile, "--data", TEST_DATA, "-o", path) == 0
+    assert run("quantize", "--profile", profile, "--no-repair", "--data", TEST_DATA, "-o", path) == 0
     return path

@@ -43,7 +43,7 @@ def commands(folder: Path, profile: Path, quantized: Path) -> dict[str, Words]:
     return {
         "profile": ("profile", MODEL, "--data", CALIBRATION, "--samples", 4, "-o", folder / "profile.yaml"),
         "merge": ("profile", "merge", profile, profile, "-o", folder / "profile.yaml"),
-        "quantize": ("quantize", "--profile", profile, "-o", folder / "out"),
+        "quantize": ("quantize", "--profile", profile, "--no-repair", "-o", folder / "out"),
         "compile": ("compile", MODEL, "-o", folder / "model.qglow"),
         "compare": ("compare", quantized, *few, "-o", folder / "reports"),
         "run": ("run", quantized, *few, "-o", folder / "outputs.npz"),

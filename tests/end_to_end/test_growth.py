@@ -44,7 +44,7 @@ def calls_by_step(kind: str, nodes: int, folder: Path) -> dict[str, int]:
     profile = model.profile(growing_samples(network, 2), engine="interpreter")
     probed = calls.of("insert profile nodes", lambda: insert_profile_nodes(model.graph))
     calls.of("profiled program", lambda: selected_program(probed, "avx2"))
-    quantized = calls.of("quantize", lambda: model.quantize(profile))
+    quantized = calls.of("quantize", lambda: model.quantize(profile, repair=False))
     calls.of("program", lambda: selected_program(quantized.graph, "avx2"))
     calls.of("text", quantized.text)
     calls.of("export", quantized.qdq_bytes)

@@ -80,7 +80,7 @@ def test_a_recipe_reaches_files_and_every_instruction_set(tmp_path: Path) -> Non
     recipe.write_text(RULES)
     model = qglow.load_model(DIGITS / "digits.onnx")
     profile = model.profile(DIGITS / "calib.npz", samples=16)
-    made = model.quantize(profile, load_recipe(recipe))
+    made = model.quantize(profile, load_recipe(recipe), repair=False)
     made.save(tmp_path / "out")
     fed = {"input": np.load(DIGITS / "test.npz")["input"][:1]}
     found = {name: made.compile(isa=name)(fed)["logits"] for name in NATIVE_ISAS}

@@ -94,7 +94,7 @@ def test_killed_profile_leaves_no_half_file(tmp_path: Path) -> None:
 
 
 def test_killed_quantize_leaves_no_half_directory(tmp_path: Path, profile: Path) -> None:
-    words = ("quantize", "--profile", profile, "--data", TEST_DATA, "-o")
+    words = ("quantize", "--profile", profile, "--no-repair", "--data", TEST_DATA, "-o")
     reference = tmp_path / "reference"
     seconds = duration([*words, reference])
     for number, moment in enumerate(moments(seconds, 6)):
@@ -106,7 +106,7 @@ def test_killed_quantize_leaves_no_half_directory(tmp_path: Path, profile: Path)
 def test_killed_quantize_over_an_earlier_directory_keeps_the_manifest_true(
     tmp_path: Path, profile: Path
 ) -> None:
-    common = ("quantize", "--profile", profile, "-o")
+    common = ("quantize", "--profile", profile, "--no-repair", "-o")
     before, after = tmp_path / "before", tmp_path / "after"
     assert duration([*common, before]) and duration([*common, after, "--schema", "symmetric"])
     for moment in moments(duration([*common, tmp_path / "timing"]), 4):
@@ -153,7 +153,7 @@ def test_interrupted_command_cleans_up_and_says_so(
 
 
 def test_terminated_quantize_leaves_no_temporary_files(tmp_path: Path, profile: Path) -> None:
-    words = ("quantize", "--profile", profile, "--data", TEST_DATA, "-o", tmp_path / "out")
+    words = ("quantize", "--profile", profile, "--no-repair", "--data", TEST_DATA, "-o", tmp_path / "out")
     seconds = duration([*words[:-1], tmp_path / "reference"])
     for moment in (0.8 * seconds, 0.9 * seconds):
         stop_at(words, moment, signal.SIGTERM)

@@ -70,7 +70,7 @@ def test_int16_is_what_a_model_of_exact_weights_needs(
     assert f"0 more nodes in float, {len(best.int16)} in int16" in saved.read_text()
     recipe = qglow.load_recipe(saved)
     assert recipe == found.recipe and recipe.rules[-1].dtype == "int16"
-    made = model.quantize(profile, recipe)
+    made = model.quantize(profile, recipe, repair=False)
     assert qglow.compare(made, DATA).pairings[0].overall.sqnr_db >= 50.0
     assert any("i16" in node.result for node in made.report.quantized)  # type: ignore[union-attr]
     before = json.loads(state.read_text())

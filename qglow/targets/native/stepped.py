@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from qglow.codegen.cache import KernelCache
 from qglow.codegen.compiler import compile_program
 from qglow.codegen.jit import load
 from qglow.codegen.memory import aligned, aligned_bytes, aligned_tensor
@@ -29,9 +30,11 @@ class SteppedCode:
     results.
     """
 
-    def __init__(self, program: Program, target: VectorTarget) -> None:
+    def __init__(self, program: Program, target: VectorTarget, kernels: KernelCache | None = None) -> None:
         """Compile and load a planned program. Raises UsageError for a host that cannot run it."""
-        compiled = compile_program(program, target, stepped=True, processes=choose_processes())
+        compiled = compile_program(
+            program, target, stepped=True, processes=choose_processes(), kernels=kernels
+        )
         self._program, self._bias = program, target.activation_bias
         self._run = load(compiled)
         self._weights, self._places = aligned(compiled.weights), compiled.placeholders

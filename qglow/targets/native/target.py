@@ -120,9 +120,9 @@ class NativeTarget:
         """Load a planned program whose instructions are timed, on one thread. Raises UsageError as `load`."""
         return TimedCode(program, self.machine)
 
-    def stepped(self, program: Program) -> SteppedCode:
+    def stepped(self, program: Program, *, cache: bool = False) -> SteppedCode:
         """Load a planned program that stops after every kernel. Raises UsageError as `load`."""
-        return SteppedCode(program, self.machine)
+        return SteppedCode(program, self.machine, default_kernels(self.machine) if cache else None)
 
     def peak(self, is_float: bool = False) -> Peak:
         """Measure the most products of one thread, in about 20 milliseconds. Raises UsageError as `load`."""

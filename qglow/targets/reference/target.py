@@ -54,7 +54,7 @@ class ReferenceTarget:
         program = planned()
         return Executable(code.signature, InterpretedProgram(program, NAME), lambda: program)
 
-    def stepped(self, program: Program) -> SteppedInterpreter:
+    def stepped(self, program: Program, *, cache: bool = False) -> SteppedInterpreter:
         """Load a planned program that stops after every instruction."""
         return SteppedInterpreter(program)
 

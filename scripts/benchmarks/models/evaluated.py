@@ -102,7 +102,7 @@ class EvaluatedModel:
 
     def quantize_for_timing(self, loaded: Model) -> QuantizedModel:
         """By the recipe, calibrated on a few samples."""
-        return loaded.quantize(self.profile(loaded, TIMING_SAMPLES), self.recipe)
+        return loaded.quantize(self.profile(loaded, TIMING_SAMPLES), self.recipe, repair=False)
 
 
 def check_names(names: Sequence[str], known: Sequence[str]) -> None:

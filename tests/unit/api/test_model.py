@@ -74,7 +74,7 @@ def test_model_loaded_with_a_batch_takes_the_profile_of_one_without(tmp_path: Pa
     one, five = qglow.load_model(path), qglow.load_model(path, {"x": (5, 4)})
     ranges = five.profile(rows(10))
     assert ranges.shapes == {"x": (1, 4)}
-    quantized = five.quantize(ranges), one.quantize(one.profile(rows(10)))
+    quantized = five.quantize(ranges, repair=False), one.quantize(one.profile(rows(10)), repair=False)
     results = [model.interpret(rows(n))["y"] for model, n in zip(quantized, (5, 1), strict=True)]
     assert np.array_equal(results[0][:1], results[1])
 
@@ -101,13 +101,15 @@ def test_choices_override_the_recipe(tmp_path: Path) -> None:
     ranges = model.profile(rows(9))
     with pytest.raises(qglow.UsageError, match="op:Reshape"):
         model.quantize(ranges, recipe)
-    chosen = model.quantize(ranges, calibration="percentile:99.9", schema="symmetric", per_tensor=True).recipe
+    chosen = model.quantize(
+        ranges, calibration="percentile:99.9", schema="symmetric", per_tensor=True, repair=False
+    ).recipe
     assert (chosen.schema, str(chosen.calibration), chosen.per_tensor) == (
         "symmetric",
         "percentile:99.9",
         True,
     )
-    report = model.quantize(ranges, keep_float="op:Gemm").report
+    report = model.quantize(ranges, keep_float="op:Gemm", repair=False).report
     assert report is not None and report.quantized == ()
     with pytest.raises(qglow.UnsupportedError, match="assert_all_quantized"):
         model.quantize(ranges, keep_float=["op:Gemm"], assert_all_quantized=True)
@@ -116,13 +118,13 @@ def test_choices_override_the_recipe(tmp_path: Path) -> None:
 def test_preprocessing_of_the_profile_is_that_of_later_data(tmp_path: Path) -> None:
     model = qglow.load_model(gemm(tmp_path / "m.onnx", "N"))
     recipe = qglow.Recipe(preprocessing=qglow.Preprocessing(scale=0.5))
-    quantized = model.quantize(model.profile(rows(4), recipe=recipe))
+    quantized = model.quantize(model.profile(rows(4), recipe=recipe), repair=False)
     assert quantized.recipe.preprocessing == recipe.preprocessing
 
 
 def test_saved_model_loads_as_it_was(tmp_path: Path) -> None:
     model = qglow.load_model(gemm(tmp_path / "m.onnx", "N"))
-    quantized = model.quantize(model.profile(rows(9)), calibration="mse")
+    quantized = model.quantize(model.profile(rows(9)), calibration="mse", repair=False)
     quantized.save(tmp_path / "q")
     loaded = qglow.load_quantized(tmp_path / "q")
     assert loaded.text() == quantized.text()
@@ -173,7 +175,7 @@ def test_arrays_with_labels_are_compared(tmp_path: Path) -> None:
     model = qglow.load_model(DIGITS)
     with np.load(CALIBRATION) as archive:
         data = {name: archive[name][:30] for name in archive.files}
-    comparison = qglow.compare(model.quantize(model.profile(data)), data)
+    comparison = qglow.compare(model.quantize(model.profile(data), repair=False), data)
     assert comparison.samples == 30 and "qglow int8" in comparison.accuracy
     with pytest.raises(qglow.ComparisonFailed):
         qglow.check_limits(comparison, qglow.Limits(sqnr_db=200.0))

@@ -36,7 +36,7 @@ class WrongKernel(NativeTarget):
 
     opcode = "convolution"
 
-    def stepped(self, program: Program) -> WrongCode:  # type: ignore[override]
+    def stepped(self, program: Program, *, cache: bool = False) -> WrongCode:  # type: ignore[override]
         return WrongCode(program, self)
 
 

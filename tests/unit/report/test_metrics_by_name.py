@@ -106,7 +106,7 @@ def test_a_decoder_of_the_user_from_end_to_end(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "boxes_of_digits.py").write_text(DECODER)
     monkeypatch.chdir(tmp_path)
     loaded = qglow.load_model(REPOSITORY / "calib_data" / "digits.onnx")
-    model = loaded.quantize(loaded.profile(REPOSITORY / "calib_data" / "calib.npz", samples=32))
+    model = loaded.quantize(loaded.profile(REPOSITORY / "calib_data" / "calib.npz", samples=32), repair=False)
     found = qglow.compare(model, data, samples=20, labels=path, metric="f1:boxes_of_digits:decode", threads=1)
     assert found.metric is not None and found.metric.name == "f1:boxes_of_digits:decode"
     # A box is right where its class is: F1 of one box a photo is the accuracy, which the data has too.

@@ -111,6 +111,6 @@ def test_a_weight_that_two_products_share_can_be_compared(
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "tied.onnx")
     data = {"x": np.random.default_rng(1).normal(size=(16, 4)).astype(np.float32)}
     model = qglow.load_model(tmp_path / "tied.onnx")
-    found = qglow.compare(model.quantize(model.profile(data)), data, threads=1)
+    found = qglow.compare(model.quantize(model.profile(data), repair=False), data, threads=1)
     assert found.pairing(INT8, FLOAT).overall.sqnr_db > 15.0
     assert capfd.readouterr().err == ""

@@ -71,7 +71,7 @@ def test_prediction_orders_models_as_measuring_does() -> None:
     profile = model.profile(CALIBRATION, samples=32)
     measured, predicted = [], []
     for calibration in ("minmax", "percentile:99", "percentile:90", "percentile:51"):
-        made = model.quantize(profile, calibration=calibration)
+        made = model.quantize(profile, calibration=calibration, repair=False)
         verdict = made.verdict
         assert verdict is not None and verdict.sqnr_db is not None
         measured.append(verdict.sqnr_db)
@@ -82,7 +82,7 @@ def test_prediction_orders_models_as_measuring_does() -> None:
 
 def test_the_worst_values_name_their_reason() -> None:
     model = qglow.load_model(DIGITS)
-    made = model.quantize(model.profile(CALIBRATION, samples=32), calibration="percentile:51")
+    made = model.quantize(model.profile(CALIBRATION, samples=32), calibration="percentile:51", repair=False)
     assert made.verdict is not None and made.verdict.word == "broken"
     assert len(made.verdict.worst) == 5
     assert all("percentile:51.0 clips" in worst.reason for worst in made.verdict.worst)
@@ -93,7 +93,7 @@ def test_the_worst_values_name_their_reason() -> None:
 def test_weights_are_places_too() -> None:
     model = qglow.load_model(DIGITS)
     profile = model.profile(CALIBRATION, samples=32)
-    made = model.quantize(profile, per_tensor=True)
+    made = model.quantize(profile, per_tensor=True, repair=False)
     sources = noise_sources(made._parts, profile.by_name())
     assert any(source.reason.startswith("rounding of the weights of ") for source in sources)
     assert [s.noise for s in sources] == sorted((s.noise for s in sources), reverse=True)
@@ -102,7 +102,7 @@ def test_weights_are_places_too() -> None:
 
 def test_without_samples_the_verdict_is_predicted() -> None:
     model = qglow.load_model(DIGITS)
-    verdict = model.quantize(model.profile(CALIBRATION, samples=32, keep_samples=0)).verdict
+    verdict = model.quantize(model.profile(CALIBRATION, samples=32, keep_samples=0), repair=False).verdict
     assert verdict is not None and not verdict.is_measured and verdict.word == "good"
     assert "predicted from the profile" in str(verdict) and "keeps no samples" in verdict.note
     assert verdict.sqnr_db is not None and 20 < verdict.sqnr_db < 45
@@ -111,10 +111,10 @@ def test_without_samples_the_verdict_is_predicted() -> None:
 def test_the_check_can_be_left_out() -> None:
     model = qglow.load_model(DIGITS)
     profile = model.profile(CALIBRATION, samples=8)
-    made = model.quantize(profile, check=False)
+    made = model.quantize(profile, check=False, repair=False)
     assert made.verdict is None
     again = check_model(model._loaded, profile, made._parts)
-    assert again == model.quantize(profile).verdict
+    assert again == model.quantize(profile, repair=False).verdict
 
 
 def test_a_part_of_clipping_arrives_at_the_outputs() -> None:

@@ -25,8 +25,9 @@ from qglow.toolchain import CompileOptions, lower_graph
 from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.rehearsal import Rehearsal
-from qglow.tuning.repair import Repaired, repaired
+from qglow.tuning.repair import METHODS, Repaired, repaired
 from qglow.tuning.self_check import float_runs, measure_outputs
+from qglow.tuning.stage import RehearsedNoise, Stage
 from tests.unit.profiling.networks import MODEL, profile_of, residual_network
 from tests.unit.profiling.networks import samples as images
 
@@ -113,6 +114,32 @@ def test_a_rehearsal_tells_what_the_int8_program_does(calibration: str) -> None:
         np.testing.assert_allclose(rehearsal(inputs, {})["y"], expected["y"], atol=0.05)
     real = measure_outputs(runs, result.graph, quantizer.options).sqnr_db
     assert -10.0 * np.log10(noise.worst) == pytest.approx(real, abs=2.0)
+
+
+@pytest.mark.parametrize("calibration", METHODS)
+def test_each_calibration_is_rehearsed_with_its_own_weights_and_biases(calibration: str) -> None:
+    """Biases make up for what one calibration clips, and are wrong for the others."""
+    kept = images(8)
+    quantizer = made(outliers(), kept)
+    recipe = Recipe(calibration=Calibration.parse(calibration))
+    stage = Stage(recipe, quantizer, float_runs(quantizer.graph, kept, quantizer.options))
+    assert stage.sqnr_db == pytest.approx(level(quantizer, recipe, kept), abs=1.0)
+
+
+def test_class_probabilities_are_compared_by_logarithms() -> None:
+    """Of two samples one is nearly certain: as it is, the other decides alone."""
+    wanted = {"y": np.array([[0.999999, 0.000001], [0.5, 0.5]], np.float32)}
+    sure, unsure = RehearsedNoise(), RehearsedNoise()
+    sure.add({"y": np.array([[0.99, 0.01], [0.5, 0.5]], np.float32)}, wanted)
+    unsure.add({"y": np.array([[0.999999, 0.000001], [0.49, 0.51]], np.float32)}, wanted)
+    assert sure.plain.worst == pytest.approx(unsure.plain.worst, rel=0.01)
+    assert sure.level < unsure.level - 20.0
+
+
+def test_other_outputs_are_compared_as_they_are() -> None:
+    noise = RehearsedNoise()
+    noise.add({"y": np.full((2, 3), 0.4, np.float32)}, {"y": np.full((2, 3), 0.5, np.float32)})
+    assert noise.even == noise.plain
 
 
 def test_what_a_recipe_states_stays() -> None:

@@ -1,0 +1,67 @@
+"""Calibrations for single values, chosen by the noise at the outputs in a rehearsal."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from qglow.core.types import Quantization
+from qglow.recipe.choices import Calibration
+from qglow.recipe.rules import Match, Rule
+from qglow.tuning.rehearsal import Parameters
+from qglow.tuning.stage import Stage
+
+_BUDGET = 1e10
+"""Multiplications that trying single values may take, approximately."""
+_LEAST = 0.98
+"""Largest share of the noise that may be left by a change of single values."""
+
+
+def best_singles(stage: Stage, methods: Sequence[str]) -> dict[str, str]:
+    """Return calibrations for single values, by name, that leave less noise on the runs to choose on."""
+    proposals = dict(zip(methods, stage.proposed(methods), strict=True))
+    base = stage.parameters
+    start = stage.chosen(base).even.score
+    better: list[tuple[float, str, str]] = []
+    for value, name in _open(stage, proposals):
+        score = stage.chosen({**base, value: proposals[name][value]}).even.score
+        if score < start * (1.0 - (1.0 - _LEAST) / 4.0):
+            better.append((score, value, name))
+    picked: dict[str, str] = {}
+    for _, value, name in sorted(better):
+        picked.setdefault(value, name)
+    while picked:
+        changed = {value: proposals[name][value] for value, name in picked.items()}
+        if stage.chosen({**base, **changed}).even.score < _LEAST * start:
+            return picked
+        picked = dict(list(picked.items())[: len(picked) // 2])
+    return {}
+
+
+def by_method(singles: Mapping[str, str]) -> dict[str, list[str]]:
+    """The values of each calibration."""
+    found: dict[str, list[str]] = {}
+    for value, name in singles.items():
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def rules_for(singles: Mapping[str, str]) -> list[Rule]:
+    """Rules of a recipe for calibrations of single values."""
+    return [
+        Rule(Match(name="|".join(map(re.escape, values))), calibration=Calibration.parse(name))
+        for name, values in by_method(singles).items()
+    ]
+
+
+def _open(stage: Stage, proposals: Mapping[str, Parameters]) -> list[tuple[str, str]]:
+    """Return values and calibrations to try alone, within the budget: largest change of scale first."""
+    base, found = stage.parameters, dict[tuple[str, Quantization], tuple[float, str, str]]()
+    for name, parameters in proposals.items():
+        for value, kind in parameters.items():
+            if value in stage.rehearsal.rounded and value in base and kind != base[value]:
+                difference = abs(math.log(kind.scale / base[value].scale))
+                found.setdefault((value, kind), (-difference, value, name))
+    most = math.floor(_BUDGET / stage.cost)
+    return [(value, name) for _, value, name in sorted(found.values())[:most]]

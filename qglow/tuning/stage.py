@@ -1,0 +1,150 @@
+"""Rehearsal of one recipe on runs of the float model, with runs to choose on and runs to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.metrics.classification import class_scores, classification_output
+from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
+from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
+from qglow.report.tensors import counterpart
+from qglow.tuning.costs import multiply_adds
+from qglow.tuning.output_noise import OutputNoise
+from qglow.tuning.quantizer import Quantizer
+from qglow.tuning.rehearsal import Parameters, Rehearsal
+from qglow.tuning.self_check import FloatRuns
+from qglow.tuning.sensitivity import decibels, int8_values
+
+ENOUGH_TO_JUDGE = 8
+"""Least number of runs for which one half chooses and the other half judges."""
+_ELEMENT = 40.0
+"""Cost of rounding an element, in multiplications, approximately."""
+_LEAST_PROBABILITY = 1e-9
+_NEARLY_ONE = 1e-3
+
+
+class Stage:
+    """The int8 form of a model by a recipe, rehearsed with its own weights, biases and parameters.
+
+    Parameters alone do not tell what another recipe gives: equalization and the correction of biases look at
+    the ranges too, so that each recipe has weights and biases of its own.
+    """
+
+    def __init__(self, recipe: Recipe, quantizer: Quantizer, runs: FloatRuns) -> None:
+        self.recipe = recipe
+        self.result: QuantizedGraph = quantizer(recipe)
+        self.rehearsal = Rehearsal(self.result.source, self.result.graph, quantizer.options)
+        self._quantizer = quantizer
+        halves = len(runs.inputs) >= ENOUGH_TO_JUDGE
+        self._choosing = runs.part(0, 2) if halves else runs
+        self._judging = runs.part(1, 2) if halves else None
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """Parameters of the int8 graph, by name of the value of the float graph."""
+        names = counterpart(self.result.source, self.result.graph)
+        kinds = {
+            names[v.name]: v.type.quantization for v in int8_values(self.result.graph) if v.name in names
+        }
+        return {name: kind for name, kind in kinds.items() if kind is not None}
+
+    @cached_property
+    def noise(self) -> RehearsedNoise:
+        """The noise over all runs."""
+        parts = [self.chosen(self.parameters)]
+        return RehearsedNoise.joined(parts if self._judging is None else [*parts, self.judged()])
+
+    @property
+    def level(self) -> float:
+        """Figure in dB to compare recipes by, higher is better."""
+        return self.noise.level
+
+    @property
+    def sqnr_db(self) -> float:
+        """SQNR of the worst output, in dB."""
+        return decibels(self.noise.plain.worst)
+
+    @property
+    def can_judge(self) -> bool:
+        """Whether there are runs to judge by that did not choose."""
+        return self._judging is not None
+
+    @property
+    def cost(self) -> float:
+        """Cost of a rehearsal on the runs to choose on, in multiplications, approximately."""
+        rounded = (v for v in self.result.source.values() if v.name in self.rehearsal.rounded)
+        work = multiply_adds(self.result.source) + _ELEMENT * sum(v.type.size for v in rounded)
+        return max(work * len(self._choosing.inputs), 1.0)
+
+    def proposed(self, names: Iterable[str]) -> list[Parameters]:
+        """Return the parameters that each calibration would give under the recipe's rules."""
+        made = self._quantizer
+        kinds = [Calibration.parse(name) for name in names]
+        return list(proposed_parameters(made.graph, dict(made.statistics), made.samples, self.recipe, kinds))
+
+    def chosen(self, parameters: Parameters) -> RehearsedNoise:
+        """Measure the noise on the runs to choose on."""
+        return self._noise(self._choosing, parameters)
+
+    def judged(self) -> RehearsedNoise:
+        """Measure the noise of the recipe on the runs to judge by; without such, on those to choose on."""
+        return self._noise(self._judging or self._choosing, self.parameters)
+
+    def _noise(self, runs: FloatRuns, parameters: Parameters) -> RehearsedNoise:
+        noise = RehearsedNoise()
+        for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
+            noise.add(self.rehearsal(inputs, parameters), expected)
+        return noise
+
+
+@dataclass
+class RehearsedNoise:
+    """Noise at the outputs as they are (`plain`), and as recipes are compared by it (`even`).
+
+    Class probabilities are compared by their logarithms: of a few samples nearly all have one probability
+    close to 1, and the others would decide alone.
+    """
+
+    plain: OutputNoise = field(default_factory=OutputNoise)
+    even: OutputNoise = field(default_factory=OutputNoise)
+
+    @staticmethod
+    def joined(parts: Iterable[RehearsedNoise]) -> RehearsedNoise:
+        """The sums of all parts."""
+        listed = list(parts)
+        plain = OutputNoise.joined(part.plain for part in listed)
+        return RehearsedNoise(plain, OutputNoise.joined(part.even for part in listed))
+
+    @property
+    def level(self) -> float:
+        """The worst output in dB."""
+        return decibels(self.even.worst)
+
+    def add(self, given: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+        """Add the outputs of a run."""
+        self.plain.add(given, expected)
+        logarithmic = {name for name, array in expected.items() if _are_probabilities(array)}
+        wanted = {n: _logarithms(a) if n in logarithmic else a for n, a in expected.items()}
+        self.even.add({n: _logarithms(a) if n in logarithmic else a for n, a in given.items()}, wanted)
+
+
+def _are_probabilities(array: Array) -> bool:
+    """Whether each sample has one distribution over classes."""
+    if array.dtype.kind != "f" or not array.ndim or classification_output({"": array}, len(array)) is None:
+        return False
+    scores = class_scores(array)
+    return bool(np.all(scores >= 0.0) and np.all(np.abs(scores.sum(axis=1) - 1.0) < _NEARLY_ONE))
+
+
+def _logarithms(array: Array) -> Array:
+    """Logarithms of probabilities without their mean: what they were made of, where they are a softmax."""
+    scores = class_scores(array).astype(np.float64)
+    logarithms: Array = np.log(np.where(scores > _LEAST_PROBABILITY, scores, _LEAST_PROBABILITY))
+    logarithms -= logarithms.mean(axis=1, keepdims=True)
+    return logarithms
