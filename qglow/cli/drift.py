@@ -7,16 +7,16 @@ from pathlib import Path
 
 from qglow.cli.options import (
     CALIBRATION_METHOD,
+    FIGURES,
     LIMITS,
     MODEL,
-    OUTPUT,
     RECIPE,
     DataOptions,
     RunOptions,
     read_recipe,
 )
 from qglow.cli.output import say, show, showing_progress
-from qglow.core.options import Writes, declare, option
+from qglow.core.options import declare, option
 from qglow.recipe import Calibration
 
 EXAMPLES = ("qglow profile drift profile.yaml --data new/ --threshold 3",)
@@ -47,14 +47,7 @@ class DriftOptions:
     max_distance: float | None = option(
         None, "Fail if a histogram moves by more than this, from 0 to 1", group=LIMITS, metavar="SHARE"
     )
-    output: Path | None = option(
-        None,
-        "Write the figures, as JSON",
-        group=OUTPUT,
-        metavar="FILE",
-        flags=("--output", "-o"),
-        writes=Writes.FILE,
-    )
+    output: Path | None = declare(FIGURES, None)
 
 
 def drift(made: ProfiledOptions, data: DataOptions, running: RunOptions, limits: DriftOptions) -> None:

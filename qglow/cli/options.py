@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from qglow.core.errors import UsageError
-from qglow.core.options import Option, declare, option, options_of
+from qglow.core.options import Option, Writes, declare, option, options_of
 from qglow.recipe import Recipe, load_recipe
 from qglow.recipe.keywords import RecipeChoices
 from qglow.targets.rooms import builtin_names
@@ -64,6 +64,13 @@ _CALIBRATION_SELECT = Option(
     "Calibration samples to use, as a Python slice", group=CALIBRATION, metavar="SLICE"
 )
 _CALIBRATION_SAMPLES = Option("Use only the first N of these", group=CALIBRATION, metavar="N")
+FIGURES = Option(
+    "Write the figures, as JSON",
+    group=OUTPUT,
+    metavar="FILE",
+    flags=("--output", "-o"),
+    writes=Writes.FILE,
+)
 (CALIBRATION_METHOD,) = (item.option for item in options_of(Recipe) if item.name == "calibration")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from qglow.cli.options import (
     CALIBRATION_METHOD,
+    FIGURES,
     MEASURE,
-    OUTPUT,
     DataOptions,
     ModelOptions,
     RunOptions,
@@ -16,7 +16,7 @@ from qglow.cli.options import (
 )
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_model
-from qglow.core.options import Writes, declare, option
+from qglow.core.options import declare, option
 from qglow.recipe import Calibration
 
 EXAMPLES = ("qglow profile sufficiency model.onnx --data calibration/ --tolerance 5",)
@@ -32,14 +32,7 @@ class SufficiencyOptions:
     )
     resamples: int = option(50, "Number of bootstrap resamples for the intervals", group=MEASURE, metavar="N")
     seed: int = option(0, "Random seed of the resamples", group=MEASURE, metavar="N")
-    output: Path | None = option(
-        None,
-        "Write the figures, as JSON",
-        group=OUTPUT,
-        metavar="FILE",
-        flags=("--output", "-o"),
-        writes=Writes.FILE,
-    )
+    output: Path | None = declare(FIGURES, None)
 
 
 def sufficiency(
