@@ -107,6 +107,12 @@ class Distribution:
         lost = float(np.sum(weights * np.square(values - np.clip(values, low, high))))
         return lost / max(float(np.sum(weights * np.square(values))), 1e-300)
 
+    def share_outside(self, low: float, high: float) -> float:
+        """Share of the elements outside of [low, high], zeros aside: 0 to 1; 0 where there is none."""
+        others = self.without_zeros()
+        outside = others.counts[(others.lower >= high) | (others.upper <= low)]
+        return float(outside.sum()) / max(others.total, 1.0)
+
     def elements_below(self, x: Array) -> Array:
         """Number of elements strictly below each x, float64 of its shape, with even spread inside bins."""
         if not self.counts.size:

@@ -7,6 +7,7 @@ where they cut; the schema then turns the range into a scale and a zero point.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from qglow.numerics.schema import Schema
 from qglow.profiling.distribution import Distribution
@@ -16,6 +17,13 @@ from qglow.quantization.squared_error import Function, least_squared_error
 from qglow.recipe.choices import Calibration
 
 Range = tuple[float, float]
+
+SAFE = "mse"
+"""Calibration in place of `kl` where that would cut off more than rare extremes."""
+MOST_CUT = 0.01
+"""Share of the elements, zeros aside, that rare extremes are at most."""
+MOST_POWER_CUT = 0.25
+"""Share of the power that may be cut off if more elements than that lie outside."""
 
 
 def choose_range(
@@ -31,17 +39,45 @@ def choose_range(
     """Return the range [low, high], with low <= 0 <= high, that int8 shall cover.
 
     minmax: everything seen. percentile:P: all but (100 - P) / 2 per cent at either end. kl: least
-    Kullback-Leibler divergence. mse: least expected squared error. auto: least expected squared error
-    of the result of `function`, the only reader of the value; but kl if the value is `given`, an input of
-    the model, because rare extremes of the data, such as one silent recording, would cost all other
-    samples their levels. lo, hi: bounds of a fused Relu or Clip, which the range does not exceed. NaN and
-    infinities are ignored. Without a histogram (channels were rescaled) every method gives the range seen.
+    Kullback-Leibler divergence, but mse where that would cut off more than rare extremes. mse: least expected
+    squared error. auto: least expected squared error of the result of `function`, the only reader of the
+    value; but kl if the value is `given`, an input of the model, because rare extremes of the data, such as
+    one silent recording, would cost all other samples their levels. lo, hi: bounds of a fused Relu or Clip,
+    which the range does not exceed. NaN and infinities are ignored. Without a histogram (channels were
+    rescaled) every method gives the range seen.
     """
-    low, high = profile.low, profile.high
+    return chosen_range(profile, calibration, schema, lo, hi, function=function, given=given).bounds
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRange:
+    """The range of a value. instead: why `SAFE` took the place of `kl`, or ""."""
+
+    bounds: Range
+    instead: str = ""
+
+
+def chosen_range(
+    profile: ValueProfile,
+    calibration: Calibration,
+    schema: Schema,
+    lo: float = -math.inf,
+    hi: float = math.inf,
+    *,
+    function: Function | None = None,
+    given: bool = False,
+) -> ChosenRange:
+    """Choose like `choose_range`, and tell where another calibration took the place of the one asked for."""
+    low, high, instead = profile.low, profile.high, ""
     if profile.total:
-        low, high = _unbounded(Distribution.of(profile), calibration, schema, function, given)
+        distribution = Distribution.of(profile)
+        low, high = _unbounded(distribution, calibration, schema, function, given)
+        if calibration.uses_divergence(given):
+            instead = _signal_outside(distribution, low, high)
+        if instead:
+            low, high = least_squared_error(distribution, schema)
     low, high = max(low, lo), min(high, hi)
-    return min(low, 0.0), max(high, 0.0)
+    return ChosenRange((min(low, 0.0), max(high, 0.0)), instead)
 
 
 def _unbounded(
@@ -56,9 +92,24 @@ def _unbounded(
         return distribution.range
     if method == "percentile":
         return _percentile(distribution, calibration.percent)
-    if method == "kl" or (method == "auto" and given):
+    if calibration.uses_divergence(given):
         return least_divergence(distribution, schema)
     return least_squared_error(distribution, schema, function if method == "auto" else None)
+
+
+def _signal_outside(distribution: Distribution, low: float, high: float) -> str:
+    """Return in words what lies outside if that is more than rare extremes, else "".
+
+    The divergence does not notice: of a few isolated values (a comb) all but one may lie outside, and of
+    boxes beside many probabilities all boxes.
+    """
+    share, power = distribution.share_outside(low, high), distribution.power_outside(low, high)
+    if share <= MOST_CUT or power <= MOST_POWER_CUT:
+        return ""
+    return (
+        f"{SAFE} in place of kl, which would cut off {100.0 * share:.3g} % of the elements and "
+        f"{100.0 * power:.3g} % of the power"
+    )
 
 
 def _percentile(distribution: Distribution, percent: float | None) -> Range:

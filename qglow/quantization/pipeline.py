@@ -157,7 +157,7 @@ class _Quantizer:
         proposals = []
         for calibration in calibrations:
             choices = choices_of(self._graph, replace(self._recipe, calibration=calibration))
-            assignment, _ = self._assigned(replace(prepared, choices=choices))
+            assignment, _ = self._assigned(prepared, self._ranges(choices))
             proposals.append({value.name: kind for value, kind in assignment.items()})
         return proposals
 
@@ -182,12 +182,16 @@ class _Quantizer:
             groups.run(log)
         return _Prepared(choices, reasons, groups)
 
-    def _assigned(self, prepared: _Prepared) -> tuple[Assignment, NarrowOperands]:
-        graph, choices, reasons = self._graph, prepared.choices, prepared.reasons
+    def _ranges(self, choices: Choices) -> Ranges:
+        return Ranges(self._statistics, choices, frozenset(value.name for value in self._graph.outputs))
+
+    def _assigned(self, prepared: _Prepared, ranges: Ranges) -> tuple[Assignment, NarrowOperands]:
+        graph, reasons = self._graph, prepared.reasons
         int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
         self._log.pass_name = "assign"
-        ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))
         assignment = assign_parameters(graph, int8, ranges, self._log)
+        for name, instead in ranges.instead.items():
+            self._log.applied(name, instead)
         return assignment, narrow_operands(int8, assignment, ranges)
 
     def run(self, seen_again: Mapping[str, ValueProfile]) -> QuantizedGraph:
@@ -198,14 +202,14 @@ class _Quantizer:
         rescaled = self._see_again(seen_again)
         int8 = [node for node in graph.nodes if node not in reasons and handles_reals(node)]
         by_name = {node.name: reason for node, reason in reasons.items()}
-        ranges = Ranges(self._statistics, choices, frozenset(value.name for value in graph.outputs))
-        assignment, narrow = self._assigned(prepared)
+        ranges = self._ranges(choices)
+        assignment, narrow = self._assigned(prepared, ranges)
         assignment = {value: chosen for value, chosen in assignment.items() if value not in groups.partial}
         interface = interface_parameters(graph, assignment, ranges) if recipe.io == "int8" else {}
         sums = [node for node in int8 if node.operator.accumulate is not None]
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: self._weights(node, choices) for node in sums}
-        tensors = tensor_ranges(assignment, self._statistics, choices)
+        tensors = tensor_ranges(assignment, self._statistics, ranges)
         halves = round_chosen(graph, recipe, choices, log)
         rewrite(graph, int8, assignment, sources, recipe.per_tensor, narrow)
         make_interface_int8(graph, interface)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from qglow.graph.graph import Value
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.calibration import Range, choose_range
+from qglow.quantization.calibration import SAFE, Range, chosen_range
 from qglow.quantization.choices import Choices
 from qglow.quantization.squared_error import Function, expected_squared_error
 from qglow.recipe.choices import Calibration
@@ -41,12 +41,14 @@ def only_function(value: Value) -> Function | None:
 class Ranges:
     """Ranges from a profile by value name, under the calibration and schema chosen for each value.
 
-    results: names of the graph's outputs, which the caller of the program reads too.
+    results: names of the graph's outputs, which the caller of the program reads too. instead: by name of the
+    values that got another calibration than the chosen one, why; it fills as ranges are asked for.
     """
 
     statistics: Mapping[str, ValueProfile]
     choices: Choices
     results: frozenset[str] = frozenset()
+    instead: dict[str, str] = field(default_factory=dict)
 
     def of(self, value: Value, wide: bool = False) -> Range:
         """Return the range that integers shall cover. Raises ProfileError for a value without statistics.
@@ -62,7 +64,14 @@ class Ranges:
         bounds = fused_bounds(value)
         given = value.producer is None
         calibration = EVERYTHING if wide else choice.calibration
-        return choose_range(profile, calibration, choice.schema, *bounds, function=function, given=given)
+        found = chosen_range(profile, calibration, choice.schema, *bounds, function=function, given=given)
+        if found.instead:
+            self.instead[value.name] = found.instead
+        return found.bounds
+
+    def calibration(self, value: Value) -> Calibration:
+        """The calibration that gave the value its int8 range, once that is chosen."""
+        return Calibration(SAFE) if value.name in self.instead else self.choices.of_value(value).calibration
 
     def schema(self, value: Value) -> Schema:
         """The schema chosen for a value."""

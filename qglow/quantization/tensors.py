@@ -14,8 +14,7 @@ from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.assign import Assignment
 from qglow.quantization.channels import ChannelRanges, channel_ranges
-from qglow.quantization.choices import Choices
-from qglow.quantization.ranges import EVERYTHING
+from qglow.quantization.ranges import EVERYTHING, Ranges
 
 BINS = 48
 
@@ -44,16 +43,16 @@ class TensorRange:
 
 
 def tensor_ranges(
-    assignment: Assignment, statistics: Mapping[str, ValueProfile], choices: Choices
+    assignment: Assignment, statistics: Mapping[str, ValueProfile], ranges: Ranges
 ) -> tuple[TensorRange, ...]:
     """Return the ranges of all values of the assignment that were profiled, in the assignment's order."""
     found = []
     for value, quantization in assignment.items():
         profile = statistics.get(value.name)
         if profile is not None and not value.is_constant:
-            choice = choices.of_value(value)
             wide = Schema.symmetric.name, str(EVERYTHING)
-            names = wide if quantization.is_wide else (choice.schema.name, str(choice.calibration))
+            chosen = ranges.schema(value).name, str(ranges.calibration(value))
+            names = wide if quantization.is_wide else chosen
             found.append(_range(value.name, names, profile, quantization))
     return tuple(found)
 

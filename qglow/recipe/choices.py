@@ -53,6 +53,10 @@ class Calibration:
     percent: float | None = None
     stated: bool = field(default=False, repr=False, compare=False)
 
+    def uses_divergence(self, given: bool) -> bool:
+        """Whether a range is that of least divergence; given: for an input of the model."""
+        return self.method == "kl" or (self.method == "auto" and given)
+
     @property
     def is_default(self) -> bool:
         """Whether it is the default that nobody has stated, so that a better one may take its place."""

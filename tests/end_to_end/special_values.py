@@ -237,7 +237,7 @@ def clipped_outliers() -> Case:
     random = np.random.default_rng(3)
     for sample in x:
         for _ in range(2):
-            sample[:, random.integers(16), random.integers(16)] = random.uniform(1.0, 4.0, 4)
+            sample[:, random.integers(16), random.integers(16)] = random.uniform(1.0, 40.0, 4)
     nodes = [
         node("Conv", ["x", "w"], ["h"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
         node("Relu", ["h"], ["r"]),

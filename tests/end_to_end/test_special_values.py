@@ -13,6 +13,8 @@ from tests.end_to_end.special_values import (
     FLOAT_MIN,
     Case,
     attention,
+    clipped_outliers,
+    comb,
     masked_gates,
     missing_features,
     places_of_the_largest,
@@ -79,3 +81,19 @@ def test_light_nodes_stay_float_for_a_reason(
     assert sqnr(made) > 15.0
     assert reason in reasons(made)[operator], reasons(made)
     assert made.report.quantized
+
+
+def test_a_comb_is_good_without_repair(tmp_path: Path) -> None:
+    made = quantized(comb(), tmp_path, repair=False)
+    assert sqnr(made) > 30.0
+    (places,) = [tensor for tensor in made.report.tensors if tensor.value == "places"]
+    assert places.calibration == "mse" and places.clipped == 0.0
+    (told,) = [str(entry) for entry in made.report.log if "in place of kl" in str(entry)]
+    assert "places" in told
+
+
+def test_outliers_that_matter_are_kept(tmp_path: Path) -> None:
+    """Rare extremes are what `kl` cuts off by intent: that these matter shows at the outputs alone."""
+    made = quantized(clipped_outliers(), tmp_path)
+    assert sqnr(made) > 30.0
+    assert any("in place of kl" in repair.what for repair in made.report.repairs)

@@ -16,7 +16,7 @@ from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.calibration import choose_range
+from qglow.quantization.calibration import choose_range, chosen_range
 from qglow.quantization.squared_error import expected_squared_error
 from qglow.recipe.choices import Calibration
 from tests.fuzzing import examples
@@ -63,6 +63,29 @@ def test_a_lone_outlier_is_cut_off(method: str) -> None:
     bulk = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
     assert chosen(np.append(bulk, np.float32(1000)), method)[1] < 200
     assert chosen(np.append(bulk, np.float32(1000)), "minmax")[1] == 1000
+
+
+def isolated_values() -> np.ndarray:
+    """A few values with small offsets: a comb, of which `kl` alone keeps the tooth nearest to zero."""
+    places = np.array([5.6055, 13.0, 30.0, 45.0, 62.0, 90.0])
+    offsets = np.random.default_rng(1).uniform(0.0, 0.015, (400, 6))
+    return (places + offsets).reshape(-1).astype(np.float32)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("method", METHODS)
+def test_no_method_cuts_off_the_teeth_of_a_comb(method: str, sign: int) -> None:
+    low, high = chosen(sign * isolated_values(), method)
+    assert max(-low, high) > 80.0
+
+
+def test_what_took_the_place_of_kl_is_told() -> None:
+    calibration = Calibration("kl")
+    comb = chosen_range(profiled(isolated_values()), calibration, Schema.asymmetric)
+    assert comb.instead.startswith("mse in place of kl, which would cut off 83.3 % of the elements")
+    bulk = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
+    rare = chosen_range(profiled(np.append(bulk, np.float32(1000))), calibration, Schema.asymmetric)
+    assert rare.instead == "" and rare.bounds[1] < 200
 
 
 @pytest.mark.parametrize("method", METHODS)
