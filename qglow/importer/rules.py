@@ -8,13 +8,16 @@ import onnx
 
 from qglow.graph.plugins import load_operator_plugins
 from qglow.importer import (
+    composed,
     conv,
     elementwise,
     functions,
+    generated,
     linear,
     logic,
     movement,
     normalization,
+    places,
     pool,
     qlinear,
     quantize,
@@ -32,13 +35,16 @@ OLDEST_OPSET = 7
 RULES: dict[str, ImportRule] = {
     name: rule
     for family in (
+        composed,
         conv,
         elementwise,
         functions,
+        generated,
         linear,
         logic,
         movement,
         normalization,
+        places,
         pool,
         qlinear,
         quantize,

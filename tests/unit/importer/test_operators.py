@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from qglow.core.errors import QglowError
 from qglow.importer import import_model
 from tests.unit.importer import (
+    composed_cases,
     elementwise_cases,
     movement_cases,
     normalization_cases,
+    place_cases,
     ranking_cases,
     reduce_cases,
     transposed_cases,
@@ -208,9 +211,11 @@ SHAPES = [
 ]
 CASES = [
     *(*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES),
+    *composed_cases.CASES,
     *elementwise_cases.CASES,
     *movement_cases.CASES,
     *normalization_cases.CASES,
+    *place_cases.CASES,
     *reduce_cases.CASES,
     *transposed_cases.CASES,
     *window_cases.CASES,
@@ -289,10 +294,85 @@ def test_integer_arithmetic_and_casts_are_folded(tmp_path: Path) -> None:
     assert_as_onnxruntime(graph, path)
 
 
+@pytest.mark.parametrize("detected", [(1, 1), (0, 1), (1, 0), (0, 0)])
+def test_numbers_that_are_none_are_told(detected: tuple[int, int], tmp_path: Path) -> None:
+    negative, positive = detected
+    nodes = [
+        helper.make_node("Div", ["x", "zero"], ["d"]),
+        helper.make_node("Sub", ["d", "d"], ["n"]),
+        helper.make_node("IsNaN", ["n"], ["nan"]),
+        helper.make_node("IsInf", ["d"], ["inf"], detect_negative=negative, detect_positive=positive),
+        helper.make_node("Xor", ["nan", "inf"], ["found"]),
+        helper.make_node("Where", ["found", "x", "zero"], ["y"]),
+    ]
+    model = tiny_model(nodes, {"x": IMAGE}, ["y"], {"zero": np.zeros((), np.float32)}, opset=13)
+    path = save(model, tmp_path)
+    assert_as_onnxruntime(import_model(path).graph, path)
+
+
+GENERATED = {
+    "range": ("Range", ["start", "limit", "step"], {}, (4,)),
+    "eye": ("EyeLike", ["matrix"], {"k": 1, "dtype": 7}, (3, 5)),
+    "non-zero": ("NonZero", ["matrix"], {}, (2, 14)),
+    "size": ("Size", ["matrix"], {}, ()),
+    "one-hot": ("OneHot", ["places", "depth", "values"], {}, (2, 3, 4)),
+    "one-hot-front": ("OneHot", ["places", "depth", "values"], {"axis": 0}, (4, 2, 3)),
+}
+NUMBERS = {
+    "start": np.array(7, np.int64),
+    "limit": np.array(-4, np.int64),
+    "step": np.array(-3, np.int64),
+    "matrix": np.arange(15, dtype=np.float32).reshape(3, 5),
+    "places": np.array([[0, 3, -1], [4, -5, -4]], np.int64),
+    "depth": np.array(4, np.int64),
+    "values": np.array([2, 5], np.int64),
+}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_values_that_numbers_determine_are_constants(name: str, tmp_path: Path) -> None:
+    operator, inputs, attributes, shape = GENERATED[name]
+    nodes = [
+        helper.make_node(operator, inputs, ["made"], **attributes),
+        helper.make_node("Cast", ["made"], ["real"], to=1),
+        helper.make_node("Add", ["x", "real"], ["y"]),
+    ]
+    model = tiny_model(nodes, {"x": shape}, ["y"], {key: NUMBERS[key] for key in inputs}, opset=13)
+    path = save(model, tmp_path)
+    graph = import_model(path).graph
+    assert [n.operator.name for n in graph.nodes] == ["Add"]
+    assert_as_onnxruntime(graph, path)
+
+
+def test_places_that_are_computed_become_one_hot(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["place"], axis=1, keepdims=0),
+        helper.make_node("OneHot", ["place", "depth", "values"], ["y"], axis=1),
+    ]
+    constants = {"depth": np.array([6], np.int64), "values": np.array([-1, 2], np.float32)}
+    path = save(tiny_model(nodes, {"x": IMAGE}, ["y"], constants, opset=13), tmp_path)
+    assert_as_onnxruntime(import_model(path).graph, path)
+
+
+@pytest.mark.parametrize(("limit", "step"), [(1e18, 1), (5, 0)])
+def test_a_range_without_bound_is_refused_before_it_is_made(limit: float, step: int, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Range", ["zero", "limit", "step"], ["made"]),
+        helper.make_node("Cast", ["made"], ["real"], to=1),
+        helper.make_node("Add", ["x", "real"], ["y"]),
+    ]
+    numbers = {"zero": 0, "limit": int(limit), "step": step}
+    constants = {name: np.array(number, np.int64) for name, number in numbers.items()}
+    path = save(tiny_model(nodes, {"x": (1,)}, ["y"], constants, opset=13), tmp_path)
+    with pytest.raises(QglowError, match="memory|step is 0"):
+        import_model(path)
+
+
 def test_every_import_function_is_tried() -> None:
     from qglow.importer.rules import supported_operators
 
     cases = [*CASES, *ranking_cases.CASES]
     tried = {case.node.op_type for case in cases} | {"Shape", "Constant", "ConstantOfShape", "Cast"}
+    tried |= {operator for operator, *_ in GENERATED.values()} | {"IsInf", "IsNaN"}
     quantized = {node.op_type for model in QUANTIZED.values() for node in model.graph.node if not node.domain}
     assert tried | {*RELATIONS, "Not", *POSITIVE} | quantized == set(supported_operators())

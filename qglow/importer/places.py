@@ -1,0 +1,167 @@
+"""Import of what picks or replaces elements at places that are known before the model runs.
+
+https://onnx.ai/onnx/operators/ Compress, GatherElements, GatherND, ReverseSequence, Scatter,
+ScatterElements, ScatterND
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qglow.core.memory import require_more_memory
+from qglow.core.types import Array, Shape
+from qglow.graph.graph import Value
+from qglow.graph.ops.shape import Concat, Gather, Reshape
+from qglow.importer.node import ImportNode, ImportRule
+
+INDEX_BYTES = 8
+
+
+def import_gather_elements(node: ImportNode) -> None:
+    """Import GatherElements: for every index the element at that place along an axis."""
+    shape, axis = node.kind().shape, node.axis(node.integer("axis", 0), node.rank())
+    index = _indices(node, 1, shape[axis])
+    node.require(index.ndim == len(shape), f"indices have {index.ndim} dimensions, data {len(shape)}")
+    smaller = all(
+        few <= many for i, (few, many) in enumerate(zip(index.shape, shape, strict=True)) if i != axis
+    )
+    node.require(smaller, f"indices {list(index.shape)} are larger than data {list(shape)}")
+    part = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))
+    _pick(node, np.take_along_axis(_numbered(node, shape)[part], index, axis))
+
+
+def import_gather_nd(node: ImportNode) -> None:
+    """Import GatherND: for every index tuple what stands there."""
+    shape, batch = node.kind().shape, node.integer("batch_dims", 0)
+    index = node.array(1, "the indices")
+    node.require(index.ndim > 0, "the indices have no dimensions")
+    depth = index.shape[-1]
+    node.require(
+        0 <= batch < min(index.ndim, len(shape)) and batch + depth <= len(shape),
+        f"indices {list(index.shape)} with batch_dims {batch} do not fit data {list(shape)}",
+    )
+    node.require(index.shape[:batch] == shape[:batch], "indices and data differ in the batch")
+    places = np.moveaxis(_in_range(node, index, shape[batch : batch + depth]), -1, 0)
+    leading = np.indices(index.shape[:-1], sparse=True)[:batch]
+    _pick(node, _numbered(node, shape)[(*leading, *places)])
+
+
+def import_compress(node: ImportNode) -> None:
+    """Import Compress: the slices, or without an axis the elements, for which the condition holds."""
+    kept = np.flatnonzero(node.array(1, "the condition"))
+    numbers = _numbered(node, node.kind().shape)
+    if node.has("axis"):
+        axis = node.axis(node.integer("axis", 0), node.rank())
+        node.require(kept.max(initial=-1) < numbers.shape[axis], "the condition is longer than the axis")
+        _pick(node, np.take(numbers, kept, axis))
+        return
+    node.require(kept.max(initial=-1) < numbers.size, "the condition is longer than the tensor")
+    _pick(node, numbers.reshape(-1)[kept])
+
+
+def import_reverse_sequence(node: ImportNode) -> None:
+    """Import ReverseSequence of constant lengths: the first elements of every sequence in reverse."""
+    time, batch = node.integer("time_axis", 0), node.integer("batch_axis", 1)
+    node.require(
+        sorted((time, batch)) == [0, 1] and node.rank() >= 2, f"axes {time} and {batch}; they are 0 and 1"
+    )
+    numbers = np.moveaxis(_numbered(node, node.kind().shape), (batch, time), (0, 1)).copy()
+    lengths = node.array(1, "the lengths").reshape(-1)
+    fits = lengths.size == len(numbers) and all(0 <= n <= numbers.shape[1] for n in lengths)
+    node.require(fits, f"lengths {lengths.tolist()[:8]} do not fit data {list(node.kind().shape)}")
+    for row, length in zip(numbers, lengths, strict=True):
+        row[:length] = row[:length][::-1].copy()
+    _pick(node, np.moveaxis(numbers, (0, 1), (batch, time)))
+
+
+def import_scatter_elements(node: ImportNode) -> None:
+    """Import ScatterElements, and Scatter before opset 11: updates at places along an axis."""
+    shape, axis = node.kind().shape, node.axis(node.integer("axis", 0), node.rank())
+    _require_plain(node)
+    index = _indices(node, 1, shape[axis])
+    node.require(
+        index.shape == node.kind(2).shape and index.ndim == len(shape), "indices and updates differ in shape"
+    )
+    numbers = _numbered(node, shape)
+    fits = all(few <= many for i, (few, many) in enumerate(zip(index.shape, shape, strict=True)) if i != axis)
+    node.require(fits, f"indices {list(index.shape)} are larger than data {list(shape)}")
+    np.put_along_axis(
+        numbers[tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))],
+        index,
+        numbers.size + np.arange(index.size).reshape(index.shape),
+        axis,
+    )
+    _replace(node, numbers)
+
+
+def import_scatter_nd(node: ImportNode) -> None:
+    """Import ScatterND: updates at index tuples. Of two for one place the later one counts."""
+    shape = node.kind().shape
+    _require_plain(node)
+    index = node.array(1, "the indices")
+    node.require(index.ndim > 0 and index.shape[-1] <= len(shape), "indices do not fit the data")
+    depth = index.shape[-1]
+    wanted = (*index.shape[:-1], *shape[depth:])
+    node.require(node.kind(2).shape == wanted, f"updates are {node.kind(2)}; shape {list(wanted)} is needed")
+    numbers = _numbered(node, shape)
+    updates = numbers.size + np.arange(math.prod(wanted)).reshape(wanted)
+    places = np.moveaxis(_in_range(node, index, shape[:depth]), -1, 0)
+    numbers[tuple(places)] = updates
+    _replace(node, numbers)
+
+
+def _require_plain(node: ImportNode) -> None:
+    reduction = node.string("reduction", "none")
+    node.require(reduction == "none", f"reduction {reduction}; only none is supported")
+
+
+def _indices(node: ImportNode, position: int, extent: int) -> Array:
+    """Constant indices along one axis, counted from the front."""
+    return _in_range(node, node.array(position, "the indices")[..., None], (extent,))[..., 0]
+
+
+def _in_range(node: ImportNode, index: Array, shape: Shape) -> Array:
+    """Index tuples [..., axes] counted from the front. Refuses what lies outside of `shape`."""
+    extents = np.array(shape, np.int64)
+    inside = (index >= -extents) & (index < extents)
+    node.require(bool(inside.all()), f"an index is out of range for shape {list(shape)}")
+    return np.where(index < 0, index + extents, index).astype(np.int64)
+
+
+def _numbered(node: ImportNode, shape: Shape) -> Array:
+    """The position of every element."""
+    size = math.prod(shape)
+    require_more_memory(INDEX_BYTES * size, f"node '{node.name}'")
+    return np.arange(size).reshape(shape)
+
+
+def _pick(node: ImportNode, positions: Array) -> None:
+    """Give the elements of the data at these positions, in this shape."""
+    _gather(node, _flat(node, 0), positions)
+
+
+def _replace(node: ImportNode, positions: Array) -> None:
+    """Give the elements of the data, followed by those of the updates, at these positions."""
+    _gather(node, node.emit(Concat(axis=0), _flat(node, 0), _flat(node, 2), part="both"), positions)
+
+
+def _gather(node: ImportNode, elements: Value, positions: Array) -> None:
+    node.emit(Gather(axis=0), elements, node.part_constant("positions", np.asarray(positions, np.int64)))
+
+
+def _flat(node: ImportNode, index: int) -> Value:
+    value = node.value(index)
+    return node.emit(Reshape(shape=(value.type.size,)), value, part=f"input{index}_flat")
+
+
+RULES: dict[str, ImportRule] = {
+    "Compress": ImportRule(import_compress, newest=11),
+    "GatherElements": ImportRule(import_gather_elements, newest=13),
+    "GatherND": ImportRule(import_gather_nd, newest=13),
+    "ReverseSequence": ImportRule(import_reverse_sequence, newest=10),
+    "Scatter": ImportRule(import_scatter_elements, newest=11),
+    "ScatterElements": ImportRule(import_scatter_elements, newest=18),
+    "ScatterND": ImportRule(import_scatter_nd, newest=18),
+}

@@ -1,0 +1,42 @@
+"""Operators that become the arithmetic that defines them, and such as choose by place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.unit.importer.cases import Case, floats, ints, node
+
+LINES = {"x": (2, 6, 9)}
+WHOLE = {"s": floats(6), "h": floats(6)}
+CASES = [
+    Case("celu", node("Celu", "x"), (12, 21)),
+    Case("celu-alpha", node("Celu", "x", alpha=2.5), (12,)),
+    Case("selu", node("Selu", "x"), (7, 22)),
+    Case("selu-numbers", node("Selu", "x", alpha=2.0, gamma=3.0), (7,)),
+    Case("softsign", node("Softsign", "x"), (7, 22)),
+    Case("thresholded", node("ThresholdedRelu", "x", alpha=0.3), (10, 22)),
+    Case("shrink", node("Shrink", "x", lambd=0.4, bias=0.2), (9, 21)),
+    Case("cum-sum", node("CumSum", "x", "a"), (11, 14), constants={"a": np.int64(-1)}),
+    Case("cum-sum-rows", node("CumSum", "x", "a", exclusive=1), (14,), constants={"a": np.int64(1)}),
+    Case("cum-sum-back", node("CumSum", "x", "a", reverse=1), (14,), constants={"a": np.int64(3)}),
+    Case(
+        "cum-sum-line",
+        node("CumSum", "x", "a", reverse=1, exclusive=1),
+        (14,),
+        {"x": (7,)},
+        {"a": ints(0)},
+    ),
+    Case("lp", node("LpNormalization", "x"), (7, 22)),
+    Case("lp-1", node("LpNormalization", "x", p=1, axis=1), (7, 22)),
+    Case("rms", node("RMSNormalization", "x", "s", epsilon=1e-3), (23,), LINES, {"s": floats(9)}),
+    Case("rms-two", node("RMSNormalization", "x", "s", axis=1), (23,), LINES, {"s": floats(6, 9)}),
+    Case("group", node("GroupNormalization", "x", "s", "h", num_groups=3), (21,), constants=WHOLE),
+    Case("group-line", node("GroupNormalization", "x", "s", "h", num_groups=2), (21,), LINES, WHOLE),
+    Case("mean-variance", node("MeanVarianceNormalization", "x"), (9, 13)),
+    Case("mean-variance-axes", node("MeanVarianceNormalization", "x", axes=[1, -1]), (13,)),
+    Case("hardmax", node("Hardmax", "x"), (13, 21)),
+    Case("hardmax-axis", node("Hardmax", "x", axis=1), (13,)),
+    Case("hardmax-11", node("Hardmax", "x", axis=3), (11,)),
+    Case("trilu", node("Trilu", "x"), (14, 21)),
+    Case("trilu-lower", node("Trilu", "x", "k", upper=0), (14,), constants={"k": np.int64(-2)}),
+]
