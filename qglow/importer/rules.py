@@ -10,6 +10,7 @@ from qglow.graph.plugins import load_operator_plugins
 from qglow.importer import (
     composed,
     conv,
+    einsum,
     elementwise,
     functions,
     generated,
@@ -26,6 +27,7 @@ from qglow.importer import (
     resize,
     shape,
     softmax,
+    spectrum,
     transposed,
 )
 from qglow.importer.node import CannotImport, ImportFunction, ImportRule
@@ -37,6 +39,7 @@ RULES: dict[str, ImportRule] = {
     for family in (
         composed,
         conv,
+        einsum,
         elementwise,
         functions,
         generated,
@@ -53,6 +56,7 @@ RULES: dict[str, ImportRule] = {
         resize,
         shape,
         softmax,
+        spectrum,
         transposed,
     )
     for name, rule in family.RULES.items()

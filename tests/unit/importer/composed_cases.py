@@ -37,6 +37,44 @@ CASES = [
     Case("hardmax", node("Hardmax", "x"), (13, 21)),
     Case("hardmax-axis", node("Hardmax", "x", axis=1), (13,)),
     Case("hardmax-11", node("Hardmax", "x", axis=3), (11,)),
+    *(
+        Case(
+            f"einsum-{text}",
+            node("Einsum", "x", "w", equation=text),
+            (12,),
+            {"x": left},
+            {"w": floats(*right)},
+        )
+        for text, left, right in (
+            ("ij,jk->ik", (3, 4), (4, 5)),
+            ("bij,bjk", (2, 3, 4), (2, 4, 5)),
+            ("bqhd,bkhd->bhqk", (2, 3, 4, 5), (2, 6, 4, 5)),
+            ("bhwc,hkc->bhwk", (2, 3, 4, 5), (3, 6, 5)),
+            ("i,j->ji", (3,), (4,)),
+            ("...ij,...jk->...ik", (2, 2, 3, 4), (2, 2, 4, 5)),
+            ("ijk,k->j", (2, 3, 4), (4,)),
+        )
+    ),
+    Case("einsum-one", node("Einsum", "x", equation="a b c -> c a"), (12,), {"x": (2, 3, 4)}),
+    Case("dft", node("DFT", "x", "", "a"), (20,), {"x": (2, 9, 3, 1)}, {"a": np.int64(1)}),
+    Case("dft-17", node("DFT", "x", axis=1, onesided=1), (17,), {"x": (2, 10, 1)}),
+    Case("dft-inverse", node("DFT", "x", axis=2, inverse=1), (17,), {"x": (2, 3, 8, 2)}),
+    Case("dft-short", node("DFT", "x", "n", axis=1), (17,), {"x": (2, 9, 2)}, {"n": np.int64(6)}),
+    Case("dft-long", node("DFT", "x", "n", axis=1), (17,), {"x": (2, 9, 2)}, {"n": np.int64(16)}),
+    Case(
+        "stft",
+        node("STFT", "x", "s", "w"),
+        (17,),
+        {"x": (2, 40, 1)},
+        {"s": np.int64(5), "w": np.hanning(12).astype(np.float32)},
+    ),
+    Case(
+        "stft-all",
+        node("STFT", "x", "s", "", "l", onesided=0),
+        (17,),
+        {"x": (1, 32, 1)},
+        {"s": np.int64(8), "l": np.int64(16)},
+    ),
     Case("trilu", node("Trilu", "x"), (14, 21)),
     Case("trilu-lower", node("Trilu", "x", "k", upper=0), (14,), constants={"k": np.int64(-2)}),
 ]

@@ -315,6 +315,10 @@ GENERATED = {
     "eye": ("EyeLike", ["matrix"], {"k": 1, "dtype": 7}, (3, 5)),
     "non-zero": ("NonZero", ["matrix"], {}, (2, 14)),
     "size": ("Size", ["matrix"], {}, ()),
+    "hann": ("HannWindow", ["depth"], {}, (4,)),
+    "hamming": ("HammingWindow", ["depth"], {"periodic": 0}, (4,)),
+    "blackman": ("BlackmanWindow", ["depth"], {}, (4,)),
+    "mel": ("MelWeightMatrix", ["bands", "length", "rate", "low", "high"], {}, (9, 8)),
     "one-hot": ("OneHot", ["places", "depth", "values"], {}, (2, 3, 4)),
     "one-hot-front": ("OneHot", ["places", "depth", "values"], {"axis": 0}, (4, 2, 3)),
 }
@@ -323,6 +327,11 @@ NUMBERS = {
     "limit": np.array(-4, np.int64),
     "step": np.array(-3, np.int64),
     "matrix": np.arange(15, dtype=np.float32).reshape(3, 5),
+    "bands": np.array(8, np.int64),
+    "length": np.array(16, np.int64),
+    "rate": np.array(8192, np.int64),
+    "low": np.array(0, np.float32),
+    "high": np.array(4096, np.float32),
     "places": np.array([[0, 3, -1], [4, -5, -4]], np.int64),
     "depth": np.array(4, np.int64),
     "values": np.array([2, 5], np.int64),
@@ -337,7 +346,7 @@ def test_values_that_numbers_determine_are_constants(name: str, tmp_path: Path) 
         helper.make_node("Cast", ["made"], ["real"], to=1),
         helper.make_node("Add", ["x", "real"], ["y"]),
     ]
-    model = tiny_model(nodes, {"x": shape}, ["y"], {key: NUMBERS[key] for key in inputs}, opset=13)
+    model = tiny_model(nodes, {"x": shape}, ["y"], {key: NUMBERS[key] for key in inputs}, opset=17)
     path = save(model, tmp_path)
     graph = import_model(path).graph
     assert [n.operator.name for n in graph.nodes] == ["Add"]
