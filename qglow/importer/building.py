@@ -17,6 +17,7 @@ from qglow.importer.inference import inferred_types
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
 from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule
+from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
 from qglow.importer.tensors import Stored, is_unsigned, to_array
 
@@ -25,8 +26,8 @@ class _Unknown(Exception):
     """An input comes from an unsupported node and nothing is known about it."""
 
 
-def unsupported_operators(model: ModelFile) -> dict[int, str]:
-    """Problems, by position, of the nodes for whose operator there is no import function."""
+def unsupported_operators(model: ModelFile) -> dict[int, Refusal]:
+    """Refusals, by position, of the nodes for whose operator there is no import function."""
     problems = {}
     for index, proto in enumerate(model.nodes):
         try:
@@ -36,9 +37,9 @@ def unsupported_operators(model: ModelFile) -> dict[int, str]:
     return problems
 
 
-def _problem(index: int, proto: NodeProto, opset: int, reason: str) -> str:
+def _problem(index: int, proto: NodeProto, opset: int, reason: str) -> Refusal:
     domain = f"{proto.domain}." if proto.domain not in ("", "ai.onnx") else ""
-    return f"node '{_name(index, proto)}' ({domain}{proto.op_type}, opset {opset}): {reason}"
+    return Refusal(f"node '{_name(index, proto)}'", f"({domain}{proto.op_type}, opset {opset})", reason)
 
 
 class GraphImport:
@@ -49,7 +50,7 @@ class GraphImport:
         path: Path,
         model: ModelFile,
         inputs: Mapping[str, TensorType],
-        problems: Mapping[int, str],
+        problems: Mapping[int, Refusal],
         unsigned: Sequence[str] = (),
     ) -> None:
         graph = model.proto.graph

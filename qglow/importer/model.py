@@ -16,7 +16,8 @@ from qglow.importer.building import GraphImport, unsupported_operators
 from qglow.importer.integer_inputs import INTEGERS, input_parameters
 from qglow.importer.loading import ModelFile, check, load
 from qglow.importer.node import CannotImport
-from qglow.importer.rules import OLDEST_OPSET, newest_opset, supported_operators
+from qglow.importer.refusal import Refusal, refuse
+from qglow.importer.rules import OLDEST_OPSET, newest_opset
 from qglow.importer.tensors import ELEMENTS, QUANTIZED, element_name
 
 PLAIN = (ElementType.FLOAT, ElementType.INT32, ElementType.INT64)
@@ -48,8 +49,8 @@ def import_model(
 
     `shapes` maps input names to shapes; a free symbolic first dimension becomes `default_batch`.
     Values keep their ONNX names, nodes too where they have one, else `Op_k` with their position.
-    Raises ModelError for a damaged or invalid file, UnsupportedError with everything that is
-    unsupported, and UsageError for shapes that do not fit.
+    Raises ModelError for a damaged or invalid file, UnsupportedError with the causes of all that
+    is unsupported, and UsageError for shapes that do not fit.
     """
     path = Path(path)
     model = load(path)
@@ -61,7 +62,7 @@ def import_model(
         bound = bind_inputs(declared, shapes or {}, default_batch)
     except UsageError:
         # Shapes are no help to a model that is not supported in any of them.
-        _refuse(path, refused + list(problems.values()))
+        refuse(path, refused + list(problems.values()))
         raise
     types = {n: TensorType(elements[n], shape, parameters.get(n)) for n, shape in bound.shapes.items()}
     if not problems:
@@ -71,11 +72,15 @@ def import_model(
     work = GraphImport(path, model, types, problems, unsigned)
     graph = work.build()
     refused += [
-        f"output '{value.name}' of 16 bits: supported within a model; let it end with DequantizeLinear"
+        Refusal(
+            f"output '{value.name}'",
+            "of 16 bits",
+            "supported within a model; let it end with DequantizeLinear",
+        )
         for value in graph.outputs
         if value.type.element is ElementType.INT16
     ]
-    _refuse(path, refused + [work.problems[index] for index in sorted(work.problems)])
+    refuse(path, refused + [work.problems[index] for index in sorted(work.problems)])
     return ImportedModel(
         path,
         graph,
@@ -95,17 +100,6 @@ def _unsigned_notes(model: ModelFile, inputs: Sequence[onnx.ValueInfoProto]) -> 
                 yield f"{kind} '{value.name}' is uint8 in the file; here it is int8, 128 less"
 
 
-def _refuse(path: Path, problems: Sequence[str]) -> None:
-    """Raise UnsupportedError with all problems, if there are any."""
-    if not problems:
-        return
-    count = "one thing" if len(problems) == 1 else f"{len(problems)} things"
-    raise UnsupportedError(
-        f"{path} needs {count} that qglow does not support:",
-        details=(*problems, f"supported operators: {', '.join(supported_operators())}"),
-    )
-
-
 def _check_opset(path: Path, opset: int) -> None:
     newest = newest_opset()
     if not OLDEST_OPSET <= opset <= newest:
@@ -117,11 +111,11 @@ def _check_opset(path: Path, opset: int) -> None:
 
 def _input_elements(
     path: Path, model: ModelFile, inputs: Sequence[onnx.ValueInfoProto]
-) -> tuple[dict[str, ElementType], dict[str, Quantization], list[str]]:
-    """Element types of the inputs, parameters of integers, and a sentence on each that is not supported."""
+) -> tuple[dict[str, ElementType], dict[str, Quantization], list[Refusal]]:
+    """Element types of the inputs, parameters of integers, and refusals of those that are not supported."""
     elements: dict[str, ElementType] = {}
     parameters: dict[str, Quantization] = {}
-    refused = []
+    refused: list[Refusal] = []
     for value in inputs:
         if not value.type.HasField("tensor_type"):
             raise ModelError(f"{path}: input '{value.name}' is no tensor; only tensors are supported")
@@ -138,5 +132,5 @@ def _input_elements(
             elif elements[value.name] not in PLAIN or number not in ELEMENTS:
                 raise CannotImport("inputs of float (32 bit), int32 and int64 are supported")
         except CannotImport as refusal:
-            refused.append(f"input '{value.name}' of {element_name(number)}: {refusal}")
+            refused.append(Refusal(f"input '{value.name}'", f"of {element_name(number)}", str(refusal)))
     return elements, parameters, refused

@@ -238,7 +238,7 @@ def test_external_data_that_does_not_fit(entries: dict[str, str], says: str, tmp
     assert says in message and "'c'" in message
 
 
-def test_everything_unsupported_is_listed_at_once(tmp_path: Path) -> None:
+def test_everything_unsupported_is_told_at_once_in_three_lines(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="volume"),
         helper.make_node("Det", ["a"], ["b"], name="det"),
@@ -253,15 +253,24 @@ def test_everything_unsupported_is_listed_at_once(tmp_path: Path) -> None:
     path = save(model, tmp_path)
     message = message_of(path, UnsupportedError)
     lines = message.splitlines()
-    assert "needs 5 things" in lines[0]
+    assert "needs 5 things" in lines[0] and "qglow ops" in lines[0] and len(lines) == 3
     assert lines[1] == (
         "  node 'volume' (Conv, opset 13): input has 5 dimensions; three (NCL) and four (NCHW) are supported"
     )
-    assert lines[2] == "  node 'det' (Det, opset 13): the operator is not supported"
-    assert "node 'pool' (MaxPool" in lines[3]
-    assert lines[4].startswith("  node 'magic' (com.example.Magic")
-    assert "'Pad_5'" in lines[5] and "mode mirror" in lines[5]
-    assert "Conv" in lines[6] and "BatchNormalization" in lines[6]
+    assert lines[2].startswith(
+        "  and 4 other causes: (Det, opset 13), (MaxPool, opset 13), (com.example.Magic"
+    )
+    assert lines[2].endswith("(Pad, opset 13)")
+
+
+def test_nodes_with_one_cause_are_counted(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Det", ["x"], [f"y{number}"], name=f"det{number}") for number in range(4)]
+    nodes.append(helper.make_node("Pad", ["x", "p"], ["z"], mode="mirror"))
+    model = tiny_model(nodes, {"x": [3, 3]}, ["y0", "z"], {"p": np.array([0, 0, 1, 0])})
+    lines = message_of(save(model, tmp_path), UnsupportedError).splitlines()
+    assert "needs 5 things" in lines[0]
+    assert lines[1] == "  node 'det0' and 3 more (Det, opset 13): the operator is not supported"
+    assert "'Pad_4'" in lines[2] and "mode mirror" in lines[2]
 
 
 def unsupported_node(
