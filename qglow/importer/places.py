@@ -13,8 +13,10 @@ import numpy as np
 from qglow.core.memory import require_more_memory
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Value
-from qglow.graph.ops.shape import Concat, Gather, Reshape
+from qglow.graph.ops.movement import Gather
+from qglow.graph.ops.shape import Reshape
 from qglow.importer.node import ImportNode, ImportRule
+from qglow.importer.shape import joined
 
 INDEX_BYTES = 8
 
@@ -144,7 +146,7 @@ def _pick(node: ImportNode, positions: Array) -> None:
 
 def _replace(node: ImportNode, positions: Array) -> None:
     """Give the elements of the data, followed by those of the updates, at these positions."""
-    _gather(node, node.emit(Concat(axis=0), _flat(node, 0), _flat(node, 2), part="both"), positions)
+    _gather(node, joined(node, (_flat(node, 0), _flat(node, 2)), part="both"), positions)
 
 
 def _gather(node: ImportNode, elements: Value, positions: Array) -> None:

@@ -1,4 +1,4 @@
-"""What a model needs that is not supported, in a few lines however much it is."""
+"""Errors that tell what a model needs and qglow lacks, in a few lines however much it is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Refusal:
 
     @property
     def cause(self) -> tuple[str, str]:
-        """What refusals with one remedy have in common."""
+        """Operator or type, and reason: one remedy helps all refusals that have both."""
         return self.kind, self.reason
 
     def text(self, count: int) -> str:

@@ -13,7 +13,8 @@ from qglow.core.memory import require_more_memory
 from qglow.core.types import Array, ElementType
 from qglow.graph.graph import Value
 from qglow.graph.ops.linear import MatMul
-from qglow.graph.ops.shape import Gather, Pad, Reshape, Slice, Transpose
+from qglow.graph.ops.movement import Gather, Pad, Slice
+from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.tensors import ELEMENTS, element_name
 
@@ -133,7 +134,7 @@ def import_mel_weight_matrix(node: ImportNode) -> None:
 
 
 def _triangles(edges: Array, spectrum: int) -> Array:
-    """For every three neighbouring edges: a rise from the first to the second, and a fall to the third."""
+    """Triangles over three neighbouring edges each: a rise to the second, then a fall to the third."""
     places = np.arange(spectrum)
     table = np.zeros((spectrum, len(edges) - 2))
     for band, (low, middle, high) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
