@@ -21,14 +21,26 @@ def import_binary(node: ImportNode, operator: Operator) -> None:
 
 
 def import_clip(node: ImportNode) -> None:
-    """Import Clip; its bounds are attributes before opset 11 and constant inputs from then on."""
+    """Import Clip; its bounds are attributes before opset 11 and inputs from then on."""
     if node.opset < 11:
         low, high = node.number("min", -math.inf), node.number("max", math.inf)
+    elif any(node.has_input(index) and not node.value(index).is_constant for index in (1, 2)):
+        _clip_by_computed(node)
+        return
     else:
         low, high = node.scalar(1, "the minimum", -math.inf), node.scalar(2, "the maximum", math.inf)
     node.require(not (math.isnan(low) or math.isnan(high)), "a bound is NaN, which bounds nothing")
     # Where the bounds cross, ONNX has the upper one everywhere.
     node.emit(Clip(lo=min(low, high), hi=high), node.value(0))
+
+
+def _clip_by_computed(node: ImportNode) -> None:
+    """Clip by computed bounds: the larger of x and the lower one, then the smaller of that and the upper."""
+    x, low, high = node.value(0), node.optional(1), node.optional(2)
+    if low is not None:
+        x = node.emit(Max(), x, low, part="" if high is None else "raised")
+    if high is not None:
+        node.emit(Min(), x, high)
 
 
 def import_pow(node: ImportNode) -> None:

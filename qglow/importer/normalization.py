@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.graph.graph import Value
-from qglow.graph.ops.elementwise import Add, Mul, Sub
+from qglow.graph.ops.elementwise import Add, Div, Mul, Sub
 from qglow.graph.ops.functions import Reciprocal, Sqrt
 from qglow.graph.ops.normalization import (
     LRN,
@@ -16,17 +16,32 @@ from qglow.graph.ops.normalization import (
     LayerNormalization,
 )
 from qglow.graph.ops.reduce import ReduceMean
+from qglow.graph.ops.shape import Reshape
 from qglow.importer.node import ImportNode, ImportRule
 
 
 def import_batch_normalization(node: ImportNode) -> None:
-    """Import BatchNormalization for inference, with stored mean and variance."""
+    """Import BatchNormalization for inference; with parameters that are computed, as its arithmetic."""
     node.ignore("momentum")  # only updates the stored statistics in training
     node.require(node.integer("training_mode", 0) == 0, "training_mode 1; export the model for inference")
     node.require(node.integer("spatial", 1) == 1, "spatial 0; only statistics per channel are supported")
     node.require_single_output()
-    operator = BatchNormalization(epsilon=node.number("epsilon", 1e-5))
-    node.emit(operator, node.value(0), *(node.plain(index) for index in range(1, 5)))
+    epsilon, parameters = node.number("epsilon", 1e-5), [node.plain(index) for index in range(1, 5)]
+    if all(value.is_constant for value in parameters):
+        node.emit(BatchNormalization(epsilon=epsilon), node.value(0), *parameters)
+        return
+    node.require(node.rank() >= 2, f"input has {node.rank()} dimensions; at least two are needed")
+    column = Reshape(shape=(node.kind().shape[1], *(1,) * (node.rank() - 2)))
+    names = ("scale", "bias", "mean", "variance")
+    scale, bias, mean, variance = (
+        node.emit(column, value, part=name) for name, value in zip(names, parameters, strict=True)
+    )
+    shifted = node.emit(
+        Add(), variance, node.part_constant("epsilon", np.array(epsilon, np.float32)), part="shifted"
+    )
+    centred = node.emit(Sub(), node.value(0), mean, part="centred")
+    normal = node.emit(Div(), centred, node.emit(Sqrt(), shifted, part="deviation"), part="normal")
+    node.emit(Add(), node.emit(Mul(), normal, scale, part="scaled"), bias)
 
 
 def import_layer_normalization(node: ImportNode) -> None:

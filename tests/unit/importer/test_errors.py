@@ -288,7 +288,6 @@ def unsupported_node(
         (unsupported_node("AveragePool", ["x"], kernel_shape=[2, 2], strides=[2]), "strides"),
         (unsupported_node("Reshape", ["x", "i"]), "must be a constant"),
         (unsupported_node("Cast", ["x"], to=TensorProto.FLOAT16), "float16"),
-        (unsupported_node("Clip", ["x", "r"]), "must be a constant"),
         (unsupported_node("Slice", ["x", "one", "two", "one", "zero"]), "a step is 0"),
         (
             unsupported_node("BatchNormalization", ["x", "v4", "v4", "v4", "v4"], 3, training_mode=1),

@@ -353,6 +353,34 @@ def test_values_that_numbers_determine_are_constants(name: str, tmp_path: Path) 
     assert_as_onnxruntime(graph, path)
 
 
+def test_computed_bounds_and_statistics(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[0, 2, 3], keepdims=0),
+        helper.make_node("Abs", ["mean"], ["variance"]),
+        helper.make_node("BatchNormalization", ["x", "s", "mean", "mean", "variance"], ["n"]),
+        helper.make_node("ReduceMin", ["n"], ["low"], axes=[0, 1, 2, 3], keepdims=0),
+        helper.make_node("Mul", ["low", "half"], ["bound"]),
+        helper.make_node("Clip", ["n", "bound"], ["c"]),
+        helper.make_node("Neg", ["bound"], ["upper"]),
+        helper.make_node("Clip", ["c", "bound", "upper"], ["y"]),
+    ]
+    constants = {"s": floats(6), "half": np.array(0.5, np.float32)}
+    path = save(tiny_model(nodes, {"x": IMAGE}, ["y"], constants, opset=13), tmp_path)
+    assert_as_onnxruntime(import_model(path).graph, path)
+
+
+def test_absolute_values_of_integers(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["place"], axis=1),
+        helper.make_node("Sub", ["place", "three"], ["d"]),
+        helper.make_node("Neg", ["d"], ["e"]),
+        helper.make_node("Abs", ["e"], ["a"]),
+        helper.make_node("Cast", ["a"], ["y"], to=1),
+    ]
+    path = save(tiny_model(nodes, {"x": IMAGE}, ["y"], {"three": ints(3)}, opset=13), tmp_path)
+    assert_as_onnxruntime(import_model(path).graph, path)
+
+
 def test_places_that_are_computed_become_one_hot(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("ArgMax", ["x"], ["place"], axis=1, keepdims=0),
