@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from qglow.api.quantized import QuantizedModel
+from qglow.core.interruption import Interrupted
 from qglow.core.passes import LogEntry
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Shape, TensorType
@@ -231,6 +232,7 @@ class Model:
         isa: str | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
+        interrupted: Interrupted | None = None,
         **choices: Unpack[RecipeChoices],
     ) -> QuantizedModel:
         """Quantize to int8 with ranges from a profile, or with the parameters that the model itself has.
@@ -248,7 +250,9 @@ class Model:
         samples of the profile, which effort, `rounding` other than "nearest" and `profile_again` look at.
         check: whether to run float and int8 over the samples that the profile keeps, for `verdict`.
         isa, threads: what the model is compiled for to run on them. rounding_state: a file for layers that
-        are rounded, from which the same call goes on. progress: told of what is done.
+        are rounded, from which the same call goes on. progress: told of what is done. interrupted: told
+        what was being done when Ctrl-C ended an effort or rounding early, and the result has what was done
+        until then; without it KeyboardInterrupt is raised.
 
         Raises ProfileError if the profile was taken of another model, UsageError for a wrong choice
         (a TypeError too where no choice has the name), and where a profile is missing or has no place,
@@ -263,5 +267,6 @@ class Model:
             rounding_state=None if rounding_state is None else Path(rounding_state),
             code=CompileOptions(isa=isa, threads=threads),
             progress=progress,
+            interrupted=interrupted,
         )
         return QuantizedModel(quantize_model(self._loaded, profile, chosen, options))

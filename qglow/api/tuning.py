@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qglow.api.model import Model
+from qglow.core.interruption import Interrupted
 from qglow.core.progress import Phases
 from qglow.profiling.profile import Profile
 from qglow.recipe.schema import Recipe
@@ -40,6 +41,7 @@ def tune(
     threads: int | None = None,
     progress: Phases | None = None,
     told: Callable[[Trial], None] = lambda trial: None,
+    interrupted: Interrupted | None = None,
 ) -> Tuning:
     """Find the nodes to keep float or make int16 so that the int8 model reaches a goal at the least latency.
 
@@ -54,7 +56,8 @@ def tune(
     metric, isa, threads: as for `compare`. time_limit: seconds after which no further model is measured;
     plain int8 always is. state: a file that keeps the results, so that an interrupted call continues; calls
     with another goal can use it too. progress: is called with the name of each phase and returns the
-    `progress` of `Model.profile`. told: is called with every trial.
+    `progress` of `Model.profile`. told: is called with every trial. interrupted: is called where Ctrl-C ends
+    the search, and the result has the trials until then; without it KeyboardInterrupt is raised.
 
     Raises UsageError for a goal that cannot apply and for options that do not fit, InputFileError for a state
     of another search, DataError for data that does not fit.
@@ -83,4 +86,6 @@ def tune(
         labels=data_labels(measured, labels),
     )
     path = None if state is None else Path(state)
-    return tuner.run(opened, data_name(data), time_limit=time_limit, path=path, told=told)
+    return tuner.run(
+        opened, data_name(data), time_limit=time_limit, path=path, told=told, interrupted=interrupted
+    )

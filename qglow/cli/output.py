@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,13 @@ def showing_progress(what: str, unit: str = "samples") -> Iterator[Callable[[int
             return stack.enter_context(progress(printable(what), total, unit=unit, plain=True))
 
         yield start
+
+
+def end_if_interrupted(stopped: Sequence[str], left: str) -> None:
+    """End the command as an interrupted one, with what it leaves, if the user stopped some of its work."""
+    if stopped:
+        note(f"interrupted while {stopped[0]}; {left}")
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from qglow.cli.options import (
     RunOptions,
     read_recipe,
 )
-from qglow.cli.output import keeping, say, show, showing_progress, warn
+from qglow.cli.output import end_if_interrupted, keeping, say, show, showing_progress, warn
 from qglow.cli.targets import open_model, open_profiled_model
 from qglow.core.errors import UsageError
 from qglow.core.options import Writes, declare, option
@@ -122,6 +122,7 @@ def quantize(
             f"min_sqnr: {loaded.path} is quantized already, and without a profile there is no verdict",
             field="min_sqnr",
         )
+    stopped: list[str] = []
     with showing_progress("quantizing", unit="steps") as progress, keeping(work.rounding_state):
         quantized = loaded.quantize(
             profile,
@@ -133,13 +134,15 @@ def quantize(
             isa=running.isa,
             threads=running.threads,
             progress=progress,
+            interrupted=stopped.append,
         )
-    comparison = _compare(quantized, data, running)
+    comparison = None if stopped else _compare(quantized, data, running)
     target = running.output or Path(f"{loaded.path.stem}.quantized")
     # Written before anything is printed: a reader such as `head` may go away early.
     quantized.save(target, comparison=comparison, data=data.data or "", isa=running.isa)
     _show(quantized, comparison)
     say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
+    end_if_interrupted(stopped, f"{target} has what was done until then")
     if quantized.verdict is not None:
         quantized.verdict.require(limits.min_sqnr, strict=quantized.recipe.strict)
 

@@ -20,7 +20,7 @@ from qglow.cli.options import (
     RunOptions,
     read_recipe,
 )
-from qglow.cli.output import keeping, note, say, show, showing_progress
+from qglow.cli.output import end_if_interrupted, keeping, note, say, show, showing_progress
 from qglow.cli.targets import open_profiled_model
 from qglow.core.options import Writes, declare, option
 from qglow.recipe.choices import parse_time
@@ -128,8 +128,8 @@ def tune(
 
     Predicts from calibration samples what every error of int8 does to the outputs, and measures models
     with the worst of them in int16 or float on --data: accuracy and latency. Prints what each gives, and
-    writes the recipe of the fastest that keeps to the limits. Interrupted, the same command goes on.
-    Exits with 1, and writes no recipe, if there is none.
+    writes the recipe of the fastest that keeps to the limits. Interrupted, it writes the best so far, and
+    the same command goes on. Exits with 1, and writes no recipe, if there is none.
     """
     from qglow.api import CalibrationSamples, Goal, load_profile
     from qglow.api import tune as search_mix
@@ -142,6 +142,7 @@ def tune(
         calibration.calibration_data, calibration.calibration_select, calibration.calibration_samples
     )
     tried: list[Trial] = []
+    stopped: list[str] = []
 
     def told(trial: Trial) -> None:
         progress_lines.close()
@@ -172,9 +173,14 @@ def tune(
             threads=running.threads,
             progress=progress,
             told=told,
+            interrupted=stopped.append,
         )
+        if not found.trials:
+            raise KeyboardInterrupt
     if found.best is not None:
         found.save_recipe(search.output)
     show(tuning_section(found.trials, found.best))
+    written = search.output if found.best is not None else "no recipe, since no model keeps to the limits yet"
+    end_if_interrupted(stopped, f"written: {written}; the same command goes on from {place}")
     best = found.require()
     say(f"{search.output}: {best.mix}; measure it on other data than {found.data}")

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qglow.core.errors import UsageError
+from qglow.core.interruption import Interruption
 from qglow.core.progress import Progress, start
 from qglow.graph.graph import Graph
 from qglow.recipe.choices import Calibration, one_of
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.targets.registry import machine_for_estimates
-from qglow.toolchain.calibration import CalibrationRuns
+from qglow.toolchain.calibration import CalibrationRuns, CalibrationSamples
+from qglow.toolchain.samples import Data
 from qglow.tuning.costs import multiply_adds
 from qglow.tuning.mix import Mix, with_mix
 from qglow.tuning.needs import widest
@@ -80,6 +82,7 @@ def with_effort(
     effort: str,
     quantizer: Quantizer,
     progress: Progress | None = None,
+    interruption: Interruption | None = None,
 ) -> Recipe:
     """Return the recipe with what an effort adds: rounding by GPTQ, and rules with the best calibrations.
 
@@ -87,6 +90,7 @@ def with_effort(
     outputs least over the calibration samples; the recipe's own rules take precedence. Where the effort
     has a `float_share`, the nodes whose int8 errors change the outputs most for their time become int16
     or stay float (int16 only, if the recipe asserts that all is quantized). "fast" adds nothing.
+    interruption: where it takes place, the recipe has what was chosen until then, and rounds to nearest.
     Raises UsageError for an unknown effort and where there are no samples.
     """
     try:
@@ -95,7 +99,7 @@ def with_effort(
         raise UsageError(str(error), field="effort") from error
     if effort == FAST:
         return recipe
-    calibration, options = quantizer.calibration, quantizer.options
+    calibration = quantizer.calibration
     if calibration is None:
         raise UsageError(
             f"effort {effort} looks at the calibration samples: give them with `calibration_data`, "
@@ -103,6 +107,23 @@ def with_effort(
             field="effort",
         )
     chosen = EFFORTS[effort]
+    interruption, found = interruption or Interruption(), recipe
+    with interruption.during("choosing calibrations"):
+        found, runs = _with_ranges(recipe, chosen, quantizer, calibration, progress)
+        if chosen.float_share:
+            with interruption.during("choosing nodes for int16 and float"):
+                found = with_mix(found, _worst_nodes(quantizer, found, chosen.float_share, runs, progress))
+    return replace(found, rounding="nearest", rounding_budget=None) if interruption.happened else found
+
+
+def _with_ranges(
+    recipe: Recipe,
+    chosen: Effort,
+    quantizer: Quantizer,
+    calibration: Data | CalibrationSamples,
+    progress: Progress | None,
+) -> tuple[Recipe, CalibrationRuns]:
+    """Return the recipe with a rule for each calibration that is best for some values, and the runs."""
     made = {
         name: quantizer(replace(recipe, calibration=Calibration.parse(name)))
         for name in dict.fromkeys((str(recipe.calibration), *chosen.candidates))
@@ -112,12 +133,9 @@ def with_effort(
     samples = chosen.runs(source, len(source.nodes), len(runs))
     advance = start(progress, 2 * len(runs))
     int8_graphs = {name: result.graph for name, result in made.items()}
-    choices = choose_ranges(source, int8_graphs, runs, options, advance, samples)
+    choices = choose_ranges(source, int8_graphs, runs, quantizer.options, advance, samples)
     rules = rules_for(choices, recipe.calibration)
-    found = replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq")
-    if not chosen.float_share:
-        return found
-    return with_mix(found, _worst_nodes(quantizer, found, chosen.float_share, runs, progress))
+    return replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq"), runs
 
 
 def _worst_nodes(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qglow.core.errors import UsageError
+from qglow.core.interruption import Interrupted, Interruption
 from qglow.core.progress import Progress
 from qglow.profiling.profile import Profile
 from qglow.quantization.imported import quantize_imported
@@ -32,6 +33,7 @@ class QuantizeOptions:
     calibration: the samples of the profile, for steps that need them again. rounding_state: a file that
     keeps the layers whose weights are rounded already. code: options for programs that run over the
     samples. progress: reports long work.
+    interrupted: is told where the user interrupts an effort or rounding, which then gives what is done.
     """
 
     effort: str = FAST
@@ -41,6 +43,7 @@ class QuantizeOptions:
     rounding_state: Path | None = None
     code: CompileOptions = field(default_factory=CompileOptions)
     progress: Progress | None = None
+    interrupted: Interrupted | None = None
 
 
 def quantize_model(
@@ -95,7 +98,15 @@ def _calibrated(
     if options.repair and options.effort == FAST:
         # In the profiled batch, so that what is chosen does not depend on the model's.
         found = repaired(recipe, replace(quantizer, graph=profiled), profile.kept)
-    chosen = with_effort(found.recipe, options.effort, quantizer, options.progress)
+    interruption = Interruption(options.interrupted)
+    chosen = with_effort(found.recipe, options.effort, quantizer, options.progress, interruption)
+    if interruption.happened:
+        result = quantizer(chosen)
+        warnings = (
+            *result.report.warnings,
+            f"effort {options.effort} was interrupted: weights are rounded to nearest",
+        )
+        return chosen, replace(result, report=replace(result.report, warnings=warnings))
     result = reconstruct(
         quantizer(chosen),
         chosen,
@@ -103,5 +114,6 @@ def _calibrated(
         options.code,
         options.progress,
         options.rounding_state,
+        interruption,
     )
     return chosen, replace(result, report=replace(result.report, repairs=found.repairs))

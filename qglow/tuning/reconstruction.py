@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from qglow.core.errors import UsageError
+from qglow.core.interruption import Interruption
 from qglow.core.progress import Progress, start
 from qglow.core.types import Array
 from qglow.core.version import __version__
@@ -31,10 +32,12 @@ def reconstruct(
     options: CompileOptions,
     progress: Progress | None = None,
     state: Path | None = None,
+    interruption: Interruption | None = None,
 ) -> QuantizedGraph:
     """Round the weights of an int8 graph as the recipe says; rounding to nearest leaves the graph as it is.
 
-    state: a file that keeps finished layers, so that an interrupted call continues.
+    state: a file that keeps finished layers, so that an interrupted call continues. interruption: where it
+    takes place, the layers that are done keep their new weights.
 
     Raises UsageError if samples are needed and there are none, and for a budget or a state file with
     rounding to nearest, DataError if samples do not fit the model or do not fill a batch, InputFileError
@@ -70,6 +73,7 @@ def reconstruct(
         learn=recipe.rounding == "adaround",
         out_of_time=lambda: budget is not None and time.monotonic() - begun >= budget,
         state=None if state is None else load_rounding(state, _about(result, recipe, runs)),
+        interruption=interruption,
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from qglow.core.interruption import Interruption
 from qglow.core.options import require_limits
 from qglow.tuning.mix import Mix
 
@@ -140,17 +141,19 @@ def search(
     goal: Goal,
     evaluate: Callable[[int, Mix], Figures],
     out_of_time: Callable[[], bool] = lambda: False,
+    interruption: Interruption | None = None,
 ) -> Found:
     """Measure with more and more of the steps taken, until the goal is met; then with fewer of them.
 
     evaluate: is given the number of steps and all their changes, and returns what it measured. The number of
     steps doubles until the model is accurate enough; a bisection then looks for fewer. Where only latency
     has a limit, the search finds the most steps that are fast enough. The first trial has no steps and
-    is always made; no other is begun once `out_of_time` returns true.
+    is always made; no other is begun once `out_of_time` returns true, and after an interruption.
     """
-    work = _Search(steps, goal, evaluate, out_of_time)
-    stopped = not work.run()
-    return Found(tuple(work.trials[count] for count in sorted(work.trials)), work.best(), stopped)
+    work, completed = _Search(steps, goal, evaluate, out_of_time), False
+    with (interruption or Interruption()).during("measuring a model"):
+        completed = work.run()
+    return Found(tuple(work.trials[count] for count in sorted(work.trials)), work.best(), not completed)
 
 
 class _Search:

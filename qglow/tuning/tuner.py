@@ -10,6 +10,7 @@ from pathlib import Path
 
 from qglow.core.errors import UsageError
 from qglow.core.files import sha256_hex
+from qglow.core.interruption import Interrupted, Interruption
 from qglow.core.progress import Phases, Progress, start
 from qglow.core.version import __version__
 from qglow.profiling.datasets import DataSet
@@ -82,12 +83,14 @@ class Tuner:
         time_limit: float | None = None,
         path: Path | None = None,
         told: Callable[[Trial], None] = lambda trial: None,
+        interrupted: Interrupted | None = None,
     ) -> Tuning:
         """Search, measuring every trial on `data`, which reports call `name`.
 
         time_limit: seconds after which no further model is measured. path: a file that keeps the results, so
-        that an interrupted search can continue. told: is called with every trial. Raises InputFileError for
-        the file of another search, and for one that cannot be read or written.
+        that an interrupted search can continue. told: is called with every trial. interrupted: is told
+        where the user ends the search, which then has the trials until then. Raises InputFileError for the
+        file of another search, and for one that cannot be read or written.
         """
         deadline = None if time_limit is None else time.monotonic() + time_limit
         about, kept, count = self._about(data)
@@ -104,7 +107,7 @@ class Tuner:
         if state.steps is None:
             state.steps = list(self._predicted(base))
             keep()
-        found = self._search(state, base, kept, count, deadline, keep, told)
+        found = self._search(state, base, kept, count, deadline, keep, told, interrupted)
         return Tuning(self.goal, found.trials, found.best, found.stopped, name, count, state.recipe)
 
     def _search(
@@ -116,6 +119,7 @@ class Tuner:
         deadline: float | None,
         keep: Callable[[], None],
         told: Callable[[Trial], None],
+        interrupted: Interrupted | None,
     ) -> Found:
         assert state.steps is not None
         shapes, threads = self.model.shapes, self.options.threads or 1
@@ -141,7 +145,8 @@ class Tuner:
             told(Trial(steps, mix, figures))
             return figures
 
-        return search([step.mix for step in state.steps], self.goal, evaluate, clock.out_of_time)
+        steps = [step.mix for step in state.steps]
+        return search(steps, self.goal, evaluate, clock.out_of_time, Interruption(interrupted))
 
     def _quantized(self, recipe: Recipe, mix: Mix, effort: str = FAST) -> QuantizedParts:
         options = QuantizeOptions(

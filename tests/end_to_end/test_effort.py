@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 
 import qglow
 from qglow.cli.main import main
+from qglow.core.progress import Advance, Progress
+from qglow.tuning.effort import EFFORTS
 from tests.end_to_end.bits import assert_compiled_tensors_equal, interpreted_tensors
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA
 from tests.runtimes import NATIVE_ISAS
@@ -60,6 +64,68 @@ def test_the_best_effort_keeps_some_nodes_in_float(balanced: qglow.QuantizedMode
     whole = model.quantize(taken, recipe, effort="best", calibration_data=samples)
     assert not whole.recipe.keep_float
     assert "int16" in [rule.dtype for rule in whole.recipe.rules] and sqnr(whole) > sqnr(balanced)
+
+
+def interrupting(phase: int, steps: int) -> Progress:
+    """Progress that brings Ctrl-C after so many steps of a phase."""
+    phases = itertools.count(1)
+
+    def start(total: int | None) -> Advance:
+        taken, now = itertools.count(1), next(phases)
+
+        def advance(count: int) -> None:
+            if now == phase and next(taken) > steps:
+                raise KeyboardInterrupt
+
+        return advance
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("phase", "steps", "what", "rounding", "warning"),
+    [
+        (2, 0, "choosing nodes for int16 and float", "nearest", "effort balanced was interrupted"),
+        (3, 2, "rounding weights", "gptq", "rounding was interrupted before"),
+    ],
+)
+def test_an_interruption_leaves_what_is_done(
+    profile: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    phase: int,
+    steps: int,
+    what: str,
+    rounding: str,
+    warning: str,
+) -> None:
+    monkeypatch.setitem(EFFORTS, "balanced", replace(EFFORTS["balanced"], candidates=("minmax", "kl")))
+    told: list[str] = []
+    made = qglow.load_model(MODEL).quantize(
+        qglow.load_profile(profile),
+        effort="balanced",
+        check=False,
+        calibration_data=qglow.CalibrationSamples(CALIBRATION, samples=1),
+        progress=interrupting(phase, steps),
+        interrupted=told.append,
+    )
+    assert told == [what] and made.recipe.rounding == rounding
+    assert made.recipe.rules
+    assert made.report is not None and any(warning in line for line in made.report.warnings)
+
+
+def test_an_interrupted_command_writes_what_is_done(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qglow.tuning.effort._with_ranges", interrupted)
+    out = tmp_path / "out"
+    words = ["quantize", "--profile", profile, "--effort", "balanced", "-o", out]
+    words += ["--calibration-data", CALIBRATION, "--calibration-samples", 2]
+    assert main([str(word) for word in words]) == 130
+    assert qglow.load_quantized(out).recipe.rounding == "nearest"
+    assert f"interrupted while choosing calibrations; {out} has" in capsys.readouterr().err
 
 
 def test_what_the_user_says_of_a_value_holds(profile: Path) -> None:

@@ -109,7 +109,9 @@ def test_an_interrupted_search_goes_on(
     monkeypatch.setattr(Measurement, "figures", interrupted)
     forget_figures(tmp_path)
     assert tune("--min-sqnr", 25) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "interrupted while measuring a model; written: no recipe" in err
+    assert "the same command goes on" in err
     assert not (tmp_path / TUNED).exists()
     before = state_of(tmp_path)
     assert len(before["figures"]) == 1  # type: ignore[arg-type]

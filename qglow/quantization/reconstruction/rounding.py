@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qglow.core.errors import InputFileError
+from qglow.core.interruption import Interruption
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
@@ -57,6 +58,7 @@ def round_weights(
     learn: bool = False,
     out_of_time: Callable[[], bool] = lambda: False,
     state: RoundingState | None = None,
+    interruption: Interruption | None = None,
 ) -> QuantizedGraph:
     """Round the weights of an int8 graph with error feedback and, if `learn`, by gradients after that.
 
@@ -65,9 +67,10 @@ def round_weights(
     weights, with the means of the int8 inputs. samples: how many `tensors` runs over. advance: is
     called with the number of nodes done. The result depends on the order of samples, not on their batches.
 
-    Once `out_of_time` returns true, no further node is begun: the remaining nodes keep their integers,
-    with a reason in the log and a warning in the report. state: results of earlier calls, which are not
-    computed again; new results are added to it, even if an error or the user ends the call.
+    Once `out_of_time` returns true, and after an interruption, no further node is begun: the remaining nodes
+    keep their integers, with a reason in the log and a warning in the report. state: results of earlier
+    calls, which are not computed again; new results are added to it, even if an error or the user ends the
+    call.
 
     Raises InputFileError if `state` does not fit the nodes.
     """
@@ -76,11 +79,12 @@ def round_weights(
     graph = quantized.graph.copy()
     names = {node.name: node for node in quantized.source.nodes}
     work = list(_candidates(graph, names, log, advance))
-    state = state or RoundingState()
+    state, interruption = state or RoundingState(), interruption or Interruption()
     _check_fits(state, work)
     rounder = _Rounder(graph, names, tensors, samples, quantized.recipe.correct_bias)
     try:
-        rounder.run(work, learn, state, out_of_time, advance)
+        with interruption.during("rounding weights"):
+            rounder.run(work, learn, state, out_of_time, advance)
     finally:
         state.save()
     # Weights are installed only now, so that the inputs that a node sees do not depend on the turns.
@@ -89,7 +93,7 @@ def round_weights(
     verify_graph(graph, "after rounding the weights anew")
     nodes = tuple(_with_margin(node, margins) for node in quantized.report.quantized)
     report = quantized.report
-    warnings = (*report.warnings, *_tell_of_late(work, learn, state, log))
+    warnings = (*report.warnings, *_tell_of_late(work, learn, state, log, interruption.happened))
     entries = (*report.log, *log.entries)
     report = replace(report, quantized=nodes, log=entries, warnings=warnings)
     return replace(quantized, graph=graph, report=report)
@@ -160,20 +164,23 @@ def _check_fits(state: RoundingState, work: Sequence[Node]) -> None:
             raise InputFileError(f"{state.path} holds other weights for node '{node.name}': remove it")
 
 
-def _tell_of_late(work: Sequence[Node], learn: bool, state: RoundingState, log: PassLog) -> list[str]:
+def _tell_of_late(
+    work: Sequence[Node], learn: bool, state: RoundingState, log: PassLog, interrupted: bool
+) -> list[str]:
     """Log every node that was not finished in time; return a warning that lists them, if there are any."""
     late = [node.name for node in work if not _is_done(node, learn, state)]
     if not late:
         return []
     for name in late:
         kept = "its feedback of errors, unlearned" if name in state.results else "the nearest integers"
-        log.refused(name, f"time was up (rounding_budget); its weights keep {kept}")
+        why = "interrupted" if interrupted else "time was up (rounding_budget)"
+        log.refused(name, f"{why}; its weights keep {kept}")
     first = [name for name in late if name not in state.results]
     kept = f", {len(first)} of them at the nearest integers" if learn and first else ""
-    return [
-        f"time for rounding was up before {len(late)} of {len(work)} nodes{kept}: {', '.join(late)}; "
-        "allow more with a larger rounding_budget"
-    ]
+    nodes = f"{len(late)} of {len(work)} nodes{kept}: {', '.join(late)}"
+    if interrupted:
+        return [f"rounding was interrupted before {nodes}"]
+    return [f"time for rounding was up before {nodes}; allow more with a larger rounding_budget"]
 
 
 def rounded_nodes(graph: Graph) -> list[Node]:

@@ -132,8 +132,10 @@ def test_errors_of_the_library_speak_of_flags() -> None:
     error = UsageError(
         "group_size 3: `names`, `rounding=gptq`, `equalize=false`, `per_tensor=true`, `model` or `other`",
         field="group_size",
+        details=["or `group_size`"],
     )
     assert spoken(error, flags) == (
-        "--group-size 3: --name, --rounding gptq, --no-equalize, --per-tensor, MODEL or `other`"
+        "--group-size 3: --name, --rounding gptq, --no-equalize, --per-tensor, MODEL or `other`",
+        "or --group-size",
     )
-    assert spoken(DataError("group_size is wrong"), flags) == "group_size is wrong"
+    assert spoken(DataError("group_size is wrong"), flags) == ("group_size is wrong",)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from qglow.core.interruption import Interruption
 from qglow.tuning.mix import Mix
 from qglow.tuning.search import Figures, Goal, Trial, pareto, search
 
@@ -55,6 +56,22 @@ def test_a_goal_that_no_step_reaches_has_no_best() -> None:
     found = search(steps(5), Goal(max_drop=0.3), Model())
     assert found.best is None and not found.stopped
     assert found.trials[-1].steps == 5, "everything there is has been tried"
+
+
+def test_an_interruption_keeps_the_best_so_far() -> None:
+    model, told = Model(), list[str]()
+
+    def evaluate(steps: int, mix: Mix) -> Figures:
+        if len(model.asked) == 5:
+            raise KeyboardInterrupt
+        return model(steps, mix)
+
+    found = search(steps(40), Goal(max_drop=5.0), evaluate, interruption=Interruption(told.append))
+    assert found.stopped and told == ["measuring a model"]
+    assert [trial.steps for trial in found.trials] == [0, 1, 2, 4, 8]
+    assert found.best is not None and found.best.steps == 8
+    with pytest.raises(KeyboardInterrupt):
+        search(steps(40), Goal(max_drop=5.0), evaluate)
 
 
 def test_with_a_limit_on_time_alone_the_most_steps_that_are_fast_enough_are_found() -> None:
