@@ -1,0 +1,107 @@
+"""Nodes whose values int8 does not suit, and the reasons for which they stay float."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.core.types import Array, ElementType, TensorType, float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph
+from qglow.graph.ops.elementwise import Add, Mul, Relu
+from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.logic import Compare
+from qglow.graph.ops.shape import Cast, Reshape
+from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.placement import float_reasons
+from qglow.quantization.unsuited import has_rare_extremes, keep_unsuited_float
+from qglow.recipe.schema import Recipe
+
+NORMAL = np.random.default_rng(1).normal(size=(4, 64)).astype(np.float32)
+
+
+def kept(graph: Graph, **seen: Array) -> dict[str, str]:
+    """Reasons by name of the node's result; seen: elements of values."""
+    statistics = {}
+    for name, elements in seen.items():
+        statistics[name] = ValueProfile()
+        statistics[name].observe(np.asarray(elements, np.float32))
+    reasons = float_reasons(graph, Recipe())
+    before = set(reasons)
+    keep_unsuited_float(graph, statistics, reasons)
+    return {node.output.name: reason for node, reason in reasons.items() if node not in before}
+
+
+def masked() -> Array:
+    return np.where(NORMAL > 1.0, np.float32(-1e4), NORMAL)
+
+
+def test_what_reads_a_mark_or_gives_one_stays_float() -> None:
+    b = GraphBuilder("g")
+    x, mask = b.input("x", float_type(4, 64)), b.input("mask", float_type(4, 64))
+    total = b.node(Add(), x, mask, name="total")
+    low = b.node(Relu(), total, name="positive")
+    w = b.constant("w", np.eye(64, dtype=np.float32))
+    graph = b.finish(b.node(Gemm(), low, w, name="y"), b.node(Gemm(), total, w, name="z"))
+    found = kept(graph, x=NORMAL, mask=np.array([[0, -1e4]]), total=masked(), positive=np.maximum(NORMAL, 0))
+    assert set(found) == {"total", "positive", "z"}
+    assert all("'total' holds the mark -1e+04" in reason for reason in found.values())
+
+
+def test_values_without_statistics_have_no_marks() -> None:
+    b = GraphBuilder("g")
+    assert kept(b.finish(b.node(Relu(), b.input("x", float_type(4, 64)), name="y"))) == {}
+
+
+def test_few_extremes_are_no_reason_for_sums_of_products() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(4, 64))
+    w = b.constant("w", np.eye(64, dtype=np.float32))
+    graph = b.finish(b.node(Gemm(), x, w, name="y"), b.node(Relu(), x, name="z"))
+    elements = NORMAL.copy()
+    elements[0, 0] = 5000.0
+    assert set(kept(graph, x=elements)) == {"z"}
+
+
+@pytest.mark.parametrize(
+    ("extreme", "count", "rare"),
+    [(60.0, 1, True), (60.0, 2, True), (60.0, 30, False), (3.0, 1, False), (0.0, 1, False)],
+)
+def test_constants_with_rare_extremes(extreme: float, count: int, rare: bool) -> None:
+    data = NORMAL.copy() / 4
+    data.reshape(-1)[:count] = extreme
+    assert has_rare_extremes(data) is rare
+    b = GraphBuilder("g")
+    total = b.node(Add(), b.input("x", float_type(4, 64)), b.constant("c", data), name="total")
+    found = kept(b.finish(total), x=NORMAL)
+    assert ("the constant 'c' has rare extremes" in found.get("total", "")) is rare
+
+
+@pytest.mark.parametrize("data", [np.zeros(100), np.float32(7.0), np.array([1e-3, 5.0]), np.full(50, 3.0)])
+def test_constants_without(data: Array) -> None:
+    assert not has_rare_extremes(np.asarray(data))
+
+
+@pytest.mark.parametrize(("largest", "stays"), [(500, True), (1, False)])
+def test_integers_that_become_floats(largest: int, stays: bool) -> None:
+    """Those of a mask are 0 and 1, which int8 holds."""
+    b = GraphBuilder("g")
+    x = b.node(Cast(ElementType.FLOAT), b.input("i", TensorType(ElementType.INT64, (4, 64))), name="x")
+    scaled = b.node(Mul(), x, b.constant("c", np.float32(0.5)), name="scaled")
+    moved = b.node(Reshape((64, 4)), scaled, name="moved")
+    graph = b.finish(b.node(Add(), moved, b.input("other", float_type(64, 4)), name="total"))
+    found = kept(graph, x=np.arange(largest + 1)[None])
+    assert set(found) == ({"scaled", "moved"} if stays else set())
+    assert all("holds integers as floats" in reason for reason in found.values())
+
+
+def test_what_becomes_integers_or_answers() -> None:
+    b = GraphBuilder("g")
+    x, y = b.input("x", float_type(4, 64)), b.input("y", float_type(4, 64))
+    places = b.node(Add(), b.node(Relu(), x, name="r"), y, name="places")
+    both = b.node(Add(), x, y, name="both")
+    answers = b.node(Compare("greater"), both, y, name="answers")
+    graph = b.finish(b.node(Cast(ElementType.INT64), places, name="i"), answers, both)
+    found = kept(graph)
+    assert set(found) == {"places", "r"}, "an output is read in float as well"
+    assert all("Cast 'Cast_" in reason and "decides by its result" in reason for reason in found.values())
