@@ -32,6 +32,10 @@ class Mix:
     def __str__(self) -> str:
         return f"{len(self.keep_float)} more nodes in float, {len(self.int16)} in int16"
 
+    def by_type(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Each element type as rules name it, with its nodes."""
+        return ("float", self.keep_float), ("int16", self.int16)
+
     @staticmethod
     def joined(mixes: Iterable[Mix]) -> Mix:
         """Join mixes; a node that is float in one and int16 in another is float."""

@@ -18,6 +18,7 @@ from qglow.graph.ops.elementwise import Mul
 from qglow.graph.verifier import verify_graph
 from qglow.instructions.liveness import whole_at
 from qglow.kernels.selection.choice import NO_CHOICES
+from qglow.numerics.quantize import dequantize_by
 from qglow.quantization.report import is_int8
 from qglow.report.tensors import counterpart
 from qglow.targets.capabilities import stepped
@@ -89,7 +90,10 @@ def _with_integer_weights(source: Graph, int8_graph: Graph) -> Graph:
     nodes = {node.name: node for node in graph.nodes}
     for int8 in int8_graph.nodes:
         policy, node = int8.operator.policy, nodes.get(int8.name)
-        if not isinstance(policy, Accumulate) or node is None or node.operator.name != int8.operator.name:
+        if node is None or node.operator.name != int8.operator.name:
+            continue
+        if not isinstance(policy, Accumulate):
+            node.inputs = _with_integer_operands(node, int8)
             continue
         positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
         operands = [*node.inputs, *(None for _ in range(len(positions) - len(node.inputs)))]
@@ -97,6 +101,19 @@ def _with_integer_weights(source: Graph, int8_graph: Graph) -> Graph:
             operands[positions[name]] = constant(f"{node.name}.{name}.real", data)
         node.inputs = operands
     return graph
+
+
+def _with_integer_operands(node: Node, int8: Node) -> list[Value | None]:
+    """Return the operands of a float node with the reals that constants of its int8 form stand for."""
+    operands = list(node.inputs)
+    for index, (value, integers) in enumerate(zip(node.inputs, int8.inputs, strict=False)):
+        if value is None or integers is None or value.data is None or integers.data is None:
+            continue
+        kind = integers.type.quantization
+        if kind is not None and len(kind.scales) == 1 and integers.data.shape == value.data.shape:
+            real = dequantize_by(integers.data, kind).astype(np.float32)
+            operands[index] = constant(f"{node.name}.{index}.real", real)
+    return operands
 
 
 def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:

@@ -13,7 +13,10 @@ from qglow.metrics.classification import class_scores, classification_output
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
+from qglow.report.runner import RealInterface
 from qglow.report.tensors import counterpart
+from qglow.toolchain import lower_graph
+from qglow.toolchain.artefacts import obtain_executable
 from qglow.tuning.costs import multiply_adds
 from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
@@ -59,6 +62,18 @@ class Stage:
         """The noise over all runs."""
         parts = [self.chosen(self.parameters)]
         return RehearsedNoise.joined(parts if self._judging is None else [*parts, self.judged()])
+
+    @cached_property
+    def measured(self) -> RehearsedNoise:
+        """The noise of the compiled int8 graph over all runs."""
+        graph, options, noise = self.result.graph, self._quantizer.options, RehearsedNoise()
+        program = obtain_executable(lower_graph(graph, options), options)
+        kinds = ({v.name: v.type for v in graph.inputs}, {v.name: v.type for v in graph.outputs})
+        interface = RealInterface(program, *kinds)
+        for runs in (self._choosing, *([] if self._judging is None else [self._judging])):
+            for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
+                noise.add(interface(inputs), expected)
+        return noise
 
     @property
     def level(self) -> float:

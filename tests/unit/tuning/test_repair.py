@@ -218,3 +218,37 @@ def test_single_values_are_left_alone_where_no_samples_judge() -> None:
     quantizer = made(residual_network(), kept)
     found = repaired(Recipe(), quantizer, kept)
     assert found.recipe.rules == () and all(not repair.values for repair in found.repairs)
+
+
+def common_mode() -> Graph:
+    """Differences of values that have a large part in common; weights are exact in int8."""
+    b = GraphBuilder("common")
+    x = b.input("x", float_type(1, 400))
+    spread = np.eye(400, dtype=np.float32)
+    spread[-1] = 127.0
+    differences = np.eye(400, dtype=np.float32) - np.roll(np.eye(400, dtype=np.float32), 1, axis=0)
+    none = np.zeros(400, np.float32)
+    h = b.node(Gemm(), x, b.constant("w", spread), b.constant("b", none), name="h")
+    return b.finish(b.node(Gemm(), h, b.constant("d", differences), b.constant("c", none), name="y"))
+
+
+def test_what_is_not_good_by_any_calibration_gets_int16_for_few_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = offsets(8)
+    quantizer = made(common_mode(), kept)
+    assert level(quantizer, Recipe(), kept) < 10.0
+    few = repaired(Recipe(), quantizer, kept)
+    assert not any("int16" in repair.what for repair in few.repairs)  # half of the multiplications
+    monkeypatch.setattr("qglow.tuning.repair.LARGEST_SHARE", 1.0)
+    found = repaired(Recipe(), quantizer, kept)
+    assert found.repairs[-1].values and found.repairs[-1].won_db > 10.0
+    assert level(quantizer, found.recipe, kept) > 15.0
+
+
+def test_constants_are_rehearsed_as_int8_has_them() -> None:
+    """The grid of the comb is rounded too."""
+    quantizer = made(comb(), offsets(8))
+    runs = float_runs(quantizer.graph, offsets(8), quantizer.options)
+    stage = Stage(Recipe(calibration=Calibration.parse("minmax")), quantizer, runs)
+    assert stage.level == pytest.approx(stage.measured.level, abs=0.5)
