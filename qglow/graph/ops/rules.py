@@ -30,8 +30,10 @@ def operand(inputs: Types, index: int, name: str) -> TensorType:
 def float_operand(inputs: Types, index: int, name: str, rank: int | None = None) -> TensorType:
     """A required operand that must hold reals, of this rank if given. Raises OperatorTypeError."""
     kind = operand(inputs, index, name)
-    require(kind.is_float, f"operand {name} is {kind}, it must be float")
-    require(rank is None or len(kind.shape) == rank, f"operand {name} is {kind}, it must have {rank} axes")
+    if not kind.is_float:  # the text of a type takes long
+        raise OperatorTypeError(f"operand {name} is {kind}, it must be float")
+    if rank is not None and len(kind.shape) != rank:
+        raise OperatorTypeError(f"operand {name} is {kind}, it must have {rank} axes")
     return kind
 
 

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from qglow.instructions.operation import Operation
 from qglow.instructions.ops.movement import Transpose
 from qglow.instructions.program import Instruction
 from qglow.kernels.emit.builder import Value
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.emit.operand import Memory
+from qglow.kernels.emit.operand import Memory, without_parameters
 from qglow.kernels.emit.sweep import outer_loops
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.movement.copy import emit_copy, powers_of_two
@@ -73,13 +74,20 @@ def _merged(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return merged
 
 
+class _Transposing(Kernel):
+    """Base of kernels that move elements whatever they stand for."""
+
+    def compared(self, operation: Operation, memory: Memory) -> Memory:
+        """Return the operand without parameters."""
+        return without_parameters(memory)
+
+
 @kernel
 @dataclass(frozen=True)
-class StridedTranspose(Kernel):
+class StridedTranspose(_Transposing):
     """Copy with permuted strides: contiguous runs if there are any, else single elements."""
 
     name: ClassVar[str] = "transpose-strided"
-    uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of a load and a store for each element."""
@@ -92,11 +100,10 @@ class StridedTranspose(Kernel):
 
 @kernel
 @dataclass(frozen=True)
-class InterleavingTranspose(Kernel):
+class InterleavingTranspose(_Transposing):
     """Transposition of few rows (the channels of an image): vectors of each are shuffled into pixels."""
 
     name: ClassVar[str] = "transpose-interleaving"
-    uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of a shuffle or two for each vector."""
@@ -125,7 +132,7 @@ class InterleavingTranspose(Kernel):
 
 @kernel
 @dataclass(frozen=True)
-class DeinterleavingTranspose(Kernel):
+class DeinterleavingTranspose(_Transposing):
     """Transposition of few columns (the groups of shuffled channels): rows are shuffled into columns."""
 
     name: ClassVar[str] = "transpose-deinterleaving"
@@ -158,11 +165,10 @@ class DeinterleavingTranspose(Kernel):
 
 @kernel
 @dataclass(frozen=True)
-class SquareTranspose(Kernel):
+class SquareTranspose(_Transposing):
     """Transposition of squares of 16 x 16 elements in registers; those at the edges are smaller."""
 
     name: ClassVar[str] = "transpose-square"
-    uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of four shuffles, a load and a store for each vector of 16."""
