@@ -10,9 +10,11 @@ from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.functions import (
     Abs,
+    Ceil,
     Elu,
     Erf,
     Exp,
+    Floor,
     Gelu,
     HardSigmoid,
     HardSwish,
@@ -21,7 +23,9 @@ from qglow.graph.ops.functions import (
     Mish,
     Neg,
     Reciprocal,
+    Round,
     Sigmoid,
+    Sign,
     Softplus,
     Sqrt,
     Swish,
@@ -46,9 +50,11 @@ class OnnxFunction:
 
 FUNCTIONS = (
     OnnxFunction(Abs, newest=13),
+    OnnxFunction(Ceil, newest=13),
     OnnxFunction(Elu, newest=22),
     OnnxFunction(Erf, newest=13),
     OnnxFunction(Exp, newest=13),
+    OnnxFunction(Floor, newest=13),
     OnnxFunction(Gelu, newest=20),
     OnnxFunction(HardSigmoid, newest=22),
     OnnxFunction(HardSwish, newest=22),
@@ -58,7 +64,9 @@ FUNCTIONS = (
     OnnxFunction(Neg, newest=13),
     OnnxFunction(Reciprocal, newest=13),
     OnnxFunction(Relu, newest=14),
+    OnnxFunction(Round, newest=22),
     OnnxFunction(Sigmoid, newest=13),
+    OnnxFunction(Sign, newest=13),
     OnnxFunction(Softplus, newest=22),
     OnnxFunction(Sqrt, newest=13),
     OnnxFunction(Swish, newest=24),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from qglow.graph.operator import Operator
+from qglow.graph.operator import Operator, Table
 from qglow.graph.ops.functions import (
     Abs,
+    Ceil,
     Elu,
     Erf,
     Exp,
+    Floor,
     Gelu,
     HardSigmoid,
     HardSwish,
@@ -19,6 +21,8 @@ from qglow.graph.ops.functions import (
     Neg,
     PowerOf,
     Reciprocal,
+    Round,
+    Sign,
     Softplus,
     Sqrt,
     Swish,
@@ -27,9 +31,11 @@ from tests.suite.problem import Drawing, Maker, Problem
 
 FUNCTIONS: list[Operator] = [
     Abs(),
+    Ceil(),
     Elu(alpha=1.5),
     Erf(),
     Exp(),
+    Floor(),
     Gelu(),
     Gelu(approximate="tanh"),
     HardSigmoid(alpha=0.3, beta=0.4),
@@ -41,6 +47,8 @@ FUNCTIONS: list[Operator] = [
     PowerOf(exponent=2.0),
     PowerOf(exponent=-1.5),
     Reciprocal(),
+    Round(),
+    Sign(),
     Softplus(),
     Sqrt(),
     Swish(),
@@ -59,8 +67,9 @@ def in_int8(random: np.random.Generator) -> Problem:
     """Every function as a table of one int8 input."""
     drawing = Drawing("functions_int8", random)
     x = drawing.integers(2, 3, 7, 5)
-    kinds = [drawing.int8_like(x.type.shape) for _ in FUNCTIONS]
-    pairs = zip(FUNCTIONS, kinds, strict=True)
+    tables = [function for function in FUNCTIONS if isinstance(function.policy, Table)]
+    kinds = [drawing.int8_like(x.type.shape) for _ in tables]
+    pairs = zip(tables, kinds, strict=True)
     return drawing.finish(*(drawing.builder.node(f, x, output_types=[kind]) for f, kind in pairs))
 
 

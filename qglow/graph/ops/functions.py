@@ -58,6 +58,9 @@ class Function(Unary, ScalarFunction):
         return self.reference(np.asarray(x, np.float64))
 
 
+STEPS: Policy = KeepFloat("the rounding of its input decides between whole numbers")
+
+
 @register
 @dataclass(frozen=True)
 class Neg(Function, elementary.Negative):
@@ -83,6 +86,42 @@ class Abs(Function, elementary.Absolute):
     """|x|."""
 
     name: ClassVar[str] = "Abs"
+
+
+@register
+@dataclass(frozen=True)
+class Round(Function, elementary.NearestWhole):
+    """The nearest whole number, of two the even one."""
+
+    name: ClassVar[str] = "Round"
+    policy: ClassVar[Policy] = STEPS
+
+
+@register
+@dataclass(frozen=True)
+class Floor(Function, elementary.Floored):
+    """The largest whole number that is not above x."""
+
+    name: ClassVar[str] = "Floor"
+    policy: ClassVar[Policy] = STEPS
+
+
+@register
+@dataclass(frozen=True)
+class Ceil(Function, elementary.Ceiling):
+    """The smallest whole number that is not below x."""
+
+    name: ClassVar[str] = "Ceil"
+    policy: ClassVar[Policy] = STEPS
+
+
+@register
+@dataclass(frozen=True)
+class Sign(Function, elementary.Signum):
+    """1 above 0, -1 below, else 0; NaN stays."""
+
+    name: ClassVar[str] = "Sign"
+    policy: ClassVar[Policy] = STEPS
 
 
 @register

@@ -8,6 +8,8 @@ from qglow.numerics.scalar.algebra import Real, select
 
 SIGN_BIT = -(2**31)
 MAGNITUDE_BITS = 2**31 - 1
+WHOLE_FROM = 2.0**23
+"""Least number from which on every float32 is whole."""
 
 
 def clip(x: Real, lo: float = -math.inf, hi: float = math.inf) -> Real:
@@ -58,3 +60,17 @@ def with_sign_of(size: Real, x: Real) -> Real:
     """A number without a sign, with that of x."""
     sign = x.bits() & SIGN_BIT
     return (size.bits() | sign).as_real()
+
+
+def rounded(x: Real) -> Real:
+    """The nearest whole number, of two the even one, with the sign of x; NaN and infinities stay."""
+    size = magnitude(x)
+    # Numbers from 2^23 on have no fraction; below, adding it pushes the fraction out.
+    whole = select(size < WHOLE_FROM, (size + WHOLE_FROM) - WHOLE_FROM, size)
+    return with_sign_of(whole, x)
+
+
+def floored(x: Real) -> Real:
+    """The largest whole number that is not above x."""
+    whole = rounded(x)
+    return select(whole > x, whole - 1.0, whole)

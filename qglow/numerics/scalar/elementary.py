@@ -11,7 +11,7 @@ import numpy as np
 from qglow.core.types import HALF_TYPES, Array
 from qglow.numerics.scalar import algebra, half, polynomials
 from qglow.numerics.scalar.algebra import Real
-from qglow.numerics.scalar.clamps import magnitude, negated
+from qglow.numerics.scalar.clamps import floored, magnitude, negated, rounded
 from qglow.numerics.scalar.function import ScalarFunction, declare
 
 ROOTS = (0.25, 0.5, 0.75)
@@ -51,6 +51,64 @@ class Absolute(ScalarFunction):
     def reference(self, x: Array) -> Array:
         """|x|."""
         return np.abs(x)
+
+
+@declare
+@dataclass(frozen=True)
+class NearestWhole(ScalarFunction):
+    """The nearest whole number, of two the even one."""
+
+    def real(self, x: Real) -> Real:
+        """Exact."""
+        return rounded(x)
+
+    def reference(self, x: Array) -> Array:
+        """numpy.rint."""
+        return np.asarray(np.rint(x))
+
+
+@declare
+@dataclass(frozen=True)
+class Floored(ScalarFunction):
+    """The largest whole number that is not above x."""
+
+    def real(self, x: Real) -> Real:
+        """Exact."""
+        return floored(x)
+
+    def reference(self, x: Array) -> Array:
+        """numpy.floor."""
+        return np.asarray(np.floor(x))
+
+
+@declare
+@dataclass(frozen=True)
+class Ceiling(ScalarFunction):
+    """The smallest whole number that is not below x."""
+
+    def real(self, x: Real) -> Real:
+        """Exact."""
+        return negated(floored(negated(x)))
+
+    def reference(self, x: Array) -> Array:
+        """numpy.ceil."""
+        return np.asarray(np.ceil(x))
+
+
+@declare
+@dataclass(frozen=True)
+class Signum(ScalarFunction):
+    """1 above 0, -1 below, else 0; NaN stays."""
+
+    limits: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+
+    def real(self, x: Real) -> Real:
+        """Exact."""
+        return algebra.select(x > 0.0, 1.0, algebra.select(x.is_negative(), -1.0, x + 0.0))
+
+    def reference(self, x: Array) -> Array:
+        """numpy.sign."""
+        return np.asarray(np.sign(x))
 
 
 @declare

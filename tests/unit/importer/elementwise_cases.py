@@ -12,6 +12,7 @@ POSITIVE = {"c": np.abs(floats(6, 1, 1)) + np.float32(0.5)}
 FUNCTIONS = [
     *(Case(op.lower(), node(op, "x"), (7, 13)) for op in ("Abs", "Neg", "Exp", "Softplus", "Elu")),
     *(Case(op.lower(), node(op, "x"), (9, 13)) for op in ("Erf", "Reciprocal", "LeakyRelu", "HardSigmoid")),
+    *(Case(op.lower(), node(op, "x"), (11, 13, 22)) for op in ("Ceil", "Floor", "Round", "Sign")),
     Case("elu-alpha", node("Elu", "x", alpha=2.0), (7, 21)),
     Case("leakyrelu-alpha", node("LeakyRelu", "x", alpha=0.3), (7, 16)),
     Case("hardsigmoid-line", node("HardSigmoid", "x", alpha=0.5, beta=0.6), (7, 21)),

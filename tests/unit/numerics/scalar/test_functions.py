@@ -24,11 +24,15 @@ from qglow.numerics.scalar.arrays import evaluate
 from qglow.numerics.scalar.elementary import (
     ROOTS,
     Absolute,
+    Ceiling,
     Erf,
+    Floored,
     Log,
+    NearestWhole,
     Negative,
     PowerOf,
     Reciprocal,
+    Signum,
     Sqrt,
 )
 from qglow.numerics.scalar.function import ScalarFunction
@@ -69,6 +73,10 @@ SETTINGS: dict[str, ScalarFunction] = {
     "cube": PowerOf(3.0),
     "negative": Negative(),
     "absolute": Absolute(),
+    "rounded": NearestWhole(),
+    "floored": Floored(),
+    "ceiling": Ceiling(),
+    "signum": Signum(),
 }
 
 
@@ -86,6 +94,18 @@ def test_results_are_within_the_documented_units_in_the_last_place(name: str) ->
 def test_log1p_is_accurate_within_the_unit() -> None:
     x = np.concatenate([dense(0, 1), np.geomspace(1e-40, 1, 9999, dtype=np.float32)])
     assert np.max(units_in_the_last_place(log1p_of_unit(x), np.log1p(x.astype(np.float64)))) <= 2
+
+
+@pytest.mark.parametrize("function", [NearestWhole(), Floored(), Ceiling(), Signum()], ids=lambda f: f.opcode)
+def test_whole_numbers_are_exact(function: ScalarFunction) -> None:
+    halves = np.arange(-9, 9.5, 0.5, dtype=np.float32)
+    large = np.float32(2) ** np.arange(20, 40, dtype=np.float32)
+    near = np.nextafter(halves, np.float32(np.inf))
+    odd = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 8388607.5, -8388607.5, 1e-40], np.float32)
+    x = np.concatenate([halves, near, large, -large, large - np.float32(0.5), odd, every_magnitude()])
+    found, wanted = numpy(function)(x), function.reference(x)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
