@@ -20,7 +20,7 @@ import numpy as np
 from qglow.core.types import Array, ElementType
 from qglow.graph.graph import Graph, Node, Value
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.marks import mark_in_profile
+from qglow.quantization.marks import SENTINEL, mark_in_profile
 from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
 
 FEWEST = 16
@@ -62,7 +62,7 @@ def _keep_marks(graph: Graph, statistics: Statistics, reasons: FloatReasons) -> 
         key = (value.name, lone)
         if key not in marks:
             profile = statistics.get(value.name)
-            if profile is None and value.data is not None:
+            if profile is None and value.data is not None and not _is_near_zero(value.data):
                 profile = ValueProfile()
                 profile.observe(np.asarray(value.data, np.float32).reshape(1, -1))
             marks[key] = None if profile is None else mark_in_profile(profile, lone)
@@ -77,6 +77,11 @@ def _keep_marks(graph: Graph, statistics: Statistics, reasons: FloatReasons) -> 
                     f"'{value.name}' holds the mark {mark:.4g}, which would leave the rest no levels in int8"
                 )
                 break
+
+
+def _is_near_zero(data: Array) -> bool:
+    """Whether all elements are too small to be marks; infinities and NaN are not."""
+    return bool(np.all(np.abs(data) < SENTINEL))
 
 
 def _keep_constants(graph: Graph, reasons: FloatReasons) -> None:
