@@ -72,7 +72,7 @@ def size_text(size: int) -> str:
     for unit in ("T", "G"):
         if size >= _FACTORS[unit]:
             tenths = -(-size * 10 // _FACTORS[unit])
-            return f"{tenths // 10}.{tenths % 10}{unit}" if tenths < 10**7 else f"more than 1000000{unit}"
+            return f"{tenths // 10}.{tenths % 10}{unit}" if tenths < 10**7 else f"1000000{unit} and more"
     return f"{max(1, -(-size // _FACTORS['M']))}M"
 
 

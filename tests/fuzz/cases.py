@@ -205,7 +205,7 @@ def _readers(rng: Random, model: str, words: Words, folder: Path) -> Lines:
             ("profile", model, *words, "-o", "made.yaml"),
             ("run", model, *words, "-o", "made.npz"),
             ("compare", model, "--profile", profile, *words, "-o", "made.json"),
-            ("profile", "sufficiency", model, *words, "--resamples", "3", "-o", "made.json"),
+            ("profile", "sufficiency", model, *words, "--resamples", "10", "-o", "made.json"),
         ],
     )
 
@@ -298,7 +298,7 @@ def _options(rng: Random, bench: Workbench, folder: Path) -> Lines:
         ("opt", model, "-p", value),
         ("inspect", model, "--stage", value),
         ("profile", "drift", profile, "--data", data, "--threshold", value),
-        ("profile", "sufficiency", model, "--data", data, "--tolerance", value, "--resamples", "3"),
+        ("profile", "sufficiency", model, "--data", data, "--tolerance", value, "--resamples", "10"),
         ("profile", model, "--data", data, "--batch-size", value, "-o", "made.yaml"),
     ]
     return _one(rng, lines)

@@ -62,7 +62,7 @@ def function_that_calls_itself(bench: Path, folder: Path) -> Words:
     return inspected(folder, model)
 
 
-@past(UNSUPPORTED)
+@past(MEMORY)
 def range_behind_what_is_not_supported(bench: Path, folder: Path) -> Words:
     """Shape inference would list the whole range."""
     nodes = [

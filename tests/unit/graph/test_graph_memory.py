@@ -50,7 +50,7 @@ def test_a_graph_beyond_the_limit_is_refused(
 def test_an_absurd_graph_is_refused_without_a_limit() -> None:
     builder = GraphBuilder("absurd")
     graph = builder.finish(builder.node(Relu(), builder.input("x", float_type(2**40, 2**40))))
-    with pytest.raises(MemoryLimitError, match="more than 1000000T"):
+    with pytest.raises(MemoryLimitError, match="1000000T and more"):
         compile_graph(graph)
 
 
