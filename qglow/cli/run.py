@@ -92,7 +92,7 @@ def _answer(name: str, array: Array, top: int) -> str:
     import numpy as np
 
     flat = array.reshape(-1)
-    if flat.size == array.shape[0] and flat.size > 1:
+    if array.ndim and flat.size == array.shape[0] > 1:
         best = np.argsort(-flat, kind="stable")[: max(top, 1)]
         return f"{name} " + ", ".join(f"{index} ({flat[index]:.4g})" for index in best)
     shown = ", ".join(f"{value:.6g}" for value in flat[:_SHOWN])

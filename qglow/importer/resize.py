@@ -101,7 +101,8 @@ def _target(node: ImportNode, shape: Shape, axes: Sequence[int]) -> _Target:
 def _by_scales(node: ImportNode, shape: Shape, scales: Sequence[float]) -> _Target:
     node.require(len(scales) == len(shape), f"{len(scales)} scales for {len(shape)} dimensions")
     exact = [np.float32(s) for s in scales]
-    sizes = tuple(int(np.floor(np.float32(d) * s)) for d, s in zip(shape, exact, strict=True))
+    with np.errstate(over="ignore"):  # an infinite size is refused as a number
+        sizes = tuple(int(np.floor(np.float32(d) * s)) for d, s in zip(shape, exact, strict=True))
     return _Target(sizes, tuple(float(s) for s in exact))
 
 
