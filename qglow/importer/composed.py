@@ -1,7 +1,7 @@
 """Import of operators as the arithmetic that defines them.
 
 https://onnx.ai/onnx/operators/ Celu, CumSum, GroupNormalization, IsInf, IsNaN, LpNormalization,
-MeanVarianceNormalization, RMSNormalization, Selu, Shrink, Softsign, ThresholdedRelu
+MeanVarianceNormalization, RMSNormalization, Selu, Shrink, ThresholdedRelu
 """
 
 from __future__ import annotations
@@ -58,13 +58,6 @@ def import_selu(node: ImportNode) -> None:
     alpha = node.number("alpha", 1.6732632423543772)
     inner = node.emit(Elu(alpha=alpha), _real(node), part="elu")
     node.emit(Mul(), inner, _number(node, "gamma", node.number("gamma", 1.0507009873554805)))
-
-
-def import_softsign(node: ImportNode) -> None:
-    """Import Softsign: x / (1 + |x|)."""
-    x = _real(node)
-    size = node.emit(Abs(), x, part="size")
-    node.emit(Div(), x, node.emit(Add(), size, _number(node, "one", 1.0), part="divisor"))
 
 
 def import_thresholded_relu(node: ImportNode) -> None:
@@ -192,6 +185,5 @@ RULES: dict[str, ImportRule] = {
     "RMSNormalization": ImportRule(import_rms_normalization, newest=23),
     "Selu": ImportRule(import_selu, newest=22),
     "Shrink": ImportRule(import_shrink, newest=9),
-    "Softsign": ImportRule(import_softsign, newest=22),
     "ThresholdedRelu": ImportRule(import_thresholded_relu, newest=22),
 }
