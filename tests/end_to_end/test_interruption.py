@@ -83,7 +83,7 @@ def test_killed_profile_leaves_no_half_file(tmp_path: Path) -> None:
     reference = tmp_path / "reference" / "profile.yaml"
     words = ("profile", MODEL, "--data", CALIBRATION, "-o")
     seconds = duration([*words, reference])
-    for number, moment in enumerate(moments(seconds, 4)):
+    for number, moment in enumerate(moments(seconds, 3)):
         folder = tmp_path / f"run{number}" / "out"
         folder.mkdir(parents=True)
         stop_at([*words, folder / "profile.yaml"], moment, signal.SIGKILL)
@@ -97,7 +97,7 @@ def test_killed_quantize_leaves_no_half_directory(tmp_path: Path, profile: Path)
     words = ("quantize", "--profile", profile, "--no-repair", "--data", TEST_DATA, "-o")
     reference = tmp_path / "reference"
     seconds = duration([*words, reference])
-    for number, moment in enumerate(moments(seconds, 6)):
+    for number, moment in enumerate(moments(seconds, 4)):
         folder = tmp_path / f"run{number}"
         stop_at([*words, folder], moment, signal.SIGKILL)
         assert_absent_or_equal(folder, reference)
@@ -109,7 +109,7 @@ def test_killed_quantize_over_an_earlier_directory_keeps_the_manifest_true(
     common = ("quantize", "--profile", profile, "--no-repair", "-o")
     before, after = tmp_path / "before", tmp_path / "after"
     assert duration([*common, before]) and duration([*common, after, "--schema", "symmetric"])
-    for moment in moments(duration([*common, tmp_path / "timing"]), 4):
+    for moment in moments(duration([*common, tmp_path / "timing"]), 3):
         folder = tmp_path / f"over{moment}"
         subprocess.run(["cp", "-r", before, folder], check=True)
         stop_at([*common, folder, "--schema", "symmetric"], moment, signal.SIGKILL)

@@ -83,7 +83,12 @@ ISAS = [pytest.param(isa, marks=[] if isa in HOST[-1:] else [pytest.mark.sweep])
 """The best one in CI; trained models run on the others."""
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
+IN_CI = ("shufflenet", "squeezenet")
+SHAPES = [pytest.param(n, marks=[] if n in IN_CI else [pytest.mark.sweep]) for n in NETWORKS]
+"""Large networks take minutes; trained models of their kinds are tested in CI."""
+
+
+@pytest.fixture(scope="module", params=SHAPES)
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     """One network after the other: the largest takes half a gigabyte a copy."""
     folder = tmp_path_factory.mktemp("light")
