@@ -97,7 +97,7 @@ def test_kept_samples_are_data(run: Run, taken: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_the_default_calibration_ruins_is_repaired(
+def test_a_model_that_the_default_calibration_harms_is_repaired(
     run: Run, tmp_path: Path, capsys: Capture
 ) -> None:
     """Of licence plates: `kl` cuts off what tells the characters apart."""
@@ -109,7 +109,7 @@ def test_a_model_that_the_default_calibration_ruins_is_repaired(
     assert run("profile", model, "--data", tmp_path / "plates.npz", "-o", profile) == 0
     words = ["quantize", "--profile", profile, "-o"]
     assert run(*words, tmp_path / "plain", "--no-repair") == 0
-    assert "Verdict: broken" in capsys.readouterr().out
+    assert "Verdict: suspicious" in capsys.readouterr().out
     assert run(*words, tmp_path / "repaired") == 0
     printed = capsys.readouterr().out
     assert printed.startswith("Verdict: good\n") and "Repairs" in printed and "in place of kl" in printed
