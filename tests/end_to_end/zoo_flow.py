@@ -85,22 +85,30 @@ THOROUGH = tuple(MODELS)[:7]
 """Those that every test runs on; the others add topologies, and take part where these matter."""
 
 BASIC = ("digits", "cifar10_resnet20", "mlkws_ds_cnn_l", "mymodel")
-"""Small models, which are never left out."""
-LARGEST = "resnet50v2s3_tin202"
+"""Small models, which CI runs in every way."""
+OF_A_KIND = (
+    "squeezenet1.1",
+    "mobilenetv2_tin202",
+    "mobilenet_v1_0.25_224",
+    "mlperftiny_resnet8",
+    "mlperftiny_vww96",
+    "mlperftiny_kws_dscnn",
+    "mlperftiny_ad01",
+    "mlkws_dnn_l",
+    "mnist_8",
+    "fastestdet",
+    "unlabelled/yunet_n_320",
+)
+"""Models that CI runs one at a time on the best instruction set."""
 
 
 def is_sweep(name: str, batch: int | None, isa: str | None) -> bool:
-    """Whether a case of a real model repeats, at length, what others of its kind show.
-
-    Other models than the small ones then run with their first batch size on the ISAs that have the least and
-    the most, and the largest model on one.
-    """
+    """Whether a case of a real model repeats, at length, what others of its kind show."""
     if name not in MODELS or name in BASIC:
         return False
-    if batch is not None and batch != MODELS[name].batches[0]:
+    if name not in OF_A_KIND or batch not in (None, MODELS[name].batches[0]):
         return True
-    ends = RUNNABLE[-1:] if name == LARGEST else (*RUNNABLE[:1], *RUNNABLE[-1:], *HOST[-1:])
-    return isa is not None and isa not in ends
+    return isa is not None and isa not in HOST[-1:]
 
 
 def _cases(names: Iterable[str]) -> list[object]:
