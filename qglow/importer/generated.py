@@ -20,6 +20,7 @@ from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.tensors import ELEMENTS, element_name
 
 EQUAL = Compare(relation="equal")
+PLACE_BYTES = 8
 
 
 def import_range(node: ImportNode) -> None:
@@ -76,6 +77,7 @@ def import_one_hot(node: ImportNode) -> None:
     depth = int(node.scalar(1, "the number of places", 0))
     node.require(depth > 0, f"{depth} places")
     node.require(values.size == 2, f"{values.size} values; they are those for off and on")
+    _require_memory(node, PLACE_BYTES * depth)
     axis = node.axis(node.integer("axis", -1), node.rank() + 1)
     shape = (*indices.type.shape[:axis], 1, *indices.type.shape[axis:])
     if indices.type.element is not ElementType.INT64:

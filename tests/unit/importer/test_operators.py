@@ -405,6 +405,17 @@ def test_a_range_without_bound_is_refused_before_it_is_made(limit: float, step: 
         import_model(path)
 
 
+def test_places_without_bound_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["place"], axis=1),
+        helper.make_node("OneHot", ["place", "depth", "values"], ["y"]),
+    ]
+    constants = {"depth": np.array(10**15, np.int64), "values": np.array([0, 1], np.float32)}
+    path = save(tiny_model(nodes, {"x": IMAGE}, ["y"], constants, opset=13), tmp_path)
+    with pytest.raises(QglowError, match="memory"):
+        import_model(path)
+
+
 def test_every_import_function_is_tried() -> None:
     from qglow.importer.rules import supported_operators
 
