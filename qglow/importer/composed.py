@@ -175,7 +175,7 @@ def import_mean_variance_normalization(node: ImportNode) -> None:
 
 
 RULES: dict[str, ImportRule] = {
-    "Celu": ImportRule(import_celu, newest=12),
+    "Celu": ImportRule(import_celu, newest=28),
     "CumSum": ImportRule(import_cum_sum, newest=14),
     "GroupNormalization": ImportRule(import_group_normalization, newest=21),
     "IsInf": ImportRule(import_is_inf, newest=20),

@@ -123,4 +123,4 @@ def _without_dots(
     return [text.replace("...", digits) for text in labels], result
 
 
-RULES: dict[str, ImportRule] = {"Einsum": ImportRule(import_einsum, newest=12)}
+RULES: dict[str, ImportRule] = {"Einsum": ImportRule(import_einsum, newest=28)}

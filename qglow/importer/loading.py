@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from qglow.core.errors import ModelError
 from qglow.core.memory import require_more_memory
 from qglow.core.reading import read_bytes
+from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.wire import without_large_data
 
 # A text of more than this many characters in a message hides what the message says.
@@ -55,11 +56,17 @@ def load(path: Path) -> ModelFile:
     """
     data = _read(path)
     proto, large = _parse(path, data)
-    nodes, opset = tuple(_sorted_nodes(path, proto.graph)), _opset(path, proto)
+    nodes, opset = _sorted_nodes(path, proto.graph), _opset(path, proto)
+    try:
+        inlined = with_functions_inlined(proto, nodes)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    if inlined is not proto:
+        proto, nodes = inlined, _sorted_nodes(path, inlined.graph)
     beside = ThreadPoolExecutor(1)
     hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
     beside.shutdown(wait=False)
-    return ModelFile(proto, nodes, opset, large, hashed)
+    return ModelFile(proto, tuple(nodes), opset, large, hashed)
 
 
 def check(path: Path, model: ModelFile) -> None:

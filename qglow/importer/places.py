@@ -159,10 +159,10 @@ def _flat(node: ImportNode, index: int) -> Value:
 
 
 RULES: dict[str, ImportRule] = {
-    "Compress": ImportRule(import_compress, newest=11),
+    "Compress": ImportRule(import_compress, newest=28),
     "GatherElements": ImportRule(import_gather_elements, newest=13),
     "GatherND": ImportRule(import_gather_nd, newest=13),
-    "ReverseSequence": ImportRule(import_reverse_sequence, newest=10),
+    "ReverseSequence": ImportRule(import_reverse_sequence, newest=28),
     "Scatter": ImportRule(import_scatter_elements, newest=11),
     "ScatterElements": ImportRule(import_scatter_elements, newest=18),
     "ScatterND": ImportRule(import_scatter_nd, newest=18),
