@@ -12,11 +12,12 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, is_typeddict
 
 import typer
 
 import qglow
+import qglow.api.keywords
 from qglow import metrics
 from qglow.cli.failure import BROKEN_PIPE, INTERRUPTED, TERMINATED
 from qglow.cli.main import app
@@ -198,12 +199,13 @@ def error_figures() -> str:
 
 
 def public_api() -> str:
-    """List every public name for mkdocstrings, in groups."""
+    """List every public name, and the keywords of functions, for mkdocstrings, in groups."""
     objects = {name: getattr(qglow, name) for name in qglow.__all__ if not name.startswith("__")}
     errors = {n: o for n, o in objects.items() if inspect.isclass(o) and issubclass(o, QglowError)}
     functions = {n: o for n, o in objects.items() if inspect.isfunction(o)}
     classes = {n: o for n, o in objects.items() if inspect.isclass(o) and n not in errors}
-    groups = {"Functions": functions, "Classes": classes, "Errors": errors}
+    keywords = {n: o for n, o in vars(qglow.api.keywords).items() if is_typeddict(o) and n != "TypedDict"}
+    groups = {"Functions": functions, "Keywords": keywords, "Classes": classes, "Errors": errors}
     return "\n\n".join(
         f"## {title}\n\n" + "\n\n".join(_identifier(name, members[name]) for name in sorted(members))
         for title, members in groups.items()

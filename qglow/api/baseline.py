@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
+from qglow.api.keywords import CheckKeywords
+from qglow.api.options import CheckOptions
 from qglow.baseline.check import check_entries
 from qglow.baseline.file import update_baseline
 from qglow.baseline.verdicts import BaselineReport
+from qglow.core.keywords import taking
 from qglow.core.progress import Phases
 from qglow.toolchain import CompileOptions
 
 
+@taking(CheckOptions)
 def check_baseline(
-    path: str | Path,
-    *,
-    entries: Sequence[str] = (),
-    update: bool = False,
-    isa: str | None = None,
-    threads: int | None = None,
-    progress: Phases | None = None,
+    path: str | Path, *, progress: Phases | None = None, **options: Unpack[CheckKeywords]
 ) -> BaselineReport:
     """Quantize and measure the models of a baseline file and compare them with the figures in it.
 
@@ -31,8 +29,8 @@ def check_baseline(
     Raises InputFileError or UsageError for a wrong file or entry, which is no verdict on a model.
     """
     path = Path(path)
-    options = CompileOptions(isa=isa, threads=threads)
-    report = check_entries(path, entries, options, progress)
-    if update:
+    code = CompileOptions(isa=options["isa"], threads=options["threads"])
+    report = check_entries(path, options["entries"], code, progress)
+    if options["update"]:
         update_baseline(path, report.outcomes)
     return report

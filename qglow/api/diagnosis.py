@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
+from qglow.api.keywords import SampledKeywords
+from qglow.api.options import SampledOptions
 from qglow.api.quantized import QuantizedModel
+from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.profiling.profile import Profile
 from qglow.recipe.schema import Recipe
@@ -14,6 +19,7 @@ from qglow.toolchain.samples import Data
 from qglow.tuning.diagnosis import diagnose_parts
 
 
+@taking(SampledOptions)
 def diagnose(
     model: QuantizedModel,
     data: Data,
@@ -21,11 +27,8 @@ def diagnose(
     layers: LayerReport | None = None,
     profile: Profile | None = None,
     recipe: Recipe | None = None,
-    select: str | None = None,
-    samples: int | None = None,
-    isa: str | None = None,
-    threads: int | None = None,
     progress: Progress | None = None,
+    **options: Unpack[SampledKeywords],
 ) -> Diagnosis:
     """Attribute the error at a model's outputs to nodes, and in each to weights, rounding and clipping.
 
@@ -40,10 +43,10 @@ def diagnose(
     """
     return diagnose_parts(
         model._parts,
-        CalibrationSamples(data, select, samples),
+        CalibrationSamples(data, options["select"], options["samples"]),
         layers=layers,
         profile=profile,
         recipe=recipe,
-        options=CompileOptions(isa=isa, threads=threads),
+        options=CompileOptions(isa=options["isa"], threads=options["threads"]),
         progress=progress,
     )

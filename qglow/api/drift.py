@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
+from qglow.api.keywords import SampledKeywords
+from qglow.api.options import SampledOptions
+from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.profiling.profile import Profile
 from qglow.recipe.schema import Recipe
@@ -15,17 +19,15 @@ from qglow.toolchain.profiling import profile_model
 from qglow.toolchain.samples import Data
 
 
+@taking(SampledOptions)
 def profile_drift(
     profile: Profile,
     data: Data | Profile,
     *,
     model: str | Path | None = None,
     recipe: Recipe | None = None,
-    select: str | None = None,
-    samples: int | None = None,
-    isa: str | None = None,
-    threads: int | None = None,
     progress: Progress | None = None,
+    **options: Unpack[SampledKeywords],
 ) -> DriftReport:
     """Compare new data with a profile: for every int8 value, whether its calibrated range still fits.
 
@@ -41,8 +43,9 @@ def profile_drift(
     if isinstance(data, Profile):
         now = data
     else:
-        seen, options = CalibrationSamples(data, select, samples), CompileOptions(isa=isa, threads=threads)
-        now = profile_model(opened, seen, recipe=chosen, keep_samples=0, options=options, progress=progress)
+        seen = CalibrationSamples(data, options["select"], options["samples"])
+        code = CompileOptions(isa=options["isa"], threads=options["threads"])
+        now = profile_model(opened, seen, recipe=chosen, keep_samples=0, options=code, progress=progress)
     return compare_profiles(opened.graph, profile, now, chosen)
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Unpack
 
+from qglow.api.keywords import (
+    CompareKeywords,
+    IsaKeywords,
+    LatencyKeywords,
+    SampledKeywords,
+    SelectionKeywords,
+)
 from qglow.api.model import Model
+from qglow.api.options import CompareOptions, IsaOptions, LatencyOptions, SampledOptions, SelectionOptions
 from qglow.api.quantized import QuantizedModel
 from qglow.core.files import write_atomically
+from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array
 from qglow.recipe.schema import Recipe
@@ -24,35 +34,31 @@ from qglow.toolchain import CompileOptions
 from qglow.toolchain.samples import Data
 
 
+@taking(SelectionOptions)
 def run_data(
     program: Executable,
     data: Data,
     *,
     recipe: Recipe | None = None,
-    select: str | None = None,
-    samples: int | None = None,
     progress: Progress | None = None,
+    **options: Unpack[SelectionKeywords],
 ) -> Iterator[tuple[str, dict[str, Array]]]:
     """Run a program over data: yields the name and the outputs of one sample after the other.
 
     Outputs have no batch axis. Data and outputs are floats, even if the program's inputs or outputs are int8.
     Options are as for `Model.profile`. Raises DataError for data that does not fit the program.
     """
-    return run_over_data(program, data, recipe=recipe, select=select, samples=samples, progress=progress)
+    return run_over_data(program, data, recipe=recipe, progress=progress, **options)
 
 
+@taking(CompareOptions)
 def compare(
     model: QuantizedModel,
     data: Data,
     *,
     recipe: Recipe | None = None,
-    select: str | None = None,
-    samples: int | None = None,
-    labels: str | Path | None = None,
-    metric: str | Callable[..., float] | None = None,
-    isa: str | None = None,
-    threads: int | None = None,
     progress: Progress | None = None,
+    **options: Unpack[CompareKeywords],
 ) -> Comparison:
     """Compare the compiled int8 model with the float model and with the QDQ model, both in onnxruntime.
 
@@ -68,42 +74,39 @@ def compare(
     Raises ModelError if the float model's file is missing or has changed, DataError for data
     that does not fit, UsageError for a metric that does not exist or fails.
     """
+    metric, labels = options["metric"], options["labels"]
     measured = None if metric is None else open_metric(metric, labels)
     known = data_labels(measured, labels)
-    opened = open_evaluation_data(model._parts, data, recipe, select, samples, known)
-    options = CompileOptions(isa=isa, threads=threads)
-    return compare_outputs(model._parts, opened, metric=measured, options=options, progress=progress)
+    opened = open_evaluation_data(model._parts, data, recipe, options["select"], options["samples"], known)
+    code = CompileOptions(isa=options["isa"], threads=options["threads"])
+    return compare_outputs(model._parts, opened, metric=measured, options=code, progress=progress)
 
 
+@taking(SampledOptions)
 def compare_layers(
     model: QuantizedModel,
     data: Data,
     *,
     recipe: Recipe | None = None,
-    select: str | None = None,
-    samples: int | None = None,
-    isa: str | None = None,
-    threads: int | None = None,
     progress: Progress | None = None,
+    **options: Unpack[SampledKeywords],
 ) -> LayerReport:
     """Measure the error of every int8 node: alone, accumulated, and against onnxruntime on the same integers.
 
     Options are as for `compare`. This is slow, because nodes run in numpy. Raises ModelError and DataError as
     `compare` does.
     """
-    opened = open_evaluation_data(model._parts, data, recipe, select, samples)
-    options = CompileOptions(isa=isa, threads=threads)
-    return compare_nodes(model._parts, opened, options=options, progress=progress)
+    opened = open_evaluation_data(model._parts, data, recipe, options["select"], options["samples"])
+    code = CompileOptions(isa=options["isa"], threads=options["threads"])
+    return compare_nodes(model._parts, opened, options=code, progress=progress)
 
 
+@taking(LatencyOptions)
 def bench(
     model: Model | QuantizedModel,
     *,
-    isa: str | None = None,
-    threads: int | None = None,
-    alternations: int = 50,
-    openvino: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[LatencyKeywords],
 ) -> BenchResult:
     """Measure median latencies of qglow and onnxruntime, float32 and int8, in turns on random inputs.
 
@@ -115,18 +118,23 @@ def bench(
     Raises UsageError if OpenVINO is asked for and not installed.
     """
     measured = model._parts if isinstance(model, QuantizedModel) else model._loaded
-    options = CompileOptions(isa=isa, threads=threads)
+    code = CompileOptions(isa=options["isa"], threads=options["threads"])
     return measure_latencies(
-        measured, options, alternations=alternations, openvino=openvino, progress=progress
+        measured,
+        code,
+        alternations=options["alternations"],
+        openvino=options["openvino"],
+        progress=progress,
     )
 
 
-def bench_nodes(model: QuantizedModel, *, isa: str | None = None) -> NodeTimes:
+@taking(IsaOptions)
+def bench_nodes(model: QuantizedModel, **options: Unpack[IsaKeywords]) -> NodeTimes:
     """Measure the time of every node in the int8 program and in onnxruntime, on one thread and random inputs.
 
     onnxruntime runs the same int8 file as in `bench`. Raises UsageError for an ISA that the host lacks.
     """
-    return measure_node_times(model._parts, isa)
+    return measure_node_times(model._parts, options["isa"])
 
 
 def check_limits(comparison: Comparison, limits: Limits) -> None:

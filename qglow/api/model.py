@@ -7,15 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
+from qglow.api.keywords import (
+    GraphPassKeywords,
+    IsaKeywords,
+    ProfileKeywords,
+    QuantizeKeywords,
+    RunKeywords,
+    StageTextKeywords,
+)
+from qglow.api.options import (
+    GraphPassOptions,
+    Int8Options,
+    IsaOptions,
+    ProfileOptions,
+    RunOptions,
+    StageTextOptions,
+)
 from qglow.api.quantized import QuantizedModel
 from qglow.core.interruption import Interrupted
+from qglow.core.keywords import taking
 from qglow.core.passes import LogEntry
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.profiling.profile import Profile
-from qglow.recipe.data import KEPT
 from qglow.recipe.keywords import RecipeChoices
 from qglow.recipe.schema import Recipe
 from qglow.report.document import Document
@@ -34,8 +50,11 @@ from qglow.toolchain.samples import Data
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
 
+@taking(GraphPassOptions, places=("passes",))
 def load_model(
-    path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, passes: str | None = None
+    path: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    **options: Unpack[GraphPassKeywords],
 ) -> Model:
     """Load an ONNX file as a float model with static shapes.
 
@@ -46,7 +65,7 @@ def load_model(
     Raises ModelError for a damaged or invalid file, UnsupportedError that lists everything in it
     that is not supported, UsageError for shapes that do not fit.
     """
-    return Model(read_model(Path(path), shapes, passes))
+    return Model(read_model(Path(path), shapes, options["passes"]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,22 +137,26 @@ class Model:
         """Facts of the model for a report."""
         return model_info(self._loaded)
 
-    def text(self, stage: str = "graph", isa: str | None = None, *, measure: bool = False) -> str:
+    @taking(StageTextOptions, places=("isa",))
+    def text(self, stage: str = "graph", **options: Unpack[StageTextKeywords]) -> str:
         """The float model as text: its "graph", or its "instructions", "llvm" or "asm".
 
         "instructions" is the program before kernels are selected or, where an ISA is named, with
         that ISA's kernels and the memory plan. "llvm" and "asm" are for the named ISA, which the
         host need not have. Raises UsageError for an unknown stage or ISA.
         """
-        return stage_text(self._loaded.graph, stage, isa, measure=measure)
+        return stage_text(self._loaded.graph, stage, options["isa"], measure=options["measure"])
 
-    def explain(self, node: str, isa: str | None = None) -> Document:
+    @taking(IsaOptions, places=("isa",))
+    def explain(self, node: str, **options: Unpack[IsaKeywords]) -> Document:
         """Explain a node, named by itself or its result: its rewrites and its kernel.
 
         isa: the target of the kernel (default: as for `compile`). Raises UsageError for a name that is not
         there and for an unknown ISA.
         """
-        return explain(node, self._loaded.graph, selected_program(self._loaded.graph, isa), self.log)
+        return explain(
+            node, self._loaded.graph, selected_program(self._loaded.graph, options["isa"]), self.log
+        )
 
     def interpret(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the float model in numpy, slowly: outputs by name, for arrays of exactly the input types.
@@ -142,15 +165,19 @@ class Model:
         """
         return Interpreter(self._loaded.graph).run(inputs)
 
-    def compile(self, isa: str | None = None, threads: int | None = None) -> Executable:
+    @taking(RunOptions, places=("isa", "threads"))
+    def compile(self, **options: Unpack[RunKeywords]) -> Executable:
         """Compile the float model for an instruction set (default: QGLOW_ISA, else the host's best).
 
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
         process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
         """
-        return compile_graph(self._loaded.graph, CompileOptions(isa=isa, threads=threads))
+        return compile_graph(self._loaded.graph, CompileOptions(**options))
 
-    def tune_kernels(self, isa: str | None = None, *, progress: Progress | None = None) -> KernelTuning:
+    @taking(IsaOptions, places=("isa",))
+    def tune_kernels(
+        self, *, progress: Progress | None = None, **options: Unpack[IsaKeywords]
+    ) -> KernelTuning:
         """Measure kernels and their settings on this processor and keep the best in the user's cache.
 
         Everything that is compiled for this instruction set (default: QGLOW_ISA, else the host's best) then
@@ -158,15 +185,16 @@ class Model:
         before is not measured again. `progress` is as for `profile`, over kernels. Raises UsageError for an
         ISA that the host lacks, InputFileError if the cache cannot be written.
         """
-        return tune_kernels(self._loaded.graph, isa, progress)
+        return tune_kernels(self._loaded.graph, options["isa"], progress)
 
-    def save_program(self, path: str | Path, isa: str | None = None) -> None:
+    @taking(IsaOptions, places=("isa",))
+    def save_program(self, path: str | Path, **options: Unpack[IsaKeywords]) -> None:
         """Compile and write one .qglow file, or the folder of a target that only writes bundles.
 
         isa: a target (default: as for `compile`). It is written whole or not at all. Raises InputFileError,
         UsageError, and UnsupportedError for what the target cannot execute.
         """
-        write_graph(Path(path), self._loaded.graph, CompileOptions(isa=isa))
+        write_graph(Path(path), self._loaded.graph, CompileOptions(**options))
 
     def with_batch(self, batch: int) -> Model:
         """The same model with another batch size; values keep their names.
@@ -180,19 +208,14 @@ class Model:
         """The common first dimension of the inputs. Raises UsageError if there is none."""
         return self._loaded.batch_size
 
+    @taking(ProfileOptions)
     def profile(
         self,
         data: Data,
         *,
-        batch_size: int | None = None,
-        engine: str = "compiled",
-        select: str | None = None,
-        samples: int | None = None,
         recipe: Recipe | None = None,
-        keep_samples: int = KEPT,
-        isa: str | None = None,
-        threads: int | None = None,
         progress: Progress | None = None,
+        **options: Unpack[ProfileKeywords],
     ) -> Profile:
         """Run the model over calibration data and collect statistics of every value.
 
@@ -210,37 +233,33 @@ class Model:
         """
         return profile_model(
             self._loaded,
-            CalibrationSamples(data, select, samples),
+            CalibrationSamples(data, options["select"], options["samples"]),
             recipe=recipe,
-            batch_size=batch_size,
-            engine=engine,
-            keep_samples=keep_samples,
-            options=CompileOptions(isa=isa, threads=threads),
+            batch_size=options["batch_size"],
+            engine=options["engine"],
+            keep_samples=options["keep_samples"],
+            options=CompileOptions(isa=options["isa"], threads=options["threads"]),
             progress=progress,
         )
 
+    @taking(Int8Options, RecipeChoices)
     def quantize(
         self,
         profile: Profile | None = None,
         recipe: Recipe | None = None,
         *,
-        rounding_state: str | Path | None = None,
-        effort: str = "fast",
         check: bool = True,
-        repair: bool = True,
         calibration_data: Data | CalibrationSamples | None = None,
-        isa: str | None = None,
-        threads: int | None = None,
         progress: Progress | None = None,
         interrupted: Interrupted | None = None,
-        **choices: Unpack[RecipeChoices],
+        **options: Unpack[QuantizeKeywords],
     ) -> QuantizedModel:
         """Quantize to int8 with ranges from a profile, or with the parameters that the model itself has.
 
         A model with QuantizeLinear and DequantizeLinear, or operators on integers (`is_quantized`), takes
         no profile: its parameters are kept, and of the choices only keep_float, assert_all_quantized
         and io apply.
-        `recipe` holds the choices (default: the recipe's defaults); `choices` override single ones, by the
+        `recipe` holds the choices (default: the recipe's defaults); keywords override single ones, by the
         same names and with values as in a recipe file, and `keep_float` adds to the recipe's. `RecipeChoices`
         describes each of them.
         effort: "fast", or "balanced" or "best", which measure for every value which calibration costs the
@@ -258,15 +277,17 @@ class Model:
         (a TypeError too where no choice has the name), and where a profile is missing or has no place,
         UnsupportedError with every float node where `assert_all_quantized` does not hold.
         """
+        choices = {name: value for name, value in options.items() if name in RecipeChoices.__annotations__}
         chosen = (recipe or Recipe()).with_overrides(**choices)
-        options = QuantizeOptions(
-            effort=effort,
+        state = options["rounding_state"]
+        work = QuantizeOptions(
+            effort=options["effort"],
             check=check,
-            repair=repair,
+            repair=options["repair"],
             calibration=calibration_data,
-            rounding_state=None if rounding_state is None else Path(rounding_state),
-            code=CompileOptions(isa=isa, threads=threads),
+            rounding_state=None if state is None else Path(state),
+            code=CompileOptions(isa=options["isa"], threads=options["threads"]),
             progress=progress,
             interrupted=interrupted,
         )
-        return QuantizedModel(quantize_model(self._loaded, profile, chosen, options))
+        return QuantizedModel(quantize_model(self._loaded, profile, chosen, work))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
+from qglow.api.keywords import TrustKeywords
+from qglow.api.options import TrustOptions
+from qglow.core.keywords import taking
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.artefacts import load_executable
 
 
-def load(
-    path: str | Path, isa: str | None = None, trust: bool = False, threads: int | None = None
-) -> Executable:
+@taking(TrustOptions, places=("isa", "trust", "threads"))
+def load(path: str | Path, **options: Unpack[TrustKeywords]) -> Executable:
     """Load a .qglow file for this processor.
 
     isa: an instruction set that the host has (default: QGLOW_ISA, else the best). trust: run the
@@ -21,4 +24,5 @@ def load(
 
     Raises ArtefactError for a file that is damaged or of another version, UsageError for an ISA or a number.
     """
-    return load_executable(Path(path), CompileOptions(isa=isa, threads=threads), trust)
+    code = CompileOptions(isa=options["isa"], threads=options["threads"])
+    return load_executable(Path(path), code, options["trust"])

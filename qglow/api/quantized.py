@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
+from qglow.api.keywords import IsaKeywords, RunKeywords, StageTextKeywords
+from qglow.api.options import IsaOptions, RunOptions, StageTextOptions
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, save_parts
+from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph
@@ -97,18 +101,20 @@ class QuantizedModel:
         """Names and types of the outputs, in the model's order."""
         return self._parts.outputs
 
-    def text(self, stage: str = "graph", isa: str | None = None, *, measure: bool = False) -> str:
+    @taking(StageTextOptions, places=("isa",))
+    def text(self, stage: str = "graph", **options: Unpack[StageTextKeywords]) -> str:
         """The int8 graph, or its "instructions", "llvm" or "asm", as text; see `Model.text`."""
-        return stage_text(self._parts.int8, stage, isa, measure=measure)
+        return stage_text(self._parts.int8, stage, options["isa"], measure=options["measure"])
 
-    def explain(self, node: str, isa: str | None = None) -> Document:
+    @taking(IsaOptions, places=("isa",))
+    def explain(self, node: str, **options: Unpack[IsaKeywords]) -> Document:
         """Explain a node, named by itself or its result: its precision, parameters, rewrites and kernel.
 
         Raises UsageError for a name that is not there.
         """
         parts = self._parts
         log = () if parts.report is None else parts.report.log
-        program = selected_program(parts.int8, isa)
+        program = selected_program(parts.int8, options["isa"])
         return explain(
             node, parts.int8, program, log, parts.report, parts.real, parts.recipe, parts.diagnosis
         )
@@ -121,14 +127,16 @@ class QuantizedModel:
         """
         return Interpreter(self._parts.int8).run(inputs)
 
-    def compile(self, isa: str | None = None, threads: int | None = None) -> Executable:
+    @taking(RunOptions, places=("isa", "threads"))
+    def compile(self, **options: Unpack[RunKeywords]) -> Executable:
         """Compile for an instruction set (default: QGLOW_ISA, else the host's best).
 
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
         process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
         """
-        return compile_graph(self._parts.int8, CompileOptions(isa=isa, threads=threads))
+        return compile_graph(self._parts.int8, CompileOptions(**options))
 
+    @taking(IsaOptions)
     def save(
         self,
         directory: str | Path,
@@ -136,7 +144,7 @@ class QuantizedModel:
         comparison: Comparison | None = None,
         layers: LayerReport | None = None,
         data: str = "",
-        isa: str | None = None,
+        **options: Unpack[IsaKeywords],
     ) -> None:
         """Write a directory with model.qglow, model.qdq.onnx, reports and all that `load_quantized` needs.
 
@@ -147,7 +155,7 @@ class QuantizedModel:
 
         Raises InputFileError if it cannot be written, UsageError for an ISA that the host lacks.
         """
-        save_parts(self._parts, Path(directory), Measurements(comparison, layers, data), isa)
+        save_parts(self._parts, Path(directory), Measurements(comparison, layers, data), options["isa"])
 
     def save_report(
         self,
@@ -166,7 +174,10 @@ class QuantizedModel:
         measured = Measurements(comparison, layers, data, diagnosis)
         refresh_reports(self._parts, Path(directory), measured)
 
-    def tune_kernels(self, isa: str | None = None, *, progress: Progress | None = None) -> KernelTuning:
+    @taking(IsaOptions, places=("isa",))
+    def tune_kernels(
+        self, *, progress: Progress | None = None, **options: Unpack[IsaKeywords]
+    ) -> KernelTuning:
         """Measure kernels and their settings on this processor and keep the best in the user's cache.
 
         Everything that is compiled for this instruction set (default: QGLOW_ISA, else the host's best) then
@@ -174,15 +185,16 @@ class QuantizedModel:
         before is not measured again. `progress` is told of every kernel. Raises UsageError for an ISA
         that the host lacks, InputFileError if the cache cannot be written.
         """
-        return tune_kernels(self._parts.int8, isa, progress)
+        return tune_kernels(self._parts.int8, options["isa"], progress)
 
-    def save_program(self, path: str | Path, isa: str | None = None) -> None:
+    @taking(IsaOptions, places=("isa",))
+    def save_program(self, path: str | Path, **options: Unpack[IsaKeywords]) -> None:
         """Compile and write one .qglow file, or the folder of a target that only writes bundles.
 
         isa: a target (default: as for `compile`). It is written whole or not at all. Raises InputFileError,
         UsageError, and UnsupportedError for what the target cannot execute.
         """
-        write_graph(Path(path), self._parts.int8, CompileOptions(isa=isa))
+        write_graph(Path(path), self._parts.int8, CompileOptions(**options))
 
     def export_qdq(self, path: str | Path, activations: str | None = None) -> None:
         """Write the model as standard ONNX with QuantizeLinear and DequantizeLinear, whole or not at all.

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
+from qglow.api.keywords import SampleCountKeywords
 from qglow.api.model import Model
+from qglow.api.options import SampleCountOptions
+from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.recipe.schema import Recipe
-from qglow.report.sufficiency import RESAMPLES, TOLERANCE, SufficiencyReport, sufficiency, write_sufficiency
+from qglow.report.sufficiency import SufficiencyReport, sufficiency, write_sufficiency
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.profiling import profile_model_in_shards
 from qglow.toolchain.samples import Data
 
 
+@taking(SampleCountOptions)
 def calibration_sufficiency(
     model: Model,
     data: Data,
     *,
     recipe: Recipe | None = None,
-    select: str | None = None,
-    samples: int | None = None,
-    tolerance: float = TOLERANCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    isa: str | None = None,
-    threads: int | None = None,
     progress: Progress | None = None,
+    **options: Unpack[SampleCountKeywords],
 ) -> SufficiencyReport:
     """Measure how the scale of every int8 value depends on the number of calibration samples.
 
@@ -39,10 +38,16 @@ def calibration_sufficiency(
     and for a model that is quantized already.
     """
     chosen = recipe or Recipe()
-    seen, options = CalibrationSamples(data, select, samples), CompileOptions(isa=isa, threads=threads)
-    sharded = profile_model_in_shards(model._loaded, seen, chosen, options, progress)
+    seen = CalibrationSamples(data, options["select"], options["samples"])
+    code = CompileOptions(isa=options["isa"], threads=options["threads"])
+    sharded = profile_model_in_shards(model._loaded, seen, chosen, code, progress)
     return sufficiency(
-        model._loaded.graph, sharded, chosen, tolerance=tolerance, resamples=resamples, seed=seed
+        model._loaded.graph,
+        sharded,
+        chosen,
+        tolerance=options["tolerance"],
+        resamples=options["resamples"],
+        seed=options["seed"],
     )
 
 

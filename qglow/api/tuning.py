@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
+from qglow.api.keywords import TuneKeywords
 from qglow.api.model import Model
+from qglow.api.options import TuneOptions
 from qglow.core.interruption import Interrupted
+from qglow.core.keywords import taking
 from qglow.core.progress import Phases
 from qglow.profiling.profile import Profile
 from qglow.recipe.schema import Recipe
@@ -22,6 +26,7 @@ from qglow.tuning.search import Goal, Trial
 from qglow.tuning.tuner import Tuner
 
 
+@taking(TuneOptions)
 def tune(
     model: Model,
     profile: Profile,
@@ -30,18 +35,10 @@ def tune(
     *,
     calibration_data: Data | CalibrationSamples,
     recipe: Recipe | None = None,
-    effort: str = "fast",
-    select: str | None = None,
-    samples: int | None = None,
-    labels: str | Path | None = None,
-    metric: str | Callable[..., float] | None = None,
-    time_limit: float | None = None,
-    state: str | Path | None = None,
-    isa: str | None = None,
-    threads: int | None = None,
     progress: Phases | None = None,
     told: Callable[[Trial], None] = lambda trial: None,
     interrupted: Interrupted | None = None,
+    **options: Unpack[TuneKeywords],
 ) -> Tuning:
     """Find the nodes to keep float or make int16 so that the int8 model reaches a goal at the least latency.
 
@@ -65,15 +62,16 @@ def tune(
     given = recipe or Recipe()
     if given.preprocessing is None:
         given = replace(given, preprocessing=profile.preprocessing)
+    metric, labels = options["metric"], options["labels"]
     measured = None if metric is None else open_metric(metric, labels)
     tuner = Tuner(
         model._loaded,
         profile,
         goal,
         given,
-        effort,
+        options["effort"],
         CalibrationSamples.of(calibration_data),
-        CompileOptions(isa=isa, threads=choose_threads(threads)),
+        CompileOptions(isa=options["isa"], threads=choose_threads(options["threads"])),
         measured,
         progress,
     )
@@ -81,11 +79,16 @@ def tune(
         data,
         real_types(model.inputs),
         recipe=given,
-        select=select,
-        samples=samples,
+        select=options["select"],
+        samples=options["samples"],
         labels=data_labels(measured, labels),
     )
-    path = None if state is None else Path(state)
+    state = options["state"]
     return tuner.run(
-        opened, data_name(data), time_limit=time_limit, path=path, told=told, interrupted=interrupted
+        opened,
+        data_name(data),
+        time_limit=options["time_limit"],
+        path=None if state is None else Path(state),
+        told=told,
+        interrupted=interrupted,
     )

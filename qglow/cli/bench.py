@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from qglow.cli.options import MEASURE, OUTPUT, MeasuredOptions, RunOptions
+from qglow.api.options import MEASURE, OUTPUT, RunOptions, TurnOptions
+from qglow.cli.options import MeasuredOptions
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
@@ -15,11 +16,9 @@ EXAMPLES = ("qglow bench model.quantized --threads 1",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchOptions:
+class BenchOptions(TurnOptions):
     """Options of what is timed, and where the times go."""
 
-    alternations: int = option(50, "Turns of each program", group=MEASURE, metavar="N")
-    openvino: bool = option(False, "Time OpenVINO too (pip install 'qglow[bench]')", group=MEASURE)
     layers: bool = option(False, "Time every node too, in qglow and onnxruntime", group=MEASURE)
     output: Path | None = option(
         None,

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qglow.api.options import DATA, LIMITS, MODEL, OUTPUT, RUN
 from qglow.cli.opt import TextOptions
-from qglow.cli.options import DATA, LIMITS, MODEL, OUTPUT, RECIPE, RUN, parse_shapes, read_recipe
+from qglow.cli.options import RECIPE, parse_shapes, read_recipe
 from qglow.cli.output import say
 from qglow.core.errors import ComparisonFailed, UsageError
 from qglow.core.options import Bounds, Writes, declare, option

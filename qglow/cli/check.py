@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.cli.options import MODEL, OUTPUT, RunOptions
+from qglow.api.options import MODEL, OUTPUT, EntryOptions, RunOptions
 from qglow.cli.output import say, show, showing_progress
 from qglow.core.errors import InputFileError, UsageError
 from qglow.core.options import Writes, option
@@ -24,20 +23,20 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineOptions:
-    """Options of what is checked."""
-
+class _BaselineFile:
     baseline: Path = option(
         help="YAML file with the models and their figures",
         group=MODEL,
         metavar="FILE",
         writes=Writes.UPDATE,
     )
-    entries: Sequence[str] = option(
-        (), "Check only this model", group=MODEL, metavar="NAME", flags=("--entry",), typed=list[str]
-    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineOptions(EntryOptions, _BaselineFile):
+    """Options of what is checked."""
+
     require_baseline: bool = option(False, "Fail for a model that the file has no figures of", group=MODEL)
-    update: bool = option(False, "Write the figures into the file; nothing is a regression then", group=MODEL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,15 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qglow.cli.options import (
-    LIMITS,
-    MEASURE,
-    OUTPUT,
-    LabelledDataOptions,
-    MeasuredOptions,
-    RunOptions,
-    read_recipe,
-)
+from qglow.api.options import LIMITS, MEASURE, OUTPUT, MetricOptions, RunOptions
+from qglow.cli.options import LabelledDataOptions, MeasuredOptions, read_recipe
 from qglow.cli.output import note, say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
@@ -30,16 +23,10 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonOptions:
+class ComparisonOptions(MetricOptions):
     """Options of what is measured, and where it is written."""
 
     layers: bool = option(False, "Also measure every int8 node, and say what helps; slow", group=MEASURE)
-    metric: str | None = option(
-        None,
-        "Metric to measure too: map50, perplexity, ... or package.module:function",
-        group=MEASURE,
-        metavar="NAME",
-    )
     output: Path | None = option(
         None,
         "Directory to write the reports to as well",

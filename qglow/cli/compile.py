@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.cli.options import OUTPUT, RUN, IsaOptions, TargetOptions
+from qglow.api.options import OUTPUT, RUN, IsaOptions
+from qglow.cli.options import TargetOptions
 from qglow.cli.output import listing, say, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.options import Writes, option
@@ -60,7 +61,7 @@ def compile(model: TargetOptions, how: CompileFlags) -> None:
 
 def _tune(model: Model | QuantizedModel, isa: str | None) -> None:
     with showing_progress("measuring", unit="kernels") as progress:
-        found = model.tune_kernels(isa, progress=progress)
+        found = model.tune_kernels(isa=isa, progress=progress)
     say(
         f"{found.kernels} kernels for {found.shapes} shapes measured: others than estimated for "
         f"{found.changed}, {found.gain:.3f} times as fast"

@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from qglow.cli.options import (
-    CALIBRATION_METHOD,
-    FIGURES,
-    LIMITS,
-    MODEL,
-    RECIPE,
-    DataOptions,
-    RunOptions,
-    read_recipe,
-)
+from qglow.api.options import LIMITS, MODEL, RunOptions
+from qglow.cli.options import CALIBRATION_METHOD, FIGURES, RECIPE, DataOptions, read_recipe
 from qglow.cli.output import say, show, showing_progress
 from qglow.core.options import declare, option
 from qglow.recipe import Calibration

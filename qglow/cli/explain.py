@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qglow.cli.options import MODEL, GraphOptions, IsaOptions
+from qglow.api.options import MODEL, IsaOptions
+from qglow.cli.options import GraphOptions
 from qglow.cli.output import show
 from qglow.cli.targets import open_graph_target
 from qglow.core.options import option
@@ -28,4 +29,4 @@ def explain(model: GraphOptions, what: NodeOptions, code: IsaOptions) -> None:
     the kernel that was chosen.
     """
     loaded = open_graph_target(model.target, model.shapes, model.profile, model.recipe)
-    show(*loaded.explain(what.node, code.isa).sections)
+    show(*loaded.explain(what.node, isa=code.isa).sections)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qglow.cli.options import OUTPUT, GraphOptions, IsaOptions, parse_shapes
+from qglow.api.options import OUTPUT, GraphPassOptions, IsaOptions, ListingOptions
+from qglow.cli.options import GraphOptions, parse_shapes
 from qglow.cli.output import listing
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
@@ -22,17 +23,11 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageOptions:
+class StageOptions(GraphPassOptions, ListingOptions):
     """Options of what is shown."""
 
     stage: str = option("graph", "What to print", group=OUTPUT, choices=STAGES)
-    passes: str | None = option(
-        None, "Graph passes to run instead of the usual ones; '' for none", group=OUTPUT, metavar="PASSES"
-    )
     dot: bool = option(False, "Print a graph in Graphviz' language", group=OUTPUT)
-    measure: bool = option(
-        False, "With --stage kernels: times on this machine, and the share of its peak", group=OUTPUT
-    )
 
 
 def inspect(model: GraphOptions, code: IsaOptions, shown: StageOptions) -> None:
@@ -71,6 +66,6 @@ def _text(model: Model | QuantizedModel, shown: StageOptions, isa: str | None) -
     if shown.dot and stage not in ("graph", "quantized"):
         raise UsageError(f"--dot draws graphs, not --stage {stage}")
     if stage not in ("graph", "quantized"):
-        return model.text(stage, isa, measure=shown.measure)
+        return model.text(stage, isa=isa, measure=shown.measure)
     graph = model.float_graph if isinstance(model, QuantizedModel) and stage == "graph" else model.graph
     return to_dot(graph) if shown.dot else print_graph(graph)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.cli.options import MODEL, OUTPUT, SHAPES, parse_shapes
+from qglow.api.options import MODEL, OUTPUT
+from qglow.cli.options import SHAPES, parse_shapes
 from qglow.cli.output import listing, note, say
 from qglow.core.errors import UsageError
 from qglow.core.options import Bounds, Writes, declare, option

@@ -7,22 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from qglow.api.options import CALIBRATION, DATA, MODEL, OUTPUT, LabelledOptions, SelectionOptions
 from qglow.core.errors import UsageError
 from qglow.core.options import Option, Writes, declare, option, options_of
 from qglow.recipe import Recipe, load_recipe
 from qglow.recipe.keywords import RecipeChoices
-from qglow.targets.rooms import builtin_names
 
 if TYPE_CHECKING:
     from qglow.api import CalibrationSamples
-
-MODEL = "Model"
-CALIBRATION = "Calibration samples"
-DATA = "Data"
-LIMITS = "Limits"
-MEASURE = "Measuring"
-RUN = "Running"
-OUTPUT = "Output"
 
 _DATA = Option(
     "Samples: images, .npy, .npz, ONNX test data or module:function",
@@ -32,9 +24,6 @@ _DATA = Option(
     metavar="PATH",
     reads=True,
 )
-_SELECT = Option("Samples to use, as a Python slice: 0:100 or ::10", group=DATA, metavar="SLICE")
-_SAMPLES = Option("Use only the first N of the selected samples", group=DATA, metavar="N")
-_LABELS = Option("Labels: labels.csv, an .npy of classes, or what a metric reads", group=DATA, metavar="FILE")
 RECIPE = Option("Preprocessing and choices of quantization, as YAML", group=MODEL, metavar="FILE")
 _PROFILE = Option("Profile to quantize an ONNX model with", group=MODEL, metavar="FILE")
 SHAPES = Option(
@@ -47,23 +36,10 @@ SHAPES = Option(
 PROFILED_MODEL = Option(
     "The ONNX model [default: the profile's]", group=MODEL, metavar="[MODEL]", argument=True
 )
-_EFFORT = Option(
-    "Work spent on accuracy",
-    more="balanced and best measure for every value which calibration costs the outputs least, and round "
-    "weights by gptq; best takes more samples and candidates. Both look at the calibration samples.",
-    group="Accuracy",
-    metavar="NAME",
-    choices=("fast", "balanced", "best"),
-)
 _CALIBRATION_DATA = Option(
     "The samples that were profiled, to look at again", group=CALIBRATION, metavar="PATH", reads=True
 )
 
-
-_CALIBRATION_SELECT = Option(
-    "Calibration samples to use, as a Python slice", group=CALIBRATION, metavar="SLICE"
-)
-_CALIBRATION_SAMPLES = Option("Use only the first N of these", group=CALIBRATION, metavar="N")
 FIGURES = Option(
     "Write the figures, as JSON",
     group=OUTPUT,
@@ -114,52 +90,58 @@ class MeasuredOptions(GraphOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class _NeededData:
+    data: str = declare(_DATA)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PossibleData:
+    data: str | None = declare(_DATA, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(SelectionOptions, _NeededData):
     """Data that the command needs."""
 
-    data: str = declare(_DATA)
-    select: str | None = declare(_SELECT, None)
-    samples: int | None = declare(_SAMPLES, None)
-
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledDataOptions:
+class LabelledDataOptions(LabelledOptions, _NeededData):
     """Data that the command needs, with labels."""
 
-    data: str = declare(_DATA)
-    labels: Path | None = declare(_LABELS, None)
-    select: str | None = declare(_SELECT, None)
-    samples: int | None = declare(_SAMPLES, None)
-
 
 @dataclass(frozen=True, kw_only=True)
-class OptionalDataOptions:
+class OptionalDataOptions(LabelledOptions, _PossibleData):
     """Data that the command can do without, with labels."""
 
-    data: str | None = declare(_DATA, None)
-    labels: Path | None = declare(_LABELS, None)
-    select: str | None = declare(_SELECT, None)
-    samples: int | None = declare(_SAMPLES, None)
+
+@dataclass(frozen=True, kw_only=True)
+class _CalibrationChoice:
+    calibration_select: str | None = option(
+        None, "Calibration samples to use, as a Python slice", group=CALIBRATION, metavar="SLICE"
+    )
+    calibration_samples: int | None = option(
+        None, "Use only the first N of these", group=CALIBRATION, metavar="N"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequiredCalibrationOptions:
-    """Calibration samples that the command needs, and the work that they are for."""
-
-    effort: str = declare(_EFFORT, "fast")
+class _NeededCalibration:
     calibration_data: str = declare(_CALIBRATION_DATA)
-    calibration_select: str | None = declare(_CALIBRATION_SELECT, None)
-    calibration_samples: int | None = declare(_CALIBRATION_SAMPLES, None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationOptions:
-    """Calibration samples that the command can do without, and the work that they are for."""
-
-    effort: str = declare(_EFFORT, "fast")
+class _PossibleCalibration:
     calibration_data: str | None = declare(_CALIBRATION_DATA, None)
-    calibration_select: str | None = declare(_CALIBRATION_SELECT, None)
-    calibration_samples: int | None = declare(_CALIBRATION_SAMPLES, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequiredCalibrationOptions(_CalibrationChoice, _NeededCalibration):
+    """Calibration samples that the command needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions(_CalibrationChoice, _PossibleCalibration):
+    """Calibration samples that the command can do without."""
 
     def calibration(self) -> CalibrationSamples | None:
         """The samples. Raises UsageError where they are chosen from nothing."""
@@ -172,34 +154,6 @@ class CalibrationOptions:
         if self.calibration_select is not None or self.calibration_samples is not None:
             raise UsageError("--calibration-select and --calibration-samples choose from --calibration-data")
         return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class IsaOptions:
-    """Target that code is made for."""
-
-    isa: str | None = option(
-        None,
-        f"Target: {', '.join(builtin_names())}",
-        more="Target of the compiled code; qglow targets lists them. The default is QGLOW_ISA, else the best "
-        "that the processor has. int8 results are the same bits on all of them.",
-        group=RUN,
-        metavar="NAME",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(IsaOptions):
-    """Options of how programs run."""
-
-    threads: int | None = option(
-        None,
-        "Threads that share a call [default: the physical cores]",
-        more="The default is QGLOW_THREADS, else the physical cores that the process may use. Results are "
-        "the same for every number.",
-        group=RUN,
-        metavar="N",
-    )
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:

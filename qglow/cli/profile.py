@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.cli.options import MODEL, OUTPUT, RUN, DataOptions, ModelOptions, RunOptions, read_recipe
+from qglow.api.options import MODEL, OUTPUT, ProfilerOptions
+from qglow.cli.options import DataOptions, ModelOptions, read_recipe
 from qglow.cli.output import note, say, showing_progress
 from qglow.cli.targets import open_model
-from qglow.core.options import Bounds, Option, Writes, declare, option
-from qglow.recipe.data import KEPT, MOST_KEPT
+from qglow.core.options import Option, Writes, declare, option
 
 if TYPE_CHECKING:
     from qglow.api import Profile
@@ -25,27 +25,10 @@ _OUTPUT = Option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfilingOptions(RunOptions):
+class ProfilingOptions(ProfilerOptions):
     """Options of how the model runs, and where the profile goes."""
 
-    batch_size: int | None = option(
-        None, "Samples per run; changes speed and memory, not the result", group=RUN, metavar="N"
-    )
-    engine: str = option(
-        "compiled", "Engine that runs the model: compiled or interpreter (slow)", group=RUN, metavar="NAME"
-    )
     output: Path = declare(_OUTPUT, Path("profile.yaml"))
-    keep_samples: int = option(
-        KEPT,
-        "Samples to keep beside the profile, as data; 0 for private data",
-        more="They are the inputs themselves, as the model takes them, in NAME.samples.npz beside "
-        "NAME.yaml, 16 MB at most. qglow quantize measures its result on them. Whoever gets that file gets "
-        "these samples.",
-        group=OUTPUT,
-        metavar="N",
-        bounds=Bounds(0, MOST_KEPT),
-        expected=f"a number from 0 to {MOST_KEPT}",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qglow.api.options import LIMITS, MODEL, OUTPUT, RepairOptions, RunOptions
 from qglow.cli.options import (
-    LIMITS,
-    MODEL,
-    OUTPUT,
     PROFILED_MODEL,
     RECIPE,
     SHAPES,
     CalibrationOptions,
     OptionalDataOptions,
-    RunOptions,
     read_recipe,
 )
 from qglow.cli.output import end_if_interrupted, keeping, say, show, showing_progress, warn
@@ -23,7 +20,6 @@ from qglow.cli.targets import open_model, open_profiled_model
 from qglow.core.errors import UsageError
 from qglow.core.options import Writes, declare, option
 from qglow.recipe.keywords import RecipeChoices
-from qglow.recipe.schema import ACCURACY, ROUNDING
 
 if TYPE_CHECKING:
     from qglow.api import Comparison, Model, Profile, QuantizedModel
@@ -49,26 +45,8 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkOptions(CalibrationOptions):
-    """Effort that is spent on accuracy."""
-
-    repair: bool = option(
-        True,
-        "Choose calibrations by the outputs [default: repair]",
-        group=ACCURACY,
-        negative="--no-repair",
-        more=(
-            "Samples that the profile keeps tell. Each change of the recipe is printed with what it won, and "
-            "the recipe that is saved has it. A calibration that is stated, and rules, stay."
-        ),
-    )
-    rounding_state: Path | None = option(
-        None,
-        "File to keep finished layers in and resume from",
-        group=ROUNDING,
-        metavar="FILE",
-        writes=Writes.STATE,
-    )
+class WorkOptions(CalibrationOptions, RepairOptions):
+    """Effort that is spent on accuracy, and the samples for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from qglow.cli.options import MODEL
+from qglow.api.options import MODEL
 from qglow.cli.output import listing
 from qglow.core.options import option
 from qglow.recipe import load_recipe

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.cli.options import MODEL, OUTPUT, RECIPE, RUN, DataOptions, RunOptions, TargetOptions, read_recipe
+from qglow.api.options import MODEL, OUTPUT, TrustOptions
+from qglow.cli.options import RECIPE, DataOptions, TargetOptions, read_recipe
 from qglow.cli.output import say, showing_progress
 from qglow.cli.targets import open_program
 from qglow.core.options import Writes, declare, option
@@ -30,13 +31,6 @@ class ProgramOptions(TargetOptions):
         group=MODEL,
     )
     recipe: Path | None = declare(RECIPE, None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrustOptions(RunOptions):
-    """Options of how it runs."""
-
-    trust: bool = option(False, "Run the machine code in TARGET instead of compiling its text", group=RUN)
 
 
 @dataclass(frozen=True, kw_only=True)

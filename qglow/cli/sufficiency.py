@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from qglow.cli.options import (
-    CALIBRATION_METHOD,
-    FIGURES,
-    MEASURE,
-    DataOptions,
-    ModelOptions,
-    RunOptions,
-    read_recipe,
-)
+from qglow.api.options import MEASURE, ResamplingOptions, RunOptions
+from qglow.cli.options import CALIBRATION_METHOD, FIGURES, DataOptions, ModelOptions, read_recipe
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_model
 from qglow.core.options import declare, option
@@ -23,15 +16,16 @@ EXAMPLES = ("qglow profile sufficiency model.onnx --data calibration/ --toleranc
 
 
 @dataclass(frozen=True, kw_only=True)
-class SufficiencyOptions:
+class SufficiencyOptions(ResamplingOptions):
     """Options of the test whether there are enough samples, and where the figures go."""
 
     calibration: Calibration | None = declare(CALIBRATION_METHOD, None)
     tolerance: float = option(
-        10.0, "Largest change of a scale that counts as settled", group=MEASURE, metavar="PERCENT"
+        100.0 * ResamplingOptions.tolerance,
+        "Largest change of a scale that counts as settled",
+        group=MEASURE,
+        metavar="PERCENT",
     )
-    resamples: int = option(50, "Number of bootstrap resamples for the intervals", group=MEASURE, metavar="N")
-    seed: int = option(0, "Random seed of the resamples", group=MEASURE, metavar="N")
     output: Path | None = declare(FIGURES, None)
 
 

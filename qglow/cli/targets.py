@@ -87,7 +87,8 @@ def open_program(
             raise UsageError(f"{target} is compiled already: --shape does not apply")
         return load(target, isa=isa, trust=trust, threads=threads), Recipe()
     model = open_graph_target(target, shape)
-    return model.compile(isa, threads), model.recipe if isinstance(model, QuantizedModel) else Recipe()
+    recipe = model.recipe if isinstance(model, QuantizedModel) else Recipe()
+    return model.compile(isa=isa, threads=threads), recipe
 
 
 def _refuse_program(target: Path) -> None:

@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qglow.api.options import LIMITS, MEASURE, MODEL, OUTPUT, EffortOptions, RunOptions, SearchOptions
 from qglow.cli.options import (
-    LIMITS,
-    MEASURE,
-    MODEL,
-    OUTPUT,
     PROFILED_MODEL,
     RECIPE,
     SHAPES,
     LabelledDataOptions,
     RequiredCalibrationOptions,
-    RunOptions,
     read_recipe,
 )
 from qglow.cli.output import end_if_interrupted, keeping, note, say, show, showing_progress
@@ -46,6 +42,11 @@ class TunedOptions:
     profile: Path = option(help="Profile that qglow profile wrote", group=MODEL, metavar="FILE")
     recipe: Path | None = declare(RECIPE, None)
     shapes: tuple[str, ...] = declare(SHAPES, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedOptions(RequiredCalibrationOptions, EffortOptions):
+    """Calibration samples, and the work that they are for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +83,9 @@ class GoalOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
+class TuningOptions(SearchOptions):
     """Options of how the search measures, how long it goes on, and what it writes."""
 
-    metric: str | None = option(
-        None,
-        "Measure of accuracy: map50, perplexity, ... or package.module:function",
-        group=MEASURE,
-        metavar="NAME",
-    )
     time_limit: float = option(
         600.0,
         "Start no model after this time: 90s, 10m, 1h [default: 10m]",
@@ -98,13 +93,6 @@ class SearchOptions:
         metavar="TIME",
         read=as_seconds,
         typed=str,
-    )
-    state: Path | None = option(
-        None,
-        "File to keep results in and resume from [default: OUTPUT.state.json]",
-        group=OUTPUT,
-        metavar="FILE",
-        writes=Writes.STATE,
     )
     output: Path = option(
         Path("tuned.yaml"),
@@ -119,10 +107,10 @@ class SearchOptions:
 def tune(
     source: TunedOptions,
     data: LabelledDataOptions,
-    calibration: RequiredCalibrationOptions,
+    calibration: CalibratedOptions,
     goal: GoalOptions,
     running: RunOptions,
-    search: SearchOptions,
+    search: TuningOptions,
 ) -> None:
     """Find the nodes to keep in float or int16 so that an int8 model keeps to a goal.
 

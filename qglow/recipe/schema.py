@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from qglow.core.errors import UsageError
+from qglow.core.keywords import unknown_keyword
 from qglow.core.options import Bounds, FieldError, option, options_of, read_value, to_document, validate
 from qglow.recipe.choices import CALIBRATION_FORMS, SCHEMAS, Calibration
 from qglow.recipe.data import DataMapping, Preprocessing
@@ -260,7 +260,7 @@ class Recipe:
         declared = {item.name: item for item in options_of(Recipe)}
         for name in values:
             if name not in declared:
-                raise _unknown(name, declared)
+                raise unknown_keyword(name, "is no choice of quantization", tuple(declared))
         given = {name: value for name, value in values.items() if value is not None}
         try:
             if "keep_float" in given:
@@ -287,10 +287,6 @@ class Recipe:
         return list(dict.fromkeys(self.keep_float + added))
 
 
-class _UnknownChoice(UsageError, TypeError):
-    """A keyword that is no choice: wrong usage of qglow, and what Python raises for an unknown keyword."""
-
-
 def pattern_fits(pattern: str, names: Sequence[str], operator: str) -> bool:
     """Whether a pattern of `keep_float` means a node of this operator with one of these names.
 
@@ -314,9 +310,3 @@ def _check_pattern(pattern: str) -> None:
         re.compile(pattern[3:])
     except re.error as error:
         raise FieldError("keep_float", f" {pattern!r}: not a regular expression: {error}") from error
-
-
-def _unknown(name: str, valid: Mapping[str, object]) -> _UnknownChoice:
-    nearest = get_close_matches(name, valid, 1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid are {', '.join(valid)}"
-    return _UnknownChoice(f"{name!r} is no choice of quantization; {hint}", field=name)

@@ -24,8 +24,6 @@ from qglow.recipe.schema import Recipe
 from qglow.report.plain import to_plain, write_json
 
 CONFIDENCE = 0.95
-RESAMPLES = 50
-TOLERANCE = 0.1
 """A step that is 10 % longer costs 0.8 dB of SQNR."""
 _MOST = 0.95
 """The share of the values that settle which a verdict is about; the others are named."""
@@ -143,8 +141,8 @@ def sufficiency(
     sharded: ShardedProfile,
     recipe: Recipe | None = None,
     *,
-    tolerance: float = TOLERANCE,
-    resamples: int = RESAMPLES,
+    tolerance: float,
+    resamples: int,
     seed: int = 0,
     advance: Callable[[int], None] = lambda values: None,
 ) -> SufficiencyReport:

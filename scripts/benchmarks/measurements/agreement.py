@@ -129,7 +129,7 @@ def _batched(loaded: Model, size: int) -> Model | None:
 def _float_errors(loaded: Model, model: EvaluatedModel, samples: int) -> tuple[float, float]:
     """The worst relative error of the interpreter, and of the compiled programs."""
     reference = OnnxruntimeModel(model.path, shapes=loaded.shapes)
-    programs = [loaded.compile(isa) for isa in runnable_isas()]
+    programs = [loaded.compile(isa=isa) for isa in runnable_isas()]
     interpreter = compiled = 0.0
     for batch in batches(model.evaluation.read(model, loaded, samples), 1):
         expected = reference(batch.inputs)

@@ -84,8 +84,8 @@ def _contenders(
     samples = model.calibration.read(model, loaded, TIMING_SAMPLES)
     own = rival_model(model.path, samples, "minmax", loaded.shapes)
     contenders: dict[str, Contender] = {
-        INT8: of_executable(quantized.compile(isa, threads=1), inputs),
-        FLOAT: of_executable(loaded.compile(isa, threads=1), inputs),
+        INT8: of_executable(quantized.compile(isa=isa, threads=1), inputs),
+        FLOAT: of_executable(loaded.compile(isa=isa, threads=1), inputs),
         ORT_FLOAT: of_onnxruntime(model.path, inputs),
         ORT_QDQ: of_onnxruntime(qdq, inputs),
     }

@@ -30,7 +30,7 @@ class Program:
         if self._program == "openvino":
             self._call = of_openvino(model.qdq_bytes(), inputs)
         else:
-            self._call = of_executable(model.compile(self._isa, threads=1), inputs)
+            self._call = of_executable(model.compile(isa=self._isa, threads=1), inputs)
 
     def turn(self, repeats: int) -> float:
         """Milliseconds of a call, of `repeats` in a row."""

@@ -48,7 +48,7 @@ class Revision:
         loaded = qglow.load_model(model)
         quantized = loaded.quantize(loaded.profile(data), self._recipe(name), calibration_data=data)
         quantized.save(folder)
-        self._program = quantized.compile(isa, threads=threads)
+        self._program = quantized.compile(isa=isa, threads=threads)
         self._call = None
         file = "model.qdq.onnx"
         return {file: hashlib.sha256((Path(folder) / file).read_bytes()).hexdigest()}

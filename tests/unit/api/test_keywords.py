@@ -1,4 +1,4 @@
-"""Keywords of Python functions and options of commands: one type and one default for each name."""
+"""Keywords of Python functions: they derive from the declared options, which commands take too."""
 
 from __future__ import annotations
 
@@ -7,35 +7,30 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
 
 import pytest
 
 import qglow
 import qglow.cli
-from qglow.core.options import Declared, options_of
+from qglow.api import options as declarations
+from qglow.core.errors import UsageError
+from qglow.core.keywords import taking
+from qglow.core.options import Bounds, Declared, option, options_of
+from qglow.recipe import Recipe
+from scripts.write_keywords import MODULES
 
-# Names of files and texts whose content the functions take instead.
-READ_BY_COMMANDS = {"recipe", "profile", "profiles", "shapes", "model", "layers", "data", "calibration_data"}
+# Names of files and texts whose content the functions take instead, and what has no declared default.
+NOT_DERIVED = {"recipe", "profile", "profiles", "shapes", "model", "layers", "data", "calibration_data"}
+NOT_DERIVED |= {"stage", "node", "calibration", "schema"}
 
-
-def commands() -> Iterator[type]:
-    """Every dataclass of options of the command line."""
-    for found in pkgutil.iter_modules(qglow.cli.__path__):
-        module = importlib.import_module(f"qglow.cli.{found.name}")
-        yield from (v for v in vars(module).values() if isinstance(v, type) and dataclasses.is_dataclass(v))
-
-
-OTHER_DEFAULT = {
+OTHER_ON_THE_COMMAND_LINE = {
     "tolerance": "per cent for people, a fraction in Python",
     "time_limit": "a command comes to an end by itself, a function when it is told to",
 }
-
-OPTIONS: dict[str, list[tuple[type, Declared]]] = {}
-for _kind in dict.fromkeys(commands()):
-    for _declared in options_of(_kind):
-        OPTIONS.setdefault(_declared.name, []).append((_kind, _declared))
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -50,12 +45,27 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
                 yield f"{owner.__name__}.{name}", value
 
 
-SHARED = [
-    pytest.param(function, parameter, id=f"{name}-{parameter.name}")
-    for name, function in functions()
-    for parameter in inspect.signature(function).parameters.values()
-    if parameter.name in OPTIONS and parameter.name not in READ_BY_COMMANDS
-]
+def dataclasses_of(module: Any) -> Iterator[type]:
+    """The dataclasses of a module."""
+    yield from (v for v in vars(module).values() if isinstance(v, type) and dataclasses.is_dataclass(v))
+
+
+def of_commands() -> dict[str, list[tuple[type, Declared]]]:
+    """Every option of the command line by its name."""
+    found: dict[str, list[tuple[type, Declared]]] = {}
+    modules = [
+        importlib.import_module(f"qglow.cli.{m.name}") for m in pkgutil.iter_modules(qglow.cli.__path__)
+    ]
+    for kind in dict.fromkeys(kind for module in modules for kind in dataclasses_of(module)):
+        for declared in options_of(kind):
+            found.setdefault(declared.name, []).append((kind, declared))
+    return found
+
+
+COMMANDS = of_commands()
+FUNCTIONS = dict(functions())
+TAKING = {name: function for name, function in FUNCTIONS.items() if hasattr(function, "__wrapped__")}
+DECLARED = {item.name: item for kind in dataclasses_of(declarations) for item in options_of(kind)}
 
 
 def members(kind: Any) -> set[Any]:
@@ -63,16 +73,85 @@ def members(kind: Any) -> set[Any]:
     return set(get_args(kind)) if get_origin(kind) in (Union, UnionType) else {kind}
 
 
-def test_there_are_shared_names() -> None:
-    names = {param.values[1].name for param in SHARED}  # type: ignore[union-attr]
-    assert {"isa", "threads", "select", "samples", "batch_size", "engine", "effort", "metric"} <= names
+def keywords_of(function: Any) -> dict[str, Any]:
+    """The types of the typed dictionary that the last parameter of a function unpacks."""
+    (last,) = [
+        get_type_hints(function)[p.name]
+        for p in inspect.signature(function.__wrapped__).parameters.values()
+        if p.kind is inspect.Parameter.VAR_KEYWORD
+    ]
+    return get_type_hints(get_args(last)[0])
 
 
-@pytest.mark.parametrize(("function", "parameter"), SHARED)
-def test_keyword_takes_what_the_option_takes(function: Any, parameter: inspect.Parameter) -> None:
-    taken = members(get_type_hints(function)[parameter.name])
-    for kind, declared in OPTIONS[parameter.name]:
-        given = members(get_type_hints(kind)[parameter.name]) - {NoneType}
-        assert given <= taken, f"{kind.__name__}.{parameter.name}"
-        defaults = {declared.default, parameter.default} - {dataclasses.MISSING, inspect.Parameter.empty}
-        assert len(defaults) <= 1 or parameter.name in OTHER_DEFAULT, f"{kind.__name__}.{parameter.name}"
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.parent.name)
+def test_the_modules_are_what_the_script_writes(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == MODULES[path](), "scripts/write_keywords.py writes it"
+
+
+def test_there_are_functions_that_take_options() -> None:
+    assert {"compare", "tune", "Model.quantize", "Model.profile", "QuantizedModel.compile"} <= set(TAKING)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_function_writes_an_option_out(name: str) -> None:
+    function = getattr(FUNCTIONS[name], "__wrapped__", FUNCTIONS[name])
+    written = inspect.signature(function).parameters
+    assert not [p for p in written if (p in COMMANDS or p in DECLARED) and p not in NOT_DERIVED]
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_the_signature_has_the_keywords_of_the_type_with_the_declared_defaults(name: str) -> None:
+    function = TAKING[name]
+    shown, types = inspect.signature(function).parameters, keywords_of(function)
+    own = set(inspect.signature(function.__wrapped__).parameters)  # type: ignore[attr-defined]
+    assert set(shown) - own == set(types)
+    choices = {item.name for item in options_of(Recipe)}
+    for option_name in types:
+        default = None if option_name in choices else DECLARED[option_name].default
+        assert shown[option_name].default == default, option_name
+
+
+@pytest.mark.parametrize("name", sorted(set(DECLARED) & set(COMMANDS)))
+def test_commands_take_the_same_values_with_the_same_default(name: str) -> None:
+    taken = {kind for function in TAKING.values() for kind in members(keywords_of(function).get(name))}
+    for kind, declared in COMMANDS[name]:
+        given = members(get_type_hints(kind)[name]) - {NoneType}
+        assert given <= taken, kind.__name__
+        assert declared.default == DECLARED[name].default or name in OTHER_ON_THE_COMMAND_LINE, kind.__name__
+
+
+class _Keywords(TypedDict, total=False):
+    turns: int
+
+
+def _declared(default: int) -> Callable[..., Any]:
+    @dataclass(frozen=True, kw_only=True)
+    class Turns:
+        turns: int = option(default, "Turns", bounds=Bounds(1), expected="at least 1")
+
+    @taking(Turns, places=("turns",))
+    def play(what: str, *, loud: bool = False, **options: Unpack[_Keywords]) -> str:
+        return f"{what} {options['turns']}{'!' * loud}"
+
+    return play
+
+
+def test_a_changed_declaration_changes_the_signature_and_the_call() -> None:
+    assert [_declared(n)("go") for n in (3, 4)] == ["go 3", "go 4"]
+    assert [inspect.signature(_declared(n)).parameters["turns"].default for n in (3, 4)] == [3, 4]
+    assert _declared(3)("go", 2, loud=True) == "go 2!" == _declared(3)("go", loud=True, turns=2)
+
+
+def test_wrong_keywords_are_refused_as_wrong_usage() -> None:
+    for error in (UsageError, TypeError):
+        with pytest.raises(error, match="^'turn' is no keyword of play; did you mean 'turns'"):
+            _declared(3)("go", turn=2)
+    with pytest.raises(UsageError, match="^turns 0: at least 1"):
+        _declared(3)("go", turns=0)
+    with pytest.raises(TypeError, match="play: missing a required argument: 'what'"):
+        _declared(3)()
+
+
+def test_models_refuse_an_unknown_option_by_name() -> None:
+    with pytest.raises(TypeError, match="'thread' is no keyword of compile; did you mean 'threads'"):
+        qglow.QuantizedModel.compile(None, thread=2)  # type: ignore[call-arg, arg-type]

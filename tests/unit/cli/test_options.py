@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from qglow.api.options import EffortOptions
 from qglow.cli.inspect import STAGES as SHOWN_STAGES
-from qglow.cli.options import CalibrationOptions, parse_shapes, read_recipe
+from qglow.cli.options import parse_shapes, read_recipe
 from qglow.core.errors import UsageError
 from qglow.core.options import options_of
 from qglow.report.stages import STAGES
@@ -41,6 +42,6 @@ def test_options_override_the_recipe(tmp_path: Path) -> None:
 
 
 def test_choices_that_help_names_are_those_of_the_library() -> None:
-    effort = next(item for item in options_of(CalibrationOptions) if item.name == "effort")
+    effort = next(item for item in options_of(EffortOptions) if item.name == "effort")
     assert effort.option.choices == (FAST, *EFFORTS) and effort.default == FAST
     assert set(SHOWN_STAGES) == {*STAGES, "quantized"}

@@ -12,11 +12,6 @@ from qglow.core.errors import UsageError
 from qglow.core.options import options_of
 from qglow.recipe import Calibration, Recipe, Rule
 from qglow.recipe.keywords import RecipeChoices
-from scripts.write_keywords import PLACE, keywords_module
-
-
-def test_the_module_is_what_the_script_writes() -> None:
-    assert PLACE.read_text(encoding="utf-8") == keywords_module(), "scripts/write_keywords.py writes it"
 
 
 def test_every_choice_but_those_of_files_is_a_keyword() -> None:

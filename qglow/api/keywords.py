@@ -1,0 +1,194 @@
+"""The options of functions as typed keywords. scripts/write_keywords.py writes this file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from qglow.recipe.keywords import RecipeChoices
+
+
+class IsaKeywords(TypedDict, total=False):
+    """Target that code is made for."""
+
+    isa: str | None
+    """Target: generic, avx2, avxvnni, avx512vnni, avx512vbmi, amx, reference. Target of the compiled code;
+    qglow targets lists them. The default is QGLOW_ISA, else the best that the processor has. int8 results are
+    the same bits on all of them."""
+
+
+class RunKeywords(IsaKeywords, total=False):
+    """Options of how programs run."""
+
+    threads: int | None
+    """Threads that share a call [default: the physical cores]. The default is QGLOW_THREADS, else the
+    physical cores that the process may use. Results are the same for every number."""
+
+
+class TrustKeywords(RunKeywords, total=False):
+    """Options of how a program that is read from a file runs."""
+
+    trust: bool
+    """Run the machine code in the file instead of compiling its text. Default: False."""
+
+
+class GraphPassKeywords(TypedDict, total=False):
+    """Passes that make the graph of a model."""
+
+    passes: str | None
+    """Graph passes to run instead of the usual ones; '' for none."""
+
+
+class ListingKeywords(TypedDict, total=False):
+    """Options of what the text of a model has."""
+
+    measure: bool
+    """Times of the kernels on this machine, and the share of its peak. Default: False."""
+
+
+class SelectionKeywords(TypedDict, total=False):
+    """Choice of samples."""
+
+    select: str | None
+    """Samples to use, as a Python slice: 0:100 or ::10."""
+
+    samples: int | None
+    """Use only the first N of the selected samples."""
+
+
+class LabelKeywords(TypedDict, total=False):
+    """Labels of samples."""
+
+    labels: str | Path | None
+    """Labels: labels.csv, an .npy of classes, or what a metric reads."""
+
+
+class LabelledKeywords(SelectionKeywords, LabelKeywords, total=False):
+    """Choice of samples that have labels."""
+
+
+class MetricKeywords(TypedDict, total=False):
+    """Measure of accuracy."""
+
+    metric: str | Callable[..., float] | None
+    """Metric to measure too: map50, perplexity, ... or package.module:function."""
+
+
+class ProfilerKeywords(RunKeywords, total=False):
+    """Options of how a model runs over calibration data, and what is kept of it."""
+
+    batch_size: int | None
+    """Samples per run; changes speed and memory, not the result."""
+
+    engine: str
+    """Engine that runs the model: compiled or interpreter (slow). Default: 'compiled'."""
+
+    keep_samples: int
+    """Samples to keep beside the profile, as data; 0 for private data. They are the inputs themselves, as the
+    model takes them, in NAME.samples.npz beside NAME.yaml, 16 MB at most. qglow quantize measures its result
+    on them. Whoever gets that file gets these samples. Default: 8."""
+
+
+class EffortKeywords(TypedDict, total=False):
+    """Effort that is spent on accuracy."""
+
+    effort: str
+    """Work spent on accuracy: fast, balanced, best. balanced and best measure for every value which
+    calibration costs the outputs least, and round weights by gptq; best takes more samples and candidates.
+    Both look at the calibration samples. Default: 'fast'."""
+
+
+class RepairKeywords(EffortKeywords, total=False):
+    """Repair, and the file that long work goes on from."""
+
+    repair: bool
+    """Choose calibrations by the outputs [default: repair]. Samples that the profile keeps tell. Each change
+    of the recipe is printed with what it won, and the recipe that is saved has it. A calibration that is
+    stated, and rules, stay. Default: True."""
+
+    rounding_state: str | Path | None
+    """File to keep finished layers in and resume from."""
+
+
+class TurnKeywords(TypedDict, total=False):
+    """Options of what is timed."""
+
+    alternations: int
+    """Turns of each program. Default: 50."""
+
+    openvino: bool
+    """Time OpenVINO too (pip install 'qglow[bench]'). Default: False."""
+
+
+class ResamplingKeywords(TypedDict, total=False):
+    """Options of the test whether there are enough samples."""
+
+    tolerance: float
+    """Largest relative change of a scale that counts as settled. Default: 0.1."""
+
+    resamples: int
+    """Number of bootstrap resamples for the intervals. Default: 50."""
+
+    seed: int
+    """Random seed of the resamples. Default: 0."""
+
+
+class SearchKeywords(MetricKeywords, total=False):
+    """Options of how a search measures, and how long it goes on."""
+
+    time_limit: float | None
+    """Seconds after which no model is started."""
+
+    state: str | Path | None
+    """File to keep results in and resume from [default: OUTPUT.state.json]."""
+
+
+class EntryKeywords(TypedDict, total=False):
+    """Options of which models of a baseline are checked, and whether its file is written."""
+
+    entries: Sequence[str]
+    """Check only this model. Default: ()."""
+
+    update: bool
+    """Write the figures into the file; nothing is a regression then. Default: False."""
+
+
+class StageTextKeywords(ListingKeywords, IsaKeywords, total=False):
+    """Options of `Model.text`."""
+
+
+class SampledKeywords(RunKeywords, SelectionKeywords, total=False):
+    """Options of `compare_layers`, `diagnose` and `profile_drift`."""
+
+
+class ProfileKeywords(ProfilerKeywords, SelectionKeywords, total=False):
+    """Options of `Model.profile`."""
+
+
+class Int8Keywords(RunKeywords, RepairKeywords, total=False):
+    """Options of `Model.quantize` beside the choices of a recipe."""
+
+
+class CompareKeywords(RunKeywords, MetricKeywords, LabelledKeywords, total=False):
+    """Options of `compare`."""
+
+
+class LatencyKeywords(TurnKeywords, RunKeywords, total=False):
+    """Options of `bench`."""
+
+
+class SampleCountKeywords(RunKeywords, ResamplingKeywords, SelectionKeywords, total=False):
+    """Options of `calibration_sufficiency`."""
+
+
+class TuneKeywords(RunKeywords, SearchKeywords, LabelledKeywords, EffortKeywords, total=False):
+    """Options of `tune`."""
+
+
+class CheckKeywords(RunKeywords, EntryKeywords, total=False):
+    """Options of `check_baseline`."""
+
+
+class QuantizeKeywords(Int8Keywords, RecipeChoices, total=False):
+    """Options and choices of `Model.quantize`."""

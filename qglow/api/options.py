@@ -1,0 +1,268 @@
+"""Options of the Python functions, each declared once; the commands of the same name take the same ones.
+
+The typed keywords (`qglow.api.keywords`), the signatures (`taking`) and the parameters of the command line
+derive from these declarations. A name that a class has beside its own options comes from the classes under
+it, in their order from right to left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qglow.core.options import Bounds, Writes, option
+from qglow.recipe.data import KEPT, MOST_KEPT
+from qglow.recipe.schema import ACCURACY, ROUNDING
+from qglow.targets.rooms import builtin_names
+
+MODEL = "Model"
+CALIBRATION = "Calibration samples"
+DATA = "Data"
+LIMITS = "Limits"
+MEASURE = "Measuring"
+RUN = "Running"
+OUTPUT = "Output"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsaOptions:
+    """Target that code is made for."""
+
+    isa: str | None = option(
+        None,
+        f"Target: {', '.join(builtin_names())}",
+        more="Target of the compiled code; qglow targets lists them. The default is QGLOW_ISA, else the best "
+        "that the processor has. int8 results are the same bits on all of them.",
+        group=RUN,
+        metavar="NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(IsaOptions):
+    """Options of how programs run."""
+
+    threads: int | None = option(
+        None,
+        "Threads that share a call [default: the physical cores]",
+        more="The default is QGLOW_THREADS, else the physical cores that the process may use. Results are "
+        "the same for every number.",
+        group=RUN,
+        metavar="N",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustOptions(RunOptions):
+    """Options of how a program that is read from a file runs."""
+
+    trust: bool = option(False, "Run the machine code in the file instead of compiling its text", group=RUN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphPassOptions:
+    """Passes that make the graph of a model."""
+
+    passes: str | None = option(
+        None, "Graph passes to run instead of the usual ones; '' for none", group=OUTPUT, metavar="PASSES"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListingOptions:
+    """Options of what the text of a model has."""
+
+    measure: bool = option(
+        False, "Times of the kernels on this machine, and the share of its peak", group=OUTPUT
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """Choice of samples."""
+
+    select: str | None = option(
+        None, "Samples to use, as a Python slice: 0:100 or ::10", group=DATA, metavar="SLICE"
+    )
+    samples: int | None = option(
+        None, "Use only the first N of the selected samples", group=DATA, metavar="N"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """Labels of samples."""
+
+    labels: Path | None = option(
+        None, "Labels: labels.csv, an .npy of classes, or what a metric reads", group=DATA, metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledOptions(SelectionOptions, LabelOptions):
+    """Choice of samples that have labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricOptions:
+    """Measure of accuracy."""
+
+    metric: str | None = option(
+        None,
+        "Metric to measure too: map50, perplexity, ... or package.module:function",
+        group=MEASURE,
+        metavar="NAME",
+        keyword="str | Callable[..., float]",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilerOptions(RunOptions):
+    """Options of how a model runs over calibration data, and what is kept of it."""
+
+    batch_size: int | None = option(
+        None, "Samples per run; changes speed and memory, not the result", group=RUN, metavar="N"
+    )
+    engine: str = option(
+        "compiled", "Engine that runs the model: compiled or interpreter (slow)", group=RUN, metavar="NAME"
+    )
+    keep_samples: int = option(
+        KEPT,
+        "Samples to keep beside the profile, as data; 0 for private data",
+        more="They are the inputs themselves, as the model takes them, in NAME.samples.npz beside "
+        "NAME.yaml, 16 MB at most. qglow quantize measures its result on them. Whoever gets that file gets "
+        "these samples.",
+        group=OUTPUT,
+        metavar="N",
+        bounds=Bounds(0, MOST_KEPT),
+        expected=f"a number from 0 to {MOST_KEPT}",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffortOptions:
+    """Effort that is spent on accuracy."""
+
+    effort: str = option(
+        "fast",
+        "Work spent on accuracy",
+        more="balanced and best measure for every value which calibration costs the outputs least, and round "
+        "weights by gptq; best takes more samples and candidates. Both look at the calibration samples.",
+        group=ACCURACY,
+        metavar="NAME",
+        choices=("fast", "balanced", "best"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairOptions(EffortOptions):
+    """Repair, and the file that long work goes on from."""
+
+    repair: bool = option(
+        True,
+        "Choose calibrations by the outputs [default: repair]",
+        group=ACCURACY,
+        negative="--no-repair",
+        more=(
+            "Samples that the profile keeps tell. Each change of the recipe is printed with what it won, and "
+            "the recipe that is saved has it. A calibration that is stated, and rules, stay."
+        ),
+    )
+    rounding_state: Path | None = option(
+        None,
+        "File to keep finished layers in and resume from",
+        group=ROUNDING,
+        metavar="FILE",
+        writes=Writes.STATE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnOptions:
+    """Options of what is timed."""
+
+    alternations: int = option(50, "Turns of each program", group=MEASURE, metavar="N")
+    openvino: bool = option(False, "Time OpenVINO too (pip install 'qglow[bench]')", group=MEASURE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResamplingOptions:
+    """Options of the test whether there are enough samples."""
+
+    tolerance: float = option(
+        0.1, "Largest relative change of a scale that counts as settled", group=MEASURE, metavar="SHARE"
+    )
+    resamples: int = option(50, "Number of bootstrap resamples for the intervals", group=MEASURE, metavar="N")
+    seed: int = option(0, "Random seed of the resamples", group=MEASURE, metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(MetricOptions):
+    """Options of how a search measures, and how long it goes on."""
+
+    time_limit: float | None = option(
+        None, "Seconds after which no model is started", group=MEASURE, metavar="SECONDS"
+    )
+    state: Path | None = option(
+        None,
+        "File to keep results in and resume from [default: OUTPUT.state.json]",
+        group=OUTPUT,
+        metavar="FILE",
+        writes=Writes.STATE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryOptions:
+    """Options of which models of a baseline are checked, and whether its file is written."""
+
+    entries: Sequence[str] = option(
+        (), "Check only this model", group=MODEL, metavar="NAME", flags=("--entry",), typed=list[str]
+    )
+    update: bool = option(False, "Write the figures into the file; nothing is a regression then", group=MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTextOptions(ListingOptions, IsaOptions):
+    """Options of `Model.text`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledOptions(RunOptions, SelectionOptions):
+    """Options of `compare_layers`, `diagnose` and `profile_drift`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(ProfilerOptions, SelectionOptions):
+    """Options of `Model.profile`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8Options(RunOptions, RepairOptions):
+    """Options of `Model.quantize` beside the choices of a recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(RunOptions, MetricOptions, LabelledOptions):
+    """Options of `compare`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyOptions(TurnOptions, RunOptions):
+    """Options of `bench`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCountOptions(RunOptions, ResamplingOptions, SelectionOptions):
+    """Options of `calibration_sufficiency`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(RunOptions, SearchOptions, LabelledOptions, EffortOptions):
+    """Options of `tune`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(RunOptions, EntryOptions):
+    """Options of `check_baseline`."""
