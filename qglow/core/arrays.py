@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 
 from qglow.core.reading import damaged_arrays
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 _LARGEST_PLAIN = 2**31 - 2**16
@@ -31,4 +31,10 @@ def pack_arrays(stream: BinaryIO, arrays: Mapping[str, Array]) -> None:
 def unpack_arrays(data: bytes) -> dict[str, Array]:
     """Read what `pack_arrays` wrote. Raises ValueError for anything else."""
     with damaged_arrays(), np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        return {name: _typed(archive[name]) for name in archive.files}
+
+
+def _typed(array: Array) -> Array:
+    """The array; numpy reads bfloat16, which it has no name for, as nameless elements of two bytes."""
+    bfloat16 = ElementType.BFLOAT16.dtype
+    return array.view(bfloat16) if array.dtype == np.dtype("V2") else array

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +22,8 @@ Shape = tuple[int, ...]
 class ElementType(enum.Enum):
     """Type of one element of a tensor. The value is its name in IR text.
 
-    Only constants are stored as FLOAT16 and BFLOAT16: whoever computes with them reads them as float32.
+    Only constants, inputs and outputs are FLOAT16, BFLOAT16 and DOUBLE: whoever computes with them reads
+    them as float32.
     """
 
     FLOAT = "float"
@@ -32,6 +34,10 @@ class ElementType(enum.Enum):
     INT16 = "i16"
     INT32 = "i32"
     INT64 = "i64"
+    UINT8 = "u8"
+    UINT16 = "u16"
+    UINT32 = "u32"
+    UINT64 = "u64"
     BOOL = "bool"
 
     @property
@@ -44,6 +50,16 @@ class ElementType(enum.Enum):
         """Bytes an element."""
         return int(_DTYPES[self].itemsize)
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether elements are whole numbers; booleans are not."""
+        return _DTYPES[self].kind in "iu"
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether memory holds elements as numbers without a sign: unsigned integers and booleans."""
+        return _DTYPES[self].kind in "ub"
+
     @staticmethod
     def of(dtype: Any) -> ElementType:
         """The element type of a numpy dtype. Raises KeyError for one that has none."""
@@ -54,12 +70,15 @@ _DTYPES: dict[ElementType, np.dtype[Any]] = {
     ElementType.FLOAT: np.dtype(np.float32),
     ElementType.DOUBLE: np.dtype(np.float64),
     ElementType.FLOAT16: np.dtype(np.float16),
-    # numpy has no bfloat16: arrays hold its bits, the upper half of a float32's.
-    ElementType.BFLOAT16: np.dtype(np.uint16),
+    ElementType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
     ElementType.INT8: np.dtype(np.int8),
     ElementType.INT16: np.dtype(np.int16),
     ElementType.INT32: np.dtype(np.int32),
     ElementType.INT64: np.dtype(np.int64),
+    ElementType.UINT8: np.dtype(np.uint8),
+    ElementType.UINT16: np.dtype(np.uint16),
+    ElementType.UINT32: np.dtype(np.uint32),
+    ElementType.UINT64: np.dtype(np.uint64),
     ElementType.BOOL: np.dtype(np.bool_),
 }
 QUANTIZED_BITS = {ElementType.INT8: 8, ElementType.INT16: 16}
@@ -193,6 +212,11 @@ class TensorType:
     def is_float(self) -> bool:
         """Whether elements are float32."""
         return self.element is ElementType.FLOAT
+
+    @property
+    def is_plain_integer(self) -> bool:
+        """Whether elements are whole numbers that stand for themselves."""
+        return self.element.is_integer and self.quantization is None
 
     @property
     def is_half(self) -> bool:

@@ -30,6 +30,10 @@ ONNX_TYPES: dict[ElementType, int] = {
     ElementType.INT16: onnx.TensorProto.INT16,
     ElementType.INT32: onnx.TensorProto.INT32,
     ElementType.INT64: onnx.TensorProto.INT64,
+    ElementType.UINT8: onnx.TensorProto.UINT8,
+    ElementType.UINT16: onnx.TensorProto.UINT16,
+    ElementType.UINT32: onnx.TensorProto.UINT32,
+    ElementType.UINT64: onnx.TensorProto.UINT64,
     ElementType.BOOL: onnx.TensorProto.BOOL,
 }
 

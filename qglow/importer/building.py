@@ -8,7 +8,7 @@ from pathlib import Path
 from onnx import NodeProto, TensorProto
 
 from qglow.core.errors import ModelError, UnsupportedError
-from qglow.core.types import Array, ElementType, Quantization, TensorType
+from qglow.core.types import Array, Quantization, TensorType
 from qglow.graph.folding import evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
@@ -17,9 +17,10 @@ from qglow.importer.inference import inferred_types
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
 from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule
+from qglow.importer.operands import as_read, numbers
 from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
-from qglow.importer.tensors import Stored, is_unsigned, to_array
+from qglow.importer.tensors import is_unsigned, to_array
 
 
 class _Unknown(Exception):
@@ -75,7 +76,7 @@ class GraphImport:
         """The graph; only meaningful while there are no problems. Raises ModelError."""
         for index, proto in enumerate(self._model.nodes):
             self._import(index, proto)
-        outputs = [] if self.problems else [self._input(v.name) for v in self._model.proto.graph.output]
+        outputs = [] if self.problems else [self._output(v.name) for v in self._model.proto.graph.output]
         for value in dict.fromkeys(outputs):
             if value is not None and value.is_constant:
                 self._keep_apart(value)
@@ -90,6 +91,16 @@ class GraphImport:
                 raise UnsupportedError(f"{what}; export the model with float32 outputs")
         return Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
 
+    def _output(self, name: str) -> Value | None:
+        """A value that the model gives; a constant as the numbers that the model has."""
+        value = self._input(name)
+        if value is None or value.data is None or value.type.is_quantized:
+            return value
+        data = numbers(value, self._context)
+        if data is not value.data and data is not None:
+            self._values[name] = constant(name, data)
+        return self._values[name]
+
     def _keep_apart(self, output: Value) -> None:
         """Let nodes read a copy of a constant that is an output: what becomes of theirs is no output."""
         readers = [node for node in self._nodes if output in node.inputs]
@@ -103,9 +114,8 @@ class GraphImport:
             self._substitute(proto)
             return
         try:
-            node = self._view(index, proto)
             rule = find_rule(proto.domain, proto.op_type, self._model.opset)
-            self._require_signed(node, rule)
+            node = self._view(index, proto, rule)
             self._require_whole(node, rule)
             rule.function(node)
             node.finish()
@@ -136,19 +146,9 @@ class GraphImport:
         value = self._values.get(proto.input[0]) if proto.input else None
         return value is not None and not value.type.is_float
 
-    def _view(self, index: int, proto: NodeProto) -> ImportNode:
-        inputs = [self._input(name) for name in proto.input]
+    def _view(self, index: int, proto: NodeProto, rule: ImportRule) -> ImportNode:
+        inputs = [as_read(self._input(name), rule, self._context) for name in proto.input]
         return ImportNode(proto, self._node_name(index, proto), inputs, self._context)
-
-    def _require_signed(self, node: ImportNode, rule: ImportRule) -> None:
-        """Refuse uint8 and 16 bit constants where they are plain numbers: that is not what they hold here."""
-        for value in node.inputs if not rule.reads_unsigned else ():
-            if value is None or not value.is_constant:
-                continue
-            unsigned = value.name in self._context.unsigned
-            if unsigned or (value.type.element is ElementType.INT16 and not value.type.is_quantized):
-                kind = Stored(value.type.element, unsigned)
-                node.refuse(f"'{value.name}' is {kind}, which is only supported where it is quantized")
 
     def _require_whole(self, node: ImportNode, rule: ImportRule) -> None:
         """Refuse reals of 16 bits where they are computed with."""

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from qglow.core.types import ElementType
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Sub
@@ -24,7 +25,9 @@ def import_clip(node: ImportNode) -> None:
     """Import Clip; its bounds are attributes before opset 11 and inputs from then on."""
     if node.opset < 11:
         low, high = node.number("min", -math.inf), node.number("max", math.inf)
-    elif any(node.has_input(index) and not node.value(index).is_constant for index in (1, 2)):
+    elif not node.kind().is_float or any(
+        node.has_input(index) and not node.value(index).is_constant for index in (1, 2)
+    ):
         _clip_by_computed(node)
         return
     else:
@@ -41,6 +44,8 @@ def _clip_by_computed(node: ImportNode) -> None:
         x = node.emit(Max(), x, low, part="" if high is None else "raised")
     if high is not None:
         node.emit(Min(), x, high)
+    elif low is None:
+        node.emit(Identity(), x)
 
 
 def import_pow(node: ImportNode) -> None:
@@ -51,6 +56,10 @@ def import_pow(node: ImportNode) -> None:
     if x.type.is_float and data is not None and data.size == 1 and spreads:
         number = float(data.reshape(()))
         node.emit(Identity() if number == 1.0 else PowerOf(exponent=number), x)
+        return
+    if exponent.type.is_float and x.type.is_plain_integer:
+        real = node.emit(Cast(to=ElementType.FLOAT), x, part="real")
+        node.emit(Cast(to=x.type.element), node.emit(Pow(), real, exponent, part="power"))
         return
     if exponent.type.element is not x.type.element:
         exponent = node.emit(Cast(to=x.type.element), exponent, part="exponent")

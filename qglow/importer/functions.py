@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from qglow.graph.ops.functions import Abs, Neg
-from qglow.graph.ops.selection import Max
+import numpy as np
+
+from qglow.graph.graph import Value
+from qglow.graph.ops.functions import Abs, Neg, Sign
+from qglow.graph.ops.selection import Max, Min
+from qglow.graph.ops.shape import Identity
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.interchange.functions import FUNCTIONS, OnnxFunction
 
@@ -22,16 +26,37 @@ def _attribute(node: ImportNode, name: str, default: float | str) -> float | str
 
 
 def import_absolute(node: ImportNode) -> None:
-    """Import Abs, of integers as the larger of x and -x."""
+    """Import Abs."""
+    absolute(node, node.value(0))
+
+
+def absolute(node: ImportNode, x: Value, part: str = "") -> Value:
+    """Emit the absolute values of x, of integers as the larger of x and -x."""
+    if x.type.is_float or x.type.is_quantized:
+        return node.emit(Abs(), x, part=part)
+    if x.type.element.is_unsigned:
+        return node.emit(Identity(), x, part=part)
+    return node.emit(Max(), x, node.emit(Neg(), x, part="negative"), part=part)
+
+
+def import_sign(node: ImportNode) -> None:
+    """Import Sign, of integers as the nearest number within -1 and 1."""
     x = node.value(0)
     if x.type.is_float or x.type.is_quantized:
-        node.emit(Abs(), x)
+        node.emit(Sign(), x)
         return
-    node.emit(Max(), x, node.emit(Neg(), x, part="negative"))
+    element = x.type.element
+    one = node.part_constant("one", np.ones((), element.dtype))
+    if element.is_unsigned:
+        node.emit(Min(), x, one)
+        return
+    least = node.part_constant("least", -np.ones((), element.dtype))
+    node.emit(Min(), node.emit(Max(), x, least, part="above"), one)
 
 
 RULES: dict[str, ImportRule] = {
     f.operator.name: ImportRule(partial(import_function, f), f.newest) for f in FUNCTIONS
 } | {
     "Abs": ImportRule(import_absolute, newest=13),
+    "Sign": ImportRule(import_sign, newest=13),
 }

@@ -16,12 +16,12 @@ from qglow.importer.tensors import QUANTIZED, Stored, element_name, to_array
 INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 
-def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path) -> Quantization:
+def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path) -> Quantization | None:
     """Parameters with which the model dequantizes an input of integers; zero points of uint8 are 128 less.
 
-    They are those of the first reader; other readers are held to them when they are imported. Raises
-    CannotImport where nothing dequantizes it with one constant scale. An input that nothing reads
-    has scale 1.
+    They are those of the first operator that dequantizes it; others are held to them when they are imported.
+    None where nothing dequantizes it: its integers are numbers then. Raises CannotImport where an operator
+    dequantizes it otherwise than with one constant scale.
     """
     initializers = model.proto.graph.initializer
     known = {tensor.name: tensor for tensor in initializers if tensor.name not in model.large}
@@ -32,14 +32,12 @@ def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path) 
         scale = _read(known, given[0], folder)
         zero = _read(known, given[1], folder) if given[1] else None
         if scale is None or scale.size != 1 or scale.dtype != np.float32 or (given[1] and zero is None):
-            break
+            readers = "DequantizeLinear or a QLinear operator reads it, with one constant scale"
+            raise CannotImport(f"supported where {readers}")
         if zero is not None:
             _check_zero(known[given[1]], zero, Stored(ElementType.INT8, unsigned))
         return _parameters(float(scale.reshape(())), zero, unsigned)
-    if not any(name in node.input for node in model.nodes):  # what nobody reads may stand for anything
-        return _parameters(1.0, None, unsigned)
-    readers = "DequantizeLinear or a QLinear operator reads it, with one constant scale"
-    raise CannotImport(f"supported where {readers}")
+    return None
 
 
 def _names(node: NodeProto, name: str) -> tuple[str, str] | None:

@@ -20,8 +20,8 @@ from qglow.importer.refusal import Refusal, refuse
 from qglow.importer.rules import OLDEST_OPSET, newest_opset
 from qglow.importer.tensors import ELEMENTS, QUANTIZED, element_name
 
-PLAIN = (ElementType.FLOAT, ElementType.INT32, ElementType.INT64)
-"""Elements of inputs that mean what they are: reals and indices."""
+REFUSED = (ElementType.DOUBLE,)
+"""Elements of constants that inputs cannot have."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def import_model(
     if not problems:
         check(path, model)
     kinds = {v.name: QUANTIZED.get(v.type.tensor_type.elem_type) for v in declared}
-    unsigned = [name for name, kind in kinds.items() if kind is not None and kind.unsigned]
+    unsigned = [name for name in parameters if kinds[name] == QUANTIZED[onnx.TensorProto.UINT8]]
     work = GraphImport(path, model, types, problems, unsigned)
     graph = work.build()
     refused += [
@@ -78,13 +78,13 @@ def import_model(
             "supported within a model; let it end with DequantizeLinear",
         )
         for value in graph.outputs
-        if value.type.element is ElementType.INT16
+        if value.type.element is ElementType.INT16 and value.type.is_quantized
     ]
     refuse(path, refused + [work.problems[index] for index in sorted(work.problems)])
     return ImportedModel(
         path,
         graph,
-        (*bound.notes, *_unsigned_notes(model, declared)),
+        (*bound.notes, *_unsigned_notes(model, graph)),
         model.opset,
         model.digest,
         tuple((v.name, v.type) for v in graph.inputs),
@@ -92,11 +92,13 @@ def import_model(
     )
 
 
-def _unsigned_notes(model: ModelFile, inputs: Sequence[onnx.ValueInfoProto]) -> Iterator[str]:
-    """Sentences on inputs and outputs that are uint8 in the file."""
-    for kind, values in (("input", inputs), ("output", model.proto.graph.output)):
+def _unsigned_notes(model: ModelFile, graph: Graph) -> Iterator[str]:
+    """Sentences on quantized inputs and outputs that are uint8 in the file."""
+    declared = (*model.proto.graph.input, *model.proto.graph.output)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in declared}
+    for kind, values in (("input", graph.inputs), ("output", graph.outputs)):
         for value in values:
-            if value.type.tensor_type.elem_type == onnx.TensorProto.UINT8:
+            if value.type.is_quantized and kinds.get(value.name) == onnx.TensorProto.UINT8:
                 yield f"{kind} '{value.name}' is uint8 in the file; here it is int8, 128 less"
 
 
@@ -125,12 +127,10 @@ def _input_elements(
             if number in INTEGERS:
                 unsigned = number == onnx.TensorProto.UINT8
                 given = input_parameters(model, value.name, unsigned, path.parent)
-                elements[value.name], parameters[value.name] = ElementType.INT8, given
-            elif number in QUANTIZED:
-                elements[value.name] = QUANTIZED[number].element
-                raise CannotImport("supported within a model; let it begin with QuantizeLinear")
-            elif elements[value.name] not in PLAIN or number not in ELEMENTS:
-                raise CannotImport("inputs of float (32 bit), int32 and int64 are supported")
+                if given is not None:
+                    elements[value.name], parameters[value.name] = ElementType.INT8, given
+            elif elements[value.name] in REFUSED or number not in ELEMENTS:
+                raise CannotImport("inputs of float (32 bit), integers and bool are supported")
         except CannotImport as refusal:
             refused.append(Refusal(f"input '{value.name}'", f"of {element_name(number)}", str(refusal)))
     return elements, parameters, refused

@@ -49,7 +49,8 @@ class Context:
     that is only a part of an ONNX node. `unsigned` names the int8 and int16 values that are uint8 and
     uint16 in the model: their integers and zero points are 128 and 32768 less here. `halves` are the types
     of computed values that are reals of 16 bits in the model, by name: here they are float32, rounded.
-    `integers` are constants that have been given parameters, by name and parameters.
+    `integers` are constants that have been given parameters, by name and parameters; `twins` are constants
+    of unsigned integers in the other form that they have (see operands), by name and form.
     """
 
     opset: int
@@ -60,6 +61,7 @@ class Context:
     unsigned: set[str] = field(default_factory=set)
     halves: dict[str, str] = field(default_factory=dict)
     integers: dict[tuple[str, Quantization], Value] = field(default_factory=dict)
+    twins: dict[tuple[str, str], Value] = field(default_factory=dict)
 
     def constant(self, name: str, data: Array) -> Value:
         """A constant. Integers are signed."""

@@ -13,7 +13,9 @@ from onnx import TensorProto
 
 from qglow.core.types import Array, ElementType, Quantization
 from qglow.graph.graph import Value, constant
+from qglow.graph.ops.elementwise import Mul, Sub
 from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.graph.ops.shape import Cast
 from qglow.importer.node import Broken, ImportNode, ImportRule
 from qglow.importer.tensors import QUANTIZED, Stored, element_name
 from qglow.numerics.quantize import dequantize, quantize_by
@@ -46,8 +48,24 @@ def import_dequantize(node: ImportNode) -> None:
     if x.type.element is ElementType.INT32:
         node.constant(bias(node, 0, *_int32_parameters(node, axis)))
         return
+    if x.type.is_plain_integer and x.data is None:
+        _dequantize_numbers(node, x)
+        return
     quantization = read_parameters(node, x, 1, 2, axis, stored(node, 0))
     node.emit(Dequantize(), with_parameters(node, x, quantization))
+
+
+def _dequantize_numbers(node: ImportNode, x: Value) -> None:
+    """Dequantize computed integers that are plain numbers: float(x - zero point) * scale."""
+    scales = read_scales(node, 1)
+    node.require(scales.size == 1, f"'{x.name}' is computed, with one scale a channel; constants may be so")
+    real = node.emit(Cast(to=ElementType.FLOAT), x, part="real")
+    if node.has_input(2):
+        zero = np.asarray(node.array(2, "the zero point"), np.int64).reshape(())
+        if node.value(2).name in node.context.unsigned:
+            zero = zero - stored(node, 2).shift
+        real = node.emit(Sub(), real, node.part_constant("zero", zero.astype(np.float32)), part="centred")
+    node.emit(Mul(), real, node.part_constant("scale", scales.reshape(())))
 
 
 def emit_quantize(node: ImportNode, x: Value, quantization: Quantization, name: str | None = None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Add, Clip, Mul, Sub
-from qglow.graph.ops.functions import Abs, Exp, Log, Sqrt
+from qglow.graph.ops.functions import Exp, Log, Sqrt
 from qglow.graph.ops.pool import GlobalAveragePool
 from qglow.graph.ops.reduce import (
     ReduceMax,
@@ -20,6 +20,7 @@ from qglow.graph.ops.reduce import (
     Reduction,
 )
 from qglow.graph.ops.shape import Identity, Reshape
+from qglow.importer.functions import absolute
 from qglow.importer.node import ImportNode, ImportRule
 
 AXES_ARE_AN_INPUT = {"ReduceSum": 13}
@@ -77,6 +78,12 @@ def _real(node: ImportNode) -> Value:
     return node.value(0)
 
 
+def _number(node: ImportNode) -> Value:
+    kind = node.kind()
+    node.require(kind.is_float or kind.is_plain_integer, f"input is {kind}; only numbers are supported")
+    return node.value(0)
+
+
 def _axes(node: ImportNode) -> tuple[tuple[int, ...], bool]:
     """The axes, and whether they stay."""
     return read_axes(node), node.integer("keepdims", 1) != 0
@@ -90,7 +97,7 @@ def _total(node: ImportNode, addends: Value) -> Value:
 
 def import_l1(node: ImportNode) -> None:
     """Import ReduceL1: the sum of absolute values."""
-    _finish(node, ReduceSum, node.emit(Abs(), _real(node), part="absolute"), *_axes(node))
+    _finish(node, ReduceSum, absolute(node, _number(node), part="absolute"), *_axes(node))
 
 
 def import_l2(node: ImportNode) -> None:
@@ -101,7 +108,7 @@ def import_l2(node: ImportNode) -> None:
 
 def import_sum_square(node: ImportNode) -> None:
     """Import ReduceSumSquare: the sum of squares."""
-    x = _real(node)
+    x = _number(node)
     _finish(node, ReduceSum, node.emit(Mul(), x, x, part="squares"), *_axes(node))
 
 

@@ -20,8 +20,13 @@ ELEMENTS: dict[int, ElementType] = {
     TensorProto.FLOAT: ElementType.FLOAT,
     TensorProto.DOUBLE: ElementType.DOUBLE,
     TensorProto.INT8: ElementType.INT8,
+    TensorProto.INT16: ElementType.INT16,
     TensorProto.INT32: ElementType.INT32,
     TensorProto.INT64: ElementType.INT64,
+    TensorProto.UINT8: ElementType.UINT8,
+    TensorProto.UINT16: ElementType.UINT16,
+    TensorProto.UINT32: ElementType.UINT32,
+    TensorProto.UINT64: ElementType.UINT64,
     TensorProto.BOOL: ElementType.BOOL,
 }
 

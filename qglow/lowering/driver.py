@@ -6,7 +6,6 @@ from typing import Any
 
 # The family files fill the table of rules when they are imported.
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import ElementType
 from qglow.graph.graph import Graph, Node
 from qglow.graph.verifier import verify_graph
 from qglow.instructions.ops.memory import Copy
@@ -37,10 +36,6 @@ from qglow.lowering.rules import RULES, LoweringRule
 from qglow.lowering.schedule import schedule
 from qglow.passes.pipeline import lowering_pipeline
 
-WHOLE_NUMBERS = (ElementType.INT32, ElementType.INT64)
-MOST_LISTED = 4
-"""Nodes that an error names."""
-
 
 def lower(graph: Graph, backend: Backend = ANY) -> Program:
     """Lower a copy of `graph` to a program of instructions.
@@ -55,7 +50,6 @@ def lower(graph: Graph, backend: Backend = ANY) -> Program:
     if missing:
         listed = ", ".join(f"{n.operator.name} '{n.name}'" for n in missing)
         raise UnsupportedError(f"no lowering for {listed}")
-    _require_reals(work)
     schedule(work)
     lowering = Lowering(work)
     for node in work.nodes:
@@ -67,18 +61,6 @@ def lower(graph: Graph, backend: Backend = ANY) -> Program:
     program = lowering.finish()
     verify_program(program, "after lowering")
     return program
-
-
-def _require_reals(graph: Graph) -> None:
-    """Raise UnsupportedError for arithmetic on integers that are no quantized reals."""
-    nodes = [n for n in graph.nodes if n.operator.elementwise and n.output.type.element in WHOLE_NUMBERS]
-    if nodes:
-        listed = ", ".join(f"{n.operator.name} '{n.name}'" for n in nodes[:MOST_LISTED])
-        more = f" and {len(nodes) - MOST_LISTED} more" if len(nodes) > MOST_LISTED else ""
-        raise UnsupportedError(
-            f"integers are computed with while the model runs, by {listed}{more}; only float arithmetic is "
-            "compiled: cast them to float in the model"
-        )
 
 
 def _rule(node: Node) -> LoweringRule[Any] | None:

@@ -12,20 +12,20 @@ from qglow.lowering.rules import lowers
 
 @lowers(graph.ArgMax, graph.ArgMin)
 def lower_place(lowering: Lowering, node: Node, operator: graph.FirstPlace) -> None:
-    """Lower to one firstindices. Raises UnsupportedError for integers."""
+    """Lower to one firstindices."""
     rows, result = reduction_operands(lowering, node, (operator.axis,), operator.keepdims)
     lowering.emit(FirstIndices(largest=operator.largest, last=operator.last), result, rows)
 
 
 @lowers(graph.TopK)
 def lower_top_k(lowering: Lowering, node: Node, operator: graph.TopK) -> None:
-    """Lower to one firstvalues. Raises UnsupportedError for integers."""
+    """Lower to one firstvalues."""
     rows, result = reduction_operands(lowering, node, (operator.axis,), True, operator.k)
     lowering.emit(FirstValues(largest=operator.largest), result, rows)
 
 
 @lowers(graph.TopKIndices)
 def lower_top_k_indices(lowering: Lowering, node: Node, operator: graph.TopKIndices) -> None:
-    """Lower to one firstindices. Raises UnsupportedError for integers."""
+    """Lower to one firstindices."""
     rows, result = reduction_operands(lowering, node, (operator.axis,), True, operator.k)
     lowering.emit(FirstIndices(largest=operator.largest), result, rows)

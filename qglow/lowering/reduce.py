@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
-from qglow.core.errors import UnsupportedError
+import numpy as np
+
 from qglow.core.types import Shape
 from qglow.graph.graph import Node
 from qglow.graph.ops import reduce as graph
+from qglow.instructions.ops.elementwise import ElementDiv
 from qglow.instructions.ops.reduce import Reduce
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, Order
@@ -17,12 +19,23 @@ from qglow.lowering.rules import lowers
 
 @lowers(graph.ReduceSum, graph.ReduceMean, graph.ReduceProd, graph.ReduceMax, graph.ReduceMin)
 def lower_reduction(lowering: Lowering, node: Node, operator: graph.Reduction) -> None:
-    """Lower to one reduce; for means of int8 a pool. Raises UnsupportedError for integers."""
+    """Lower to one reduce; for means of int8 a pool, of other integers a sum and a division."""
     rows, result = reduction_operands(lowering, node, operator.axes, operator.keepdims)
+    if rows.type.is_plain_integer and operator.kind == "mean":
+        _emit_whole_mean(lowering, node, result, rows)
+        return
     if not rows.type.is_quantized or operator.kind != "mean":
         lowering.emit(Reduce(kind=operator.kind), result, rows)
         return
     emit_mean(lowering, result, rows)
+
+
+def _emit_whole_mean(lowering: Lowering, node: Node, result: Buffer, rows: Buffer) -> None:
+    """Emit the sum of integers and its division by their number."""
+    total = lowering.allocate(f"{result.name}.sum", result.type)
+    lowering.emit(Reduce(kind="sum"), total, rows, suffix=".sum")
+    data = np.full((1, 1, 1), max(rows.type.shape[1], 1), rows.type.element.dtype)
+    lowering.emit(ElementDiv(), result, total, lowering.constant(f"{node.name}.count", data))
 
 
 def reduction_operands(
@@ -30,14 +43,10 @@ def reduction_operands(
 ) -> tuple[Buffer, Buffer]:
     """Views of a node's input as [outer, extent, inner] and of its output as [outer, count, inner].
 
-    The elements along `extent` are in the model's order. Raises UnsupportedError for integers.
+    The elements along `extent` are in the model's order.
     """
     x = node.inputs[0]
     assert x is not None
-    if not (x.type.is_float or x.type.is_quantized):
-        raise UnsupportedError(
-            f"node '{node.name}' ({node.operator.name} of {x.type}): only floats are supported"
-        )
     shape = x.type.shape
     reduced = sorted(axis % len(shape) for axis in axes)
     order, start, stop = _order(lowering.order(x), shape, reduced)

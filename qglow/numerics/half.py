@@ -21,12 +21,13 @@ def round_to(x: Array, element: str) -> Array:
 
 
 def store(x: Array, element: str) -> Array:
-    """float32 `x`, rounded, in 16 bits an element: a float16 array, or the bits of bfloat16 as uint16."""
+    """float32 `x`, rounded, in 16 bits an element: a float16 or a bfloat16 array."""
     nearest = round_to(x, element)
     if HALF_TYPES[element] is ElementType.FLOAT16:
         with np.errstate(invalid="ignore"):
             return nearest.astype(np.float16)
-    return np.asarray((nearest.view(np.uint32) >> np.uint32(16)).astype(np.uint16))
+    bits = (nearest.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return np.asarray(bits.view(ElementType.BFLOAT16.dtype))
 
 
 def store_as(x: Array, kind: ElementType) -> Array:
@@ -39,7 +40,7 @@ def widen(stored: Array) -> Array:
     if stored.dtype == np.float16:
         return stored.astype(np.float32)
     if stored.dtype == ElementType.BFLOAT16.dtype:
-        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return (stored.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
     return stored
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from qglow.core.types import Array, Quantization
+from qglow.numerics.integers import quotient
 from qglow.numerics.pool import average_multiplier
 from qglow.numerics.reductions import PARTIAL_SUMS, interleaved_sum
 from qglow.numerics.requantize import requantize
@@ -56,8 +57,8 @@ def _mean(rows: Array) -> Array:
 
 
 def _whole_mean(rows: Array) -> Array:
-    total = np.sum(rows, axis=-1)
-    return np.asarray(np.sign(total) * (np.abs(total) // max(rows.shape[-1], 1)))
+    count = np.array(max(rows.shape[-1], 1), rows.dtype)
+    return quotient(np.asarray(np.sum(rows, axis=-1).astype(rows.dtype)), count)
 
 
 _REAL: dict[str, Callable[[Array], Array]] = {

@@ -23,12 +23,13 @@ from qglow.graph.ops.rules import (
 )
 from qglow.graph.traits import Bounds
 from qglow.numerics import elementwise as numerics
+from qglow.numerics import integers
 from qglow.numerics.requantize import quantized_bounds
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """One operation on float32, on plain integers (shapes) and on int8."""
+    """One operation on float32, on plain integers and on int8."""
 
     real: Callable[[Array, Array, float, float], Array]
     integer: Callable[[Array, Array], Any]
@@ -92,7 +93,7 @@ class Add(Binary):
     commutative: ClassVar[bool] = True
     additive: ClassVar[bool] = True
     neutral: ClassVar[float | None] = 0.0
-    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.add, np.add, numerics.add_int8)
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.add, integers.sum_of, numerics.add_int8)
 
     lo: float = -math.inf
     hi: float = math.inf
@@ -106,7 +107,7 @@ class Sub(Binary):
     name: ClassVar[str] = "Sub"
     additive: ClassVar[bool] = True
     neutral: ClassVar[float | None] = 0.0
-    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.sub, np.subtract, numerics.sub_int8)
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.sub, integers.difference, numerics.sub_int8)
 
     lo: float = -math.inf
     hi: float = math.inf
@@ -120,16 +121,10 @@ class Mul(Binary):
     name: ClassVar[str] = "Mul"
     commutative: ClassVar[bool] = True
     neutral: ClassVar[float | None] = 1.0
-    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.mul, np.multiply, numerics.mul_int8)
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.mul, integers.product, numerics.mul_int8)
 
     lo: float = -math.inf
     hi: float = math.inf
-
-
-def _quotient(lhs: Array, rhs: Array) -> Array:
-    """Integer division that rounds towards zero, as C has it; by zero it gives 0."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.sign(lhs) * np.sign(rhs) * (np.abs(lhs) // np.abs(rhs)))
 
 
 @register
@@ -138,7 +133,7 @@ class Div(Binary):
     """lhs / rhs."""
 
     name: ClassVar[str] = "Div"
-    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.div, _quotient, numerics.div_int8)
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.div, integers.quotient, numerics.div_int8)
 
     lo: float = -math.inf
     hi: float = math.inf
@@ -150,7 +145,7 @@ class Pow(Binary):
     """lhs to the power of rhs."""
 
     name: ClassVar[str] = "Pow"
-    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.power, np.power, numerics.power_int8)
+    arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.power, integers.power, numerics.power_int8)
 
     lo: float = -math.inf
     hi: float = math.inf

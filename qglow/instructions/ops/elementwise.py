@@ -1,6 +1,7 @@
 """Elementwise arithmetic: sums, products, quotients, clamps, affine maps of channels.
 
-All operands float32, or all integers, int8 or int16, each with its own scale and zero point.
+All operands float32, or all integers, int8 or int16, each with its own scale and zero point. Arithmetic of
+two operands takes plain integers, too, all of one type; results wrap around at its ends.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from qglow.instructions.ops.rules import (
     require_broadcast,
     require_float,
     require_one_kind,
+    require_same_elements,
     require_shape,
 )
+from qglow.numerics import integers
 from qglow.numerics.affine import affine_float, affine_steps
 from qglow.numerics.elementwise import (
     add,
@@ -53,11 +56,15 @@ class _Binary(BoundedOperation):
     data_parallel: ClassVar[bool] = True
     in_float: ClassVar[Callable[..., Array]]
     in_int8: ClassVar[Callable[..., Array]]
+    in_integers: ClassVar[Callable[..., Array]]
 
     def verify(self, types: Types) -> None:
         """One element type, and shapes that spread."""
         self.verify_bounds(types["dest"])
-        require_one_kind(types, "dest", "lhs", "rhs")
+        if types["dest"].is_plain_integer:
+            require_same_elements(types, "dest", "lhs", "rhs")
+        else:
+            require_one_kind(types, "dest", "lhs", "rhs")
         for name in ("lhs", "rhs"):
             require_broadcast(types, name, types["dest"].shape)
 
@@ -66,6 +73,9 @@ class _Binary(BoundedOperation):
         lhs, rhs = arrays["lhs"], arrays["rhs"]
         if types["dest"].is_float:
             arrays["dest"][...] = type(self).in_float(lhs, rhs, self.lo, self.hi)
+            return
+        if types["dest"].is_plain_integer:
+            arrays["dest"][...] = type(self).in_integers(lhs, rhs)
             return
         of_lhs, of_rhs, of_dest = (parameters_of(types[name]) for name in ("lhs", "rhs", "dest"))
         arrays["dest"][...] = type(self).in_int8(lhs, of_lhs, rhs, of_rhs, of_dest, self.q_lo, self.q_hi)
@@ -79,6 +89,7 @@ class ElementAdd(_Binary):
     opcode: ClassVar[str] = "elementadd"
     in_float: ClassVar[Callable[..., Array]] = staticmethod(add)
     in_int8: ClassVar[Callable[..., Array]] = staticmethod(add_int8)
+    in_integers: ClassVar[Callable[..., Array]] = staticmethod(integers.sum_of)
 
 
 @register
@@ -89,6 +100,7 @@ class ElementSub(_Binary):
     opcode: ClassVar[str] = "elementsub"
     in_float: ClassVar[Callable[..., Array]] = staticmethod(sub)
     in_int8: ClassVar[Callable[..., Array]] = staticmethod(sub_int8)
+    in_integers: ClassVar[Callable[..., Array]] = staticmethod(integers.difference)
 
 
 @register
@@ -99,6 +111,7 @@ class ElementMul(_Binary):
     opcode: ClassVar[str] = "elementmul"
     in_float: ClassVar[Callable[..., Array]] = staticmethod(mul)
     in_int8: ClassVar[Callable[..., Array]] = staticmethod(mul_int8)
+    in_integers: ClassVar[Callable[..., Array]] = staticmethod(integers.product)
 
 
 @register
@@ -109,6 +122,7 @@ class ElementDiv(_Binary):
     opcode: ClassVar[str] = "elementdiv"
     in_float: ClassVar[Callable[..., Array]] = staticmethod(div)
     in_int8: ClassVar[Callable[..., Array]] = staticmethod(div_int8)
+    in_integers: ClassVar[Callable[..., Array]] = staticmethod(integers.quotient)
 
 
 @register
@@ -119,6 +133,7 @@ class ElementPower(_Binary):
     opcode: ClassVar[str] = "elementpower"
     in_float: ClassVar[Callable[..., Array]] = staticmethod(power)
     in_int8: ClassVar[Callable[..., Array]] = staticmethod(power_int8)
+    in_integers: ClassVar[Callable[..., Array]] = staticmethod(integers.power)
 
 
 @register

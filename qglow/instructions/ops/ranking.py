@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.core.types import ElementType, TensorType
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
-from qglow.instructions.ops.rules import require_activation, require_same_elements
+from qglow.instructions.ops.rules import require_numbers, require_same_elements
 from qglow.numerics.ranking import first_indices, first_values
 
 
@@ -58,7 +58,7 @@ class FirstValues(Operation):
 
 
 def _verify(types: Types) -> None:
-    require_activation(types, "src")
+    require_numbers(types, "src")
     dest, src = types["dest"], types["src"]
     require(len(src.shape) == 3, f"src is {src}, it must have three axes")
     require(_fits(dest, src), f"dest is {dest}, it must be {src} with as many or fewer along the middle axis")

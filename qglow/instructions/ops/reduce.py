@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
-from qglow.instructions.ops.rules import require_activation, require_same_elements, require_shape
+from qglow.instructions.ops.rules import require_numbers, require_same_elements, require_shape
 from qglow.numerics.reduce import KINDS, reduce
 
 SELECTING = ("max", "min")
@@ -17,7 +17,8 @@ SELECTING = ("max", "min")
 class Reduce(Operation):
     """dest[o, 0, i] = the `kind` (sum, mean, max, min or prod) of src[o, :, i].
 
-    Floats; max and min select among int8 elements, too, which do not change.
+    Floats; max and min select among int8 elements, too, which do not change, and among booleans. Of plain
+    integers all but the mean, sums and products wrapping around.
     """
 
     opcode: ClassVar[str] = "reduce"
@@ -28,10 +29,12 @@ class Reduce(Operation):
     def verify(self, types: Types) -> None:
         """Three axes, of which dest has the middle one with extent 1."""
         require(self.kind in KINDS, f"kind '{self.kind}' is none of {', '.join(KINDS)}")
-        require_activation(types, "src", "dest")
-        require_same_elements(types, "src", "dest")
         src = types["src"]
-        require(src.is_float or self.kind in SELECTING, f"a {self.kind} of {src} is not supported")
+        require_numbers(types, "src", "dest")
+        require_same_elements(types, "src", "dest")
+        counts = src.is_plain_integer and self.kind != "mean"
+        fits = src.is_float or counts or self.kind in SELECTING
+        require(fits, f"a {self.kind} of {src} is not supported")
         require(len(src.shape) == 3, f"src is {src}, it must have three axes")
         require_shape(types, "dest", (src.shape[0], 1, src.shape[2]), "that of src with one element")
 

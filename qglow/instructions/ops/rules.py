@@ -63,6 +63,17 @@ def require_activation(types: Types, *names: str) -> None:
             require_integers(types, name)
 
 
+def require_numbers(types: Types, *names: str) -> None:
+    """The present operands are plain integers, booleans, or what `require_activation` takes."""
+    for name in names:
+        if name in types and not _is_number(types[name]):
+            require_activation(types, name)
+
+
+def _is_number(kind: TensorType) -> bool:
+    return kind.is_plain_integer or kind.element is ElementType.BOOL
+
+
 def require_integers(types: Types, *names: str) -> None:
     """The present operands are int8 or int16 with one scale; int16 has zero point 0."""
     for name in names:

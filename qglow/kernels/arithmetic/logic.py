@@ -24,17 +24,25 @@ _LLVM_INTEGERS = {
     ElementType.INT16: I16,
     ElementType.INT32: I32,
     ElementType.INT64: I64,
+    ElementType.UINT8: I8,
+    ElementType.UINT16: I16,
+    ElementType.UINT32: I32,
+    ElementType.UINT64: I64,
 }
 
 
-def emit_compare(e: Emitter, relation: str, lhs: Value, rhs: Value) -> Value:
-    """Compare lane by lane: bytes of 1 where the relation holds, else 0. Of NaN only not-equal holds."""
+def emit_compare(e: Emitter, relation: str, lhs: Value, rhs: Value, element: ElementType) -> Value:
+    """Compare elements lane by lane: bytes of 1 where the relation holds, else 0.
+
+    Of NaN only not-equal holds.
+    """
     symbol = _SYMBOLS[relation]
     if _is_real(lhs):
         compare = e.b.fcmp_unordered if relation == "not-equal" else e.b.fcmp_ordered
         found = compare(symbol, lhs, rhs)
     else:
-        found = e.b.icmp_signed(symbol, lhs, rhs)
+        compare = e.b.icmp_unsigned if element.is_unsigned else e.b.icmp_signed
+        found = compare(symbol, lhs, rhs)
     return e.b.zext(found, vec(I8, lhs.type.count))
 
 
@@ -46,12 +54,12 @@ def emit_select(e: Emitter, condition: Value, lhs: Value, rhs: Value) -> Value:
 def emit_extremum(e: Emitter, lhs: Value, rhs: Value, symbol: str, kind: TensorType) -> Value:
     """Emit the larger (symbol ">") or smaller (symbol "<") of two vectors by lane; NaN where either is NaN.
 
-    Integers are compared as signed numbers, except booleans and int8 activations on a target with an
-    activation bias: these are unsigned bytes in memory.
+    Integers are compared as signed numbers, except unsigned ones, booleans, and int8 activations on a target
+    with an activation bias: these are unsigned bytes in memory.
     """
     if _is_real(lhs):
         return emit_scalar(e, larger if symbol == ">" else smaller, lhs, rhs)
-    if kind.element is ElementType.BOOL or (is_int8_activation(kind) and e.target.activation_bias):
+    if kind.element.is_unsigned or (is_int8_activation(kind) and e.target.activation_bias):
         wins = e.b.icmp_unsigned(symbol, lhs, rhs)
     else:
         wins = e.b.icmp_signed(symbol, lhs, rhs)
@@ -66,18 +74,19 @@ def emit_cast(e: Emitter, x: Value, source: TensorType, target: TensorType) -> V
         differs = e.b.fcmp_unordered("!=", x, zero) if _is_real(x) else e.b.icmp_signed("!=", x, zero)
         return e.b.zext(differs, vec(I8, lanes))
     if target.element in (ElementType.FLOAT, ElementType.DOUBLE):
-        return _to_real(e, x, vec(F32 if target.is_float else F64, lanes))
+        return _to_real(e, x, vec(F32 if target.is_float else F64, lanes), source.element.is_unsigned)
     kind = vec(_LLVM_INTEGERS[target.element], lanes)
     if _is_real(x):
-        return e.call(f"llvm.fptosi.sat.{suffix(kind)}.{suffix(x.type)}", kind, [x])
-    return _to_integer(e, x, kind, unsigned=source.element is ElementType.BOOL)
+        convert = "llvm.fptoui.sat" if target.element.is_unsigned else "llvm.fptosi.sat"
+        return e.call(f"{convert}.{suffix(kind)}.{suffix(x.type)}", kind, [x])
+    return _to_integer(e, x, kind, source.element.is_unsigned)
 
 
-def _to_real(e: Emitter, x: Value, kind: Value) -> Value:
+def _to_real(e: Emitter, x: Value, kind: Value, unsigned: bool) -> Value:
     if x.type == kind:
         return x
     if not _is_real(x):
-        return e.b.sitofp(x, kind)
+        return e.b.uitofp(x, kind) if unsigned else e.b.sitofp(x, kind)
     return e.b.fpext(x, kind) if kind.element == F64 else e.b.fptrunc(x, kind)
 
 

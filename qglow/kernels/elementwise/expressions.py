@@ -34,6 +34,7 @@ from qglow.instructions.ops.quantize import (
 )
 from qglow.instructions.ops.selection import ElementMax, ElementMin, Select
 from qglow.kernels.arithmetic.functions import emit_function
+from qglow.kernels.arithmetic.integers import emit_power, emit_quotient
 from qglow.kernels.arithmetic.logic import emit_cast, emit_compare, emit_extremum, emit_select
 from qglow.kernels.arithmetic.requantize import (
     IntegerRange,
@@ -96,6 +97,11 @@ class Point:
         kinds = [memory.type for memory in self.memories.values()]
         return all(is_int8_activation(kind) for kind in kinds) and fills_registers(self.e, self.lanes)
 
+    @property
+    def counts(self) -> bool:
+        """Whether this is arithmetic of plain integers, which wrap around."""
+        return self.dest.type.is_plain_integer
+
     def rescaled(self, name: str) -> Value:
         """Rescale an integer operand to the scale, the zero point and the bounds of `dest`."""
         memory = self.memories[name]
@@ -142,10 +148,14 @@ class Point:
 
 
 def _add(point: Point) -> Value:
+    if point.counts:
+        return point.e.b.add(point.values["lhs"], point.values["rhs"])
     return _combine(point, point.e.b.fadd)
 
 
 def _sub(point: Point) -> Value:
+    if point.counts:
+        return point.e.b.sub(point.values["lhs"], point.values["rhs"])
     return _combine(point, point.e.b.fsub)
 
 
@@ -167,6 +177,8 @@ def _combine(point: Point, combine: Callable[[Value, Value], Value]) -> Value:
 
 def _mul(point: Point) -> Value:
     e = point.e
+    if point.counts:
+        return e.b.mul(point.values["lhs"], point.values["rhs"])
     if point.dest.is_float:
         return point.bounded(e.b.fmul(point.values["lhs"], point.values["rhs"]))
     scales = [point.memories[name].scale for name in ("lhs", "rhs", "dest")]
@@ -184,10 +196,14 @@ def _mul(point: Point) -> Value:
 
 
 def _div(point: Point) -> Value:
+    if point.counts:
+        return emit_quotient(point.e, point.values["lhs"], point.values["rhs"], point.dest.type.element)
     return _through_float(point, point.e.b.fdiv(point.real("lhs"), point.real("rhs")))
 
 
 def _power(point: Point) -> Value:
+    if point.counts:
+        return emit_power(point.e, point.values["lhs"], point.values["rhs"], point.dest.type.element)
     return _through_float(point, emit_scalar(point.e, power, point.real("lhs"), point.real("rhs")))
 
 
@@ -285,7 +301,8 @@ def _select(point: Point) -> Value:
 
 
 def _compare(point: Point) -> Value:
-    return emit_compare(point.e, point.operation.relation, point.values["lhs"], point.values["rhs"])
+    element = point.memories["lhs"].type.element
+    return emit_compare(point.e, point.operation.relation, point.values["lhs"], point.values["rhs"], element)
 
 
 def _cast(point: Point) -> Value:

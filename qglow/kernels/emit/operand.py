@@ -30,6 +30,10 @@ _LLVM_TYPES: dict[ElementType, Any] = {
     ElementType.INT16: I16,
     ElementType.INT32: I32,
     ElementType.INT64: I64,
+    ElementType.UINT8: I8,
+    ElementType.UINT16: I16,
+    ElementType.UINT32: I32,
+    ElementType.UINT64: I64,
     ElementType.BOOL: I8,
 }
 

@@ -1,7 +1,7 @@
 """Selection of the first-ranked elements along an axis, with one pass over the row for each of them.
 
-Elements become int32 keys in the order of numerics.ranking.rank_keys. Each pass after the first ignores the
-elements that rank no later than the one found in the pass before, so nothing is sorted or kept.
+Elements become int32 or int64 keys in the order of numerics.ranking.rank_keys. Each pass after the first
+ignores the elements that rank no later than the one found in the pass before, so nothing is sorted or kept.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.reduction.softmax import keep, reduce_lanes
 
-NONE = -(1 << 31)
-"""A key that no element has."""
 LARGEST_INT = (1 << 31) - 1
 
 
@@ -43,9 +41,22 @@ class Ranking:
         """Whether the result is elements, not their indices."""
         return isinstance(self.site.operation, FirstValues)
 
+    @property
+    def key(self) -> Any:
+        """The LLVM type of a key: int64 for numbers that int32 does not hold with one to spare."""
+        kind = self.site["src"].type
+        return I64 if kind.is_plain_integer and kind.element.size > 2 else I32
+
+    @property
+    def none(self) -> int:
+        """A key that no element has."""
+        return -(1 << (int(self.key.width) - 1))
+
     def keys(self, x: Value) -> Value:
-        """Emit int32 keys of elements; integers are their own, inverted if the smallest rank first."""
+        """Emit keys of elements; integers are their own, inverted if the smallest rank first."""
         e, kind, largest = self.site.e, vec(I32, x.type.count), self.site.operation.largest
+        if not (self.site["src"].is_float or self.site["src"].type.is_quantized):
+            return self._number_keys(x)
         if not self.site["src"].is_float:
             found = widen_centred(e, x, 0)
             return found if largest else e.b.not_(found)
@@ -59,23 +70,36 @@ class Ranking:
             found = e.b.not_(found)
         return e.b.select(e.b.fcmp_unordered("uno", x, x), scalar(kind, LARGEST_INT), found)
 
+    def _number_keys(self, x: Value) -> Value:
+        """Emit keys of plain integers and booleans; see numerics.ranking for those of 64 bits."""
+        e, element, kind = self.site.e, self.site["src"].type.element, vec(self.key, x.type.count)
+        if x.type == kind:
+            found = e.b.xor(x, scalar(kind, self.none)) if element.is_unsigned else x
+        else:
+            found = e.b.zext(x, kind) if element.is_unsigned else e.b.sext(x, kind)
+        found = found if self.site.operation.largest else e.b.not_(found)
+        if element.size < 8:
+            return found
+        return e.intrinsic("llvm.smax", found, scalar(kind, self.none + 1))
+
+    def before_all(self, spread: bool) -> list[Value]:
+        """A key and an index that rank before every element's."""
+        key, place = (vec(kind, self.lanes) if spread else kind for kind in (self.key, I32))
+        top = (1 << (int(self.key.width) - 1)) - 1
+        return [scalar(key, top), scalar(place, LARGEST_INT if self.last else -1)]
+
     def rest(self, key: Value, index: Value, found: tuple[Value, Value] | None) -> Value:
-        """Replace by `NONE` the keys of elements that rank no later than that with key and index `found`."""
+        """Replace by `none` the keys of elements that rank no later than that with key and index `found`."""
         if found is None:
             return key
         e, (best, place) = self.site.e, found
         after = e.b.icmp_signed("<" if self.last else ">", index, place)
         equal = e.b.and_(e.b.icmp_signed("==", key, best), after)
-        return e.b.select(e.b.or_(e.b.icmp_signed("<", key, best), equal), key, scalar(key.type, NONE))
+        return e.b.select(e.b.or_(e.b.icmp_signed("<", key, best), equal), key, scalar(key.type, self.none))
 
     def wins(self, key: Value, best: Value) -> Value:
         """Whether an element ranks before the best of those with lower indices."""
         return self.site.e.b.icmp_signed(">=" if self.last else ">", key, best)
-
-
-def _before_all(last: bool, kind: Any) -> list[Value]:
-    """A key and an index that rank before every element's."""
-    return [scalar(kind, LARGEST_INT), scalar(kind, LARGEST_INT if last else -1)]
 
 
 @kernel
@@ -99,7 +123,7 @@ class RankAlong(Kernel):
         with e.loop(*e.share(rows), name="row") as row:
             start = e.offset(src.pointer, e.scaled(row, extent * src.element_bytes))
             to = e.offset(dest.pointer, e.scaled(row, count * dest.element_bytes))
-            with e.carrying_loop(0, count, _before_all(ranking.last, I32), name="rank") as carry:
+            with e.carrying_loop(0, count, ranking.before_all(spread=False), name="rank") as carry:
                 found = None if count == 1 else _splats(ranking, carry.values)
                 best, place = self._best(ranking, start, extent, found)
                 wide = e.b.sext(place, I64)
@@ -122,11 +146,11 @@ class RankAlong(Kernel):
             x = e.load_lanes(e.offset(row, e.scaled(at, src.element_bytes)), src.element, lanes, count)
             here = e.splat(e.b.trunc(e.index(at), I32), lanes)
             index = e.b.add(here, constant_vector(I32, range(lanes)))
-            key = keep(e, ranking.rest(ranking.keys(x), index, found), count, NONE)
+            key = keep(e, ranking.rest(ranking.keys(x), index, found), count, ranking.none)
             wins = ranking.wins(key, best)
             return [e.b.select(wins, key, best), e.b.select(wins, index, place)]
 
-        values = [scalar(kind, NONE), scalar(kind, 0)]
+        values = [scalar(vec(ranking.key, lanes), ranking.none), scalar(kind, 0)]
         if whole:
             with e.carrying_loop(0, whole, values, lanes, "vector") as carry:
                 carry.next(step(list(carry.values), carry.index, None))
@@ -184,8 +208,7 @@ class RankAcross(Kernel):
         """Emit all results of one block of columns."""
         e, dest, ranking = site.e, site["dest"], Ranking(site)
         _, count, inner = dest.shape
-        kind = vec(I32, ranking.lanes)
-        with e.carrying_loop(0, count, _before_all(ranking.last, kind), name="rank") as carry:
+        with e.carrying_loop(0, count, ranking.before_all(spread=True), name="rank") as carry:
             found = None if count == 1 else (carry.values[0], carry.values[1])
             best, place, value = self._best(ranking, start, cut, found)
             result = value if ranking.gives_values else e.b.sext(place, vec(I64, ranking.lanes))
@@ -199,7 +222,8 @@ class RankAcross(Kernel):
         e, src = ranking.site.e, ranking.site["src"]
         _, extent, inner = src.shape
         kind = vec(I32, ranking.lanes)
-        values = [scalar(kind, NONE), scalar(kind, 0), scalar(vec(src.element, ranking.lanes), 0)]
+        none = scalar(vec(ranking.key, ranking.lanes), ranking.none)
+        values = [none, scalar(kind, 0), scalar(vec(src.element, ranking.lanes), 0)]
         with e.carrying_loop(0, extent, values, name="row") as carry:
             best, place, value = carry.values
             at = e.offset(start, e.scaled(carry.index, inner * src.element_bytes))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from qglow.core.types import ElementType
 from qglow.instructions.ops.reduce import Reduce
 from qglow.instructions.program import Instruction
 from qglow.kernels.emit.builder import F32, I8, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.operand import Memory
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.reduction.softmax import keep, reduce_lanes
 from qglow.numerics.reductions import PARTIAL_SUMS
@@ -28,8 +30,11 @@ class Combination:
     parts: int
 
 
-def combination(e: Emitter, kind: str, element: Any) -> Combination:
-    """Combination for a kind of reduction and an LLVM type; int8 is compared as the target holds it."""
+def combination(e: Emitter, kind: str, memory: Memory) -> Combination:
+    """Combination for a kind of reduction of an operand; int8 is compared as the target holds it."""
+    if not (memory.is_float or memory.type.is_quantized):
+        return _of_numbers(e, kind, memory.type.element)
+    element = memory.element
     # Float sums and products depend on the order, so they have the 16 parts of the numeric contract (rule 9).
     # Extremes do not: one part will do.
     if kind in ("sum", "mean"):
@@ -45,6 +50,21 @@ def combination(e: Emitter, kind: str, element: Any) -> Combination:
         return Combination(least, lambda a, b: e.intrinsic(name, a, b), 1)
     sign, start = (">", -math.inf) if kind == "max" else ("<", math.inf)
     return Combination(start, lambda a, b: _winner(e, sign, a, b), 1)
+
+
+def _of_numbers(e: Emitter, kind: str, element: ElementType) -> Combination:
+    """Combination of plain integers or booleans."""
+    if kind == "sum":
+        return Combination(0, e.b.add, 1)
+    if kind == "prod":
+        return Combination(1, e.b.mul, 1)
+    bits = 8 * element.size
+    low, high = (0, (1 << bits) - 1) if element.is_unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    name = f"llvm.{'u' if element.is_unsigned else 's'}{kind}"
+    start = high if kind == "min" else low
+    if element is ElementType.BOOL:
+        start = int(kind == "min")
+    return Combination(start, lambda a, b: e.intrinsic(name, a, b), 1)
 
 
 def _winner(e: Emitter, sign: str, a: Value, b: Value) -> Value:
@@ -78,7 +98,7 @@ class ReduceAlong(Kernel):
         rows, extent, _ = src.shape
         if not rows:
             return
-        how = combination(e, site.operation.kind, src.element)
+        how = combination(e, site.operation.kind, src)
         with e.loop(*e.share(rows), name="row") as row:
             start = e.offset(src.pointer, e.scaled(row, extent * src.element_bytes))
             lanes = self._lanes(site, start, extent, how)
@@ -138,7 +158,7 @@ class ReduceAcross(Kernel):
 
     def _columns(self, site: Site, start: Value, count: int | None) -> Value:
         e, src = site.e, site["src"]
-        how = combination(e, site.operation.kind, src.element)
+        how = combination(e, site.operation.kind, src)
         _, extent, inner = src.shape
 
         def step(values: list[Value], row: Index, part: int) -> list[Value]:

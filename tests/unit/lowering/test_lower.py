@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import ElementType, Quantization, TensorType, float_type
+from qglow.core.types import ElementType, Quantization, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.ops.conv import Conv
@@ -201,12 +201,3 @@ def test_schedule_never_raises_the_peak() -> None:
     after = schedule(graph)
     assert after < before
     assert peak_bytes(graph, graph.nodes) == after
-
-
-@pytest.mark.parametrize("element", [ElementType.INT32, ElementType.INT64])
-def test_arithmetic_on_computed_integers_is_refused(element: ElementType) -> None:
-    builder = GraphBuilder("integers")
-    x = builder.input("x", TensorType(element, (2, 3)))
-    graph = builder.finish(builder.node(Add(), x, x))
-    with pytest.raises(UnsupportedError, match="Add 'Add_0'; only float arithmetic is compiled"):
-        lower(graph)

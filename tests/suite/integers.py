@@ -1,0 +1,65 @@
+"""Plain integers: arithmetic that wraps around, comparisons, casts, reductions and ranking."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.core.types import ElementType, TensorType
+from qglow.graph.graph import Value
+from qglow.graph.ops.elementwise import Add, Div, Mul, Pow, Sub
+from qglow.graph.ops.functions import Neg
+from qglow.graph.ops.logic import Compare
+from qglow.graph.ops.ranking import ArgMin, TopK, TopKIndices
+from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from qglow.graph.ops.selection import Max, Min, Where
+from qglow.graph.ops.shape import Cast
+from tests.suite.problem import Drawing, Maker, Problem
+
+SHAPE = (3, 21)
+
+
+def _drawn(drawing: Drawing, element: ElementType, name: str) -> Value:
+    """An input with every bit at random, and the ends of the type, 0, 1 and -1 among them."""
+    ends = np.iinfo(element.dtype)
+    values = drawing.random.integers(ends.min, ends.max, SHAPE, element.dtype, endpoint=True)
+    values[:, :4] = [0, 1, ends.min, ends.max]
+    values[:, 4] = np.array(-1).astype(element.dtype)
+    drawing.inputs[name] = drawing.random.permuted(values, axis=1)
+    return drawing.builder.input(name, TensorType(element, SHAPE))
+
+
+def arithmetic(element: ElementType) -> Maker:
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"arithmetic {element.value}", random)
+        a, b = (_drawn(drawing, element, name) for name in "ab")
+        node = drawing.builder.node
+        results = [node(operator, a, b) for operator in (Add(), Sub(), Mul(), Div(), Pow(), Max(), Min())]
+        less = node(Compare(relation="less"), a, b)
+        chosen = node(Where(), less, a, node(Neg(), b))
+        others = (ElementType.FLOAT, ElementType.INT64, ElementType.UINT16, ElementType.BOOL)
+        casts = [node(Cast(to=to), chosen) for to in others if to is not element]
+        back = node(Cast(to=element), node(Cast(to=ElementType.FLOAT), a))
+        return drawing.finish(*results, less, chosen, *casts, back)
+
+    return make
+
+
+def choices(element: ElementType, axis: int) -> Maker:
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"choices {element.value} {axis}", random)
+        x, node = _drawn(drawing, element, "x"), drawing.builder.node
+        kinds = (ReduceSum, ReduceProd, ReduceMax, ReduceMin, *([ReduceMean] if element.size > 2 else []))
+        reduced = [node(kind((axis,), False), x) for kind in kinds]
+        first = [node(TopK(axis, 3, largest), x) for largest in (True, False)]
+        return drawing.finish(*reduced, *first, node(ArgMin(axis), x), node(TopKIndices(axis, 2), x))
+
+    return make
+
+
+KINDS = (ElementType.INT32, ElementType.INT64, ElementType.UINT8, ElementType.UINT64)
+PROBLEMS: list[Maker] = [
+    *(arithmetic(element) for element in KINDS),
+    choices(ElementType.INT64, 1),
+    choices(ElementType.UINT64, 0),
+    choices(ElementType.UINT8, 1),
+]
