@@ -12,7 +12,8 @@ import pytest
 
 from qglow.core.errors import DataError, InputFileError
 from qglow.targets.x86.isas import host_isas
-from scripts.benchmarks.default_rows import Figures, Row, failures, read_rows, summary, to_json
+from scripts.benchmarks.default_rows import Figures, Row, failures, row_of, summary, to_json
+from scripts.benchmarks.frame import read_rows
 from scripts.benchmarks.measurements.isas import HELD_TO
 from scripts.benchmarks.models.wild import wild_samples
 from scripts.benchmarks.tables import update_page
@@ -169,7 +170,7 @@ def test_defaults_are_held_to_the_best_plain_method(tmp_path: Path) -> None:
     )
     path = tmp_path / "defaults.json"
     path.write_text(to_json(rows[:1]))
-    assert read_rows(path) == {"m": rows[0]}
+    assert read_rows(path, row_of) == {"m": rows[0]}
 
 
 def test_a_broken_model_that_calls_itself_good_is_a_failure() -> None:

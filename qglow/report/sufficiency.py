@@ -143,7 +143,7 @@ def sufficiency(
     *,
     tolerance: float,
     resamples: int,
-    seed: int = 0,
+    seed: int,
     advance: Callable[[int], None] = lambda values: None,
 ) -> SufficiencyReport:
     """Measure how the scales of a canonical float graph depend on the samples; equal for equal seeds.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from qglow.core.errors import InputFileError, UsageError
 from scripts.benchmarks.frame import json_document
 from scripts.benchmarks.rivals.cache import title_of, tools
-from scripts.benchmarks.tables import conditions, markdown_table
+from scripts.benchmarks.tables import markdown_table
 
 DEFAULT = "default"
 PLAIN = ("minmax", "percentile:99.99", "mse", "kl")
@@ -129,23 +126,8 @@ def to_json(rows: Iterable[Row]) -> str:
     return json_document(models=[asdict(row) for row in rows])
 
 
-def read_rows(path: Path) -> dict[str, Row]:
-    """The rows of an earlier measurement here, by model.
-
-    Raises InputFileError for a file that --json did not write, UsageError for one of other conditions.
-    """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        rows = [_row(fields) for fields in document["models"]]
-        measured = document["conditions"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputFileError(f"{path}: not figures that --json wrote ({error})") from error
-    if measured != conditions():
-        raise UsageError(f"{path}: measured under other conditions; remove it")
-    return {row.model: row for row in rows}
-
-
-def _row(fields: dict[str, Any]) -> Row:
+def row_of(fields: dict[str, Any]) -> Row:
+    """Make a row of what `to_json` wrote of it."""
     groups = {
         group: {name: Figures(**numbers) for name, numbers in fields[group].items()}
         for group in ("plain", "others")

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from qglow.core.errors import QglowError
+from qglow.core.errors import InputFileError, QglowError, UsageError
 from qglow.core.files import write_atomically
 from scripts.benchmarks.tables import conditions, update_page
 
@@ -119,6 +119,33 @@ def with_progress(models: Iterable[N], *parts: str) -> Iterator[N]:
 def announce(*names: str) -> None:
     """Say on standard error what is measured now."""
     print(*names, "...", file=sys.stderr, flush=True)
+
+
+class OfModel(Protocol):
+    """Figures of one model."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+
+
+R = TypeVar("R", bound=OfModel)
+
+
+def read_rows(path: Path, row: Callable[[dict[str, Any]], R]) -> dict[str, R]:
+    """Read the rows of an earlier measurement here, by model; `row` makes one of its fields.
+
+    Raises InputFileError for a file that --json did not write, UsageError for one of other conditions.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        rows = [row(fields) for fields in document["models"]]
+        measured = document["conditions"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputFileError(f"{path}: not figures that --json wrote ({error}); remove it") from error
+    if measured != conditions():
+        raise UsageError(f"{path}: measured under other conditions; remove it")
+    return {row.model: row for row in rows}
 
 
 def json_document(**figures: object) -> str:

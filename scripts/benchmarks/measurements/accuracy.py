@@ -16,16 +16,14 @@ the best of the others by more than the limits: 1 point of top-1, 1 point of agr
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from qglow.core.errors import InputFileError, UsageError
+from qglow.core.errors import UsageError
 from qglow.core.files import write_atomically
 from qglow.report.comparison import FLOAT, INT8, Comparison, compare
 from qglow.report.oracle import OnnxruntimeModel
@@ -38,6 +36,7 @@ from scripts.benchmarks.frame import (
     add_limit_option,
     announce,
     json_document,
+    read_rows,
 )
 from scripts.benchmarks.models.evaluated import EvaluatedModel, chosen_models
 from scripts.benchmarks.models.labelled import MODELS
@@ -195,24 +194,6 @@ def _difference(both: Sequence[tuple[Figures, Figures]]) -> str:
     )
 
 
-def from_json(path: Path) -> dict[str, Row]:
-    """The rows of an earlier measurement of the same programs here, by model; none without the file.
-
-    Raises InputFileError for a file that --json did not write, UsageError for other conditions.
-    """
-    if not path.exists():
-        return {}
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        rows = [_row(fields) for fields in document["models"]]
-        measured = document["conditions"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputFileError(f"{path}: not figures that --json wrote ({error}); remove it") from error
-    if measured != conditions():
-        raise UsageError(f"{path}: measured under other conditions; remove it")
-    return {row.model: row for row in rows}
-
-
 def _row(fields: dict[str, Any]) -> Row:
     figures = {
         group: {name: Figures(**numbers) for name, numbers in fields[group].items()}
@@ -230,7 +211,7 @@ def _measure_all(options: argparse.Namespace) -> Outcome:
     """A row for each model; the JSON file has all that are known after each."""
     if options.resume and options.json is None:
         raise UsageError("--resume goes on with the file of --json, which is not given")
-    known = from_json(options.json) if options.resume else {}
+    known = read_rows(options.json, _row) if options.resume and options.json.exists() else {}
     rows = []
     for model in chosen_models(options.models, MODELS):
         if model.name not in known:

@@ -46,12 +46,19 @@ from scripts.benchmarks.default_rows import (
     Figures,
     Row,
     failures,
-    read_rows,
+    row_of,
     summary,
     to_json,
     to_markdown,
 )
-from scripts.benchmarks.frame import Benchmark, Outcome, add_json_option, add_limit_option, announce
+from scripts.benchmarks.frame import (
+    Benchmark,
+    Outcome,
+    add_json_option,
+    add_limit_option,
+    announce,
+    read_rows,
+)
 from scripts.benchmarks.models.evaluated import EvaluatedModel
 from scripts.benchmarks.models.opened import found_names, has_drawn_inputs, opened_models
 from scripts.benchmarks.models.wild import WILD
@@ -219,7 +226,7 @@ def _known(options: argparse.Namespace) -> dict[str, Row]:
         return {}
     if options.json is None:
         raise UsageError("--again and --resume take up the file of --json, which is not given")
-    return read_rows(options.json) if options.json.exists() or options.again else {}
+    return read_rows(options.json, row_of) if options.json.exists() or options.again else {}
 
 
 def _limited(options: argparse.Namespace) -> Iterator[EvaluatedModel]:
