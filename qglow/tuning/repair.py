@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qglow.graph.graph import Graph
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
 from qglow.quantization.report import Repair
@@ -27,7 +26,7 @@ from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import Stage
 from qglow.tuning.widening import mix_rules, wide_mixes
 
-LEAST_DB = 0.4
+LEAST_DB = 0.1
 """Least gain in SQNR, in dB, for which another calibration replaces the default one for all values."""
 CLOSE_DB = 4.0
 """Difference, in dB, below which the best two calibrations are told apart by their compiled programs."""
@@ -42,6 +41,8 @@ LARGEST_SHARE = 0.1
 """Share of the multiplications that nodes in int16 or float may have, unless the model is broken without."""
 FEWEST = 4
 """Least number of samples that are rehearsed, if there are as many."""
+FIRST = 8
+"""Number of runs after which calibrations that are more than `CLOSE_DB` behind are given up."""
 METHODS = ("kl", "mse", "percentile:99.99", "minmax")
 """Calibrations to choose from; of equal ones the first wins."""
 _CORRECTIONS = {
@@ -49,7 +50,8 @@ _CORRECTIONS = {
     "without bias correction": {"correct_bias": False},
 }
 _WHOLE = 6e10
-"""Multiplications that trying all calibrations for the whole model may take, approximately."""
+"""Multiplications that trying all calibrations for the whole model may take, approximately; or as many runs
+as the profile had samples."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         return Repaired(recipe)
     if not kept:
         return _by_histograms(recipe, quantizer) if recipe.calibration.is_default else Repaired(recipe)
-    search = _Search(
-        quantizer, float_runs(quantizer.graph, _affordable(quantizer.graph, kept), quantizer.options)
-    )
+    search = _Search(quantizer, float_runs(quantizer.graph, affordable(quantizer, kept), quantizer.options))
     stage = search.stage(recipe)
     if not stage.rehearsal.rounded:
         return Repaired(recipe)
@@ -87,10 +87,12 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     return Repaired(stage.recipe, tuple(search.repairs))
 
 
-def _affordable(graph: Graph, kept: Sequence[Sample]) -> Sequence[Sample]:
-    shape = graph.inputs[0].type.shape
-    a_sample = len(METHODS) * multiply_adds(graph) / max(shape[0] if shape else 1, 1)
-    return kept[: max(FEWEST, math.floor(_WHOLE / max(a_sample, 1.0)))]
+def affordable(quantizer: Quantizer, kept: Sequence[Sample]) -> Sequence[Sample]:
+    """The first of these samples, as many as are worth rehearsing."""
+    shape = quantizer.graph.inputs[0].type.shape
+    a_sample = len(METHODS) * multiply_adds(quantizer.graph) / max(shape[0] if shape else 1, 1)
+    few = max(FEWEST, quantizer.samples // len(METHODS))
+    return kept[: max(few, math.floor(_WHOLE / max(a_sample, 1.0)))]
 
 
 class _Search:
@@ -111,11 +113,12 @@ class _Search:
         for other in METHODS:
             if other not in stages:
                 stages[other] = self.stage(replace(plain.recipe, calibration=Calibration.parse(other)))
-        ranked = sorted(METHODS, key=lambda each: -stages[each].level)
-        best, second = ranked[:2]
-        if stages[second].level >= stages[best].level - CLOSE_DB:
+        close = max(stage.level_on(FIRST) for stage in stages.values()) - CLOSE_DB
+        left = [each for each in METHODS if stages[each].level_on(FIRST) >= close]
+        best, *others = sorted(left, key=lambda each: -stages[each].level)
+        if others and stages[others[0]].level >= stages[best].level - CLOSE_DB:
             # What two rehearsals do not tell apart, the compiled programs do.
-            best = max(best, second, key=lambda each: stages[each].measured.level)
+            best = max(best, others[0], key=lambda each: stages[each].measured.level)
         chosen = stages[best]
         if best == name or chosen.level < plain.level + LEAST_DB:
             return plain

@@ -26,6 +26,8 @@ from qglow.tuning.sensitivity import decibels, int8_values
 
 ENOUGH_TO_JUDGE = 8
 """Least number of runs for which one half chooses and the other half judges."""
+_MOST_TO_CHOOSE = 4
+"""Largest number of runs of that half: each change that is tried takes all of them."""
 _ELEMENT = 40.0
 """Cost of rounding an element, in multiplications, approximately."""
 _LEAST_PROBABILITY = 1e-9
@@ -44,9 +46,8 @@ class Stage:
         self.result: QuantizedGraph = quantizer(recipe)
         self.rehearsal = Rehearsal(self.result.source, self.result.graph, quantizer.options)
         self._quantizer = quantizer
-        halves = len(runs.inputs) >= ENOUGH_TO_JUDGE
-        self._choosing = runs.part(0, 2) if halves else runs
-        self._judging = runs.part(1, 2) if halves else None
+        self._runs = runs
+        self._known: list[RehearsedNoise] = []
 
     @cached_property
     def parameters(self) -> Parameters:
@@ -60,8 +61,7 @@ class Stage:
     @cached_property
     def noise(self) -> RehearsedNoise:
         """The noise over all runs."""
-        parts = [self.chosen(self.parameters)]
-        return RehearsedNoise.joined(parts if self._judging is None else [*parts, self.judged()])
+        return RehearsedNoise.joined(self._own(range(len(self._runs.inputs))))
 
     @cached_property
     def measured(self) -> RehearsedNoise:
@@ -70,15 +70,18 @@ class Stage:
         program = obtain_executable(lower_graph(graph, options), options)
         kinds = ({v.name: v.type for v in graph.inputs}, {v.name: v.type for v in graph.outputs})
         interface = RealInterface(program, *kinds)
-        for runs in (self._choosing, *([] if self._judging is None else [self._judging])):
-            for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
-                noise.add(interface(inputs), expected)
+        for inputs, expected in zip(self._runs.inputs, self._runs.outputs, strict=True):
+            noise.add(interface(inputs), expected)
         return noise
 
     @property
     def level(self) -> float:
         """Figure in dB to compare recipes by, higher is better."""
         return self.noise.level
+
+    def level_on(self, count: int) -> float:
+        """The same over the first few runs."""
+        return RehearsedNoise.joined(self._own(range(min(count, len(self._runs.inputs))))).level
 
     @property
     def sqnr_db(self) -> float:
@@ -88,14 +91,14 @@ class Stage:
     @property
     def can_judge(self) -> bool:
         """Whether there are runs to judge by that did not choose."""
-        return self._judging is not None
+        return len(self._runs.inputs) >= ENOUGH_TO_JUDGE
 
     @property
     def cost(self) -> float:
         """Cost of a rehearsal on the runs to choose on, in multiplications, approximately."""
         rounded = (v for v in self.result.source.values() if v.name in self.rehearsal.rounded)
         work = multiply_adds(self.result.source) + _ELEMENT * sum(v.type.size for v in rounded)
-        return max(work * len(self._choosing.inputs), 1.0)
+        return max(work * len(self._choosing), 1.0)
 
     def proposed(self, names: Iterable[str]) -> list[Parameters]:
         """Return the parameters that each calibration would give under the recipe's rules."""
@@ -105,16 +108,27 @@ class Stage:
 
     def chosen(self, parameters: Parameters) -> RehearsedNoise:
         """Measure the noise on the runs to choose on."""
-        return self._noise(self._choosing, parameters)
+        return RehearsedNoise.joined(self._noise(run, parameters) for run in self._choosing)
 
     def judged(self) -> RehearsedNoise:
-        """Measure the noise of the recipe on the runs to judge by; without such, on those to choose on."""
-        return self._noise(self._judging or self._choosing, self.parameters)
+        """The noise of the recipe on the runs to judge by; without such, on those to choose on."""
+        runs = range(1, len(self._runs.inputs), 2) if self.can_judge else self._choosing
+        return RehearsedNoise.joined(self._own(runs))
 
-    def _noise(self, runs: FloatRuns, parameters: Parameters) -> RehearsedNoise:
+    @property
+    def _choosing(self) -> range:
+        count = len(self._runs.inputs)
+        return range(0, count, 2)[:_MOST_TO_CHOOSE] if self.can_judge else range(count)
+
+    def _own(self, runs: range) -> list[RehearsedNoise]:
+        """The noise of the recipe in each of these runs; each is rehearsed once."""
+        while len(self._known) <= max(runs, default=-1):
+            self._known.append(self._noise(len(self._known), self.parameters))
+        return [self._known[run] for run in runs]
+
+    def _noise(self, run: int, parameters: Parameters) -> RehearsedNoise:
         noise = RehearsedNoise()
-        for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
-            noise.add(self.rehearsal(inputs, parameters), expected)
+        noise.add(self.rehearsal(self._runs.inputs[run], parameters), self._runs.outputs[run])
         return noise
 
 

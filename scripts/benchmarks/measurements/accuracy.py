@@ -115,7 +115,7 @@ def measure(model: EvaluatedModel, efforts: Sequence[str], limit: int | None, ca
         print(f"  {effort}: {seconds[effort]:.1f} s", file=sys.stderr, flush=True)
     made = {tool: cache.get(model, loaded, tool) for tool in tools()}
     rivals: dict[str, Runner] = {
-        title_of(tool): OnnxruntimeModel(content, shapes=loaded.shapes)
+        title_of(tool): OnnxruntimeModel(content, shapes=loaded.shapes, exact_sums=True)
         for tool, content in made.items()
         if content is not None
     }

@@ -55,7 +55,7 @@ def measure(
     made = {title_of(tool): cache.get(model, loaded, tool) for tool in tools()}
     rivals: dict[str, Runner] = dict(zip(efforts[1:], more, strict=True))
     rivals |= {
-        title: OnnxruntimeModel(content, shapes=loaded.shapes, threads=2)
+        title: OnnxruntimeModel(content, shapes=loaded.shapes, threads=2, exact_sums=True)
         for title, content in made.items()
         if content is not None
     }

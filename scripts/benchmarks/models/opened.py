@@ -44,10 +44,13 @@ def found_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*known, *lying, *wild_names()]))
 
 
-def opened_models(names: Sequence[str], known: Sequence[str] = NAMES) -> Iterator[EvaluatedModel]:
+def opened_models(
+    names: Sequence[str], known: Sequence[str] = NAMES, drawn: int = SAMPLES // 2
+) -> Iterator[EvaluatedModel]:
     """The models of these names in the order of `known`; all of those for no names.
 
-    Files that are made for one of them exist until the next is asked for. Raises UsageError.
+    drawn: samples to evaluate models of the folders on that have no data. Files that are made for a model
+    exist until the next is asked for. Raises UsageError.
     """
     check_names(names, known)
     ready = {model.name: model for model in (*MODELS, *TASK_MODELS)}
@@ -58,7 +61,7 @@ def opened_models(names: Sequence[str], known: Sequence[str] = NAMES) -> Iterato
             yield ready[name]
             continue
         with TemporaryDirectory(prefix="qglow-drawn-") as folder:
-            yield _with_written_data(name, Path(folder))
+            yield _with_written_data(name, Path(folder), drawn)
 
 
 def has_drawn_inputs(name: str) -> bool:
@@ -67,15 +70,15 @@ def has_drawn_inputs(name: str) -> bool:
     return name not in with_data
 
 
-def _with_written_data(name: str, folder: Path) -> EvaluatedModel:
+def _with_written_data(name: str, folder: Path, drawn: int) -> EvaluatedModel:
     if name in SEQUENCE_MODELS:
         return SEQUENCE_MODELS[name](folder)
     if name in wild_names():
         return wild_model(name, folder)
-    return _drawn(name, folder)
+    return _drawn(name, folder, drawn)
 
 
-def _drawn(name: str, folder: Path) -> EvaluatedModel:
+def _drawn(name: str, folder: Path, drawn: int) -> EvaluatedModel:
     """A model whose data, or that itself, is drawn at random."""
     if name in LIGHT:
         path, data = write_network(light_network(LIGHT[name]), name, folder)
@@ -85,9 +88,9 @@ def _drawn(name: str, folder: Path) -> EvaluatedModel:
         root, file = folder, path.name
     else:
         root, file = ZOO, file_in_zoo(name)
-        data = _draw_inputs(root / file, folder / f"{name}.npz")
-    halves = Split(str(data), f":{SAMPLES // 2}"), Split(str(data), f"{SAMPLES // 2}:")
-    return EvaluatedModel(name, root, file, *halves)
+        data = _draw_inputs(root / file, folder / f"{name}.npz", SAMPLES // 2 + drawn)
+    parts = Split(str(data), f":{SAMPLES // 2}"), Split(str(data), f"{SAMPLES // 2}:")
+    return EvaluatedModel(name, root, file, *parts)
 
 
 def file_in_zoo(name: str) -> str:
@@ -99,15 +102,19 @@ def file_in_zoo(name: str) -> str:
     )
 
 
-def _draw_inputs(model: Path, data: Path) -> Path:
-    """Normal values, and integers below 32, which are tokens of any vocabulary; batches of whole samples."""
+def _draw_inputs(model: Path, data: Path, samples: int) -> Path:
+    """Normal values, and integers below 32, which are tokens of any vocabulary; batches of whole samples.
+
+    Those to calibrate on are the same for any number of samples.
+    """
     random = np.random.default_rng(7)
-    drawn: dict[str, Array] = {}
-    for name, kind in load_model(model).inputs.items():
-        shape, dtype = (SAMPLES, *kind.shape[1:]), kind.element.dtype
-        real = np.issubdtype(dtype, np.floating)
-        drawn[name] = (
-            random.standard_normal(shape, np.float32) if real else random.integers(0, 32, shape)
-        ).astype(dtype)
-    np.savez(data, **drawn)  # type: ignore[arg-type]
+    kinds = load_model(model).inputs
+    parts: dict[str, list[Array]] = {name: [] for name in kinds}
+    for count in (SAMPLES // 2, samples - SAMPLES // 2):
+        for name, kind in kinds.items():
+            shape, dtype = (count, *kind.shape[1:]), kind.element.dtype
+            real = np.issubdtype(dtype, np.floating)
+            drawn = random.standard_normal(shape, np.float32) if real else random.integers(0, 32, shape)
+            parts[name].append(drawn.astype(dtype))
+    np.savez(data, **{name: np.concatenate(both) for name, both in parts.items()})  # type: ignore[arg-type]
     return data

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,8 +26,8 @@ from qglow.targets.registry import select_target
 from qglow.toolchain import CompileOptions, lower_graph
 from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.rehearsal import Rehearsal
-from qglow.tuning.repair import METHODS, Repaired, repaired
+from qglow.tuning.rehearsal import Parameters, Rehearsal
+from qglow.tuning.repair import FIRST, METHODS, Repaired, affordable, repaired
 from qglow.tuning.self_check import float_runs, measure_outputs
 from qglow.tuning.stage import RehearsedNoise, Stage
 from tests.unit.profiling.networks import MODEL, profile_of, residual_network
@@ -252,3 +254,41 @@ def test_constants_are_rehearsed_as_int8_has_them() -> None:
     runs = float_runs(quantizer.graph, offsets(8), quantizer.options)
     stage = Stage(Recipe(calibration=Calibration.parse("minmax")), quantizer, runs)
     assert stage.level == pytest.approx(stage.measured.level, abs=0.5)
+
+
+def test_more_samples_judge_and_do_not_choose() -> None:
+    """What a change costs to try does not grow with the samples; what is known of it does."""
+    quantizer = made(comb(), offsets(8))
+    few, many = (
+        Stage(Recipe(), quantizer, float_runs(quantizer.graph, offsets(count), quantizer.options))
+        for count in (8, 32)
+    )
+    assert many.cost == few.cost
+    assert many.chosen(many.parameters).plain.power["y"] < 0.5 * many.judged().plain.power["y"]
+    assert many.noise.plain.power["y"] > 3.5 * few.noise.plain.power["y"]
+
+
+def test_calibrations_far_behind_are_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = images(16)
+    quantizer, runs = made(outliers(), kept), dict[str, int]()
+    rehearse = Stage._noise
+
+    def counted(stage: Stage, run: int, parameters: Parameters) -> RehearsedNoise:
+        name = str(stage.recipe.calibration)
+        runs[name] = runs.get(name, 0) + 1
+        return rehearse(stage, run, parameters)
+
+    monkeypatch.setattr(Stage, "_noise", counted)
+    monkeypatch.setattr("qglow.tuning.repair.CLOSE_DB", 0.5)
+    repaired(Recipe(), quantizer, kept)
+    # The report has the figure of `kl`, which is replaced.
+    assert runs == {"kl": len(kept), "mse": len(kept), "percentile:99.99": FIRST, "minmax": FIRST}
+
+
+@pytest.mark.parametrize(("profiled", "rehearsed"), [(8, 4), (24, 6), (400, 32)])
+def test_a_large_model_is_rehearsed_over_a_quarter_of_what_was_profiled(
+    profiled: int, rehearsed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qglow.tuning.repair._WHOLE", 0.0)
+    quantizer = replace(made(comb(), offsets(8)), samples=profiled)
+    assert len(affordable(quantizer, offsets(32))) == rehearsed
