@@ -8,6 +8,7 @@ import onnx
 
 from qglow.graph.plugins import load_operator_plugins
 from qglow.importer import (
+    attention,
     composed,
     conv,
     einsum,
@@ -37,6 +38,7 @@ OLDEST_OPSET = 7
 RULES: dict[str, ImportRule] = {
     name: rule
     for family in (
+        attention,
         composed,
         conv,
         einsum,

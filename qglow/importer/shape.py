@@ -109,9 +109,9 @@ def import_concat(node: ImportNode) -> None:
     node.emit(Concat(axis=axis), *(node.value(i) for i in range(len(node.inputs))))
 
 
-def joined(node: ImportNode, values: Sequence[Value], part: str) -> Value:
-    """Put tensors behind one another along their first axis, as a part of a node."""
-    return node.emit(Concat(axis=0), *values, part=part)
+def joined(node: ImportNode, values: Sequence[Value], part: str, axis: int = 0) -> Value:
+    """Put tensors behind one another along an axis, as a part of a node."""
+    return node.emit(Concat(axis=axis), *values, part=part)
 
 
 def import_shape(node: ImportNode) -> None:

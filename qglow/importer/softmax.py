@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from qglow.graph.graph import Value
 from qglow.graph.ops.shape import Reshape
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.importer.node import ImportNode, ImportRule
@@ -24,6 +25,11 @@ def import_softmax(node: ImportNode, operator: type[Softmax | LogSoftmax]) -> No
     flat = node.emit(Reshape(shape=rows), node.value(0), part="rows")
     result = node.emit(operator(axis=1), flat, part="softmax")
     node.emit(Reshape(shape=shape), result)
+
+
+def probabilities(node: ImportNode, scores: Value, part: str) -> Value:
+    """Turn scores into shares of 1 along their last axis, as a part of a node."""
+    return node.emit(Softmax(axis=-1), scores, part=part)
 
 
 RULES: dict[str, ImportRule] = {

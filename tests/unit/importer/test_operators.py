@@ -11,6 +11,7 @@ from onnx import helper
 from qglow.core.errors import QglowError
 from qglow.importer import import_model
 from tests.unit.importer import (
+    attention_cases,
     composed_cases,
     elementwise_cases,
     movement_cases,
@@ -211,6 +212,7 @@ SHAPES = [
 ]
 CASES = [
     *(*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES),
+    *attention_cases.CASES,
     *composed_cases.CASES,
     *elementwise_cases.CASES,
     *movement_cases.CASES,
