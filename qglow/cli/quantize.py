@@ -28,7 +28,7 @@ EXAMPLES = (
     "qglow quantize --profile profile.yaml --data test/ --labels labels.csv",
     "qglow quantize --profile profile.yaml --effort balanced --calibration-data calibration/",
 )
-_SHOWN = ("Quantization", "Repairs", "Nodes in float")
+_SHOWN = ("Quantization", "Repairs", "Nodes in int8 by rule", "Nodes in float")
 """Sections of the report that the command prints; the files have all of them."""
 
 

@@ -17,7 +17,8 @@ class Choice:
     """Settings of one node and its results, or of one input of the model.
 
     wide: results are int16, not int8. kept_float: the rule that keeps it float, in words, or "". half: the
-    16-bit float type that this rule asks for, or "". rules: numbers, from 1, of all rules that match.
+    16-bit float type that this rule asks for, or "". int8: the rule that states int8, in words, or "".
+    rules: numbers, from 1, of all rules that match.
     """
 
     schema: Schema
@@ -27,13 +28,16 @@ class Choice:
     rules: tuple[int, ...] = ()
     wide: bool = False
     half: str = ""
+    int8: str = ""
 
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
-        kept, half = self.kept_float, self.half
+        kept, half, int8 = self.kept_float, self.half, self.int8
         if rule.dtype is not None:
-            kept = f"rule {number} ({rule.match})" if rule.dtype in ("float", *HALVES) else ""
+            words = f"rule {number} ({rule.match})"
+            kept = words if rule.dtype in ("float", *HALVES) else ""
             half = rule.dtype if rule.dtype in HALVES else ""
+            int8 = words if rule.dtype == "int8" else ""
         return replace(
             self,
             schema=self.schema if rule.schema is None else Schema(rule.schema),
@@ -42,6 +46,7 @@ class Choice:
             kept_float=kept,
             wide=self.wide if rule.dtype is None else rule.dtype == "int16",
             half=half,
+            int8=int8,
             rules=(*self.rules, number),
         )
 

@@ -30,7 +30,7 @@ from qglow.quantization.group_weights import WeightGroups
 from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands, release_products
-from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
+from qglow.quantization.placement import FloatReasons, Overruled, float_reasons, handles_reals
 from qglow.quantization.products import product_margins
 from qglow.quantization.ranges import Ranges
 from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
@@ -129,6 +129,7 @@ def proposed_parameters(
 class _Prepared:
     choices: Choices
     reasons: FloatReasons
+    stated: Mapping[str, str]
     groups: WeightGroups
 
 
@@ -167,9 +168,12 @@ class _Quantizer:
         check_patterns(graph, recipe)
         choices = choices_of(graph, recipe)
         reasons = float_reasons(graph, recipe, choices)
+        overruled = Overruled(choices, frozenset(reasons))
         release_products(graph, reasons)
         keep_unsuited_float(graph, self._profiled, reasons)
+        overruled.take_from(reasons)
         plan_islands(graph, reasons)
+        overruled.take_from(reasons)
         if recipe.assert_all_quantized and reasons:
             raise not_quantized(reasons)
         wanted = Equalization.of(recipe)
@@ -180,7 +184,7 @@ class _Quantizer:
         groups = WeightGroups(graph, self._statistics, reasons, choices, recipe.group_size)
         if recipe.group_size:
             groups.run(log)
-        return _Prepared(choices, reasons, groups)
+        return _Prepared(choices, reasons, overruled.stated, groups)
 
     def _ranges(self, choices: Choices) -> Ranges:
         return Ranges(self._statistics, choices, frozenset(value.name for value in self._graph.outputs))
@@ -221,7 +225,7 @@ class _Quantizer:
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
         verify_graph(graph, "after the final weights")
         before, folding = self._bytes_before, str(self._folding)
-        report = make_report(graph, by_name, margins, before, folding, log, halves)
+        report = make_report(graph, by_name, margins, before, folding, log, halves, prepared.stated)
         report = replace(report, warnings=choices.unmatched, tensors=tensors)
         return QuantizedGraph(graph, source, report, recipe, rescaled)
 

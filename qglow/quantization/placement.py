@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from qglow.graph.graph import Graph, Node, Value
@@ -18,6 +20,26 @@ _NO_WIDE_FORM: dict[type[Policy], str] = {
 
 FloatReasons = dict[Node, str]
 """Nodes that stay float, each with the reason."""
+
+
+@dataclass
+class Overruled:
+    """Reasons of suitability and cost that a rule with dtype int8 overrules; those in `fixed` it cannot.
+
+    stated: for each node, by name, that is int8 by such a rule alone: the rule and the reason against it.
+    """
+
+    choices: Choices
+    fixed: frozenset[Node]
+    stated: dict[str, str] = field(default_factory=dict)
+
+    def take_from(self, reasons: FloatReasons) -> None:
+        """Remove the overruled nodes."""
+        for node in [node for node in reasons if node not in self.fixed]:
+            rule = self.choices.of_node(node).int8
+            if rule:
+                self.stated.setdefault(node.name, f"{rule}; it would be float: {reasons[node]}")
+                del reasons[node]
 
 
 def data_operands(node: Node) -> tuple[int, ...]:

@@ -20,12 +20,16 @@ FOLDING = ("cancel-conversions", "merge-rescales", "fold-rescale-up", "fold-resc
 
 @dataclass(frozen=True, slots=True)
 class QuantizedNode:
-    """A node that runs in int8. margin: the int32 limit over its largest possible sum; None without sums."""
+    """A node that runs in int8. margin: the int32 limit over its largest possible sum; None without sums.
+
+    because: the rule that states int8, and the reason that it overrules; "" where there is none.
+    """
 
     name: str
     operator: str
     result: str
     margin: float | None
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ class QuantizationReport:
             margin, name = min(margins)
             lines.append(f"int32 sums cannot overflow: the closest, '{name}', fits {margin:.1f} times")
         lines += [f"warning: {warning}" for warning in self.warnings]
+        lines += [f"int8: {n.name} ({n.operator}): {n.because}" for n in self.quantized if n.because]
         lines += [f"float: {n.name} ({n.operator}): {n.reason}" for n in self.float_nodes]
         return "\n".join(lines)
 
@@ -146,15 +151,17 @@ def make_report(
     pipeline: str,
     log: PassLog,
     halves: Mapping[str, str] | None = None,
+    stated: Mapping[str, str] | None = None,
 ) -> QuantizationReport:
     """Return the report of a finished int8 graph.
 
     reasons, margins, halves: why nodes stay float, int32 margins, and 16-bit types, each by node name.
+    stated: why nodes are int8 in spite of a reason.
     """
-    halves = halves or {}
+    halves, stated = halves or {}, stated or {}
     int8 = [node for node in graph.nodes if is_int8(node)]
     return QuantizationReport(
-        tuple(_quantized(node, margins) for node in int8 if not node.operator.rescales),
+        tuple(_quantized(node, margins, stated) for node in int8 if not node.operator.rescales),
         tuple(_float_node(node, reasons, halves) for node in graph.nodes if _stays_float(node)),
         tuple(_island(graph, island, reasons) for island in connected(graph, int8)),
         sum(node.operator.rescales for node in graph.nodes),
@@ -183,8 +190,9 @@ def _stays_float(node: Node) -> bool:
     return handles_reals(node) and not converts and not is_int8(node)
 
 
-def _quantized(node: Node, margins: Mapping[str, float]) -> QuantizedNode:
-    return QuantizedNode(node.name, node.operator.name, str(node.output.type), margins.get(node.name))
+def _quantized(node: Node, margins: Mapping[str, float], stated: Mapping[str, str]) -> QuantizedNode:
+    margin, because = margins.get(node.name), stated.get(node.name, "")
+    return QuantizedNode(node.name, node.operator.name, str(node.output.type), margin, because)
 
 
 def _float_node(node: Node, reasons: Mapping[str, str], halves: Mapping[str, str]) -> FloatNode:

@@ -22,11 +22,17 @@ from qglow.report.pictures import graph_picture, histogram_picture
 _DIRECTIONS = {"in": "into int8", "out": "out of int8"}
 
 
+STATED = "Nodes in int8 by rule"
+
+
 def quantization_sections(report: QuantizationReport) -> list[Section]:
     """The summary, then nodes that stay float, int8 regions and int8 nodes, as far as there are any."""
     sections = [Section("Quantization", (facts(summary_facts(report)),))]
     if report.repairs:
         sections.append(_repairs(report))
+    stated = [(node.name, node.operator, node.because) for node in report.quantized if node.because]
+    if stated:
+        sections.append(Section(STATED, (table(("node", "operator", "because"), stated),)))
     if report.float_nodes:
         rows = [(node.name, node.operator, node.reason) for node in report.float_nodes]
         sections.append(Section("Nodes in float", (table(("node", "operator", "reason"), rows),)))

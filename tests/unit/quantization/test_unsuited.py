@@ -13,9 +13,14 @@ from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.shape import Cast, Reshape
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.placement import float_reasons
+from qglow.quantization.choices import Choices
+from qglow.quantization.pipeline import quantize_with
+from qglow.quantization.placement import Overruled, float_reasons
+from qglow.quantization.report import QuantizationReport
 from qglow.quantization.unsuited import has_rare_extremes, keep_unsuited_float
+from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
+from qglow.report.quantization_sections import STATED, quantization_sections
 
 NORMAL = np.random.default_rng(1).normal(size=(4, 64)).astype(np.float32)
 
@@ -105,3 +110,40 @@ def test_what_becomes_integers_or_answers() -> None:
     found = kept(graph)
     assert set(found) == {"places", "r"}, "an output is read in float as well"
     assert all("Cast 'Cast_" in reason and "decides by its result" in reason for reason in found.values())
+
+
+def _quantized(*rules: Rule) -> QuantizationReport:
+    b = GraphBuilder("g")
+    x, w = b.input("x", float_type(4, 64)), b.constant("w", np.eye(64, dtype=np.float32))
+    mask = b.constant("mask", np.where(NORMAL > 1.0, np.float32(-1e4), np.float32(0.0)))
+    hidden = b.node(Gemm(), x, w, name="hidden")
+    graph = b.finish(b.node(Gemm(), b.node(Add(), hidden, mask, name="total"), w, name="y"))
+    statistics = {}
+    for name, elements in {"x": NORMAL, "hidden": NORMAL, "total": masked(), "y": masked()}.items():
+        statistics[name] = ValueProfile()
+        statistics[name].observe(elements)
+    return quantize_with(graph, statistics, 4, Recipe(rules=rules)).report
+
+
+def test_a_rule_for_int8_overrules_reasons_of_values_and_the_report_says_so() -> None:
+    rules = (Rule(Match(name=".*"), dtype="float"), Rule(Match(name="hidden|total"), dtype="int8"))
+    plain, stated = _quantized(), _quantized(*rules)
+    assert "Add_0" in {node.name for node in plain.float_nodes}
+    assert not any(node.because for node in plain.quantized)
+    because = {node.name: node.because for node in stated.quantized}
+    assert set(because) == {"Gemm_0", "Add_0"} and not because["Gemm_0"]
+    assert because["Add_0"].startswith(
+        "rule 2 (name hidden|total); it would be float: 'total' holds the mark"
+    )
+    assert "int8: Add_0 (Add): rule 2" in stated.summary()
+    assert any(section.title == STATED for section in quantization_sections(stated))
+
+
+def test_a_rule_for_int8_does_not_overrule_what_has_no_int8_form_or_is_kept_by_name() -> None:
+    b = GraphBuilder("g")
+    graph = b.finish(b.node(Cast(ElementType.INT64), b.input("x", float_type(4)), name="y"))
+    recipe = Recipe(keep_float=("y",), rules=(Rule(Match(name="y"), dtype="int8"),))
+    reasons = float_reasons(graph, recipe)
+    overruled = Overruled(Choices.of(graph, recipe), frozenset(reasons))
+    overruled.take_from(reasons)
+    assert len(reasons) == 1 and not overruled.stated
