@@ -177,7 +177,11 @@ def _collect(program: Program, arena: Array, tables: dict[str, Array], bias: int
         layout = buffer.layout
         strides = tuple(s * elements.itemsize for s in layout.strides)
         window = np.ndarray(
-            buffer.type.shape, elements.dtype, elements.data, layout.offset * elements.itemsize, strides
+            buffer.type.shape,
+            elements.dtype,
+            elements.view(np.uint8).data,
+            layout.offset * elements.itemsize,
+            strides,
         )
         return window.copy()
 

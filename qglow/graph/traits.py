@@ -152,6 +152,9 @@ class Traits:
     """onnxruntime's int8 kernel follows the same arithmetic, to the bit. Reports then ask for equal bits;
     other operators run there in float between two conversions."""
 
+    takes_halves: ClassVar[bool] = False
+    """It reads and gives reals of 16 bits, which others have as constant weights only."""
+
     conversion: ClassVar[Conversion | None] = None
     """Set where only the way reals are stored changes: not a computation, and no node of an int8 region."""
 

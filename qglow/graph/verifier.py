@@ -188,6 +188,8 @@ def quantized_form_problem(node: Node) -> str | None:
 def _half_problem(node: Node) -> str | None:
     """Reason against 16-bit floats of a node, other than constant weights of a float operator; or None."""
     policy = node.operator.policy
+    if node.operator.takes_halves:
+        return None
     weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.type.is_half and (value is not weights or not value.is_constant):

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto, TensorProto, ValueInfoProto
 
 from qglow.core.errors import ModelError, UnsupportedError
-from qglow.core.types import Array, Quantization, TensorType
+from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.folding import evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.ops.quantize import Dequantize
+from qglow.graph.ops.shape import Cast
 from qglow.importer.inference import inferred_types
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
 from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule
-from qglow.importer.operands import as_read, numbers
+from qglow.importer.operands import numbers, operands
 from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
-from qglow.importer.tensors import is_unsigned, to_array
+from qglow.importer.tensors import BORDER, is_unsigned, to_array
+from qglow.numerics.logic import cast
 
 
 class _Unknown(Exception):
@@ -66,7 +68,10 @@ class GraphImport:
         self._nodes: list[Node] = []
         self._substitutes: Mapping[str, TensorType] | None = None
         used = {name for node in model.nodes for name in node.input} | {v.name for v in graph.output}
-        self._context = Context(model.opset, self._emit, self._read, used.__contains__, self._part_names)
+        readers = _readers(model)
+        self._context = Context(
+            model.opset, self._emit, self._read, used.__contains__, self._part_names, readers
+        )
         self._context.unsigned.update(unsigned)
         self._node_names = {node.name for node in model.nodes if node.name}
         self._named: set[str] = set()
@@ -76,7 +81,7 @@ class GraphImport:
         """The graph; only meaningful while there are no problems. Raises ModelError."""
         for index, proto in enumerate(self._model.nodes):
             self._import(index, proto)
-        outputs = [] if self.problems else [self._output(v.name) for v in self._model.proto.graph.output]
+        outputs = [] if self.problems else [self._output(v) for v in self._model.proto.graph.output]
         for value in dict.fromkeys(outputs):
             if value is not None and value.is_constant:
                 self._keep_apart(value)
@@ -85,21 +90,23 @@ class GraphImport:
                     f"{self._path}: output '{value.name}' is an input of the model, unchanged; take it "
                     "out of the outputs, or give it another name with Identity"
                 )
-            half = None if value is None else self._half(value)
-            if value is not None and half is not None:
-                what = f"{self._path}: output '{value.name}' is {half}"
-                raise UnsupportedError(f"{what}; export the model with float32 outputs")
         return Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
 
-    def _output(self, name: str) -> Value | None:
-        """A value that the model gives; a constant as the numbers that the model has."""
-        value = self._input(name)
-        if value is None or value.data is None or value.type.is_quantized:
+    def _output(self, declared: ValueInfoProto) -> Value | None:
+        """A value that the model gives: reals in the width that it states, a constant as it has it."""
+        value = self._input(declared.name)
+        if value is None or value.type.is_quantized:
             return value
+        element = BORDER.get(declared.type.tensor_type.elem_type, value.type.element)
         data = numbers(value, self._context)
-        if data is not value.data and data is not None:
-            self._values[name] = constant(name, data)
-        return self._values[name]
+        if data is not None:
+            data = data if element is value.type.element else cast(data, element)
+            return value if data is value.data else constant(value.name, data)
+        if element is value.type.element:
+            return value
+        name = value.name
+        node, value.name = self._part_names(name, name, "float")
+        return self._emit(node, Cast(to=element), [value], name)
 
     def _keep_apart(self, output: Value) -> None:
         """Let nodes read a copy of a constant that is an output: what becomes of theirs is no output."""
@@ -115,11 +122,7 @@ class GraphImport:
             return
         try:
             rule = find_rule(proto.domain, proto.op_type, self._model.opset)
-            node = self._view(index, proto, rule)
-            self._require_whole(node, rule)
-            rule.function(node)
-            node.finish()
-            self._values.update(node.results)
+            self._apply(index, proto, rule)
         except _Unknown:
             pass  # its own inputs are reported already
         except (CannotImport, UnsupportedError) as refusal:
@@ -146,22 +149,20 @@ class GraphImport:
         value = self._values.get(proto.input[0]) if proto.input else None
         return value is not None and not value.type.is_float
 
-    def _view(self, index: int, proto: NodeProto, rule: ImportRule) -> ImportNode:
-        inputs = [as_read(self._input(name), rule, self._context) for name in proto.input]
-        return ImportNode(proto, self._node_name(index, proto), inputs, self._context)
-
-    def _require_whole(self, node: ImportNode, rule: ImportRule) -> None:
-        """Refuse reals of 16 bits where they are computed with."""
-        for value in node.inputs if not rule.reads_halves else ():
-            half = None if value is None else self._half(value)
-            if value is not None and half is not None:
-                node.refuse(f"'{value.name}' is {half}, which only Cast reads; export the model in float32")
-
-    def _half(self, value: Value) -> str | None:
-        """The type of 16 bits that a value has in the model, if it has one."""
-        if value.type.is_half:
-            return value.type.element.name.lower()
-        return self._context.halves.get(value.name)
+    def _apply(self, index: int, proto: NodeProto, rule: ImportRule) -> None:
+        """Import a node; one of float64 constants as one of float32 where its operator has no other form."""
+        inputs, name = [self._input(name) for name in proto.input], self._node_name(index, proto)
+        for doubles in (True, False):
+            read = operands(inputs, rule, self._context, doubles)
+            node = ImportNode(proto, name, read, self._context)
+            try:
+                rule.function(node)
+                break
+            except OperatorTypeError:
+                if not any(v is not None and v.type.element is ElementType.DOUBLE for v in read):
+                    raise
+        node.finish()
+        self._values.update(node.results)
 
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
         self.problems[index] = _problem(index, proto, self._model.opset, reason)
@@ -236,6 +237,15 @@ class GraphImport:
     def _part_names(self, node: str, output: str, part: str) -> tuple[str, str]:
         """Names for an operator that is a part of an ONNX node, and for its result."""
         return _fresh(f"{node}__{part}", self._node_names), _fresh(f"{output}__{part}", self._value_names)
+
+
+def _readers(model: ModelFile) -> dict[str, set[str]]:
+    """The operators that read each value of the model."""
+    readers: dict[str, set[str]] = {}
+    for node in model.nodes:
+        for name in node.input:
+            readers.setdefault(name, set()).add(node.op_type)
+    return readers
 
 
 def _evaluate(node: Node) -> tuple[Array, ...] | None:

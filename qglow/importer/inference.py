@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import onnx
 
-from qglow.core.types import TensorType
+from qglow.core.types import ElementType, TensorType
 from qglow.importer.binding import tensor_shape
-from qglow.importer.tensors import ELEMENTS
+from qglow.importer.tensors import BORDER, ELEMENTS
 
 
 def inferred_types(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> dict[str, TensorType]:
@@ -28,7 +28,8 @@ def inferred_types(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> 
     types = {}
     for value in [*bound.graph.value_info, *bound.graph.output]:
         dims = tensor_shape(value)
-        element = ELEMENTS.get(value.type.tensor_type.elem_type)
+        number = value.type.tensor_type.elem_type
+        element = ElementType.FLOAT if number in BORDER else ELEMENTS.get(number)
         if element is None or dims is None:
             continue
         shape = tuple(d for d in dims if isinstance(d, int))

@@ -18,10 +18,10 @@ from qglow.importer.loading import ModelFile, check, load
 from qglow.importer.node import CannotImport
 from qglow.importer.refusal import Refusal, refuse
 from qglow.importer.rules import OLDEST_OPSET, newest_opset
-from qglow.importer.tensors import ELEMENTS, QUANTIZED, element_name
+from qglow.importer.tensors import BORDER, ELEMENTS, QUANTIZED, element_name
 
-REFUSED = (ElementType.DOUBLE,)
-"""Elements of constants that inputs cannot have."""
+PLAIN = ELEMENTS | BORDER
+"""Elements of inputs by ONNX's numbers."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,15 @@ def _input_elements(
         if not value.type.HasField("tensor_type"):
             raise ModelError(f"{path}: input '{value.name}' is no tensor; only tensors are supported")
         number = value.type.tensor_type.elem_type
-        elements[value.name] = ELEMENTS.get(number, ElementType.FLOAT)
+        elements[value.name] = PLAIN.get(number, ElementType.FLOAT)
         try:
             if number in INTEGERS:
                 unsigned = number == onnx.TensorProto.UINT8
                 given = input_parameters(model, value.name, unsigned, path.parent)
                 if given is not None:
                     elements[value.name], parameters[value.name] = ElementType.INT8, given
-            elif elements[value.name] in REFUSED or number not in ELEMENTS:
-                raise CannotImport("inputs of float (32 bit), integers and bool are supported")
+            elif number not in PLAIN:
+                raise CannotImport("inputs of reals of 16 to 64 bits, integers and bool are supported")
         except CannotImport as refusal:
             refused.append(Refusal(f"input '{value.name}'", f"of {element_name(number)}", str(refusal)))
     return elements, parameters, refused

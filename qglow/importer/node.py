@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from qglow.core.types import Array, Quantization, TensorType
+from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.graph import Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.rewriting import dequantized_constant
@@ -47,8 +47,9 @@ class Context:
     inputs are constant; `read_tensor` gives the data of a tensor attribute; `is_used` tells
     whether anything reads a value; `part_names(node, output, part)` gives names for an operator
     that is only a part of an ONNX node. `unsigned` names the int8 and int16 values that are uint8 and
-    uint16 in the model: their integers and zero points are 128 and 32768 less here. `halves` are the types
-    of computed values that are reals of 16 bits in the model, by name: here they are float32, rounded.
+    uint16 in the model: their integers and zero points are 128 and 32768 less here. `readers` are
+    the operators that read a value, by its name. `reals` are the types of computed values that are reals of
+    another width in the model, by name: here they are float32.
     `integers` are constants that have been given parameters, by name and parameters; `twins` are constants
     of unsigned integers in the other form that they have (see operands), by name and form.
     """
@@ -58,8 +59,9 @@ class Context:
     read_tensor: Callable[[TensorProto], Array]
     is_used: Callable[[str], bool]
     part_names: Callable[[str, str, str], tuple[str, str]]
+    readers: Mapping[str, Set[str]]
     unsigned: set[str] = field(default_factory=set)
-    halves: dict[str, str] = field(default_factory=dict)
+    reals: dict[str, ElementType] = field(default_factory=dict)
     integers: dict[tuple[str, Quantization], Value] = field(default_factory=dict)
     twins: dict[tuple[str, str], Value] = field(default_factory=dict)
 
@@ -283,7 +285,7 @@ class ImportRule:
     """Import function of an operator, and the newest definition (since_version) it was written for.
 
     reads_unsigned: whether the function knows that uint8 constants are stored as int8, and of int16 ones.
-    reads_halves: whether it knows of reals of 16 bits.
+    reads_halves: whether it knows of reals of 16 and 64 bits; others get them as float32.
     """
 
     function: ImportFunction

@@ -1,19 +1,45 @@
 """Operands as the import function of an operator reads them.
 
 A constant of uint8 or uint16 is either numbers, or the integers of a quantized tensor, which are signed in
-the graph; only the operator that reads it tells which.
+the graph; only the operator that reads it tells which. Reals of other widths are computed with as float32.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from qglow.core.types import QUANTIZED_BITS, Array, ElementType
 from qglow.graph.graph import Value, constant
+from qglow.graph.ops.shape import Cast
 from qglow.importer.node import Context, ImportRule
 
 _SIGNED = {ElementType.UINT8: ElementType.INT8, ElementType.UINT16: ElementType.INT16}
 _UNSIGNED = {signed: unsigned for unsigned, signed in _SIGNED.items()}
+
+
+def operands(
+    values: Sequence[Value | None], rule: ImportRule, context: Context, doubles: bool = True
+) -> list[Value | None]:
+    """Operands of one node; `doubles` admits constants of float64 where all are constants."""
+    read = [as_read(value, rule, context) for value in values]
+    if rule.reads_halves:
+        return read
+    doubles = doubles and all(value is None or value.is_constant for value in read)
+    return [value if value is None else as_real(value, context, doubles) for value in read]
+
+
+def as_real(value: Value, context: Context, doubles: bool = False) -> Value:
+    """Reals of another width as float32; float64 constants stay with `doubles`, and so does all else."""
+    wide = value.type.element is ElementType.DOUBLE
+    if not (value.type.is_half or wide) or (wide and doubles and value.is_constant):
+        return value
+    key = (value.name, "float")
+    if key not in context.twins:
+        node, name = context.part_names(value.name, value.name, "float")
+        context.twins[key] = context.emit(node, Cast(to=ElementType.FLOAT), [value], name)
+    return context.twins[key]
 
 
 def as_read(value: Value | None, rule: ImportRule, context: Context) -> Value | None:

@@ -16,8 +16,8 @@ from qglow.graph.graph import Value
 from qglow.graph.ops.functions import RoundTo
 from qglow.graph.ops.shape import Cast, Concat, Identity, Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
-from qglow.importer.tensors import ELEMENTS, HALVES, element_name
-from qglow.numerics.half import store, widen
+from qglow.importer.tensors import BORDER, ELEMENTS, HALVES, element_name
+from qglow.numerics.logic import cast
 
 
 def import_reshape(node: ImportNode) -> None:
@@ -122,39 +122,45 @@ def import_shape(node: ImportNode) -> None:
 
 
 def import_cast(node: ImportNode) -> None:
-    """Import Cast between the element types that qglow has.
-
-    float to 16 bits rounds and stays float; what Cast makes of such a value is what it makes of that float.
-    """
+    """Import Cast between the element types that qglow has."""
     node.ignore("saturate", "round_mode")  # these govern 8-bit floats only
     to = node.integer("to", 0)
-    kinds = ", ".join(sorted(e.name.lower() for e in ELEMENTS.values()))
-    x = node.value(0)
-    if to in HALVES:
-        _round(node, x, HALVES[to])
-        return
-    node.require(to in ELEMENTS, f"cast to {element_name(to)}; supported are {kinds}")
-    if x.data is not None and x.type.is_half:
-        x = node.part_constant("widened", widen(x.data))
-    node.emit(Cast(to=ELEMENTS[to]), x)
-
-
-def _round(node: ImportNode, x: Value, element: ElementType) -> None:
-    """A Cast to reals of 16 bits."""
-    node.require(x.type.is_float or x.type.is_half, f"cast of {x.type} to 16 bits; of float it is supported")
-    name = next(name for name, found in HALF_TYPES.items() if found is element)
-    if x.data is not None:
-        node.constant(store(widen(x.data), name))
-        return
-    node.emit(RoundTo(name), x)
-    node.context.halves[node.proto.output[0]] = name
+    known = ELEMENTS | HALVES
+    kinds = ", ".join(sorted(e.name.lower() for e in known.values()))
+    node.require(to in known, f"cast to {element_name(to)}; supported are {kinds}")
+    _cast(node, node.value(0), known[to])
 
 
 def import_cast_like(node: ImportNode) -> None:
     """Import CastLike: a Cast to the element type of the second input, of which nothing else matters."""
     node.ignore("saturate", "round_mode")
-    to = node.kind(1).element
-    node.emit(Identity() if to is node.kind().element else Cast(to=to), node.value(0))
+    like = node.value(1)
+    _cast(node, node.value(0), node.context.reals.get(like.name, like.type.element))
+
+
+def _cast(node: ImportNode, x: Value, element: ElementType) -> None:
+    """Cast as the node's output. Computed reals of 16 and 64 bits are float32 here.
+
+    They are rounded to 16 bits only where that may be meant, and not a matter of the model's precision:
+    where nothing but casts reads them.
+    """
+    if x.data is not None and not x.type.is_quantized:
+        node.constant(cast(x.data, element))
+        return
+    if element not in BORDER.values():
+        node.emit(Identity() if element is x.type.element else Cast(to=element), x)
+        return
+    output = node.proto.output[0]
+    node.context.reals[output] = element
+    readers = node.context.readers.get(output, set())
+    name = next((name for name, found in HALF_TYPES.items() if found is element), None)
+    rounds = name is not None and readers and readers <= {"Cast", "CastLike"}
+    if x.type.is_float:
+        node.emit(RoundTo(name) if rounds and name else Identity(), x)
+    elif rounds and name and x.type.element is not element:
+        node.emit(RoundTo(name), node.emit(Cast(to=ElementType.FLOAT), x, part="float"))
+    else:
+        node.emit(Cast(to=ElementType.FLOAT), x)
 
 
 def import_identity(node: ImportNode) -> None:
@@ -189,7 +195,7 @@ def import_constant(node: ImportNode) -> None:
 
 RULES: dict[str, ImportRule] = {
     "Cast": ImportRule(import_cast, newest=28, reads_halves=True),
-    "CastLike": ImportRule(import_cast_like, newest=25),
+    "CastLike": ImportRule(import_cast_like, newest=25, reads_halves=True),
     "Concat": ImportRule(import_concat, newest=13),
     "Constant": ImportRule(import_constant, newest=25),
     "Dropout": ImportRule(import_dropout, newest=22),

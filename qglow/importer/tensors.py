@@ -36,6 +36,8 @@ HALVES: dict[int, ElementType] = {
     TensorProto.BFLOAT16: ElementType.BFLOAT16,
 }
 """Types that only Cast knows: nothing else computes in them."""
+BORDER = HALVES | {TensorProto.DOUBLE: ElementType.DOUBLE}
+"""Reals of inputs and outputs that are computed with as float32."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,8 @@ class ArenaInterpreter:
 def _window(elements: Array, layout: Layout, shape: tuple[int, ...]) -> Array:
     """The elements that a layout selects, as a view. Raises ValueError if it leaves the buffer."""
     strides = tuple(stride * elements.itemsize for stride in layout.strides)
-    return np.ndarray(shape, elements.dtype, elements.data, layout.offset * elements.itemsize, strides)
+    held = elements.view(np.uint8).data  # Python's buffers have no bfloat16
+    return np.ndarray(shape, elements.dtype, held, layout.offset * elements.itemsize, strides)
 
 
 def _aligned_bytes(size: int) -> Array:

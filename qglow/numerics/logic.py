@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from qglow.core.types import Array, ElementType
+from qglow.core.types import HALF_TYPES, Array, ElementType
+from qglow.numerics.half import store_as, widen
 
 RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "equal": np.equal,
@@ -23,9 +24,12 @@ def cast(x: Array, element: ElementType) -> Array:
     """x in another element type.
 
     Reals lose their fraction and saturate at the ends of an integer type, NaN becomes 0;
-    integers wrap; everything but 0 is true.
+    integers wrap; everything but 0 is true. Reals of 16 bits are what float32 of x rounds to.
     """
-    x = np.asarray(x)
+    x = widen(np.asarray(x))
+    if element in HALF_TYPES.values():
+        with np.errstate(over="ignore", invalid="ignore"):
+            return store_as(x.astype(np.float32), element)
     if element is ElementType.BOOL:
         return np.asarray(x != 0)
     if x.dtype.kind != "f" or element in (ElementType.FLOAT, ElementType.DOUBLE):

@@ -219,6 +219,7 @@ class Cast(Operator):
     name: ClassVar[str] = "Cast"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = KeepFloat("Cast changes the element type")
+    takes_halves: ClassVar[bool] = True
 
     to: ElementType
 

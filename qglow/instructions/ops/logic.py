@@ -54,7 +54,6 @@ class Cast(Operation):
         require_shape(types, "src", types["dest"].shape, "that of dest")
         for name in ("dest", "src"):
             require(not types[name].is_quantized, f"{name} is {types[name]}, which is quantized")
-            require(not types[name].is_half, f"{name} is {types[name]}, which only constants are")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.logic."""

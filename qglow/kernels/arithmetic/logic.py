@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from qglow.core.types import ElementType, TensorType
+from qglow.core.types import ElementType, TensorType, float_type
+from qglow.kernels.arithmetic.half import emit_narrowed, emit_widened
 from qglow.kernels.arithmetic.scalar import emit_scalar
 from qglow.kernels.emit.builder import F32, F64, I8, I16, I32, I64, Value, scalar, suffix, vec
 from qglow.kernels.emit.emitter import Emitter
@@ -69,6 +70,10 @@ def emit_extremum(e: Emitter, lhs: Value, rhs: Value, symbol: str, kind: TensorT
 def emit_cast(e: Emitter, x: Value, source: TensorType, target: TensorType) -> Value:
     """Convert `x` to another element type, with the results of numerics.logic.cast."""
     lanes = x.type.count
+    if source.is_half:
+        return emit_cast(e, emit_widened(e, x, source.element), float_type(*source.shape), target)
+    if target.is_half:
+        return emit_narrowed(e, _to_real(e, x, vec(F32, lanes), source.element.is_unsigned), target.element)
     if target.element is ElementType.BOOL:
         zero = scalar(x.type, 0)
         differs = e.b.fcmp_unordered("!=", x, zero) if _is_real(x) else e.b.icmp_signed("!=", x, zero)

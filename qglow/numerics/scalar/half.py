@@ -53,6 +53,20 @@ def _within_float16(size: Int, result: Int) -> Int:
     return select_integer(small, subnormal.bits(), result)
 
 
+def narrowed(x: Real, element: ElementType) -> Int:
+    """The 16 bits of `x` as FLOAT16 or BFLOAT16, in the lower half of an int32."""
+    name = next(name for name, kind in HALF_TYPES.items() if kind is element)
+    pattern = rounded(x, name).bits()
+    if element is ElementType.BFLOAT16:
+        return pattern.shifted_right(16)
+    size = pattern & MAGNITUDE_BITS
+    # The exponent's bias changes by a product that is exact, as rounding has left float16's bits only.
+    finite = (size.as_real() * (1 / EXPONENT_OFFSET)).bits().shifted_right(13)
+    special = (size.shifted_right(13) & 0x3FF) | NOT_FINITE
+    found = select_integer(size.compared(">=", INFINITY), special, finite)
+    return found | (pattern & SIGN_BIT).shifted_right(16)
+
+
 def widened_float16(stored: Int) -> Real:
     """The float32 of a float16's 16 bits, exactly.
 

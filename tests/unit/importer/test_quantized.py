@@ -285,7 +285,6 @@ BROKEN = {
     "zero point float": (constant("v_z", [0, 0, 0], np.float32), "zero point"),
 }
 UNSUPPORTED = {
-    "float16": (constant("x_s", 0.5, np.float16), "float16"),
     "16 bits off the middle": (constant("x_z", 0, np.uint16), "uint16 integers have zero point 0, 32768 is"),
     "blocks": (attribute(2, "block_size", 2), "quantization in blocks is not supported"),
     "one scale a channel of a computed value": (reads(0, 1, "v_s"), "do not fit axis"),

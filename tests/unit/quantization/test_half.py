@@ -133,7 +133,7 @@ def test_graphs_with_weights_of_16_bits_print_and_parse() -> None:
     verify_graph(again, "parsed")
     assert print_graph(again) == text
     small = GraphBuilder("small")
-    w = small.constant("w", np.array([[0x3FC0, 0x8000]], np.uint16))
+    w = small.constant("w", np.array([[0x3FC0, 0x8000]], np.uint16).view(ElementType.BFLOAT16.dtype))
     tiny = small.finish(small.node(Gemm(), small.input("x", float_type(1, 1)), w, name="y"))
     text = print_graph(tiny)
     assert "bf16<1 x 2> = constant {1.5, -0.0}" in text and print_graph(parse_graph(text)) == text
