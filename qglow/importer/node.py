@@ -88,7 +88,8 @@ class ImportNode:
             a.name: helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name
         }
         self._asked: set[str] = set()
-        self.require(bool(proto.output) and bool(proto.output[0]), "it has no first output")
+        self._label = next(filter(None, proto.output), "")
+        self.require(bool(self._label), "it has no output")
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise CannotImport."""
@@ -131,6 +132,13 @@ class ImportNode:
         if not isinstance(value, list | tuple) or not all(isinstance(v, int | float) for v in value):
             raise CannotImport(f"attribute {name} is not a list of numbers")
         return tuple(float(v) for v in value)
+
+    def strings(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
+        """An attribute that lists strings."""
+        value = self._get(name, tuple(default))
+        if not isinstance(value, list | tuple):
+            raise CannotImport(f"attribute {name} is not a list of strings")
+        return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in value)
 
     def string(self, name: str, default: str) -> str:
         """A string attribute."""
@@ -237,10 +245,12 @@ class ImportNode:
         output: int = 0,
     ) -> Value:
         """Add an operator. Without `part` it gives the node's output of this number, else an intermediate."""
-        result, name = self.proto.output[output], self.name
+        name = self.name
         if part:
-            name, result = self.context.part_names(name, result, part)
+            name, result = self.context.part_names(name, self._label, part)
             return self.context.emit(name, operator, inputs, result)
+        result = self.proto.output[output]
+        self.require(bool(result), "it has no first output")
         if output:
             name, _ = self.context.part_names(name, result, f"output{output}")
         self.results[result] = self.context.emit(name, operator, inputs, result)
@@ -253,7 +263,7 @@ class ImportNode:
 
     def part_constant(self, part: str, data: Array) -> Value:
         """A constant operand that import makes itself."""
-        _, name = self.context.part_names(self.name, self.proto.output[0], part)
+        _, name = self.context.part_names(self.name, self._label, part)
         return constant(name, np.asarray(data, order="C"))
 
     def is_used(self, output: int) -> bool:

@@ -18,6 +18,7 @@ from tests.unit.importer import (
     normalization_cases,
     place_cases,
     ranking_cases,
+    recurrent_cases,
     reduce_cases,
     transposed_cases,
     window_cases,
@@ -213,6 +214,7 @@ SHAPES = [
 CASES = [
     *(*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES),
     *attention_cases.CASES,
+    *recurrent_cases.CASES,
     *composed_cases.CASES,
     *elementwise_cases.CASES,
     *movement_cases.CASES,
