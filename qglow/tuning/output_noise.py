@@ -56,6 +56,11 @@ class OutputNoise:
         return max(self.shares.values(), default=0.0)
 
     @property
+    def total(self) -> float:
+        """The sum of all shares: what helps one output counts, even if another one is as bad."""
+        return math.fsum(self.shares.values())
+
+    @property
     def score(self) -> float:
         """Figure to compare settings by, lower is better: the worst output counts, the others a little."""
         shares = self.shares

@@ -37,6 +37,8 @@ LARGEST_CLIPPED = 0.02
 """Share of a value's power that may be clipped where there are no samples to measure the outputs on."""
 ENOUGH_DB = 15.0
 """SQNR, in dB, from which on nothing but the calibration of the whole model is tried."""
+LONGEST = 1.15
+"""Largest estimated time of a run with such nodes, relative to the time without, unless it is broken."""
 LARGEST_SHARE = 0.1
 """Share of the multiplications that nodes in int16 or float may have, unless the model is broken without."""
 FEWEST = 4
@@ -149,8 +151,11 @@ class _Search:
     def with_wide_nodes(self, stage: Stage) -> Stage:
         """The stage with as few nodes in int16 or float as make it good; without such, with the best few."""
         best, mixed = stage, Mix()
-        for mix in wide_mixes(stage, LARGEST_SHARE if stage.sqnr_db >= BROKEN_DB else 1.0):
+        limits = (LARGEST_SHARE, LONGEST) if stage.sqnr_db >= BROKEN_DB else (1.0, math.inf)
+        for mix in wide_mixes(stage, limits[0]):
             changed = self.stage(replace(stage.recipe, rules=(*mix_rules(mix), *stage.recipe.rules)))
+            if limits[1] < math.inf and changed.cycles > limits[1] * stage.cycles:
+                break
             holds = changed.judged().level >= best.judged().level + GAIN_DB
             if holds and changed.level >= best.level + GAIN_DB:
                 best, mixed = changed, mix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,13 +12,15 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.metrics.classification import class_scores, classification_output
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
+from qglow.quantization.value_noise import value_noise
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from qglow.report.runner import RealInterface
 from qglow.report.tensors import counterpart
+from qglow.targets.registry import machine_for_estimates
 from qglow.toolchain import lower_graph
 from qglow.toolchain.artefacts import obtain_executable
-from qglow.tuning.costs import multiply_adds
+from qglow.tuning.costs import multiply_adds, node_cycles
 from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.rehearsal import Parameters, Rehearsal
@@ -92,6 +95,17 @@ class Stage:
     def can_judge(self) -> bool:
         """Whether there are runs to judge by that did not choose."""
         return len(self._runs.inputs) >= ENOUGH_TO_JUDGE
+
+    @property
+    def own_noise(self) -> dict[str, float]:
+        """Noise that rounding and clipping add to each value, relative to its power, by its histogram."""
+        seen = value_noise(self.result.report.tensors, self._quantizer.statistics)
+        return {each.value: each.noise for each in seen}
+
+    @cached_property
+    def cycles(self) -> float:
+        """Estimated time of a run of the int8 graph, in cycles of one processor that is always the same."""
+        return math.fsum(node_cycles(self.result.graph, machine_for_estimates()).values())
 
     @property
     def cost(self) -> float:

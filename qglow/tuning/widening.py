@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
+from qglow.graph.graph import Value
 from qglow.recipe.rules import Match, Rule
 from qglow.report.tensors import counterpart
 from qglow.tuning.costs import multiply_adds, node_multiply_adds
@@ -14,7 +16,7 @@ from qglow.tuning.sensitivity import int8_values
 from qglow.tuning.stage import Stage
 
 SIZES = (1, 2, 4, 8)
-"""Numbers of values that are no longer rounded to int8, which are tried in this order."""
+"""Numbers of values that are no longer rounded to int8, which are tried in this order; then all, if fewer."""
 _BUDGET = 4e10
 """Multiplications that looking for these values may take, approximately."""
 _LEAST = 0.98
@@ -37,8 +39,8 @@ def wide_mixes(stage: Stage, share: float) -> list[Mix]:
         if count in SIZES:
             found.append(_mix(wide))
         if count == SIZES[-1]:
-            break
-    return found
+            return found
+    return found if not wide or count in SIZES else [*found, _mix(wide)]
 
 
 def mix_rules(mix: Mix) -> list[Rule]:
@@ -53,17 +55,26 @@ def mix_rules(mix: Mix) -> list[Rule]:
 def _costly(stage: Stage) -> list[Place]:
     """Places whose rounding alone makes a difference at the outputs, the largest first, within the budget."""
     names = counterpart(stage.result.source, stage.result.graph)
-    start = stage.chosen(stage.parameters).even.score
+    start = stage.chosen(stage.parameters).even.total
     scored: list[tuple[float, int, Place]] = []
-    for value in list(int8_values(stage.result.graph))[: math.floor(_BUDGET / stage.cost)]:
-        name = names.get(value.name, "")
-        if name not in stage.rehearsal.rounded or name not in stage.parameters:
-            continue
+    for value in _noisiest(stage, names)[: math.floor(_BUDGET / stage.cost)]:
+        name = names[value.name]
         others = {other: kind for other, kind in stage.parameters.items() if other != name}
-        score = stage.chosen(others).even.score
+        score = stage.chosen(others).even.total
         if score < _LEAST * start:
             scored.append((score, len(scored), Place.of(value)))
     return [place for _, _, place in sorted(scored, key=lambda each: each[:2])]
+
+
+def _noisiest(stage: Stage, names: Mapping[str, str]) -> list[Value]:
+    """Values that a rehearsal can leave as they are; those that rounding harms most itself come first."""
+    noise = stage.own_noise
+    places = [
+        value
+        for value in int8_values(stage.result.graph)
+        if names.get(value.name) in stage.rehearsal.rounded and names[value.name] in stage.parameters
+    ]
+    return sorted(places, key=lambda value: -noise.get(names[value.name], 0.0))
 
 
 def _joined(needs: Needs, more: Needs) -> Needs:
