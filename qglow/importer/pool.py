@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
 
 from qglow.graph.operator import Operator
+from qglow.graph.ops.elementwise import Mul
+from qglow.graph.ops.functions import Abs, PowerOf
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from qglow.graph.ops.shape import Reshape
+from qglow.graph.ops.reduce import ReduceSum
+from qglow.graph.ops.shape import Identity, Reshape
+from qglow.graph.traits import SlidingWindow
 from qglow.importer.node import ImportNode, ImportRule
+from qglow.importer.volumes import RANK, emit_pool_over_volume
 from qglow.importer.windows import emit_windowed, image, read_window
 
 
@@ -15,29 +24,58 @@ def import_max_pool(node: ImportNode) -> None:
     """Import MaxPool without the Indices output."""
     node.require_single_output()
     node.ignore("storage_order")  # only numbers the elements of Indices
-    window = read_window(node, node.integers("kernel_shape", ()))
-    operator = MaxPool(
-        kernel=window.kernel,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        ceil_mode=node.integer("ceil_mode", 0) != 0,
-    )
-    emit_windowed(node, operator, image(node))
+    ceil = node.integer("ceil_mode", 0) != 0
+    _windowed(node, lambda w: MaxPool(w.kernel, w.strides, w.pads, w.dilations, ceil_mode=ceil))
 
 
 def import_average_pool(node: ImportNode) -> None:
     """Import AveragePool."""
-    window = read_window(node, node.integers("kernel_shape", ()))
-    operator = AveragePool(
-        kernel=window.kernel,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        ceil_mode=node.integer("ceil_mode", 0) != 0,
-        count_include_pad=node.integer("count_include_pad", 0) != 0,
+    ceil = node.integer("ceil_mode", 0) != 0
+    _windowed(node, partial(_mean, ceil=ceil, padded=node.integer("count_include_pad", 0) != 0))
+
+
+def _mean(window: SlidingWindow, ceil: bool = False, padded: bool = True) -> Operator:
+    w = window
+    return AveragePool(
+        w.kernel, w.strides, w.pads, dilations=w.dilations, ceil_mode=ceil, count_include_pad=padded
     )
-    emit_windowed(node, operator, image(node))
+
+
+def import_lp_pool(node: ImportNode) -> None:
+    """Import LpPool: the p-th root of the sum of |x|^p, which is a mean times the number of elements."""
+    power = node.integer("p", 2)
+    node.require(power >= 1, f"p {power}")
+    node.require(node.integer("ceil_mode", 0) == 0, "ceil_mode 1")
+    kernel = node.integers("kernel_shape", ())
+    sizes = node.emit(PowerOf(float(power)), node.emit(Abs(), node.value(0), part="sizes"), part="powers")
+    if node.rank() == RANK:
+        mean = emit_pool_over_volume(node, sizes, kernel, _mean, part="means")
+    else:
+        shape = sizes.type.shape
+        if len(shape) == 3:
+            sizes = node.emit(Reshape(shape=(*shape[:2], 1, shape[2])), sizes, part="image")
+        mean = node.emit(_mean(read_window(node, kernel)), sizes, part="means")
+        if len(shape) == 3:
+            mean = node.emit(Reshape(shape=(*shape[:2], mean.type.shape[3])), mean, part="line")
+    count = node.part_constant("count", np.array(math.prod(kernel), np.float32))
+    node.emit(PowerOf(1 / power), node.emit(Mul(), mean, count, part="sums"))
+
+
+def import_global_lp_pool(node: ImportNode) -> None:
+    """Import GlobalLpPool: the p-th root of the sum of |x|^p over all spatial dimensions."""
+    power = node.integer("p", 2)
+    node.require(power >= 1, f"p {power}")
+    sizes = node.emit(PowerOf(float(power)), node.emit(Abs(), node.value(0), part="sizes"), part="powers")
+    total = node.emit(ReduceSum(tuple(range(2, node.rank())), True), sizes, part="sums")
+    node.emit(PowerOf(1 / power), total)
+
+
+def _windowed(node: ImportNode, make: Callable[[SlidingWindow], Operator]) -> None:
+    kernel = node.integers("kernel_shape", ())
+    if node.rank() == RANK:
+        node.emit(Identity(), emit_pool_over_volume(node, node.value(0), kernel, make, part="volume"))
+        return
+    emit_windowed(node, make(read_window(node, kernel)), image(node))
 
 
 def import_global_average_pool(node: ImportNode) -> None:
@@ -74,6 +112,8 @@ def _as_image(node: ImportNode) -> tuple[int, int, int, int]:
 RULES: dict[str, ImportRule] = {
     "AveragePool": ImportRule(import_average_pool, newest=22),
     "GlobalAveragePool": ImportRule(import_global_average_pool, newest=22),
+    "GlobalLpPool": ImportRule(import_global_lp_pool, newest=22),
     "GlobalMaxPool": ImportRule(import_global_max_pool, newest=22),
+    "LpPool": ImportRule(import_lp_pool, newest=22),
     "MaxPool": ImportRule(import_max_pool, newest=22),
 }

@@ -1,7 +1,7 @@
 """Attributes that convolutions and pools share: kernel, strides, dilations, pads, auto_pad.
 
-Windows are two-dimensional. Over one spatial dimension, [N, C, L], they run over images of
-height 1: `image` makes them, and `emit_windowed` takes the height from the result again.
+Windows are two-dimensional; importer.volumes has those over three dimensions. Over one, [N, C, L], they run
+over images of height 1: `image` makes them, and `emit_windowed` takes the height from the result again.
 """
 
 from __future__ import annotations
@@ -16,19 +16,29 @@ from qglow.numerics.windows import Pads, Pair
 
 
 def spatial_sizes(node: ImportNode) -> tuple[int, ...]:
-    """The one or two spatial dimensions of a node's first input. Refuses others."""
+    """The one to three spatial dimensions of a node's first input. Refuses others."""
     shape = node.kind(0).shape
-    supported = len(shape) in (3, 4)
-    node.require(supported, f"input has {len(shape)} dimensions; three (NCL) and four (NCHW) are supported")
+    supported = len(shape) in (3, 4, 5)
+    node.require(
+        supported,
+        f"input has {len(shape)} dimensions; three (NCL), four (NCHW) and five (NCDHW) are supported",
+    )
     return shape[2:]
 
 
 def read_window(node: ImportNode, kernel: tuple[int, ...]) -> SlidingWindow:
     """The window of a node over its first input, which must have one or two spatial dimensions."""
-    sizes = spatial_sizes(node)
-    strides, dilations = read_steps(node, kernel)
-    pads = _pads(node, sizes, kernel, strides, dilations)
+    strides, dilations, pads = read_axes(node, kernel)
+    node.require(
+        node.rank() < 5, f"input has {node.rank()} dimensions; three (NCL) and four (NCHW) are supported"
+    )
     return SlidingWindow(as_pair(kernel), as_pair(strides), as_pads(pads), as_pair(dilations))
+
+
+def read_axes(node: ImportNode, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Strides, dilations and pads over all spatial dimensions."""
+    strides, dilations = read_steps(node, kernel)
+    return strides, dilations, _pads(node, spatial_sizes(node), kernel, strides, dilations)
 
 
 def read_steps(node: ImportNode, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -76,20 +86,26 @@ def emit_windowed(node: ImportNode, operator: Operator, *inputs: Value | None) -
     return node.emit(Reshape(shape=(*shape[:2], shape[3])), result)
 
 
-def emit_convolution(node: ImportNode, operator: Operator, x: Value, w: Value) -> Value:
-    """Add a convolution with the node's bias, the third input; one that is computed is added by itself."""
+def emit_convolution(node: ImportNode, operator: Operator, x: Value, w: Value) -> None:
+    """Add a convolution with the node's bias, and give its result as many axes as the node's input has."""
+    if node.rank() != 3:
+        convolved(node, operator, x, w)
+        return
+    result = convolved(node, operator, x, w, part="image")
+    shape = result.type.shape
+    node.emit(Reshape(shape=(*shape[:2], shape[3])), result)
+
+
+def convolved(node: ImportNode, operator: Operator, x: Value, w: Value, part: str = "") -> Value:
+    """Add a convolution over images with the node's bias, the third input; a computed one is added."""
     bias = node.optional(2)
     if bias is None or bias.is_constant or is_read_from_constants(bias):
-        return emit_windowed(node, operator, x, w, bias)
+        return node.emit(operator, x, w, bias, part=part)
     channels = w.type.shape[0]
     node.require(bias.type.shape == (channels,), f"bias {list(bias.type.shape)} is not [{channels}]")
     result = node.emit(operator, x, w, part="product")
     column = node.emit(Reshape(shape=(1, channels, 1, 1)), bias, part="bias")
-    if node.rank() != 3:
-        return node.emit(Add(), result, column)
-    shape = result.type.shape
-    total = node.emit(Add(), result, column, part="image")
-    return node.emit(Reshape(shape=(*shape[:2], shape[3])), total)
+    return node.emit(Add(), result, column, part=part)
 
 
 def is_read_from_constants(value: Value) -> bool:

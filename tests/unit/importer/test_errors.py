@@ -242,20 +242,21 @@ def test_everything_unsupported_is_told_at_once_in_three_lines(tmp_path: Path) -
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="volume"),
         helper.make_node("Det", ["a"], ["b"], name="det"),
-        helper.make_node("MaxPool", ["b"], ["c"], name="pool", kernel_shape=[2, 2, 2]),
+        helper.make_node("MaxPool", ["b"], ["c"], name="pool", kernel_shape=[2] * 4),
         helper.make_node("Magic", ["c"], ["d"], name="magic", domain="com.example"),
         helper.make_node("Softmax", ["d"], ["e"]),
         helper.make_node("Pad", ["x", "p"], ["y"], mode="mirror"),
     ]
-    constants = {"w": np.ones((2, 3, 3, 3, 3), np.float32), "p": np.array([0, 0, 1, 0, 0, 0, 0, 0, 0, 0])}
-    model = tiny_model(nodes, {"x": [1, 3, 8, 8, 8]}, ["e", "y"], constants)
+    constants = {"w": np.ones((2, 3, 3, 3, 3, 3), np.float32), "p": np.array([0, 0, 1, *[0] * 9])}
+    model = tiny_model(nodes, {"x": [1, 3, 8, 8, 8, 8]}, ["e", "y"], constants)
     model.opset_import.append(helper.make_opsetid("com.example", 1))
     path = save(model, tmp_path)
     message = message_of(path, UnsupportedError)
     lines = message.splitlines()
     assert "needs 5 things" in lines[0] and "qglow ops" in lines[0] and len(lines) == 3
     assert lines[1] == (
-        "  node 'volume' (Conv, opset 13): input has 5 dimensions; three (NCL) and four (NCHW) are supported"
+        "  node 'volume' (Conv, opset 13): input has 6 dimensions; "
+        "three (NCL), four (NCHW) and five (NCDHW) are supported"
     )
     assert lines[2].startswith(
         "  and 4 other causes: (Det, opset 13), (MaxPool, opset 13), (com.example.Magic"

@@ -21,6 +21,7 @@ from tests.unit.importer import (
     recurrent_cases,
     reduce_cases,
     transposed_cases,
+    volume_cases,
     window_cases,
 )
 from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
@@ -214,6 +215,7 @@ SHAPES = [
 CASES = [
     *(*CONVS, *GEMMS, *POOLS, *ELEMENTWISE, *SHAPES),
     *attention_cases.CASES,
+    *volume_cases.CASES,
     *recurrent_cases.CASES,
     *composed_cases.CASES,
     *elementwise_cases.CASES,
