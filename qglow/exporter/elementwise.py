@@ -48,6 +48,16 @@ def _compare(op: logic.Compare, out: Export) -> None:
     out.builder.node("Not", out.node.name, [equal], out.output)
 
 
+def _whole(op: logic.Whole, out: Export) -> None:
+    """Export an operation of integers."""
+    if op.operation in ("left", "right"):
+        out.emit("BitShift", direction=op.operation.upper())
+    elif op.operation in ("remainder", "modulo"):
+        out.emit("Mod", fmod=int(op.operation == "remainder"))
+    else:
+        out.emit(f"Bitwise{op.operation.capitalize()}")
+
+
 def _swish(op: functions.Swish, out: Export) -> None:
     """Export Swish as a Sigmoid and a Mul, which runtimes had long before Swish."""
     x = out.inputs[0]
@@ -80,4 +90,5 @@ EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     functions.RoundTo: _round_to,
     functions.Swish: _swish,
     logic.Compare: _compare,
+    logic.Whole: _whole,
 }

@@ -20,6 +20,12 @@ def lower_compare(lowering: Lowering, node: Node, operator: graph.Compare) -> No
     lower_elementwise(lowering, node, instructions.Compare(relation=operator.relation))
 
 
+@lowers(graph.Whole)
+def lower_whole(lowering: Lowering, node: Node, operator: graph.Whole) -> None:
+    """Lower to one instruction."""
+    lower_elementwise(lowering, node, instructions.Whole(operation=operator.operation))
+
+
 @lowers(graph.And)
 def lower_and(lowering: Lowering, node: Node, operator: graph.And) -> None:
     """Lower to the smaller of two booleans."""

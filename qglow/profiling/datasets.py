@@ -292,7 +292,7 @@ def _image_input(root: Path, specs: InputSpecs) -> tuple[str, InputSpec]:
     if len(specs) != 1:
         raise DataError(f"{root}: images feed one input, but the model takes {list(specs)}; use an .npz")
     name, spec = next(iter(specs.items()))
-    if len(spec.shape) != 3 or spec.dtype.kind != "f":
+    if len(spec.shape) != 3 or spec.dtype.kind not in "fiu":
         raise DataError(
             f"{root}: the model takes {spec.dtype} {shape_text(spec.shape)}, no image becomes that"
         )

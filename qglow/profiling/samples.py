@@ -96,13 +96,21 @@ def _fit(sample: Sample, name: str, spec: InputSpec) -> Array:
     )
     if not fits:
         raise DataError(f"{where} has shape {list(value.shape)}, the model takes {shape_text(spec.shape)}")
-    if not np.can_cast(value.dtype, spec.dtype, "same_kind"):
+    if not np.can_cast(value.dtype, spec.dtype, "same_kind") and not _is_whole(value, spec.dtype):
         raise DataError(f"{where} is {value.dtype}, the model takes {spec.dtype}")
     value = np.asarray(value, dtype=spec.dtype, order="C")
     if spec.dtype.kind == "f" and not np.isfinite(value).all():
         found = "NaN" if np.isnan(value).any() else "an infinity"
         raise DataError(f"{where} holds {found}; leave the sample out (`select`) or repair the data")
     return value
+
+
+def _is_whole(value: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether an integer type holds all of these numbers, as pixels of an image that is not normalized."""
+    if dtype.kind not in "iu" or value.dtype.kind not in "iuf":
+        return False
+    ends = np.iinfo(dtype)
+    return bool(np.all((value >= ends.min) & (value <= ends.max) & (value == np.rint(value))))
 
 
 def shape_text(shape: tuple[int | None, ...], batch: bool = False) -> str:

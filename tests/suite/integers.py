@@ -8,11 +8,12 @@ from qglow.core.types import ElementType, TensorType
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Add, Div, Mul, Pow, Sub
 from qglow.graph.ops.functions import Neg
-from qglow.graph.ops.logic import Compare
+from qglow.graph.ops.logic import Compare, Whole
 from qglow.graph.ops.ranking import ArgMin, TopK, TopKIndices
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import Cast
+from qglow.numerics.integers import OPERATIONS
 from tests.suite.problem import Drawing, Maker, Problem
 
 SHAPE = (3, 21)
@@ -33,7 +34,10 @@ def arithmetic(element: ElementType) -> Maker:
         drawing = Drawing(f"arithmetic {element.value}", random)
         a, b = (_drawn(drawing, element, name) for name in "ab")
         node = drawing.builder.node
+        few = drawing.builder.constant("few", np.arange(SHAPE[1]).astype(element.dtype))
         results = [node(operator, a, b) for operator in (Add(), Sub(), Mul(), Div(), Pow(), Max(), Min())]
+        results += [node(Whole(operation=name), a, b) for name in OPERATIONS]
+        results += [node(Whole(operation=name), a, few) for name in ("left", "right", "modulo")]
         less = node(Compare(relation="less"), a, b)
         chosen = node(Where(), less, a, node(Neg(), b))
         others = (ElementType.FLOAT, ElementType.INT64, ElementType.UINT16, ElementType.BOOL)

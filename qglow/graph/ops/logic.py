@@ -13,6 +13,7 @@ import numpy as np
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.graph.operator import KeepFloat, Operator, Policy, register, require
 from qglow.graph.ops.rules import Arrays, Types, broadcast_shape, given, operand
+from qglow.numerics.integers import OPERATIONS
 from qglow.numerics.logic import RELATIONS
 
 
@@ -37,6 +38,33 @@ class Compare(Operator):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.logic."""
         return (np.asarray(RELATIONS[self.relation](given(inputs, 0), given(inputs, 1))),)
+
+
+@register
+@dataclass(frozen=True)
+class Whole(Operator):
+    """The `operation` (numerics.integers.OPERATIONS) of two operands of integers, broadcast.
+
+    ONNX has an operator for each: BitwiseAnd, BitShift, Mod and so on.
+    """
+
+    name: ClassVar[str] = "Whole"
+    operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
+    policy: ClassVar[Policy] = KeepFloat("it computes with whole numbers")
+
+    operation: str
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The broadcast shape; both operands must have the same integer type."""
+        require(self.operation in OPERATIONS, f"'{self.operation}' is none of {', '.join(OPERATIONS)}")
+        lhs, rhs = operand(inputs, 0, "lhs"), operand(inputs, 1, "rhs")
+        same = lhs.element is rhs.element and lhs.is_plain_integer
+        require(same, f"operands {lhs} and {rhs} are no integers of one type")
+        return (lhs.with_shape(broadcast_shape(lhs.shape, rhs.shape)),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute with numerics.integers."""
+        return (np.asarray(OPERATIONS[self.operation](given(inputs, 0), given(inputs, 1))),)
 
 
 class Connective(Operator):

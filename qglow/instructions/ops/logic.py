@@ -9,6 +9,7 @@ from qglow.core.types import ElementType
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
 from qglow.instructions.ops.rules import require_broadcast, require_same_elements, require_shape
 from qglow.numerics import logic as numerics
+from qglow.numerics.integers import OPERATIONS
 
 
 @register
@@ -38,6 +39,35 @@ class Compare(Operation):
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.logic."""
         arrays["dest"][...] = numerics.RELATIONS[self.relation](arrays["lhs"], arrays["rhs"])
+
+
+@register
+@dataclass(frozen=True)
+class Whole(Operation):
+    """dest = the `operation` (numerics.integers.OPERATIONS) of lhs and rhs, plain integers, both spread."""
+
+    opcode: ClassVar[str] = "whole"
+    signature: ClassVar[tuple[Operand, ...]] = (
+        out(strided=True),
+        read("lhs", strided=True),
+        read("rhs", strided=True),
+    )
+    in_place: ClassVar[tuple[tuple[str, str], ...]] = (("dest", "lhs"), ("dest", "rhs"))
+    data_parallel: ClassVar[bool] = True
+
+    operation: str
+
+    def verify(self, types: Types) -> None:
+        """A known operation, plain integers of one type, and shapes that spread."""
+        require(self.operation in OPERATIONS, f"'{self.operation}' is none of {', '.join(OPERATIONS)}")
+        require(types["dest"].is_plain_integer, f"dest is {types['dest']}, not plain integers")
+        require_same_elements(types, "dest", "lhs", "rhs")
+        for name in ("lhs", "rhs"):
+            require_broadcast(types, name, types["dest"].shape)
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """Compute with numerics.integers."""
+        arrays["dest"][...] = OPERATIONS[self.operation](arrays["lhs"], arrays["rhs"])
 
 
 @register

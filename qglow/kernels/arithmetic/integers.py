@@ -19,6 +19,35 @@ def emit_quotient(e: Emitter, a: Value, b: Value, element: ElementType) -> Value
     return e.b.select(nothing, zero, e.b.select(negates, e.b.sub(zero, a), found))
 
 
+def emit_operation(e: Emitter, operation: str, a: Value, b: Value, element: ElementType) -> Value:
+    """Emit one of numerics.integers.OPERATIONS."""
+    if operation in ("and", "or", "xor"):
+        combine = {"and": e.b.and_, "or": e.b.or_, "xor": e.b.xor}[operation]
+        return combine(a, b)
+    if operation in ("left", "right"):
+        return _emit_shift(e, operation, a, b, element)
+    zero = scalar(a.type, 0)
+    rest = e.b.sub(a, e.b.mul(emit_quotient(e, a, b, element), b))
+    rest = e.b.select(e.b.icmp_unsigned("==", b, zero), zero, rest)
+    if operation == "remainder" or element.is_unsigned:
+        return rest
+    turned = e.b.icmp_signed("<", e.b.xor(rest, b), zero)
+    turned = e.b.and_(turned, e.b.icmp_unsigned("!=", rest, zero))
+    return e.b.select(turned, e.b.add(rest, b), rest)
+
+
+def _emit_shift(e: Emitter, operation: str, a: Value, b: Value, element: ElementType) -> Value:
+    """Shift by amounts that are brought within the width first: LLVM leaves others undefined."""
+    width, zero = a.type.element.width, scalar(a.type, 0)
+    inside = e.b.icmp_unsigned("<", b, scalar(b.type, width))
+    places = e.b.select(inside, b, scalar(b.type, width - 1))
+    if operation == "left":
+        return e.b.select(inside, e.b.shl(a, places), zero)
+    if element.is_unsigned:
+        return e.b.select(inside, e.b.lshr(a, places), zero)
+    return e.b.ashr(a, places)
+
+
 def emit_power(e: Emitter, a: Value, b: Value, element: ElementType) -> Value:
     """Raise by squaring, one step for every bit of the exponent."""
     kind = a.type

@@ -21,7 +21,7 @@ from qglow.instructions.ops.elementwise import (
     PRelu,
 )
 from qglow.instructions.ops.functions import FUNCTIONS
-from qglow.instructions.ops.logic import Cast, Compare
+from qglow.instructions.ops.logic import Cast, Compare, Whole
 from qglow.instructions.ops.memory import Splat, stored_value
 from qglow.instructions.ops.quantize import (
     Dequantize,
@@ -34,7 +34,7 @@ from qglow.instructions.ops.quantize import (
 )
 from qglow.instructions.ops.selection import ElementMax, ElementMin, Select
 from qglow.kernels.arithmetic.functions import emit_function
-from qglow.kernels.arithmetic.integers import emit_power, emit_quotient
+from qglow.kernels.arithmetic.integers import emit_operation, emit_power, emit_quotient
 from qglow.kernels.arithmetic.logic import emit_cast, emit_compare, emit_extremum, emit_select
 from qglow.kernels.arithmetic.requantize import (
     IntegerRange,
@@ -305,6 +305,11 @@ def _compare(point: Point) -> Value:
     return emit_compare(point.e, point.operation.relation, point.values["lhs"], point.values["rhs"], element)
 
 
+def _whole(point: Point) -> Value:
+    lhs, rhs = point.values["lhs"], point.values["rhs"]
+    return emit_operation(point.e, point.operation.operation, lhs, rhs, point.dest.type.element)
+
+
 def _cast(point: Point) -> Value:
     return emit_cast(point.e, point.values["src"], point.memories["src"].type, point.dest.type)
 
@@ -320,6 +325,7 @@ EXPRESSIONS: dict[type[Operation], Callable[[Point], Value]] = {
     PRelu: _prelu,
     Select: _select,
     Compare: _compare,
+    Whole: _whole,
     Cast: _cast,
     **dict.fromkeys(FUNCTIONS.values(), _function),
     Clip: _clip,

@@ -28,7 +28,7 @@ from qglow.graph.ops.functions import (
     Tanh,
 )
 from qglow.graph.ops.linear import Gemm, MatMul
-from qglow.graph.ops.logic import And, Compare, Not, Or
+from qglow.graph.ops.logic import And, Compare, Not, Or, Whole
 from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
 from qglow.graph.ops.normalization import (
     LRN,
@@ -73,6 +73,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Min(), [float_type(3), float_type(3)]),
     (Where(), [BOOLEANS, float_type(3), float_type(2, 1)]),
     (Compare(relation="less"), [float_type(3, 1), float_type(4)]),
+    (Whole(operation="xor"), [TensorType(ElementType.UINT8, (3, 1)), TensorType(ElementType.UINT8, (4,))]),
     (And(), [BOOLEANS, BOOLEANS]),
     (Or(), [BOOLEANS, BOOLEANS]),
     (Not(), [BOOLEANS]),

@@ -330,6 +330,17 @@ def test_truncated_image_is_named(images: Path) -> None:
         list(open_data(images, IMAGE, recipe=PLAIN))
 
 
+def test_an_input_of_integers_takes_pixels_that_are_whole(images: Path) -> None:
+    pixels = {name: InputSpec(spec.shape, np.dtype(np.uint8)) for name, spec in IMAGE.items()}
+    reals = list(open_data(images, IMAGE, recipe=PLAIN))
+    for sample, real in zip(open_data(images, pixels, recipe=PLAIN), reals, strict=True):
+        for name, value in sample.inputs.items():
+            assert value.dtype == np.uint8
+            np.testing.assert_array_equal(value, real.inputs[name])
+    with pytest.raises(DataError, match="is float32, the model takes uint8"):
+        list(open_data(images, pixels, recipe=Recipe(Preprocessing(scale=0.01))))
+
+
 def test_images_need_preprocessing_and_one_image_input(images: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="need a recipe with a 'preprocessing' section"):
         open_data(images, IMAGE)
