@@ -23,6 +23,7 @@ from qglow.instructions.verifier import verify_program
 from qglow.kernels.emit.operand import to_logical, to_physical
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.select import select_kernels
+from qglow.runtime.hosting import Host, hosted_nodes
 from qglow.targets.x86.isas import AVX512_VBMI, host_isas, isa_by_name
 from tests.portable_target import PORTABLE
 
@@ -98,6 +99,7 @@ class Built:
         self.program, isa = program, machine(isa_name)
         self.compiled = compile_program(program, isa, part_cycles=0, kernels=kernels or default_kernels(isa))
         self.function = load(self.compiled)
+        self.host = Host(hosted_nodes(program))
 
     @property
     def is_shared(self) -> bool:
@@ -112,17 +114,22 @@ class Built:
         weights = Guarded("the constants", len(compiled.weights))
         weights.inside[:] = compiled.weights
         tables = {b.name: _placeholder(b, inputs, state, bias) for b in self.program.placeholders}
-        pointers = (ctypes.c_void_p * len(tables))(*(tables[name].address for name in compiled.placeholders))
+        end = self.host.addresses()
+        addresses = [*(tables[name].address for name in compiled.placeholders), *end]
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         before = weights.inside.copy()
         places = arena.address, weights.address, ctypes.addressof(pointers)
-        if parts == 1:
-            self.function(*places)
-        else:
-            run_parts(self.function, places, parts)
+        self.host.checked(end, lambda: self._call(places, parts))()
         assert np.array_equal(before, weights.inside), "constants were overwritten"
         for memory in (arena, weights, *tables.values()):
             memory.check()
         return _collect(self.program, arena.inside, {name: m.inside for name, m in tables.items()}, bias)
+
+    def _call(self, places: tuple[int, int, int], parts: int) -> None:
+        if parts == 1:
+            self.function(*places)
+        else:
+            run_parts(self.function, places, parts)
 
 
 def run_parts(function: NativeFunction, places: tuple[int, int, int], parts: int) -> None:

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1] / "qglow"
 DIRECT: dict[str, set[str]] = {
     "core": set(),
     "numerics": {"core"},
-    "graph": {"numerics"},
-    "instructions": {"numerics"},
+    "host": {"core"},
+    "graph": {"numerics", "host"},
+    "instructions": {"numerics", "host"},
     "interchange": {"graph"},
     "importer": {"interchange"},
     "exporter": {"interchange"},
@@ -69,8 +70,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 
 # Heavy or special third-party packages and the only places that import them.
 RESTRICTED: dict[str, set[str]] = {
-    "onnx": {"importer", "exporter"},
-    "onnxruntime": {"report"},
+    "onnx": {"importer", "exporter", "interchange"},
+    "onnxruntime": {"report", "host"},
     "openvino": {"report"},
     "typer": {"cli"},
     "llvmlite": {"kernels", "codegen", "targets"},

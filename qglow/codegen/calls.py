@@ -56,6 +56,11 @@ class Call:
     cost: float
 
     @property
+    def hosted(self) -> bool:
+        """Whether Python executes it, so that it has no function."""
+        return self.group[0].operation.hosted
+
+    @property
     def unaliased(self) -> tuple[bool, ...]:
         """Flags, one for each buffer: whether it shares memory with none of the others."""
         extents = [_extent(buffer) for buffer in self.buffers]

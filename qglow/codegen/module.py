@@ -9,6 +9,13 @@ of parts. Each thread of a team calls `qglow_share` with its number; the number 
 team's memory, so the same code serves any. Programs that are too small to be shared have no such
 entry. Entries set the default floating-point environment (round to nearest, denormals kept) and
 restore the caller's before they return.
+
+Instructions that Python executes are calls of a function whose address follows those of the placeholders:
+
+    void host(i64 node, i8** operands, i64 call)
+
+`node` is the instruction's number among those of this kind, `operands` leads to the addresses of its results
+and arguments, and `call` is the word behind the function's address.
 """
 
 from __future__ import annotations
@@ -99,6 +106,7 @@ class ModuleBuilder:
         self.placeholders = tuple(buffer.name for buffer in program.placeholders)
         usage = Usage(program)
         self.calls = [make_call(group, usage, target) for group in stacks(program)]
+        self.hosted = [call for call in self.calls if call.hosted]
         self._place_constants()
 
     def _place_constants(self) -> None:
@@ -108,6 +116,10 @@ class ModuleBuilder:
                 if buffer.root.kind is BufferKind.CONSTANT:
                     self._constant(buffer.root)
             self._stored(call)
+
+    @property
+    def _compiled_calls(self) -> list[Call]:
+        return [call for call in self.calls if not call.hosted]
 
     @property
     def content(self) -> str:
@@ -122,7 +134,7 @@ class ModuleBuilder:
 
     def functions(self, cache: KernelCache | None, batch_size: float = BATCH_SIZE) -> KernelFunctions:
         """The functions that the program calls, to be given to `batches`, none of them emitted yet."""
-        return KernelFunctions(self.calls, self.target, cache, batch_size)
+        return KernelFunctions(self._compiled_calls, self.target, cache, batch_size)
 
     def batches(self, functions: KernelFunctions) -> Generator[Batch, None, None]:
         """LLVM texts of functions without cached code, in batches as they become full; last, the entries.
@@ -130,7 +142,7 @@ class ModuleBuilder:
         When it ends, `is_shared` says whether there is an entry for teams of threads.
         """
         with _collection_paused():
-            for call in self.calls:
+            for call in self._compiled_calls:
                 full = functions.add(call)
                 if full is not None:
                     yield full
@@ -140,7 +152,7 @@ class ModuleBuilder:
         """LLVM text of the whole program as one module, to be read."""
         with _collection_paused():
             module = self._new_module()
-            return self._entries(module, JointFunctions(self.calls, self.target, module))
+            return self._entries(module, JointFunctions(self._compiled_calls, self.target, module))
 
     def _new_module(self) -> Any:
         # Not the model's name, which is untrusted text.
@@ -152,7 +164,10 @@ class ModuleBuilder:
         """Add the entries to a module and return its text."""
         self._module, self._functions = module, functions
         self._emit_entry(self.calls)
-        work = [Work.of(call, functions[call].units, self.part_cycles) for call in self.calls]
+        work = [
+            Work(call, 1, 1) if call.hosted else Work.of(call, functions[call].units, self.part_cycles)
+            for call in self.calls
+        ]
         steps = make_steps(work, self.part_cycles)
         alone = self.timed or self.stepped
         team_cycles = self.target.model.threads.team_parts * self.part_cycles
@@ -241,7 +256,7 @@ class ModuleBuilder:
 
     def _with_roots(self, e: Emitter, given: list[Value]) -> tuple[Emitter, _Roots, list[Value]]:
         arena, weights, table, *others = given
-        pointers = len(self.places) + (self.timed or self.stepped)
+        pointers = len(self.places) + 2 * bool(self.hosted) + (self.timed or self.stepped)
         tables = [e.load(e.offset(table, 8 * i), PTR) for i in range(pointers)]
         return e, _Roots(arena, weights, tables), others
 
@@ -264,8 +279,21 @@ class ModuleBuilder:
     def _call(self, e: Emitter, roots: _Roots, call: Call, share: tuple[Value, Value]) -> None:
         """Emit a call; `share` is the number of the part to do, and the number of parts."""
         arguments = [self._address(e, roots, buffer) for buffer in call.buffers]
+        if call.hosted:
+            self._call_host(e, roots, call, arguments)
+            return
         arguments += [e.offset(roots.weights, offset) for offset in self._stored(call)]
         e.b.call(self._functions.callee(call, self._module), [*arguments, *share])
+
+    def _call_host(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:
+        function, number = roots.tables[len(self.places) : len(self.places) + 2]
+        with e.at_entry():
+            operands = e.b.alloca(PTR, len(arguments))
+        for place, argument in enumerate(arguments):
+            e.store(argument, e.offset(operands, 8 * place))
+        kind = ir.FunctionType(VOID, [I64, PTR, I64])
+        node = e.index(self.hosted.index(call))
+        e.call_address(function, kind, [node, operands, e.b.ptrtoint(number, I64)])
 
     def _stored(self, call: Call) -> list[int]:
         """Offsets of a call's packed constants in the blob, to which the first request adds them."""

@@ -68,19 +68,7 @@ def _call_shared(e: Emitter, crew: Value, me: Value) -> None:
     """Take part in the crew's job."""
     words = [e.load(e.offset(crew, JOB + 8 * i), PTR) for i in (SHARED, ARENA, WEIGHTS, TABLE)]
     kind = ir.FunctionType(VOID, [PTR, PTR, PTR, PTR, I64])
-    e.b.call(_Callee(words[0], kind), [*words[1:], crew, me])
-
-
-class _Callee(ir.Value):  # type: ignore[misc]
-    """An address with the type of the function there, because llvmlite asks callees for their type."""
-
-    def __init__(self, address: Value, kind: Value) -> None:
-        self.type, self.function_type = address.type, kind
-        self._address = address
-
-    def get_reference(self) -> str:
-        """The address."""
-        return str(self._address.get_reference())
+    e.call_address(words[0], kind, [*words[1:], crew, me])
 
 
 def _define_worker(e: Emitter) -> None:
@@ -135,7 +123,7 @@ def _define_launch(e: Emitter) -> None:
 
     e.b.position_at_end(own)
     serial = [e.load(e.offset(job, 8 * i), PTR) for i in (SERIAL, ARENA, WEIGHTS, TABLE)]
-    e.b.call(_Callee(serial[0], ir.FunctionType(VOID, [PTR, PTR, PTR])), serial[1:])
+    e.call_address(serial[0], ir.FunctionType(VOID, [PTR, PTR, PTR]), serial[1:])
     e.b.ret(_i32(0))
 
     e.b.position_at_end(open_)

@@ -80,6 +80,19 @@ class ProtoBuilder:
             self._initializers[name] = tensor
         return name
 
+    def tensor(self, wanted: str, tensor: onnx.TensorProto) -> str:
+        """Add a constant as it is under a fresh name."""
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        copy.name = self.fresh(wanted)
+        self._initializers[copy.name] = copy
+        return copy.name
+
+    def append(self, node: onnx.NodeProto, name: str) -> None:
+        """Add a node as it is, but for its name."""
+        node.name = unique(name, self._node_names)
+        self._nodes.append(node)
+
     def constant(self, wanted: str, data: Array) -> str:
         """Add a constant under a fresh name."""
         return self.initializer(self.fresh(wanted), data)

@@ -29,10 +29,12 @@ import onnx
 
 from qglow.core.errors import InternalError, UsageError
 from qglow.core.types import Array, ElementType, Quantization
+from qglow.exporter.opaque import export_opaque
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique, write_model
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate
+from qglow.graph.ops.opaque import Opaque
 from qglow.numerics.quantize import parameters
 from qglow.numerics.requantize import quantized_bounds
 
@@ -117,6 +119,8 @@ class _Writer:
     def node(self, node: Node) -> None:
         if node.operator.dequantizes:
             self._dequantize(node.inputs[0], node.output.name, node.name)
+        elif isinstance(node.operator, Opaque):
+            export_opaque(self._builder, node, node.operator, self._operands(node))
         elif node.operator.conversion is not None:
             self._finish_output(node, self._real_name(_present(node.inputs[0])))
         else:

@@ -212,6 +212,11 @@ class Traits:
         """
         return (0,) if self.rearranges else ()
 
+    @property
+    def hosted(self) -> str | None:
+        """Names of the ONNX operators that onnxruntime executes; None where qglow executes its own."""
+        return None
+
     def passes_through(self, inputs: Types) -> bool:
         """Whether the result is the first operand as long as both types are equal (simplify-algebra)."""
         return False

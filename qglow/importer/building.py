@@ -14,14 +14,16 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Cast
-from qglow.importer.inference import inferred_types
+from qglow.importer.inference import Inferred, infer
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
 from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule
-from qglow.importer.operands import numbers, operands
+from qglow.importer.opaque import OpaqueGroup, OpaqueNodes
+from qglow.importer.operands import as_read, numbers, operands
 from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
-from qglow.importer.tensors import BORDER, is_unsigned, to_array
+from qglow.importer.tensors import BORDER, ELEMENTS, element_name, is_unsigned, to_array
+from qglow.interchange.nodes import is_defined, outer_names
 from qglow.numerics.logic import cast
 
 
@@ -55,7 +57,9 @@ class GraphImport:
         inputs: Mapping[str, TensorType],
         problems: Mapping[int, Refusal],
         unsigned: Sequence[str] = (),
+        native: bool = False,
     ) -> None:
+        """native: whether a node that qglow does not know is a problem, and not opaque."""
         graph = model.proto.graph
         self.problems = dict(problems)
         self._path = path
@@ -66,8 +70,8 @@ class GraphImport:
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {tensor.values.name for tensor in graph.sparse_initializer}
         self._nodes: list[Node] = []
-        self._substitutes: Mapping[str, TensorType] | None = None
-        used = {name for node in model.nodes for name in node.input} | {v.name for v in graph.output}
+        self._known: Inferred | None = None
+        used = {name for node in model.nodes for name in outer_names(node)} | {v.name for v in graph.output}
         readers = _readers(model)
         self._context = Context(
             model.opset, self._emit, self._read, used.__contains__, self._part_names, readers
@@ -76,11 +80,18 @@ class GraphImport:
         self._node_names = {node.name for node in model.nodes if node.name}
         self._named: set[str] = set()
         self._value_names = used | {name for node in model.nodes for name in node.output}
+        self._native = native
+        self._opaque = OpaqueNodes(model, self._numbers, self._original, self._inferred, used.__contains__)
+        self.opaque: list[tuple[str, str, str]] = []
+        """Node, operators and reason of every opaque node."""
 
     def build(self) -> Graph:
         """The graph; only meaningful while there are no problems. Raises ModelError."""
         for index, proto in enumerate(self._model.nodes):
             self._import(index, proto)
+        for value in self._model.proto.graph.output:
+            if self._opaque.is_pending(value.name):
+                self._refuse_pending(value.name)
         outputs = [] if self.problems else [self._output(v) for v in self._model.proto.graph.output]
         for value in dict.fromkeys(outputs):
             if value is not None and value.is_constant:
@@ -108,6 +119,13 @@ class GraphImport:
         node, value.name = self._part_names(name, name, "float")
         return self._emit(node, Cast(to=element), [value], name)
 
+    def _refuse_pending(self, name: str) -> None:
+        """Note an output without a static type."""
+        sources = ", ".join(f"'{source}'" for source in self._opaque.sources(name)[:4])
+        reason = f"only known when the model runs; end the model at what it is computed from: {sources}"
+        position = len(self._model.nodes) + len(self.problems)
+        self.problems[position] = Refusal(f"output '{name}'", "has a shape or a type that is", reason)
+
     def _keep_apart(self, output: Value) -> None:
         """Let nodes read a copy of a constant that is an output: what becomes of theirs is no output."""
         readers = [node for node in self._nodes if output in node.inputs]
@@ -118,7 +136,10 @@ class GraphImport:
 
     def _import(self, index: int, proto: NodeProto) -> None:
         if index in self.problems:
-            self._substitute(proto)
+            self._pass_on(index, proto, self.problems.pop(index).reason)
+            return
+        if self._opaque.reads_pending(proto):
+            self._pass_on(index, proto, "it reads a value whose type is only known when it runs")
             return
         try:
             rule = find_rule(proto.domain, proto.op_type, self._model.opset)
@@ -126,8 +147,7 @@ class GraphImport:
         except _Unknown:
             pass  # its own inputs are reported already
         except (CannotImport, UnsupportedError) as refusal:
-            self._note(index, proto, str(refusal))
-            self._substitute(proto)
+            self._pass_on(index, proto, str(refusal))
         except (ArithmeticError, LookupError, ValueError) as error:
             # A rank, a count or a size that no import function has expected, because no valid model has it.
             what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type})"
@@ -137,12 +157,49 @@ class GraphImport:
             raise ModelError(f"{what}: {error}") from error
         except OperatorTypeError as error:
             if self._reads_integers(proto):
-                self._note(index, proto, str(error))
-                self._substitute(proto)
+                self._pass_on(index, proto, str(error))
                 return
             shapes = ", ".join(f"{n} {list(t.shape)}" for n, t in self._input_types.items())
             what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type}): {error}"
             raise ModelError(f"{what}, with inputs {shapes or 'none'}") from error
+
+    def _pass_on(self, index: int, proto: NodeProto, reason: str) -> None:
+        """Make a node opaque that cannot be imported, for a reason; where that is no help, note both."""
+        why = reason
+        if not self._native and is_defined(proto, self._model.opset):
+            try:
+                group = self._opaque.group(index)
+            except _Unknown:
+                return  # its own inputs are reported already
+            except CannotImport as refusal:
+                why = f"{reason}; {refusal}"
+            else:
+                if group is not None:
+                    self._add_opaque(index, proto, group, reason)
+                return
+        self._note(index, proto, why)
+        self._substitute(proto)
+
+    def _add_opaque(self, index: int, proto: NodeProto, group: OpaqueGroup, reason: str) -> None:
+        results = [Value(name, kind) for name, kind in group.results.items()]
+        node = Node(self._node_name(index, proto), group.operator, group.operands, results)
+        known = _evaluate(node) if group.operands else group.operator.evaluate(())
+        if known is not None:
+            node.inputs = ()
+            results = [constant(v.name, data) for v, data in zip(results, known, strict=True)]
+        else:
+            self._nodes.append(node)
+            self.opaque.append((node.name, group.operator.kinds, reason))
+        self._values.update({value.name: value for value in results})
+
+    def _original(self, name: str) -> TensorProto | None:
+        """The tensor of a constant that the graph holds in another form, or cannot hold."""
+        tensor: TensorProto | None = self._initializers.get(name)
+        if tensor is None or tensor.data_type in ELEMENTS | BORDER:
+            return None
+        if tensor.data_location == TensorProto.EXTERNAL or name in self._model.large:
+            raise CannotImport(f"'{name}' is {element_name(tensor.data_type)}, and large")
+        return tensor
 
     def _reads_integers(self, proto: NodeProto) -> bool:
         """Whether the types that do not fit are a matter of support, not of a broken model."""
@@ -164,16 +221,25 @@ class GraphImport:
         node.finish()
         self._values.update(node.results)
 
+    def _numbers(self, name: str) -> Value | None:
+        """A value as a node reads it that takes no quantized integers."""
+        return as_read(self._input(name), ImportRule(lambda node: None, 1), self._context)
+
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
         self.problems[index] = _problem(index, proto, self._model.opset, reason)
 
     def _substitute(self, proto: NodeProto) -> None:
         """Let values behind an unsupported node pass as inputs of the types that onnx infers."""
-        if self._substitutes is None:
-            self._substitutes = inferred_types(self._model.proto, self._input_types)
+        inferred = self._inferred().types
         for name in proto.output:
-            if name in self._substitutes:
-                self._values[name] = Value(name, self._substitutes[name])
+            if name in inferred:
+                self._values[name] = Value(name, inferred[name])
+
+    def _inferred(self) -> Inferred:
+        """Types that onnx infers for the values of the whole model."""
+        if self._known is None:
+            self._known = infer(self._model.proto, self._input_types)
+        return self._known
 
     # Values
 

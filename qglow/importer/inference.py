@@ -1,8 +1,9 @@
-"""Types of values behind an unsupported node, so that the import can go on and report the rest."""
+"""Types that onnx infers for the values of a whole model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import onnx
 
@@ -11,8 +12,20 @@ from qglow.importer.binding import tensor_shape
 from qglow.importer.tensors import BORDER, ELEMENTS
 
 
-def inferred_types(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> dict[str, TensorType]:
-    """Static types that onnx infers once the inputs have these shapes; values it cannot tell are left out."""
+@dataclass(frozen=True)
+class Inferred:
+    """Facts that onnx infers; values that it cannot tell are left out.
+
+    types: static types as the graph has them, reals of any width as float32. elements: ONNX's numbers of the
+    elements as the model has them.
+    """
+
+    types: Mapping[str, TensorType]
+    elements: Mapping[str, int]
+
+
+def infer(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> Inferred:
+    """Infer types and elements of the values once the inputs have these shapes."""
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
     for value in bound.graph.input:
@@ -23,19 +36,19 @@ def inferred_types(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> 
     try:
         bound = onnx.shape_inference.infer_shapes(bound, data_prop=not _makes_data(model))
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
-        # The types only make an error message more complete, so that it may go without them.
-        return {}
-    types = {}
-    for value in [*bound.graph.value_info, *bound.graph.output]:
+        return Inferred({}, {})
+    types: dict[str, TensorType] = {}
+    elements: dict[str, int] = {}
+    for value in [*bound.graph.input, *bound.graph.value_info, *bound.graph.output]:
         dims = tensor_shape(value)
-        number = value.type.tensor_type.elem_type
+        number = elements[value.name] = value.type.tensor_type.elem_type
         element = ElementType.FLOAT if number in BORDER else ELEMENTS.get(number)
         if element is None or dims is None:
             continue
         shape = tuple(d for d in dims if isinstance(d, int))
         if len(shape) == len(dims):
             types[value.name] = TensorType(element, shape)
-    return types
+    return Inferred(types, elements)
 
 
 def _makes_data(model: onnx.ModelProto) -> bool:

@@ -19,9 +19,13 @@ from qglow.importer.node import CannotImport
 from qglow.importer.refusal import Refusal, refuse
 from qglow.importer.rules import OLDEST_OPSET, newest_opset
 from qglow.importer.tensors import BORDER, ELEMENTS, QUANTIZED, element_name
+from qglow.interchange.nodes import all_nodes, is_defined
 
 PLAIN = ELEMENTS | BORDER
 """Elements of inputs by ONNX's numbers."""
+
+
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,15 @@ class ImportedModel:
 
 
 def import_model(
-    path: Path | str, shapes: Mapping[str, Sequence[int]] | None = None, default_batch: int = 1
+    path: Path | str,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    default_batch: int = 1,
+    native: bool = False,
 ) -> ImportedModel:
     """Read an ONNX model with every dimension bound.
 
     `shapes` maps input names to shapes; a free symbolic first dimension becomes `default_batch`.
+    Nodes that qglow does not know run in onnxruntime, unless `native`: then they are refused.
     Values keep their ONNX names, nodes too where they have one, else `Op_k` with their position.
     Raises ModelError for a damaged or invalid file, UnsupportedError with the causes of all that
     is unsupported, and UsageError for shapes that do not fit.
@@ -62,14 +70,15 @@ def import_model(
         bound = bind_inputs(declared, shapes or {}, default_batch)
     except UsageError:
         # Shapes are no help to a model that is not supported in any of them.
-        refuse(path, refused + list(problems.values()))
+        refuse(path, refused + (list(problems.values()) if native else []))
         raise
     types = {n: TensorType(elements[n], shape, parameters.get(n)) for n, shape in bound.shapes.items()}
-    if not problems:
+    every = [*model.nodes, *(node for function in model.proto.functions for node in function.node)]
+    if all(is_defined(node, model.opset) for node in all_nodes(every)):
         check(path, model)
     kinds = {v.name: QUANTIZED.get(v.type.tensor_type.elem_type) for v in declared}
     unsigned = [name for name in parameters if kinds[name] == QUANTIZED[onnx.TensorProto.UINT8]]
-    work = GraphImport(path, model, types, problems, unsigned)
+    work = GraphImport(path, model, types, problems, unsigned, native)
     graph = work.build()
     refused += [
         Refusal(
@@ -84,7 +93,7 @@ def import_model(
     return ImportedModel(
         path,
         graph,
-        (*bound.notes, *_unsigned_notes(model, graph)),
+        (*bound.notes, *_unsigned_notes(model, graph), *_opaque_notes(work.opaque)),
         model.opset,
         model.digest,
         tuple((v.name, v.type) for v in graph.inputs),
@@ -100,6 +109,15 @@ def _unsigned_notes(model: ModelFile, graph: Graph) -> Iterator[str]:
         for value in values:
             if value.type.is_quantized and kinds.get(value.name) == onnx.TensorProto.UINT8:
                 yield f"{kind} '{value.name}' is uint8 in the file; here it is int8, 128 less"
+
+
+def _opaque_notes(opaque: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """A sentence on the nodes that run in onnxruntime."""
+    if opaque:
+        listed = ", ".join(f"'{name}' ({kinds})" for name, kinds, _ in opaque[:_MOST_NAMED])
+        more = f" and {len(opaque) - _MOST_NAMED} more" if len(opaque) > _MOST_NAMED else ""
+        count = "one node runs" if len(opaque) == 1 else f"{len(opaque)} nodes run"
+        yield f"{count} in onnxruntime, in float: {listed}{more}"
 
 
 def _check_opset(path: Path, opset: int) -> None:

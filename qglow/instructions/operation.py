@@ -77,6 +77,7 @@ class Operation(ABC):
     follow before storing them, or into one that `ends_epilogue` instead of storing them.
     `updates_state`: an @inout placeholder keeps its contents from call to call.
     `touches_memory` is False for operations that only say where buffers are.
+    `hosted` operations are executed by Python while compiled code waits.
     `sees_padding`: the arrays given to `execute` include the buffers' padding.
     `read_slots`, `written_slots`: numbers of operands whose earlier contents matter, and that are written.
     """
@@ -91,10 +92,13 @@ class Operation(ABC):
     updates_state: ClassVar[bool] = False
     touches_memory: ClassVar[bool] = True
     sees_padding: ClassVar[bool] = False
+    hosted: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Derive, from signature and `touches_memory`, the numbers of operands that are read and written."""
         super().__init_subclass__()
+        if cls.hosted:
+            return  # each instance has a signature of its own
         accesses = [spec.access for spec in getattr(cls, "signature", ())] if cls.touches_memory else []
         reading, writing = (Access.IN, Access.INOUT), (Access.OUT, Access.INOUT)
         cls.read_slots = tuple(slot for slot, access in enumerate(accesses) if access in reading)

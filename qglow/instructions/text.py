@@ -35,7 +35,7 @@ from qglow.core.text import (
 )
 from qglow.core.text import parse_value as parse_attribute_value
 from qglow.core.types import Array, format_float
-from qglow.instructions.operation import OPERATIONS, Access, Operand
+from qglow.instructions.operation import OPERATIONS, Access, Operand, Operation
 from qglow.instructions.ops.memory import AllocActivation, TensorView
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
 
@@ -227,9 +227,26 @@ class _Parser:
         if opcode == TensorView.opcode:
             return self._view(name)
         cls = OPERATIONS[opcode]
+        if cls.hosted:
+            return self._host_call(name, cls)
         buffers = self._operands(cls.signature)
         operation = build(cls, parse_attributes(lexer), lexer)
         return self._clauses(Instruction(name, operation, buffers, origin=self._default_origin(name, cls)))
+
+    def _host_call(self, name: str, cls: type[Operation]) -> Instruction:
+        """Parse an instruction whose attributes, which follow its operands, say how many there are."""
+        lexer = self._lexer
+        token = lexer.peek
+        found: list[tuple[Access, Buffer]] = []
+        while lexer.at("@"):
+            found.append((self._access(), self._buffer()))
+            if not lexer.accept(","):
+                break
+        operation = build(cls, parse_attributes(lexer), lexer, token)
+        if [spec.access for spec in operation.signature] != [access for access, _ in found]:
+            lexer.fail(f"its attributes ask for {len(operation.signature)} operands, not these", token)
+        buffers = tuple(buffer for _, buffer in found)
+        return self._clauses(Instruction(name, operation, buffers, origin=(name,)))
 
     @staticmethod
     def _default_origin(name: str, cls: type) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from qglow.lowering import (  # noqa: F401
     linear,
     logic,
     normalization,
+    opaque,
     pool,
     quantize,
     ranking,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from qglow.codegen.workers import JOB_WORDS
 from qglow.core.types import Array, TensorType
 from qglow.instructions.program import Buffer, BufferKind, Program
 from qglow.kernels.emit.operand import to_logical
+from qglow.runtime.hosting import Host, HostedNode
 from qglow.runtime.workers import workers
 
 
@@ -30,8 +31,14 @@ class NativeProgram:
         native: NativeFunction,
         threads: int,
         state: Mapping[str, TensorType],
+        hosted: Sequence[HostedNode] = (),
     ) -> None:
-        """threads: how many threads may share a call. state: types of the state by name."""
+        """threads: how many threads may share a call. state: types of the state by name.
+
+        hosted: the nodes that Python executes. Raises UsageError where onnxruntime, which they need, is
+        missing.
+        """
+        self._host = Host(hosted, threads)
         self._compiled = compiled
         self._native = native
         shared = native.team_address and compiled.target.shares_work
@@ -74,8 +81,9 @@ class NativeProgram:
 
     def run(self, arrays: Mapping[str, Array]) -> None:
         """Run once in this thread's arena; calls of a program with state run one after the other."""
-        table = self._table(arrays)  # kept alive here: the call has only its address
-        call = self._prepared(self._arena(), table)
+        more = self._host.addresses()
+        table = self._table(arrays, more)  # kept alive here: the call has only its address
+        call = self._host.checked(more, self._prepared(self._arena(), table))
         if not self._state:
             call()
             return
@@ -84,8 +92,9 @@ class NativeProgram:
 
     def bind(self, arrays: Mapping[str, Array]) -> Callable[[], None]:
         """A call on these arrays in an arena of its own; it must not run in two threads at once."""
-        arena, table = aligned_bytes(self.arena_bytes), self._table(arrays)
-        call = self._prepared(arena, table)
+        more = self._host.addresses()
+        arena, table = aligned_bytes(self.arena_bytes), self._table(arrays, more)
+        call = self._host.checked(more, self._prepared(arena, table))
         call.__dict__["keep"] = (self, arena, table, arrays)
         return call
 
@@ -123,9 +132,9 @@ class NativeProgram:
             self._arenas.arena = arena
         return arena
 
-    def _table(self, arrays: Mapping[str, Array]) -> ctypes.Array[ctypes.c_void_p]:
+    def _table(self, arrays: Mapping[str, Array], more: list[int]) -> ctypes.Array[ctypes.c_void_p]:
         at = {name: array.ctypes.data for name, array in arrays.items()} | self._state_at
-        addresses = [at[name] for name in self._compiled.placeholders]
+        addresses = [at[name] for name in self._compiled.placeholders] + more
         return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
 
 

@@ -12,6 +12,7 @@ from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
 from qglow.runtime.archive import Archive
+from qglow.runtime.hosting import HostedNode, hosted_nodes
 from qglow.runtime.signature import Signature
 
 
@@ -24,7 +25,7 @@ class CodeVariant:
     where the target runs the planned program itself. weights: uint8, packed for this code.
     placeholders: names in the order in which `entry` takes their addresses. team_entry: the entry for
     threads that share a call, None if the program is too small for it. listing: gives the planned
-    program as text.
+    program as text. hosted: the nodes that Python executes.
     """
 
     target: str
@@ -37,12 +38,14 @@ class CodeVariant:
     placeholders: tuple[str, ...] = ()
     entry: str = ""
     team_entry: str | None = None
+    hosted: tuple[HostedNode, ...] = ()
 
     @staticmethod
     def of(program: Program, target: str, compiler: str) -> CodeVariant:
         """A variant without object code of a program whose memory is planned."""
         signature, size = Signature.of(program), program.arena_size or 0
-        return CodeVariant(target, compiler, signature, size, lambda: print_program(program))
+        hosted = hosted_nodes(program)
+        return CodeVariant(target, compiler, signature, size, lambda: print_program(program), hosted=hosted)
 
     def program(self, constants: Mapping[str, Array]) -> Program:
         """The planned program, with these constants."""
@@ -59,6 +62,7 @@ def variant_entry(variant: CodeVariant) -> dict[str, object]:
         "arena_size": variant.arena_size,
         "placeholders": list(variant.placeholders),
         "signature": variant.signature.to_plain(),
+        "hosted": [node.to_plain() for node in variant.hosted],
     }
 
 
@@ -101,6 +105,7 @@ def stored_variant(archive: Archive, target: str, entry: Mapping[str, Any]) -> C
         tuple(str(name) for name in entry["placeholders"]),
         str(entry["entry"]),
         None if entry["team_entry"] is None else str(entry["team_entry"]),
+        tuple(HostedNode.from_plain(node) for node in entry.get("hosted", [])),
     )
 
 

@@ -90,6 +90,18 @@ class _Poison(ir.Constant):  # type: ignore[misc]
         return "poison"
 
 
+class _Callee(ir.Value):  # type: ignore[misc]
+    """An address with the type of the function there, because llvmlite asks callees for their type."""
+
+    def __init__(self, address: Value, kind: Value) -> None:
+        self.type, self.function_type = address.type, kind
+        self._address = address
+
+    def get_reference(self) -> str:
+        """The address."""
+        return str(self._address.get_reference())
+
+
 def poison(kind: Any) -> Value:
     """Return LLVM's `poison` of a type, for a value that is never read."""
     return _Poison(kind)
@@ -225,6 +237,10 @@ class Builder:
             kinds = [argument.type for argument in arguments]
             function = ir.Function(self.module, ir.FunctionType(result, kinds), name)
         return self.b.call(function, list(arguments))
+
+    def call_address(self, address: Value, kind: Any, arguments: Sequence[Value]) -> Value:
+        """Call the function of this type at an address."""
+        return self.b.call(_Callee(address, kind), list(arguments))
 
     def intrinsic(self, name: str, *arguments: Value) -> Value:
         """Call an intrinsic whose arguments and result have one type: `intrinsic("llvm.smax", a, b)`."""

@@ -19,6 +19,7 @@ from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
 from qglow.kernels.emit.operand import to_logical, to_physical
 from qglow.kernels.emit.target import VectorTarget
 from qglow.runtime.cores import choose_processes
+from qglow.runtime.hosting import Host, hosted_nodes
 from qglow.targets.protocol import Step
 
 
@@ -40,6 +41,7 @@ class SteppedCode:
         self._weights, self._places = aligned(compiled.weights), compiled.placeholders
         self._arena_size = compiled.arena_size
         self._usage = Usage(program)
+        self._host = Host(hosted_nodes(program))
 
     def run_changed(
         self, inputs: Mapping[str, Array], changes: Mapping[str, Callable[[Array], None]]
@@ -78,7 +80,9 @@ class SteppedCode:
         self, group: list[Instruction], arena: Array, wanted: Array, table: ctypes.Array[ctypes.c_void_p]
     ) -> None:
         wanted[0] = self._number[id(group[0])]
-        self._run(arena.ctypes.data, self._weights.ctypes.data, ctypes.addressof(table))
+        end = [address or 0 for address in table[len(self._places) : -1]]
+        memory = arena.ctypes.data, self._weights.ctypes.data, ctypes.addressof(table)
+        self._host.checked(end, lambda: self._run(*memory))()
 
     def _memory(
         self, inputs: Mapping[str, Array]
@@ -90,7 +94,8 @@ class SteppedCode:
             given = to_physical(np.ascontiguousarray(inputs[buffer.name]), buffer.type, self._bias)
             tensors[buffer.name].view(np.uint8).reshape(-1)[:] = given.view(np.uint8).reshape(-1)
         wanted = np.zeros(1, np.uint64)
-        addresses = [*(tensors[name].ctypes.data for name in self._places), wanted.ctypes.data]
+        addresses = [tensors[name].ctypes.data for name in self._places]
+        addresses += [*self._host.addresses(), wanted.ctypes.data]
         table = (ctypes.c_void_p * len(addresses))(*addresses)
         return arena, tensors, wanted, table
 

@@ -113,7 +113,7 @@ class NativeTarget:
             code.entry,
             code.team_entry,
         )
-        loaded = NativeProgram(compiled, load(compiled), threads, code.signature.state)
+        loaded = NativeProgram(compiled, load(compiled), threads, code.signature.state, code.hosted)
         return Executable(code.signature, loaded, planned)
 
     def timed(self, program: Program) -> TimedCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.kernels.emit.target import VectorTarget
 from qglow.runtime.cores import choose_processes
+from qglow.runtime.hosting import Host, hosted_nodes
 
 
 class TimedCode:
@@ -33,6 +35,9 @@ class TimedCode:
         _fill([self._tensors[buffer.name] for buffer in program.inputs()])
         self._arena, self._weights = aligned_bytes(compiled.arena_size), aligned(compiled.weights)
         self._addresses = [self._tensors[name].ctypes.data for name in compiled.placeholders]
+        self._host = Host(hosted_nodes(program))
+        self._end = self._host.addresses()
+        self._addresses += self._end
         self._size = len(program.code)
 
     def run(self, count: int) -> Array:
@@ -40,7 +45,8 @@ class TimedCode:
         ticks = np.zeros((count, self._size), np.uint64)
         for row in ticks:
             table = (ctypes.c_void_p * (len(self._addresses) + 1))(*self._addresses, row.ctypes.data)
-            self._run(self._arena.ctypes.data, self._weights.ctypes.data, ctypes.addressof(table))
+            memory = self._arena.ctypes.data, self._weights.ctypes.data, ctypes.addressof(table)
+            self._host.checked(self._end, partial(self._run, *memory))()
         return ticks
 
 

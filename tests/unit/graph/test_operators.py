@@ -48,6 +48,7 @@ from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.numerics.conv import conv_int8
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from tests.suite.functions import FUNCTIONS
+from tests.suite.opaque import two_largest
 
 IMAGE = (2, 4, 5, 6)
 F = ElementType.FLOAT
@@ -118,6 +119,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Identity(), [float_type(3)]),
     (Shape(), [float_type(3, 4)]),
     (Cast(to=ElementType.INT64), [float_type(3)]),
+    (two_largest(3, 4), [float_type(3, 4)]),
     (Quantize(), [float_type(3)]),
     (Dequantize(), [float_type(3)]),
     (Rescale(), [float_type(3)]),

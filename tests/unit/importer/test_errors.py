@@ -30,7 +30,7 @@ def add_model() -> ModelProto:
 
 def message_of(path: Path, kind: type[QglowError] = ModelError) -> str:
     with pytest.raises(kind) as caught:
-        import_model(path)
+        import_model(path, native=True)
     return str(caught.value)
 
 

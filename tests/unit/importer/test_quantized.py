@@ -300,7 +300,7 @@ def test_broken_parameters_are_errors_of_one_line(name: str, tmp_path: Path) -> 
     model = plain()
     change(model)
     with pytest.raises(ModelError) as caught:
-        import_model(save(model, tmp_path))
+        import_model(save(model, tmp_path), native=True)
     assert expected in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -310,7 +310,7 @@ def test_what_is_not_supported_is_named(name: str, tmp_path: Path) -> None:
     model = plain()
     change(model)
     with pytest.raises(QglowError, match=expected):
-        import_model(save(model, tmp_path))
+        import_model(save(model, tmp_path), native=True)
 
 
 @pytest.mark.parametrize("kind", ["DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"])
@@ -318,7 +318,7 @@ def test_dynamic_quantization_is_refused_with_a_way_out(kind: str, tmp_path: Pat
     outputs = ["y", "s", "z"] if kind == "DynamicQuantizeLinear" else ["y"]
     model = tiny_model([helper.make_node(kind, ["x"] * (4 - len(outputs)), outputs)], {"x": [2, 2]}, ["y"])
     with pytest.raises(UnsupportedError, match="is supported|quantize it statically"):
-        import_model(save(model, tmp_path))
+        import_model(save(model, tmp_path), native=True)
 
 
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -119,7 +119,7 @@ def test_a_zero_point_may_come_from_a_constant_node(tmp_path: Path) -> None:
     zero.data_type = TensorProto.BFLOAT16
     given.graph.node[0].CopyFrom(helper.make_node("Constant", [], ["zp"], value=zero))
     with pytest.raises(QglowError):
-        import_model(save(given, tmp_path))
+        import_model(save(given, tmp_path), native=True)
 
 
 def test_int16_beside_int8_is_rescaled(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ REFUSED = {
 def test_what_16_bits_cannot_be_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
     given, expected = REFUSED[name]
     with pytest.raises(UnsupportedError, match=expected):
-        import_model(save(given, tmp_path))
+        import_model(save(given, tmp_path), native=True)
 
 
 def test_a_zero_point_of_another_width_is_an_error(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_zero_point_of_another_width_is_an_error(tmp_path: Path) -> None:
         tiny_model([], {}, [], {"other": np.array(0, np.int8)}).graph.initializer[0]
     )
     with pytest.raises(QglowError, match="'other' is int8, but the integers are int16|[Tt]ype"):
-        import_model(save(given, tmp_path))
+        import_model(save(given, tmp_path), native=True)
 
 
 def test_an_int8_interface_of_int16_values_is_refused(tmp_path: Path) -> None:

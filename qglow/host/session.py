@@ -1,0 +1,127 @@
+"""Small models in onnxruntime, each the opaque nodes of a graph that belong together.
+
+A model is text: base64 of a serialized ModelProto, so that graphs and programs print it and read it back.
+Models from files are untrusted: they bring no code, because no library of custom operators is loaded, and
+they read no files, because data outside of the model is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from qglow.core.errors import DataError, ModelError, UsageError
+from qglow.core.types import Array, ElementType
+
+HostFunction = Callable[[Sequence[Array]], list[Array]]
+"""Runs a model: one array for every input, in order, to one for every output."""
+
+ELEMENTS: dict[str, ElementType] = {
+    "tensor(float)": ElementType.FLOAT,
+    "tensor(double)": ElementType.DOUBLE,
+    "tensor(float16)": ElementType.FLOAT16,
+    "tensor(bfloat16)": ElementType.BFLOAT16,
+    "tensor(int8)": ElementType.INT8,
+    "tensor(int16)": ElementType.INT16,
+    "tensor(int32)": ElementType.INT32,
+    "tensor(int64)": ElementType.INT64,
+    "tensor(uint8)": ElementType.UINT8,
+    "tensor(uint16)": ElementType.UINT16,
+    "tensor(uint32)": ElementType.UINT32,
+    "tensor(uint64)": ElementType.UINT64,
+    "tensor(bool)": ElementType.BOOL,
+}
+"""Elements by onnxruntime's names of types."""
+
+_SESSIONS = 256
+"""Models that are kept ready."""
+
+_LOCATION = b"\n\x08location"
+"""The key of an entry that names a file, as protobuf writes it."""
+
+_LONGEST = 200
+
+
+def encode(model: bytes) -> str:
+    """A serialized model as text."""
+    return base64.b64encode(model).decode("ascii")
+
+
+def decode(text: str) -> bytes:
+    """The serialized model of a text. Raises ModelError for a text that is none."""
+    try:
+        model = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ModelError("an opaque node holds no model; quantize the model again") from error
+    if _LOCATION in model:
+        raise ModelError("an opaque node reads its data from another file; refused")
+    return model
+
+
+def require_host(names: Sequence[str]) -> None:
+    """Raise UsageError, which lists the nodes of these names, where onnxruntime is missing."""
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        listed = ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")
+        raise UsageError(f"{listed} run in onnxruntime, which is missing: pip install onnxruntime") from error
+
+
+def result_types(model: bytes) -> list[tuple[ElementType | None, tuple[int | None, ...]]]:
+    """Elements and shapes of the outputs as onnxruntime infers them; None for what it cannot tell.
+
+    The shape of an output that is no tensor is empty, its element None. Raises ModelError for a model that
+    onnxruntime refuses.
+    """
+    found: list[tuple[ElementType | None, tuple[int | None, ...]]] = []
+    for value in _session(model, 1).get_outputs():
+        is_tensor = value.type.startswith("tensor(")
+        shape = tuple(d if isinstance(d, int) else None for d in value.shape) if is_tensor else ()
+        found.append((ELEMENTS.get(value.type), shape))
+    return found
+
+
+@functools.lru_cache(_SESSIONS)
+def prepare(model: str, threads: int = 1) -> HostFunction:
+    """Make a model ready to be called, by any number of threads at once.
+
+    threads: the most that one call runs on. Raises ModelError for a model that onnxruntime refuses. The
+    function raises DataError for inputs that it refuses.
+    """
+    session = _session(decode(model), threads)
+    names = [value.name for value in session.get_inputs()]
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        try:
+            results = session.run(None, dict(zip(names, arrays, strict=True)))
+        except Exception as error:  # onnxruntime's errors have no common base of their own
+            raise DataError(f"onnxruntime cannot run it on these inputs: {_one_line(error)}") from error
+        return [np.asarray(result) for result in results]
+
+    return run
+
+
+def _session(model: bytes, threads: int) -> Any:
+    require_host(["nodes of the model"])
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Threads that spin on after a call would take the time of the program's own.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no common base of their own
+        raise ModelError(f"onnxruntime cannot load it: {_one_line(error)}") from error
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."

@@ -1,0 +1,300 @@
+"""ONNX nodes that onnxruntime is to execute, as small models with a type for all that goes in and out.
+
+A node whose result has no static type (a count that data decides, a sequence) cannot stand alone in a graph:
+it is executed again together with every node that reads it, up to those whose results have one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from qglow.core.errors import ModelError
+from qglow.core.types import ElementType, TensorType
+from qglow.graph.graph import Value
+from qglow.graph.ops.opaque import Opaque
+from qglow.host.session import encode, result_types
+from qglow.importer.inference import Inferred
+from qglow.importer.loading import ModelFile
+from qglow.importer.node import CannotImport
+from qglow.importer.tensors import BORDER, ELEMENTS
+from qglow.interchange.nodes import all_nodes, outer_inputs, outer_names, rename, since_version, tensors
+
+IR_VERSION = 8
+"""The IR version of the small models: the oldest that has every type here."""
+
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+_SMALL = 1 << 10
+"""Bytes of a constant that becomes part of the model: shapes are inferred from such constants."""
+_NAMED = 4
+"""Operators that the name of a group lists."""
+_NUMBERS = {element: number for number, element in (ELEMENTS | BORDER).items()}
+
+
+@dataclass(frozen=True)
+class OpaqueGroup:
+    """Nodes that run as one: the operator, its operands, and names and types of its results."""
+
+    operator: Opaque
+    operands: tuple[Value, ...]
+    results: Mapping[str, TensorType]
+
+
+class OpaqueNodes:
+    """Opaque nodes of one model.
+
+    values: gives the graph's value of a name; it raises what an import function does. original: the tensor
+    of a constant that the graph cannot hold, else None. inferred: what onnx infers for the whole model.
+    used: whether anything reads a value.
+    """
+
+    def __init__(
+        self,
+        model: ModelFile,
+        values: Callable[[str], Value | None],
+        original: Callable[[str], TensorProto | None],
+        inferred: Callable[[], Inferred],
+        used: Callable[[str], bool],
+    ) -> None:
+        self._model = model
+        self._values = values
+        self._original = original
+        self._inferred = inferred
+        self._used = used
+        self._pending: dict[str, tuple[int, ...]] = {}
+        self._elements: dict[str, int] = {}
+        self._opsets = {entry.domain: entry.version for entry in model.proto.opset_import}
+
+    def is_pending(self, name: str) -> bool:
+        """Whether a value has no static type."""
+        return name in self._pending
+
+    def reads_pending(self, proto: NodeProto) -> bool:
+        """Whether a node reads a value without a static type, perhaps in a body of its own."""
+        return any(name in self._pending for name in outer_names(proto))
+
+    def sources(self, name: str) -> list[str]:
+        """Names of the values with static types that a value without one is computed from."""
+        return outer_inputs([self._model.nodes[index] for index in self._pending[name]])
+
+    def group(self, index: int) -> OpaqueGroup | None:
+        """The node at this position with those that it needs; None if none of its results has a static type.
+
+        Raises CannotImport where onnxruntime cannot execute them.
+        """
+        proto = self._model.nodes[index]
+        wanted = [name for name in proto.output if name and self._used(name)]
+        if not wanted:
+            return None
+        members = {index}
+        for name in outer_names(proto):
+            members.update(self._pending.get(name, ()))
+        nodes = [self._model.nodes[member] for member in sorted(members)]
+        _require_executable(nodes)
+        small = _SmallModel(nodes, self._opset(nodes))
+        operands = []
+        for name in outer_inputs(nodes):
+            original = self._original(name)
+            if original is not None:
+                small.bake(name, original)
+                continue
+            value = self._values(name)
+            if value is None:
+                raise CannotImport(f"its input '{name}' is missing")
+            if value.data is not None and value.data.nbytes <= _SMALL:
+                small.bake(name, numpy_helper.from_array(value.data))
+                continue
+            self._add_input(small, name, value)
+            operands.append(value)
+        kinds = self._result_types(small, index, wanted)
+        for name in wanted:
+            if name not in kinds:
+                self._pending[name] = tuple(sorted(members))
+        if not kinds:
+            return None
+        for name, kind in kinds.items():
+            small.output(name, kind, name in self._elements)
+        operator = Opaque(
+            _kinds(nodes),
+            encode(small.serialized()),
+            tuple(str(value.type) for value in operands),
+            tuple(str(kind) for kind in kinds.values()),
+        )
+        return OpaqueGroup(operator, tuple(operands), kinds)
+
+    def _opset(self, nodes: Sequence[NodeProto]) -> list[onnx.OperatorSetIdProto]:
+        """The oldest operator set in which all these nodes mean the same as in the model's, and others."""
+        domains = {node.domain for node in all_nodes(nodes)}
+        entries = [helper.make_opsetid(d, self._opsets.get(d, 1)) for d in sorted(domains - {"", "ai.onnx"})]
+        oldest = max((since_version(n, self._model.opset) for n in all_nodes(nodes)), default=1)
+        return [helper.make_opsetid("", max(oldest, 7)), *entries]
+
+    def _add_input(self, small: _SmallModel, name: str, value: Value) -> None:
+        if value.type.is_quantized:
+            raise CannotImport(
+                f"'{name}' holds quantized integers, which only operators of quantization read"
+            )
+        small.input(name, value.type, self._other_width(name, value))
+
+    def _other_width(self, name: str, value: Value) -> int | None:
+        """ONNX's number of the type that reals have in the model where they are float32 in the graph."""
+        if value.is_constant or value.type.element is not ElementType.FLOAT:
+            return None
+        number = self._elements.get(name, self._inferred().elements.get(name))
+        return number if number in BORDER else None
+
+    def _result_types(self, small: _SmallModel, index: int, wanted: Sequence[str]) -> dict[str, TensorType]:
+        """Types of results that are static; reals of other widths are float32 and noted."""
+        for name in wanted:
+            small.untyped_output(name)
+        try:
+            by_runtime = result_types(small.serialized())
+        except ModelError as error:
+            raise CannotImport(f"and {error}") from error
+        by_onnx = _carried_shapes(self._model.nodes[index]) | small.inferred()
+        small.clear_outputs()
+        kinds: dict[str, TensorType] = {}
+        for name, (element, shape) in zip(wanted, by_runtime, strict=True):
+            if element is not None and element in BORDER.values():
+                self._elements[name], element = _NUMBERS[element], ElementType.FLOAT
+            if element is None:
+                continue
+            static = self._static_shape(name, shape, by_onnx.get(name))
+            if static is not None:
+                kinds[name] = TensorType(element, static)
+        return kinds
+
+    def _static_shape(
+        self, name: str, by_runtime: tuple[int | None, ...], by_onnx: tuple[int, ...] | None
+    ) -> tuple[int, ...] | None:
+        """The shape of a result as onnxruntime, onnx or the whole model have it; None if it is not static.
+
+        onnxruntime has no axes for a scalar and for a value of which it knows nothing.
+        """
+        static = tuple(size for size in by_runtime if size is not None)
+        if static and len(static) == len(by_runtime):
+            return static
+        if by_onnx is not None:
+            return by_onnx
+        known = self._inferred().types.get(name)
+        return None if known is None or len(known.shape) != len(by_runtime) else known.shape
+
+
+def _carried_shapes(node: NodeProto) -> dict[str, tuple[int, ...]]:
+    """Static shapes that the body of a loop states for what it hands from round to round, by result.
+
+    onnx leaves them open, because a body may change shapes.
+    """
+    bodies = [a.g for a in node.attribute if node.op_type == "Loop" and a.name == "body"]
+    shapes = {}
+    for body in bodies:
+        for name, value in zip(node.output, list(body.output)[1 : len(node.input) - 1], strict=False):
+            dims = value.type.tensor_type.shape.dim
+            if value.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+                shapes[name] = tuple(d.dim_value for d in dims)
+    return shapes
+
+
+def _require_executable(nodes: Sequence[NodeProto]) -> None:
+    for node in all_nodes(nodes):
+        if node.op_type in RANDOM and node.domain in ("", "ai.onnx"):
+            raise CannotImport("random numbers are not supported: results could not be compared")
+        for attribute in node.attribute:
+            if any(t.data_location == TensorProto.EXTERNAL for t in tensors(attribute)):
+                raise CannotImport("a constant of its body is in another file; store it in the model")
+
+
+def _kinds(nodes: Sequence[NodeProto]) -> str:
+    """Operators of nodes, for people."""
+    domains = [f"{n.domain}." if n.domain not in ("", "ai.onnx") else "" for n in nodes]
+    found = list(dict.fromkeys(f"{d}{n.op_type}" for d, n in zip(domains, nodes, strict=True)))
+    return ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
+
+
+class _SmallModel:
+    """A model of a few nodes, whose values are numbered: equal computations are equal bytes."""
+
+    def __init__(self, nodes: Sequence[NodeProto], opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
+        self._model = ModelProto(ir_version=IR_VERSION)
+        self._model.opset_import.extend(opsets)
+        self._graph = self._model.graph
+        self._graph.name = "opaque"
+        self._names: dict[str, str] = {}
+        self._nodes = nodes
+
+    def input(self, name: str, kind: TensorType, width: int | None) -> None:
+        """Add an input; reals of another width in the model, by ONNX's number, are converted first."""
+        number = len(self._graph.input)
+        given = self._names[name] = f"i{number}"
+        shape = list(kind.shape)
+        self._graph.input.append(helper.make_tensor_value_info(given, _NUMBERS[kind.element], shape))
+        if width is not None:
+            self._names[name] = f"i{number}_cast"
+            self._cast(given, self._names[name], width)
+
+    def _cast(self, source: str, result: str, to: int) -> None:
+        self._graph.node.append(helper.make_node("Cast", [source], [result], to=to))
+
+    def bake(self, name: str, tensor: TensorProto) -> None:
+        """Add a constant."""
+        own = TensorProto()
+        own.CopyFrom(tensor)
+        own.name = self._names[name] = f"c{len(self._graph.initializer)}"
+        own.ClearField("doc_string")
+        self._graph.initializer.append(own)
+
+    def untyped_output(self, name: str) -> None:
+        """Add an output whose type is to be inferred."""
+        self._finish_nodes()
+        self._graph.output.append(onnx.ValueInfoProto(name=self._names[name]))
+
+    def clear_outputs(self) -> None:
+        """Remove all outputs."""
+        del self._graph.output[:]
+
+    def output(self, name: str, kind: TensorType, convert: bool) -> None:
+        """Add an output; reals of another width are converted to float32."""
+        own = self._names[name]
+        if convert:
+            own = f"w{len(self._graph.output)}"
+            self._cast(self._names[name], own, TensorProto.FLOAT)
+        self._graph.output.append(
+            helper.make_tensor_value_info(own, _NUMBERS[kind.element], list(kind.shape))
+        )
+
+    def inferred(self) -> dict[str, tuple[int, ...]]:
+        """Static shapes of the outputs as onnx infers them, by the model's names."""
+        mine = {own: name for name, own in self._names.items()}
+        try:
+            # Following data through a Range would list it, whatever memory that takes.
+            follow = not any(node.op_type == "Range" for node in all_nodes(self._graph.node))
+            model = onnx.shape_inference.infer_shapes(self._model, data_prop=follow)
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
+            return {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for value in model.graph.output:
+            kind = value.type.tensor_type
+            if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
+                shapes[mine[value.name]] = tuple(d.dim_value for d in kind.shape.dim)
+        return shapes
+
+    def serialized(self) -> bytes:
+        """The model as bytes, which are equal for equal models."""
+        content: bytes = self._model.SerializeToString(deterministic=True)
+        return content
+
+    def _finish_nodes(self) -> None:
+        """Add the nodes, with the names that inputs and constants have here."""
+        numbers = itertools.count()
+        nodes, self._nodes = self._nodes, ()
+        for node in nodes:
+            copy = NodeProto()
+            copy.CopyFrom(node)
+            rename(copy, self._names, lambda _: f"v{next(numbers)}")
+            self._graph.node.append(copy)

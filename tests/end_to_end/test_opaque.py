@@ -1,0 +1,92 @@
+"""A model with nodes that run in onnxruntime, from its file to an artefact and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import qglow
+from qglow.core.errors import DataError, UsageError
+from qglow.core.types import Array
+from tests.unit.importer.tiny import save, session, tiny_model
+
+RNG = np.random.default_rng(5)
+CONSTANTS = {
+    "w": (RNG.standard_normal((8, 8)) / 3).astype(np.float32),
+    "v": (RNG.standard_normal((8, 4)) / 3).astype(np.float32),
+    "g": RNG.standard_normal(8).astype(np.float32),
+    "bounds": np.array([0, 1]),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A product, two opaque nodes of which one reads indices, and another product."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+        helper.make_node("BiasGelu", ["a", "g"], ["b"], name="gelu", domain="com.microsoft"),
+        helper.make_node("GatherND", ["b", "place"], ["c"], name="choose", batch_dims=1),
+        helper.make_node("Unsqueeze", ["c", "one"], ["d"], name="wide"),
+        helper.make_node("MatMul", ["b", "v"], ["e"], name="second"),
+        helper.make_node("Add", ["d", "e"], ["y"], name="sum"),
+    ]
+    model = tiny_model(nodes, {"x": [1, 8]}, ["y"], {**CONSTANTS, "one": np.array([1])})
+    model.graph.input.append(helper.make_tensor_value_info("place", TensorProto.INT64, [1, 1]))
+    model.opset_import.add(domain="com.microsoft", version=1)
+    return save(model, tmp_path)
+
+
+@pytest.fixture
+def data() -> dict[str, Array]:
+    return {
+        "x": RNG.standard_normal((16, 8)).astype(np.float32),
+        "place": RNG.integers(0, 8, (16, 1)),
+    }
+
+
+def first_of(data: dict[str, Array]) -> dict[str, Array]:
+    return {name: array[:1] for name, array in data.items()}
+
+
+def test_all_runtimes_agree(path: Path, data: dict[str, Array], tmp_path: Path) -> None:
+    model = qglow.load_model(path)
+    assert "onnxruntime" in " ".join(model.bound)
+    feeds = first_of(data)
+    (expected,) = session(path).run(None, feeds)
+    np.testing.assert_allclose(model.compile(threads=2)(feeds)["y"], expected, rtol=1e-5)
+    for engine in ("compiled", "interpreter"):
+        profile = model.profile(data, engine=engine)
+    quantized = model.quantize(profile)
+    quantized.save(tmp_path / "q")
+    interpreted = quantized.interpret(feeds)["y"]
+    np.testing.assert_allclose(interpreted, expected, atol=0.1)
+    loaded = qglow.load(tmp_path / "q" / "model.qglow")
+    for run in (loaded, quantized.compile("reference"), qglow.load_quantized(tmp_path / "q").compile()):
+        np.testing.assert_array_equal(run(feeds)["y"], interpreted)
+    (exported,) = session(tmp_path / "q" / "model.qdq.onnx").run(None, feeds)
+    np.testing.assert_allclose(exported, interpreted, atol=0.05)
+
+
+def test_what_a_node_refuses_is_told_and_does_no_harm(path: Path, data: dict[str, Array]) -> None:
+    program = qglow.load_model(path).compile()
+    feeds = first_of(data)
+    before = program(feeds)["y"]
+    with pytest.raises(DataError, match="GatherND: onnxruntime cannot run it on these inputs"):
+        program({**feeds, "place": np.array([[99]])})
+    np.testing.assert_array_equal(program(feeds)["y"], before)
+    output = np.zeros((1, 4), np.float32)
+    bound = program.bind({**feeds, "place": np.array([[99]])}, {"y": output})
+    with pytest.raises(DataError, match="GatherND"):
+        bound()
+
+
+def test_an_artefact_names_its_nodes_where_onnxruntime_is_missing(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qglow.load_model(path).save_program(tmp_path / "m.qglow")
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    with pytest.raises(UsageError, match="'gelu', 'choose.*' run in onnxruntime, which is missing"):
+        qglow.load(tmp_path / "m.qglow")

@@ -1,0 +1,163 @@
+"""Nodes without an import function: what of them becomes opaque, with which types, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, TensorProto, helper
+
+from qglow.core.errors import UnsupportedError
+from qglow.core.types import Array
+from qglow.graph.fingerprint import fingerprint
+from qglow.graph.graph import Graph
+from qglow.graph.interpreter import Interpreter
+from qglow.graph.text import constant_data, parse_graph, print_graph
+from qglow.graph.verifier import verify_graph
+from qglow.importer import import_model
+from tests.unit.importer.tiny import save, session, tiny_model
+
+X = np.random.default_rng(3).standard_normal((1, 6)).astype(np.float32)
+
+
+def opaque_kinds(graph: Graph) -> list[str]:
+    return [node.operator.hosted for node in graph.nodes if node.operator.hosted is not None]
+
+
+def assert_same(path: Path, kinds: list[str], x: Array = X) -> Graph:
+    """Import a model, hold it to onnxruntime, and its text to itself; the opaque nodes are of these kinds."""
+    graph = import_model(path).graph
+    verify_graph(graph, "as imported")
+    assert opaque_kinds(graph) == kinds
+    wanted = session(path).run(None, {"x": x})
+    found = Interpreter(parse_graph(print_graph(graph), constant_data(graph))).run({"x": x})
+    for value, expected in zip(found.values(), wanted, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+    return graph
+
+
+def loop(count: int) -> NodeProto:
+    """A loop that doubles s and adds k, which is a value outside of its body, to it."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["go_on"]),
+            helper.make_node("Add", ["s", "s"], ["twice"]),
+            helper.make_node("Add", ["twice", "k"], ["next"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, [1, 6]),
+        ],
+        [
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, [1, 6]),
+        ],
+    )
+    return helper.make_node("Loop", ["count", "", "x"], ["looped"], body=body)
+
+
+def nonzero_path(tmp_path: Path, tail: list[NodeProto]) -> Path:
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("NonZero", ["r"], ["places"]), *tail]
+    return save(tiny_model(nodes, {"x": (1, 6)}, ["y"], {"axes": np.array([0, 1])}), tmp_path)
+
+
+def test_an_unknown_operator_runs_in_onnxruntime(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("BiasGelu", ["r", "b"], ["g"], domain="com.microsoft"),
+        helper.make_node("Add", ["g", "x"], ["y"]),
+    ]
+    model = tiny_model(nodes, {"x": (1, 6)}, ["y"], {"b": np.ones(6, np.float32)})
+    model.opset_import.add(domain="com.microsoft", version=1)
+    path = save(model, tmp_path)
+    assert_same(path, ["com.microsoft.BiasGelu"])
+    notes = import_model(path).bound_dimensions
+    assert notes == ("one node runs in onnxruntime, in float: 'BiasGelu_1' (com.microsoft.BiasGelu)",)
+
+
+def test_an_opaque_node_is_an_error_if_all_is_to_be_native(tmp_path: Path) -> None:
+    path = nonzero_path(tmp_path, [helper.make_node("Size", ["places"], ["y"])])
+    with pytest.raises(UnsupportedError, match="NonZero"):
+        import_model(path, native=True)
+
+
+def test_nodes_run_together_until_a_type_is_static(tmp_path: Path) -> None:
+    tail = [
+        helper.make_node("Cast", ["places"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["f", "axes"], ["sum"], keepdims=1),
+        helper.make_node("Add", ["sum", "x"], ["y"]),
+    ]
+    assert_same(nonzero_path(tmp_path, tail), ["NonZero, Cast, ReduceSum"])
+
+
+def test_an_output_whose_shape_data_decides_is_refused_with_its_sources(tmp_path: Path) -> None:
+    path = nonzero_path(tmp_path, [helper.make_node("Cast", ["places"], ["y"], to=TensorProto.FLOAT)])
+    with pytest.raises(UnsupportedError, match=r"output 'y' .* only known when the model runs.*from: 'r'"):
+        import_model(path)
+
+
+def test_a_body_reads_values_around_its_node(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["k"]), loop(3), helper.make_node("Neg", ["looped"], ["y"])]
+    path = save(tiny_model(nodes, {"x": (1, 6)}, ["y"], {"count": np.array(3)}, opset=16), tmp_path)
+    model = onnx.load(path)
+    # Behind a value that is not constant, the number of rounds is not known.
+    model.graph.node.insert(0, helper.make_node("Size", ["x"], ["rounds"]))
+    model.graph.node[2].input[0] = "rounds"
+    assert_same(save(model, tmp_path), ["Loop"])
+
+
+def test_names_do_not_matter_to_a_fingerprint(tmp_path: Path) -> None:
+    def made(prefix: str) -> str:
+        nodes = [
+            helper.make_node("NonZero", ["x"], [f"{prefix}a"]),
+            helper.make_node("Size", [f"{prefix}a"], ["y"], name=prefix),
+        ]
+        model = tiny_model(nodes, {"x": (1, 6)}, ["y"], output_type=TensorProto.INT64)
+        return fingerprint(import_model(save(model, tmp_path)).graph)
+
+    assert made("one") == made("other")
+
+
+def test_reals_of_16_bits_are_read_and_given_as_float32(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("BiasGelu", ["h", "b"], ["g"], domain="com.microsoft"),
+        helper.make_node("Cast", ["g"], ["y"], to=TensorProto.FLOAT),
+    ]
+    model = tiny_model(nodes, {"x": (1, 6)}, ["y"], {"b": np.ones(6, np.float16)})
+    model.opset_import.add(domain="com.microsoft", version=1)
+    graph = import_model(save(model, tmp_path)).graph
+    assert "com.microsoft.BiasGelu" in opaque_kinds(graph)
+    (found,) = Interpreter(graph).run({"x": X}).values()
+    biased = X.astype(np.float64) + 1
+    expected = biased * 0.5 * (1 + np.vectorize(__import__("math").erf)(biased / np.sqrt(2)))
+    np.testing.assert_allclose(found, expected, atol=5e-3)
+
+
+def test_nodes_of_constants_are_computed_at_once(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("BiasGelu", ["c", "c"], ["g"], domain="com.microsoft"),
+        helper.make_node("Add", ["x", "g"], ["y"]),
+    ]
+    model = tiny_model(nodes, {"x": (1, 6)}, ["y"], {"c": np.ones(6, np.float32)})
+    model.opset_import.add(domain="com.microsoft", version=1)
+    assert_same(save(model, tmp_path), [])
+
+
+def test_random_numbers_are_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["y"])]
+    path = save(tiny_model(nodes, {"x": (1, 6)}, ["y"]), tmp_path)
+    with pytest.raises(UnsupportedError, match="random numbers are not supported"):
+        import_model(path)
+
+
+def test_an_operator_that_onnxruntime_lacks_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Special", ["x"], ["y"], domain="my.company")]
+    model = tiny_model(nodes, {"x": (1, 6)}, ["y"])
+    model.opset_import.add(domain="my.company", version=1)
+    with pytest.raises(UnsupportedError, match=r"my.company.Special.*onnxruntime cannot load it"):
+        import_model(save(model, tmp_path))
