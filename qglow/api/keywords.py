@@ -40,6 +40,19 @@ class GraphPassKeywords(TypedDict, total=False):
     """Graph passes to run instead of the usual ones; '' for none."""
 
 
+class NativeKeywords(TypedDict, total=False):
+    """Treatment of nodes that qglow does not know."""
+
+    native: bool
+    """Refuse a node that would have to run in onnxruntime. A node whose operator or type qglow does not know
+    runs in onnxruntime, in float, while everything around it is quantized and compiled. With this option it
+    is an error instead. Default: False."""
+
+
+class LoadKeywords(GraphPassKeywords, NativeKeywords, total=False):
+    """Options of how a model is read."""
+
+
 class ListingKeywords(TypedDict, total=False):
     """Options of what the text of a model has."""
 
@@ -87,7 +100,7 @@ class ProfilerKeywords(RunKeywords, total=False):
     keep_samples: int
     """Samples to keep beside the profile, as data; 0 for private data. They are the inputs themselves, as the
     model takes them, in NAME.samples.npz beside NAME.yaml, 16 MB at most. qglow quantize measures its result
-    on them. Whoever gets that file gets these samples. Default: 8."""
+    on them. Whoever gets that file gets these samples. Default: 32."""
 
 
 class EffortKeywords(TypedDict, total=False):

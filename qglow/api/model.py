@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Unpack
 
 from qglow.api.keywords import (
-    GraphPassKeywords,
     IsaKeywords,
+    LoadKeywords,
     ProfileKeywords,
     QuantizeKeywords,
     RunKeywords,
     StageTextKeywords,
 )
 from qglow.api.options import (
-    GraphPassOptions,
     Int8Options,
     IsaOptions,
+    LoadOptions,
     ProfileOptions,
     RunOptions,
     StageTextOptions,
@@ -50,22 +50,23 @@ from qglow.toolchain.samples import Data
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
 
-@taking(GraphPassOptions, places=("passes",))
+@taking(LoadOptions, places=("passes",))
 def load_model(
     path: str | Path,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    **options: Unpack[GraphPassKeywords],
+    **options: Unpack[LoadKeywords],
 ) -> Model:
     """Load an ONNX file as a float model with static shapes.
 
     `shapes` maps input names to shapes; a symbolic first dimension that is left free becomes 1,
     which `Model.bound` reports. `passes` is a pipeline, such as "fold-constants,fold-batchnorm",
-    to run over the graph instead of those that make it canonical.
+    to run over the graph instead of those that make it canonical. Nodes that qglow does not know run in
+    onnxruntime, which `Model.bound` reports too, unless `native`.
 
     Raises ModelError for a damaged or invalid file, UnsupportedError that lists everything in it
     that is not supported, UsageError for shapes that do not fit.
     """
-    return Model(read_model(Path(path), shapes, options["passes"]))
+    return Model(read_model(Path(path), shapes, options["passes"], options["native"]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

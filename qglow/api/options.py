@@ -70,6 +70,24 @@ class GraphPassOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NativeOptions:
+    """Treatment of nodes that qglow does not know."""
+
+    native: bool = option(
+        False,
+        "Refuse a node that would have to run in onnxruntime",
+        more="A node whose operator or type qglow does not know runs in onnxruntime, in float, while "
+        "everything around it is quantized and compiled. With this option it is an error instead.",
+        group=MODEL,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions(GraphPassOptions, NativeOptions):
+    """Options of how a model is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ListingOptions:
     """Options of what the text of a model has."""
 

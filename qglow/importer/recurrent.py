@@ -25,7 +25,7 @@ from qglow.graph.ops.shape import Cast, Identity, Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 
-MOST_STEPS = 512
+MOST_STEPS = 64
 """Steps of all directions that one node may become."""
 
 PLAIN: dict[str, Operator] = {

@@ -23,6 +23,7 @@ class LoadedModel:
 
     path: the file. sha256: of its bytes. opset: of the file. bound: sentences on dimensions that were
     bound without being asked for. passes: the pipeline as text. log: what its passes did and did not do.
+    native: whether nodes that qglow does not know were refused.
     """
 
     path: Path
@@ -32,6 +33,7 @@ class LoadedModel:
     passes: str
     graph: Graph
     log: tuple[LogEntry, ...] = ()
+    native: bool = False
 
     @property
     def source(self) -> ModelReference:
@@ -76,7 +78,7 @@ class LoadedModel:
             return self
         shapes = {name: (batch, *shape[1:]) for name, shape in self.shapes.items()}
         try:
-            model = read_model(self.path, shapes, self.passes)
+            model = read_model(self.path, shapes, self.passes, self.native)
         except UsageError as error:
             raise UsageError(f"batch {batch} does not fit: {error}") from error
         if model.sha256 != self.sha256:
@@ -98,21 +100,28 @@ class LoadedModel:
 
 
 def read_model(
-    path: Path, shapes: Mapping[str, Sequence[int]] | None = None, passes: str | None = None
+    path: Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    passes: str | None = None,
+    native: bool = False,
 ) -> LoadedModel:
     """Import an ONNX file and run a pipeline over its graph (default: the one that makes it canonical).
+
+    native: whether nodes that qglow does not know are refused instead of left to onnxruntime.
 
     Raises ModelError, UnsupportedError, and UsageError for shapes or a pipeline that do not fit.
     """
     from qglow.importer import import_model  # needs onnx, which running int8 programs does without
 
     note_input(path)
-    imported = import_model(path, shapes)
+    imported = import_model(path, shapes, native=native)
     pipeline = canonical_pipeline() if passes is None else parse_pipeline(passes, ALL_PASSES)
     graph = imported.graph
     log = pipeline.run(graph, verify_graph)
     bound = imported.bound_dimensions
-    return LoadedModel(path, imported.digest, imported.opset, bound, str(pipeline), graph, tuple(log.entries))
+    return LoadedModel(
+        path, imported.digest, imported.opset, bound, str(pipeline), graph, tuple(log.entries), native
+    )
 
 
 def read_profiled_model(profile: Profile, path: Path | None = None) -> LoadedModel:

@@ -4,6 +4,7 @@
   the graph interpreter runs the rest.
 - interpreted: every input of a test is an input of the model, through the public API and the interpreter.
 - compiled: the same, through native code.
+- hosted: interpreted, with the nodes that qglow does not know in onnxruntime; elsewhere they are errors.
 
 `python -m tests.conformance.nodes` writes the lists anew; a list may only grow.
 """
@@ -48,7 +49,7 @@ def run_with_constants(path: Path, arrays: Arrays) -> Arrays:
     fed = _fix_parameters(model, arrays)
     path.write_bytes(model.SerializeToString())
     try:
-        graph = import_model(path, {name: array.shape for name, array in fed.items()}).graph
+        graph = import_model(path, {name: array.shape for name, array in fed.items()}, native=True).graph
         return Interpreter(graph).run(fed)
     except UsageError as error:
         raise AssertionError(f"{model.graph.name}: {error}") from error
@@ -64,14 +65,20 @@ def run_compiled(path: Path, arrays: Arrays) -> Arrays:
     return _loaded(path, arrays).compile()(arrays)
 
 
-def _loaded(path: Path, arrays: Arrays) -> qglow.Model:
-    return qglow.load_model(path, {name: array.shape for name, array in arrays.items()})
+def run_hosted(path: Path, arrays: Arrays) -> Arrays:
+    """Run a model as it is in the graph interpreter, parts of it in onnxruntime."""
+    return _loaded(path, arrays, native=False).interpret(arrays)
+
+
+def _loaded(path: Path, arrays: Arrays, native: bool = True) -> qglow.Model:
+    return qglow.load_model(path, {name: array.shape for name, array in arrays.items()}, native=native)
 
 
 RUNNERS: dict[str, Runner] = {
     "constants": run_with_constants,
     "interpreted": run_interpreted,
     "compiled": run_compiled,
+    "hosted": run_hosted,
 }
 KNOWN_CRASHES = (AssertionError, KeyError, IndexError, ValueError, TypeError, NotImplementedError)
 """Exceptions that are faults of qglow and not refusals: such a test counts as failed."""
