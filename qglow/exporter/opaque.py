@@ -10,14 +10,14 @@ from onnx import ModelProto, NodeProto
 from qglow.core.errors import UnsupportedError
 from qglow.exporter.proto import OLDEST_OPSET, ProtoBuilder
 from qglow.graph.graph import Node
-from qglow.graph.ops.opaque import Opaque
+from qglow.host.nodes import HostedNodes
 from qglow.host.session import decode
 from qglow.interchange.nodes import all_nodes, rename, since_version
 
 
-def export_opaque(builder: ProtoBuilder, node: Node, operator: Opaque, inputs: Sequence[str]) -> None:
+def export_opaque(builder: ProtoBuilder, node: Node, hosted: HostedNodes, inputs: Sequence[str]) -> None:
     """Write the nodes of an opaque node. Raises UnsupportedError where the exported opset means others."""
-    model = _for_export(ModelProto.FromString(decode(operator.model)), node.name)
+    model = _for_export(ModelProto.FromString(decode(hosted.model)), node.name)
     names = {value.name: given for value, given in zip(model.graph.input, inputs, strict=True)}
     for tensor in model.graph.initializer:
         names[tensor.name] = builder.tensor(f"{node.name}__{tensor.name}", tensor)

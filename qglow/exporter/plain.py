@@ -12,7 +12,6 @@ from qglow.exporter.opaque import export_opaque
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ProtoBuilder, write_model
 from qglow.graph.graph import Graph, Node
-from qglow.graph.ops.opaque import Opaque
 
 
 def export_float(graph: Graph, path: Path | str | None = None) -> onnx.ModelProto:
@@ -42,8 +41,8 @@ def export_float(graph: Graph, path: Path | str | None = None) -> onnx.ModelProt
 
 def _export(builder: ProtoBuilder, node: Node) -> None:
     inputs = ["" if v is None else v.name for v in node.inputs]
-    if isinstance(node.operator, Opaque):
-        export_opaque(builder, node, node.operator, inputs)
+    if node.operator.hosted is not None:
+        export_opaque(builder, node, node.operator.hosted, inputs)
         return
     bounds = fused_bounds(node.operator)
     if bounds == (-math.inf, math.inf):

@@ -34,7 +34,6 @@ from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique, write_model
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate
-from qglow.graph.ops.opaque import Opaque
 from qglow.numerics.quantize import parameters
 from qglow.numerics.requantize import quantized_bounds
 
@@ -119,8 +118,8 @@ class _Writer:
     def node(self, node: Node) -> None:
         if node.operator.dequantizes:
             self._dequantize(node.inputs[0], node.output.name, node.name)
-        elif isinstance(node.operator, Opaque):
-            export_opaque(self._builder, node, node.operator, self._operands(node))
+        elif node.operator.hosted is not None:
+            export_opaque(self._builder, node, node.operator.hosted, self._operands(node))
         elif node.operator.conversion is not None:
             self._finish_output(node, self._real_name(_present(node.inputs[0])))
         else:

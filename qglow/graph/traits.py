@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from qglow.core.types import Array, Shape, TensorType
+from qglow.host.nodes import HostedNodes
 from qglow.numerics.windows import Pads, Pair
 
 Types = Sequence[TensorType | None]
@@ -213,8 +214,8 @@ class Traits:
         return (0,) if self.rearranges else ()
 
     @property
-    def hosted(self) -> str | None:
-        """Names of the ONNX operators that onnxruntime executes; None where qglow executes its own."""
+    def hosted(self) -> HostedNodes | None:
+        """The ONNX nodes that onnxruntime executes; None for an operator that qglow executes itself."""
         return None
 
     def passes_through(self, inputs: Types) -> bool:

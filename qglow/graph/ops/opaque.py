@@ -27,28 +27,23 @@ class Opaque(Operator):
 
     def __post_init__(self) -> None:
         """Raise TypeError or ValueError for attributes that `HostedNodes` refuses."""
-        assert self.nodes
+        assert self.hosted
         super().__post_init__()
 
     @property
-    def nodes(self) -> HostedNodes:
+    def hosted(self) -> HostedNodes:
         """The nodes, which can be run."""
         return HostedNodes(self.kinds, self.model, self.arguments, self.results)
 
-    @property
-    def hosted(self) -> str | None:
-        """Names of the ONNX operators."""
-        return self.kinds
-
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The types that were inferred at import, for the operands of that time."""
-        wanted = self.nodes.argument_types
+        wanted = self.hosted.argument_types
         require(len(inputs) == len(wanted), f"{len(inputs)} operands, the nodes take {len(wanted)}")
         for given, kind in zip(inputs, wanted, strict=True):
             if given != kind:
                 raise OperatorTypeError(f"an operand is {given}, the nodes ({self.kinds}) take {kind}")
-        return self.nodes.result_types
+        return self.hosted.result_types
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Run the nodes in onnxruntime. Raises DataError for inputs that they refuse."""
-        return self.nodes.run([array for array in inputs if array is not None])
+        return self.hosted.run([array for array in inputs if array is not None])

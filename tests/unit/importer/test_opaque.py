@@ -23,7 +23,7 @@ X = np.random.default_rng(3).standard_normal((1, 6)).astype(np.float32)
 
 
 def opaque_kinds(graph: Graph) -> list[str]:
-    return [node.operator.hosted for node in graph.nodes if node.operator.hosted is not None]
+    return [node.operator.hosted.kinds for node in graph.nodes if node.operator.hosted is not None]
 
 
 def assert_same(path: Path, kinds: list[str], x: Array = X) -> Graph:
