@@ -30,7 +30,7 @@ from qglow.core.passes import LogEntry
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Graph
-from qglow.graph.interpreter import Interpreter
+from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import Profile
 from qglow.recipe.keywords import RecipeChoices
 from qglow.recipe.schema import Recipe
@@ -164,7 +164,7 @@ class Model:
 
         Raises UsageError for an input that is missing, unknown or of another type.
         """
-        return Interpreter(self._loaded.graph).run(inputs)
+        return interpret(self._loaded.graph, inputs)
 
     @taking(RunOptions, places=("isa", "threads"))
     def compile(self, **options: Unpack[RunKeywords]) -> Executable:

@@ -14,7 +14,7 @@ from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph
-from qglow.graph.interpreter import Interpreter
+from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
@@ -125,7 +125,7 @@ class QuantizedModel:
         Every int8 value has the bits that compiled code gives it. Raises UsageError for an input
         that is missing, unknown or of another type.
         """
-        return Interpreter(self._parts.int8).run(inputs)
+        return interpret(self._parts.int8, inputs)
 
     @taking(RunOptions, places=("isa", "threads"))
     def compile(self, **options: Unpack[RunKeywords]) -> Executable:

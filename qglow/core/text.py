@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from qglow.core.errors import TextError
-from qglow.core.types import ElementType, Quantization, TensorType, format_float
+from qglow.core.types import UNSIGNED, ElementType, Quantization, TensorType, format_float
 
 AttributeValue = int | float | str | bool | None | tuple["AttributeValue", ...]
 _DEEPEST_LIST = 16
@@ -262,7 +262,7 @@ def parse_type(lexer: Lexer, named_scales: NamedScales | None = None) -> TensorT
         dims.append(lexer.integer())
         if not lexer.at(">"):
             _expect_cross(lexer)
-    return TensorType(element, tuple(dims), quantization)
+    return TensorType(element, tuple(dims), quantization, lexer.accept(UNSIGNED))
 
 
 def _expect_cross(lexer: Lexer) -> None:

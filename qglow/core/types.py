@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
+UNSIGNED = "unsigned"
+"""Word behind a type of int8 that callers get as uint8, in IR text."""
 
 
 class ElementType(enum.Enum):
@@ -187,11 +189,16 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type, shape and, for integers that stand for reals, quantization parameters."""
+    """Element type, shape and, for integers that stand for reals, quantization parameters.
+
+    unsigned: callers of the model get these int8 as uint8, 128 more. It says nothing of how they are held
+    and computed with, so that types are equal without it.
+    """
 
     element: ElementType
     shape: Shape
     quantization: Quantization | None = None
+    unsigned: bool = field(default=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -243,7 +250,8 @@ class TensorType:
     def naming(self, parameters: str) -> str:
         """The text of the type, with this text in place of its parameters."""
         dims = " x ".join(str(d) for d in self.shape)
-        return f"{self.element.value}{f'[{parameters}]' if parameters else ''}<{dims}>"
+        end = f" {UNSIGNED}" if self.unsigned else ""
+        return f"{self.element.value}{f'[{parameters}]' if parameters else ''}<{dims}>{end}"
 
 
 def float_type(*shape: int) -> TensorType:

@@ -166,7 +166,11 @@ def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def _value_info(name: str, kind: TensorType, unsigned: bool) -> onnx.ValueInfoProto:
-    element = onnx.TensorProto.UINT8 if unsigned and kind.is_quantized else ONNX_TYPES[kind.element]
+    element = (
+        onnx.TensorProto.UINT8
+        if (unsigned or kind.unsigned) and kind.is_quantized
+        else ONNX_TYPES[kind.element]
+    )
     return helper.make_tensor_value_info(name, element, list(kind.shape))
 
 

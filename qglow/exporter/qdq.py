@@ -196,7 +196,7 @@ class _Writer:
 
     def _quantize(self, real: str, value: Value, result: str, name: str) -> str:
         assert value.type.quantization is not None
-        given = self._names_of(value.name, value.type.quantization, is_weight=False)
+        given = self._names_of(value, is_weight=False)
         return self._builder.node(
             "QuantizeLinear",
             f"{name}__quantize",
@@ -216,19 +216,22 @@ class _Writer:
     def _dequantize_as(self, value: Value, integers: str, result: str, name: str) -> None:
         """Dequantize `integers` with the parameters of `value`."""
         assert value.type.quantization is not None
-        given = self._names_of(value.name, value.type.quantization, value.is_constant)
+        given = self._names_of(value, value.is_constant)
         inputs = [integers, given.scale, given.zero_point]
         self._builder.node("DequantizeLinear", f"{name}__dequantize", inputs, result, **given.attributes)
 
-    def _names_of(self, name: str, quantization: Quantization, is_weight: bool) -> _Parameters:
-        """Constants of a quantization, shared by all that use equal ones; weights stay int8."""
-        key = (quantization, is_weight)
+    def _names_of(self, value: Value, is_weight: bool) -> _Parameters:
+        """Constants of a value's parameters, shared by all that use equal ones; weights stay int8."""
+        name, quantization = value.name, value.type.quantization
+        assert quantization is not None
+        shifted = (self._offset > 0 or value.type.unsigned) and not (is_weight or quantization.is_wide)
+        key = (quantization, shifted)
         if key in self._parameters:
             return self._parameters[key]
         scales, zeros = parameters(quantization)
         integers: Array = zeros.astype(quantization.element.dtype)
-        if not (is_weight or quantization.is_wide) and self._offset:
-            integers = (zeros + self._offset).astype(np.uint8)
+        if shifted:
+            integers = (zeros + 128).astype(np.uint8)
         self._parameters[key] = _Parameters(
             self._builder.constant(f"{name}__scale", scales),
             self._builder.constant(f"{name}__zero_point", integers),

@@ -6,7 +6,8 @@ input of the graph, or is a constant that carries its data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from qglow.core.ordered import Ordered
 from qglow.core.types import Array, ElementType, Quantization, TensorType
@@ -321,3 +322,16 @@ def constant(name: str, data: Array, quantization: Quantization | None = None) -
 def names(values: Iterable[Value]) -> list[str]:
     """Names of values, in order."""
     return [v.name for v in values]
+
+
+def unsigned_outputs(graph: Graph) -> set[str]:
+    """Names of the outputs that callers get as uint8."""
+    return {value.name for value in graph.outputs if value.type.unsigned}
+
+
+def mark_unsigned(graph: Graph, names: Collection[str]) -> None:
+    """Let callers get the int8 outputs of these names as uint8."""
+    for value in graph.outputs:
+        quantization = value.type.quantization
+        if value.name in names and quantization is not None and not quantization.is_wide:
+            value.type = replace(value.type, unsigned=True)

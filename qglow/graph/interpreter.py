@@ -9,8 +9,9 @@ import numpy as np
 from qglow.core.errors import UsageError
 from qglow.core.memory import require_memory
 from qglow.core.types import Array
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Node, Value, unsigned_outputs
 from qglow.graph.memory import graph_memory, last_uses
+from qglow.numerics.quantize import as_unsigned
 
 Taps = Callable[[Value, Array], None]
 """Called with every computed value and its data, inputs of the graph first."""
@@ -60,6 +61,16 @@ class Interpreter:
                 )
             held[value] = array
         return held
+
+
+def interpret(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs of a graph as callers of the model get them: uint8 where the model's file has uint8.
+
+    Raises the errors of `Interpreter`.
+    """
+    found = Interpreter(graph).run(inputs)
+    unsigned = unsigned_outputs(graph)
+    return {name: as_unsigned(array) if name in unsigned else array for name, array in found.items()}
 
 
 def _evaluate(node: Node, held: Mapping[Value, Array]) -> tuple[Array, ...]:

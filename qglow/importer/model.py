@@ -10,7 +10,7 @@ import onnx
 
 from qglow.core.errors import ModelError, UnsupportedError, UsageError
 from qglow.core.types import ElementType, Quantization, TensorType
-from qglow.graph.graph import Graph
+from qglow.graph.graph import Graph, mark_unsigned
 from qglow.importer.binding import bind_inputs, real_inputs
 from qglow.importer.building import GraphImport, unsupported_operators
 from qglow.importer.integer_inputs import INTEGERS, input_parameters
@@ -80,6 +80,7 @@ def import_model(
     unsigned = [name for name in parameters if kinds[name] == QUANTIZED[onnx.TensorProto.UINT8]]
     work = GraphImport(path, model, types, problems, unsigned, native)
     graph = work.build()
+    mark_unsigned(graph, _unsigned_outputs(model))
     refused += [
         Refusal(
             f"output '{value.name}'",
@@ -102,13 +103,17 @@ def import_model(
 
 
 def _unsigned_notes(model: ModelFile, graph: Graph) -> Iterator[str]:
-    """Sentences on quantized inputs and outputs that are uint8 in the file."""
-    declared = (*model.proto.graph.input, *model.proto.graph.output)
-    kinds = {value.name: value.type.tensor_type.elem_type for value in declared}
-    for kind, values in (("input", graph.inputs), ("output", graph.outputs)):
-        for value in values:
-            if value.type.is_quantized and kinds.get(value.name) == onnx.TensorProto.UINT8:
-                yield f"{kind} '{value.name}' is uint8 in the file; here it is int8, 128 less"
+    """Sentences on quantized inputs that are uint8 in the file."""
+    kinds = {value.name: value.type.tensor_type.elem_type for value in model.proto.graph.input}
+    for value in graph.inputs:
+        if value.type.is_quantized and kinds.get(value.name) == onnx.TensorProto.UINT8:
+            yield f"input '{value.name}' is uint8 in the file; here it is int8, 128 less"
+
+
+def _unsigned_outputs(model: ModelFile) -> set[str]:
+    """Names of the outputs that are uint8 in the file."""
+    kinds = {value.name: value.type.tensor_type.elem_type for value in model.proto.graph.output}
+    return {name for name, kind in kinds.items() if kind == onnx.TensorProto.UINT8}
 
 
 def _opaque_notes(opaque: Sequence[tuple[str, str, str]]) -> Iterator[str]:

@@ -131,3 +131,13 @@ def through_float(
     """An integer operator that has no rule of its own: dequantize, the float operator, quantize."""
     reals = [dequantize_by(q, quantization) for q, quantization in zip(inputs, quantizations, strict=True)]
     return quantize_by(function(*reals), y_quant)
+
+
+def as_unsigned(integers: Array) -> Array:
+    """int8 as uint8, 128 more."""
+    return np.asarray(integers.view(np.uint8) ^ np.uint8(128))
+
+
+def as_signed(integers: Array) -> Array:
+    """uint8 as int8, 128 less."""
+    return np.asarray((integers ^ np.uint8(128)).view(np.int8))

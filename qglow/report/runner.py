@@ -11,7 +11,7 @@ from qglow.core.errors import UsageError
 from qglow.core.types import Array, TensorType, float_type
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
-from qglow.numerics.quantize import dequantize_by, quantize_by
+from qglow.numerics.quantize import as_signed, as_unsigned, dequantize_by, quantize_by
 
 
 class Runner(Protocol):
@@ -88,8 +88,8 @@ class InterpretedGraph:
 class RealInterface:
     """A runner with int8 inputs or outputs, seen as one of reals: it quantizes and dequantizes.
 
-    `inputs` and `outputs` are the types of the int8 graph. Where `unsigned`, the runner takes and gives
-    uint8 that hold `q + 128`, as an exported model does.
+    `inputs` and `outputs` are the types of the int8 graph. Where `unsigned`, the runner takes
+    uint8 that hold `q + 128`, as an exported model does; any runner may give such.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class RealInterface:
     def _real(self, array: Array, kind: TensorType) -> Array:
         if kind.quantization is None:
             return array
-        signed = (array ^ np.uint8(128)).view(np.int8) if self._unsigned else array
+        signed = as_signed(array) if array.dtype == np.uint8 else array
         return dequantize_by(signed, kind.quantization)
 
 
@@ -127,7 +127,7 @@ def stored(array: Array, kind: TensorType, unsigned: bool = False) -> Array:
     if kind.quantization is None:
         return array
     integers = quantize_by(array, kind.quantization)
-    return np.asarray(integers.view(np.uint8) ^ np.uint8(128)) if unsigned else integers
+    return as_unsigned(integers) if unsigned else integers
 
 
 def real_types(kinds: Mapping[str, TensorType]) -> dict[str, TensorType]:

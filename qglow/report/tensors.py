@@ -8,6 +8,7 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
+from qglow.numerics.quantize import as_signed, as_unsigned
 from qglow.report.oracle import OnnxruntimeModel
 
 
@@ -95,9 +96,9 @@ def is_exact_when_fused(node: Node) -> bool:
 
 def _signed(array: Array) -> Array:
     """uint8 with zero point + 128 as the int8 that it stands for."""
-    return np.asarray((array ^ np.uint8(128)).view(np.int8)) if array.dtype == np.uint8 else array
+    return as_signed(array) if array.dtype == np.uint8 else array
 
 
 def _unsigned(array: Array) -> Array:
     """An int8 input as the model takes it."""
-    return np.asarray(array.view(np.uint8) ^ np.uint8(128)) if array.dtype == np.int8 else array
+    return as_unsigned(array) if array.dtype == np.int8 else array

@@ -13,6 +13,7 @@ from qglow.core.memory import require_memory
 from qglow.core.types import Array, TensorType
 from qglow.instructions.program import Program
 from qglow.kernels.emit.operand import is_int8_activation, physical_dtype, to_logical, to_physical
+from qglow.numerics.quantize import as_unsigned
 from qglow.runtime.loaded import Loaded
 from qglow.runtime.signature import Signature
 
@@ -21,7 +22,8 @@ class Executable:
     """A program with its weights, ready to run on one target. Calling it runs the model.
 
     `executable({name: array}) -> {name: array}` with the model's own names, shapes and element types. Arrays
-    that are not contiguous are copied, and int8 ones converted to the form that native code holds.
+    that are not contiguous are copied, and int8 ones converted to the form that native code holds. Outputs
+    that are uint8 in the model's file are uint8; their types are those of int8 that is `unsigned`.
 
     Calls from several Python threads are safe: each thread has its own arena, and the interpreter lock is
     released while native code runs. Up to `threads` threads share the work of a call, the caller's among
@@ -139,7 +141,10 @@ def _input_array(name: str, kind: TensorType, array: Array, bias: int) -> Array:
 
 
 def _logical(kind: TensorType, array: Array, bias: int) -> Array:
-    return to_logical(array, kind, bias) if is_int8_activation(kind) else array
+    if not is_int8_activation(kind):
+        return array
+    logical = to_logical(array, kind, bias)
+    return as_unsigned(logical) if kind.unsigned else logical
 
 
 def _bound_array(name: str, kind: TensorType, array: object, bias: int) -> Array:

@@ -212,7 +212,7 @@ def test_an_input_of_integers_has_the_parameters_that_it_is_dequantized_with(tmp
     assert graph.inputs[0].type.quantization == Quantization.per_tensor(0.02, -3)
 
 
-def test_an_interface_of_uint8_is_said_to_be_int8(tmp_path: Path) -> None:
+def test_an_input_of_uint8_is_said_to_be_int8(tmp_path: Path) -> None:
     model = integer_input(TensorProto.UINT8, np.array(100, np.uint8))
     said = import_model(save(model, tmp_path)).bound_dimensions
     assert said == ("input 'x' is uint8 in the file; here it is int8, 128 less",)
