@@ -38,17 +38,22 @@ def _import_mod(node: ImportNode) -> None:
     if not x.type.is_float:
         node.emit(Whole(operation="remainder" if follows_x else "modulo"), x, y)
         return
-    node.require(follows_x, "a remainder of reals with the sign of the divisor; fmod 1 is supported")
-    quotient = node.emit(Div(), x, y, part="quotient")
     zero, infinity = (node.part_constant(n, np.array(n, np.float32)) for n in ("0", "inf"))
-    negative = node.emit(Compare(relation="less"), quotient, zero, part="negative")
-    ends = [
-        node.emit(operator, quotient, part=part) for operator, part in ((Ceil(), "up"), (Floor(), "down"))
-    ]
-    multiple = node.emit(Mul(), node.emit(Where(), negative, *ends, part="whole"), y, part="multiple")
+    quotient = node.emit(Div(), x, y, part="quotient")
+    whole, beyond = node.emit(Floor(), quotient, part="down"), x
+    if follows_x:
+        up = node.emit(Ceil(), quotient, part="up")
+        negative = node.emit(Compare(relation="less"), quotient, zero, part="negative")
+        whole = node.emit(Where(), negative, up, whole, part="whole")
+    else:
+        below = [node.emit(Compare(relation="less"), v, zero, part="below") for v in (x, y)]
+        differ = node.emit(Compare(relation="not-equal"), *below, part="differ")
+        beyond = node.emit(Where(), differ, y, x, part="beyond")
+    rest = node.emit(Sub(), x, node.emit(Mul(), whole, y, part="multiple"), part="rest")
+    # An infinite divisor leaves everything, where a product with it would be NaN.
     size = node.emit(Abs(), y, part="size")
     endless = node.emit(Compare(relation="equal"), size, infinity, part="endless")
-    node.emit(Where(), endless, x, node.emit(Sub(), x, multiple, part="rest"))
+    node.emit(Where(), endless, beyond, rest)
 
 
 def _import_not(node: ImportNode) -> None:

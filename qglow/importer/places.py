@@ -15,6 +15,7 @@ from qglow.core.types import Array, Shape
 from qglow.graph.graph import Value
 from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.shape import Reshape
+from qglow.importer.computed_places import gather_elements_at, gather_tuples_at
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 
@@ -24,12 +25,14 @@ INDEX_BYTES = 8
 def import_gather_elements(node: ImportNode) -> None:
     """Import GatherElements: for every index the element at that place along an axis."""
     shape, axis = node.kind().shape, node.axis(node.integer("axis", 0), node.rank())
+    wanted = node.kind(1).shape
+    node.require(len(wanted) == len(shape), f"indices have {len(wanted)} dimensions, data {len(shape)}")
+    smaller = all(few <= many for i, (few, many) in enumerate(zip(wanted, shape, strict=True)) if i != axis)
+    node.require(smaller, f"indices {list(wanted)} are larger than data {list(shape)}")
+    if not node.value(1).is_constant:
+        gather_elements_at(node, axis)
+        return
     index = _indices(node, 1, shape[axis])
-    node.require(index.ndim == len(shape), f"indices have {index.ndim} dimensions, data {len(shape)}")
-    smaller = all(
-        few <= many for i, (few, many) in enumerate(zip(index.shape, shape, strict=True)) if i != axis
-    )
-    node.require(smaller, f"indices {list(index.shape)} are larger than data {list(shape)}")
     part = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))
     _pick(node, np.take_along_axis(_numbered(node, shape)[part], index, axis))
 
@@ -37,14 +40,18 @@ def import_gather_elements(node: ImportNode) -> None:
 def import_gather_nd(node: ImportNode) -> None:
     """Import GatherND: for every index tuple what stands there."""
     shape, batch = node.kind().shape, node.integer("batch_dims", 0)
-    index = node.array(1, "the indices")
-    node.require(index.ndim > 0, "the indices have no dimensions")
-    depth = index.shape[-1]
+    wanted = node.kind(1).shape
+    node.require(len(wanted) > 0, "the indices have no dimensions")
+    depth = wanted[-1]
     node.require(
-        0 <= batch < min(index.ndim, len(shape)) and batch + depth <= len(shape),
-        f"indices {list(index.shape)} with batch_dims {batch} do not fit data {list(shape)}",
+        0 <= batch < min(len(wanted), len(shape)) and batch + depth <= len(shape),
+        f"indices {list(wanted)} with batch_dims {batch} do not fit data {list(shape)}",
     )
-    node.require(index.shape[:batch] == shape[:batch], "indices and data differ in the batch")
+    node.require(wanted[:batch] == shape[:batch], "indices and data differ in the batch")
+    if not node.value(1).is_constant:
+        gather_tuples_at(node, batch, depth)
+        return
+    index = node.array(1, "the indices")
     places = np.moveaxis(_in_range(node, index, shape[batch : batch + depth]), -1, 0)
     leading = np.indices(index.shape[:-1], sparse=True)[:batch]
     _pick(node, _numbered(node, shape)[(*leading, *places)])

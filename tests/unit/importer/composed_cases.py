@@ -74,6 +74,7 @@ CASES = [
         {"x": (1, 32, 1)},
         {"s": np.int64(8), "l": np.int64(16)},
     ),
+    Case("mod", node("Mod", "x", "m", fmod=1), (10, 13), {"x": (4, 3)}, {"m": floats(4, 3)}),
     Case("trilu", node("Trilu", "x"), (14, 21)),
     Case("trilu-lower", node("Trilu", "x", "k", upper=0), (14,), constants={"k": np.int64(-2)}),
 ]

@@ -25,6 +25,7 @@ from tests.unit.importer import (
     window_cases,
 )
 from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
+from tests.unit.importer.test_computed_places import BITS
 from tests.unit.importer.test_quantized import MODELS as QUANTIZED
 from tests.unit.importer.tiny import assert_as_onnxruntime, save, tiny_model
 
@@ -427,6 +428,6 @@ def test_every_import_function_is_tried() -> None:
 
     cases = [*CASES, *ranking_cases.CASES]
     tried = {case.node.op_type for case in cases} | {"Shape", "Constant", "ConstantOfShape", "Cast"}
-    tried |= {operator for operator, *_ in GENERATED.values()} | {"IsInf", "IsNaN"}
+    tried |= {operator for operator, *_ in GENERATED.values()} | {"IsInf", "IsNaN", *BITS}
     quantized = {node.op_type for model in QUANTIZED.values() for node in model.graph.node if not node.domain}
     assert tried | {*RELATIONS, "Not", *POSITIVE} | quantized == set(supported_operators())

@@ -1,0 +1,86 @@
+"""Picking elements at places that are computed while the model runs: GatherElements, GatherND.
+
+The data are read as rows, one after another; a place becomes the number of its row.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qglow.core.memory import require_more_memory
+from qglow.core.types import ElementType, Shape
+from qglow.graph.graph import Value
+from qglow.graph.ops.elementwise import Add, Mul
+from qglow.graph.ops.logic import Compare
+from qglow.graph.ops.movement import Gather, Slice
+from qglow.graph.ops.selection import Where
+from qglow.graph.ops.shape import Cast, Reshape
+from qglow.importer.node import ImportNode
+
+PLACE_BYTES = 8
+
+
+def gather_elements_at(node: ImportNode, axis: int) -> None:
+    """Add a GatherElements along an axis of indices that are no constant."""
+    shape, index = node.kind().shape, node.value(1)
+    wanted = index.type.shape
+    require_more_memory(PLACE_BYTES * math.prod(wanted), f"node '{node.name}'")
+    strides = _strides(shape)
+    offsets = np.zeros(wanted, np.int64)
+    for other, extent in enumerate(wanted):
+        if other != axis:
+            along = [1] * len(wanted)
+            along[other] = extent
+            offsets += (np.arange(extent) * strides[other]).reshape(along)
+    places = _row(node, _from_front(node, index, shape[axis], "0"), strides[axis], "0")
+    if offsets.any():
+        places = node.emit(Add(), places, node.part_constant("offsets", offsets), part="places")
+    flat = node.emit(Reshape(shape=(math.prod(shape),)), node.value(0), part="flat")
+    node.emit(Gather(axis=0), flat, places)
+
+
+def gather_tuples_at(node: ImportNode, batch: int, depth: int) -> None:
+    """Add a GatherND of index tuples that are no constant, [..., depth], behind `batch` common axes."""
+    shape, index = node.kind().shape, node.value(1)
+    leading = index.type.shape[:-1]
+    counted, rest = shape[: batch + depth], shape[batch + depth :]
+    strides = _strides(counted)
+    offsets = np.zeros(leading, np.int64)
+    for axis in range(batch):
+        along = [1] * len(leading)
+        along[axis] = leading[axis]
+        offsets += (np.arange(leading[axis]) * strides[axis]).reshape(along)
+    places = node.part_constant("offsets", offsets)
+    for i in range(depth):
+        starts, ends = (*(0,) * len(leading), i), (*leading, i + 1)
+        column = node.emit(Slice(starts, ends, (1,) * len(ends)), index, part=f"column{i}")
+        column = node.emit(Reshape(shape=leading), column, part=f"index{i}")
+        row = _row(node, _from_front(node, column, shape[batch + i], str(i)), strides[batch + i], str(i))
+        places = node.emit(Add(), places, row, part=f"places{i}")
+    rows = node.emit(Reshape(shape=(math.prod(counted), *rest)), node.value(0), part="rows")
+    node.emit(Gather(axis=0), rows, places)
+
+
+def _strides(shape: Shape) -> tuple[int, ...]:
+    """Elements from one place to the next of every axis."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _from_front(node: ImportNode, index: Value, extent: int, part: str) -> Value:
+    """Indices as int64, negative ones counted from the end."""
+    if index.type.element is not ElementType.INT64:
+        index = node.emit(Cast(to=ElementType.INT64), index, part=f"wide{part}")
+    zero = node.part_constant("zero", np.array(0, np.int64))
+    size = node.part_constant("extent", np.array(extent, np.int64))
+    negative = node.emit(Compare(relation="less"), index, zero, part=f"negative{part}")
+    turned = node.emit(Add(), index, size, part=f"turned{part}")
+    return node.emit(Where(), negative, turned, index, part=f"front{part}")
+
+
+def _row(node: ImportNode, index: Value, stride: int, part: str) -> Value:
+    if stride == 1:
+        return index
+    step = node.part_constant("stride", np.array(stride, np.int64))
+    return node.emit(Mul(), index, step, part=f"row{part}")
