@@ -6,7 +6,7 @@ Scratch memory holds one image at a time. A copy costs a fraction of the convolu
 from __future__ import annotations
 
 from qglow.instructions.program import Padding
-from qglow.kernels.emit.builder import I8, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import I8, Index, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.operand import Memory
 
@@ -54,7 +54,7 @@ def copy_bytes(e: Emitter, dest: Value, src: Value, count: int, lanes: int) -> N
         e.store(e.load(e.offset(src, at), vec(I8, size)), e.offset(dest, at))
 
 
-def fill_bytes(e: Emitter, dest: Value, count: int, value: int, lanes: int) -> None:
+def fill_bytes(e: Emitter, dest: Value, count: int, value: Number, lanes: int) -> None:
     """Set `count` bytes, known at compile time, to one value; vectors and tail are as in `copy_bytes`."""
     whole = count - count % lanes
     if whole:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from qglow.core.types import Array, ElementType
+from qglow.instructions.operation import Operation
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import NO_PADDING, Instruction, Padding
 from qglow.kernels.convolution.border import emit_bordered_copy
@@ -53,6 +54,10 @@ class TiledProduct(Kernel):
     def blocking(self) -> Blocking:
         """Size of the tile and order of the loops."""
         return Blocking(self.pixels, self.vectors, self.by_rows)
+
+    def reads_parameters(self, operation: Operation) -> bool:
+        """Zero points are read, so that layers that differ in nothing else share code."""
+        return True
 
     def other_blockings(self, geometry: Geometry, tile: MicroTile) -> list[Kernel]:
         """Settings of this kernel with other blockings, by estimated cost; at most `MOST_VARIANTS`."""

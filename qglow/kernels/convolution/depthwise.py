@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.instructions.operation import Operation
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import Instruction, Padding
 from qglow.kernels.convolution.conv import (
@@ -60,6 +61,10 @@ class DepthwiseKernel(Kernel):
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of one image with its border, if the padding of `src` is too small; else 0."""
         return border_scratch(instruction)
+
+    def reads_parameters(self, operation: Operation) -> bool:
+        """Zero points are read, so that layers that differ in nothing else share code."""
+        return True
 
     def variants(self, instruction: Instruction, target: VectorTarget) -> list[Kernel]:
         """Other numbers of pixels in a tile, none beyond a row of results."""

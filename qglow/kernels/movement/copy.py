@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from llvmlite import ir
-
 from qglow.core.types import Shape
+from qglow.instructions.operation import Operation
 from qglow.instructions.ops.memory import Copy, FillPadding
 from qglow.instructions.ops.movement import Extract, Insert
 from qglow.instructions.program import Instruction
-from qglow.kernels.emit.builder import I1, I8, VOID, Value, scalar, vec
+from qglow.kernels.emit.builder import I1, I8, VOID, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.emit.operand import Memory, contiguous_runs
+from qglow.kernels.emit.operand import Memory, contiguous_runs, without_parameters
 from qglow.kernels.emit.sweep import outer_loops, sweep_run
 from qglow.kernels.emit.target import VectorTarget
 
@@ -30,7 +29,10 @@ class Move(Kernel):
     """Copy by contiguous runs of bytes, each moved in vectors."""
 
     name: ClassVar[str] = "move"
-    uses_scales: ClassVar[bool] = False
+
+    def compared(self, operation: Operation, memory: Memory) -> Memory:
+        """Return the operand without parameters: bytes are moved, whatever numbers they stand for."""
+        return without_parameters(memory)
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of a load and a store for each register of bytes."""
@@ -57,6 +59,10 @@ class FillBorder(Kernel):
 
     name: ClassVar[str] = "border"
     uses_scales: ClassVar[bool] = False
+
+    def reads_parameters(self, operation: Operation) -> bool:
+        """Zero points are read, so that layers that differ in nothing else share code."""
+        return True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of one short fill for each row."""
@@ -118,7 +124,7 @@ def emit_copy(e: Emitter, dest: Memory, src: Memory, shared: bool = False) -> No
 def copy_bytes(e: Emitter, dest: Value, src: Value, count: int) -> None:
     """Copy `count` bytes between places that may not overlap."""
     if count >= LONG_RUN:
-        arguments = [dest, src, e.index(count), ir.Constant(I1, 0)]
+        arguments = [dest, src, e.index(count), scalar(I1, 0)]
         e.call("llvm.memcpy.p0.p0.i64", VOID, arguments)
         return
 
@@ -133,10 +139,10 @@ def copy_bytes(e: Emitter, dest: Value, src: Value, count: int) -> None:
         e.store(e.load(e.offset(src, start), kind), e.offset(dest, start))
 
 
-def fill(e: Emitter, dest: Value, value: int, count: int) -> None:
+def fill(e: Emitter, dest: Value, value: Number, count: int) -> None:
     """Set `count` bytes to one value."""
     if count >= LONG_RUN:
-        arguments = [dest, ir.Constant(I8, value), e.index(count), ir.Constant(I1, 0)]
+        arguments = [dest, scalar(I8, value), e.index(count), scalar(I1, 0)]
         e.call("llvm.memset.p0.i64", VOID, arguments)
         return
     width = e.target.byte_lanes

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from qglow.core.types import Array, Quantization
+from qglow.core.types import Array, Quantization, TensorType
+from qglow.instructions.operation import Operation
 from qglow.instructions.ops.linear import MatMul
 from qglow.instructions.program import Instruction
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.emit.operand import dense_strides
+from qglow.kernels.emit.operand import Memory, dense_strides
 from qglow.kernels.emit.sweep import outer_loops
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.matmul import is_stack, matrix_steps
@@ -55,6 +57,14 @@ class PackedMatMul(Kernel):
             "ones": tile.pack(ones).reshape(-1),
         }
 
+    def reads_parameters(self, operation: Operation) -> bool:
+        """Zero points are read, so that layers that differ in nothing else share code."""
+        return True
+
+    def decided(self, operation: Operation, memories: Mapping[str, Memory]) -> tuple[object, ...]:
+        """Whether the right operand has a zero point other than 0, for which left rows are summed up."""
+        return (_is_centred(memories["rhs"].type),)
+
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of all packed right matrices."""
         return self.room
@@ -97,13 +107,19 @@ class PackedMatMul(Kernel):
             depth=lhs.shape[-1],
             blocks=Blocks(dest.shape[-1], tile.lanes, self.vectors),
             zero_a=lhs.zero_point,
-            zero_b=rhs.zero_point - rhs.bias,
+            zero_b=0 if _is_centred(rhs.type) else rhs.zero_point - rhs.bias,
             most_rows=self.rows,
             zero_step=site.constants["zero"],
             ones=site.constants["ones"],
             factor=site.constants["factor"],
             shared=shared,
         )
+
+
+def _is_centred(kind: TensorType) -> bool:
+    """Whether the zero point is 0, without the bias."""
+    assert kind.quantization is not None
+    return kind.quantization.zero_point == 0
 
 
 def _parameters(instruction: Instruction, name: str) -> Quantization:

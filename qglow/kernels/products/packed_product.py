@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qglow.kernels.emit.builder import F32, I8, I16, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I16, Number, PerCall, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.products.matmul import pieces
 from qglow.kernels.tiles.output import OutputStage
@@ -72,8 +72,8 @@ class PackedProduct:
     rows: int
     depth: int
     blocks: Blocks
-    zero_a: int
-    zero_b: int
+    zero_a: Number
+    zero_b: Number
     most_rows: int
     zero_step: Value
     ones: Value
@@ -111,7 +111,7 @@ class PackedProduct:
         start = e.offset(room, vectors * tile.accumulator_bytes)
         step_bytes = vectors * tile.weight_bytes
         whole, rest = divmod(self.depth, STEP)
-        constant = self.depth * self.zero_a * self.zero_b
+        constant = _wrapped(self.depth * self.zero_a * self.zero_b)
         # With za' as the activation, the multiplication of a step adds up za' * sum(b), of weights that are
         # in registers already.
         weight = tile.load_activation(e, self.zero_step)
@@ -126,7 +126,7 @@ class PackedProduct:
             if rest:
                 place = e.offset(source, whole * STEP * self.blocks.columns)
                 total = self._pack_step(place, e.offset(target, whole * step_bytes), rest, weight, total)
-            bias = e.b.sub(scalar(tile.accumulator, _wrapped(constant)), total)
+            bias = e.b.sub(scalar(tile.accumulator, constant), total)
             e.store(bias, e.offset(room, v * tile.accumulator_bytes))
 
     def _pack_step(
@@ -235,6 +235,6 @@ def block_bytes(tile: MicroTile, depth: int, vectors: int) -> int:
     return vectors * (tile.accumulator_bytes + steps * tile.weight_bytes)
 
 
-def _wrapped(value: int) -> int:
-    """Integer in the range of int32 that is equal modulo 2^32."""
-    return (value + 2**31) % 2**32 - 2**31
+def _wrapped(value: Number) -> Number:
+    """Number in the range of int32 that is equal modulo 2^32; numbers of the code wrap by themselves."""
+    return value if isinstance(value, PerCall) else (value + 2**31) % 2**32 - 2**31

@@ -12,7 +12,7 @@ from itertools import product
 
 from qglow.core.types import ElementType
 from qglow.kernels.arithmetic.requantize import clamp_float
-from qglow.kernels.emit.builder import F32, I8, I32, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I32, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Epilogue, MeanSink, Part, Site
 
@@ -40,7 +40,7 @@ class OutputStage:
     to_bytes: bool
     lo: float
     hi: float
-    zero_point: int = 0
+    zero_point: Number = 0
     clamp_first: bool = False
     epilogue: Epilogue | None = None
 
@@ -54,10 +54,9 @@ class OutputStage:
         bounds = {name: getattr(operation, name) for name in ("lo", "hi", "q_lo", "q_hi")}
         if dest.is_float:
             return OutputStage(lanes, from_float, False, bounds["lo"], bounds["hi"])
-        assert dest.quantization is not None
         bias = site.target.activation_bias
         low, high = bounds["q_lo"] + bias, bounds["q_hi"] + bias
-        zero_point = dest.quantization.zero_point + bias
+        zero_point = site["dest"].zero_point
         return OutputStage(lanes, False, True, low, high, zero_point, clamp_first, site.epilogue)
 
     @property

@@ -10,6 +10,7 @@ from llvmlite import ir
 
 from qglow.core.errors import InternalError
 from qglow.core.types import Array
+from qglow.instructions.operation import Operation
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import Instruction, Padding
@@ -48,6 +49,10 @@ class AmxKernel(Kernel):
     accumulates_mean: ClassVar[bool] = True
 
     clamp_first: bool = False
+
+    def reads_parameters(self, operation: Operation) -> bool:
+        """Zero points are read, so that layers that differ in nothing else share code."""
+        return True
 
     def product(self, site: Site, geometry: Geometry) -> AmxProduct:
         """The product of an instruction; reserves stack memory through which sums reach vector registers."""

@@ -14,6 +14,7 @@ from qglow.core.types import ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.elementwise import ElementAdd, ElementDiv, ElementMul, ElementPower, ElementSub
+from qglow.instructions.ops.linear import MatMul
 from qglow.instructions.ops.quantize import Dequantize, Quantize, Rescale
 from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.program import Program
@@ -68,6 +69,37 @@ def test_what_has_one_key_has_one_text(operation: Operation, isa_name: str) -> N
         found.setdefault(key, set()).add(text)
     assert [len(texts) for texts in found.values()] == [1] * len(found)
     assert len(found) <= len(chosen) // 3
+
+
+ZERO_POINTS = [(3, 5, 7), (9, -6, 1), (-128, 5, 7), (3, 0, -128)]
+
+
+def matrix_products(zero_points: list[tuple[int, int, int]]) -> Program:
+    """A product of matrices for each triple of zero points, the last of which is that of the result."""
+    builder = ProgramBuilder("products")
+    for number, zeros in enumerate(zero_points):
+        kinds = [TensorType(ElementType.INT8, (9, 9), Quantization.per_tensor(0.1, zero)) for zero in zeros]
+        names = [f"{name}{number}" for name in ("lhs", "rhs", "dest")]
+        lhs, rhs, dest = (builder.placeholder(*given) for given in zip(names, kinds, strict=True))
+        builder.emit(f"op{number}", MatMul(), dest, lhs, rhs)
+    return builder.finish()
+
+
+@pytest.mark.parametrize("isa_name", HOST_ISAS)
+def test_products_that_differ_in_zero_points_have_one_text(isa_name: str) -> None:
+    """Zero points that memory holds as 0, and a right operand that is centred, have code of their own."""
+    found: dict[object, set[str]] = {}
+    for zeros in ZERO_POINTS:
+        key, text = kernel_text(matrix_products([zeros]), isa_name)
+        found.setdefault(key, set()).add(text)
+    assert [len(texts) for texts in found.values()] == [1] * len(found)
+    assert len(found) < len(ZERO_POINTS)
+
+
+def test_products_that_share_code_read_their_own_zero_points() -> None:
+    program, rng = matrix_products(ZERO_POINTS), np.random.default_rng(0)
+    inputs = {b.name: rng.integers(-128, 128, (9, 9)).astype(np.int8) for b in program.inputs()}
+    assert_same_bits(program, inputs)
 
 
 def test_layers_that_differ_in_scales_are_emitted_once() -> None:
