@@ -62,9 +62,9 @@ def compile_program(
     from_cache, compiled = code is not None, 0
     if code is None:
         functions = builder.functions(kernels, batch_size)
-        *made, entries = compile_modules(builder.batches(functions), target, processes)
+        made = compile_modules(builder.batches(functions), target, processes)
         compiled = functions.compiled
-        code = _Code((*functions.objects(made), entries), builder.is_shared)
+        code = _Code(functions.objects(made), builder.is_shared)
         if cache is not None:
             cache.put(key, _pack(code))
     return CompiledProgram(

@@ -66,6 +66,8 @@ class KernelFunctions:
         self._new: list[int] = []
         self._batch: list[str] = []
         self._size = self._whole_size = self._emitted = 0
+        self._entries: CachedKernel | None = None
+        self._entries_key: tuple[object, ...] = ()
 
     def __getitem__(self, call: Call) -> KernelFunction:
         """The function of a call that was added."""
@@ -123,24 +125,34 @@ class KernelFunctions:
             declared.linkage = "hidden"
         return declared
 
+    def knows_entries(self, key: tuple[object, ...]) -> bool:
+        """Whether code of the entries with this key is cached; else `objects` adds what it is given."""
+        self._entries_key = key
+        self._entries = None if self._cache is None else self._cache.find(key)
+        return self._entries is not None
+
     @property
     def compiled(self) -> int:
         """Number of functions whose code was not in the cache."""
         return sum(code is None for code in self._code.values())
 
     def objects(self, made: Sequence[bytes]) -> tuple[bytes, ...]:
-        """Object code of all functions in the order of their first calls.
+        """Object code of all functions in the order of their first calls, and of the entries.
 
         `made` is the object code of the texts in all batches, in their order. It is added to the cache.
         """
         new = iter(made)
         whole = {name: next(new) if code is None else code for name, code in self._code.items()}
+        entries = next(new) if self._entries is None else self._entries.code
         if self._cache is not None:
             for number in self._new:
                 function = self._made[number]
                 kernel = CachedKernel(function.name, function.units, whole[function.name])
                 self._cache.add(self._keys[number], kernel)
-        return tuple(whole.values())
+            if self._entries is None:
+                name = f"entries_{kernel_digest(repr(self._entries_key), self._isa)}"
+                self._cache.add(self._entries_key, CachedKernel(name, 1, entries))
+        return (*whole.values(), entries)
 
 
 class JointFunctions:

@@ -99,6 +99,7 @@ class ModuleBuilder:
         self.part_cycles = target.model.threads.part_cycles if part_cycles is None else part_cycles
         self.stepped = stepped
         self.is_shared = False
+        self._steps: list[ProgramStep] = []
         self.blob = WeightBlob()
         self.constants: dict[Buffer, int] = {}
         self.stored: dict[Call, list[int]] = {}
@@ -139,20 +140,49 @@ class ModuleBuilder:
     def batches(self, functions: KernelFunctions) -> Generator[Batch, None, None]:
         """LLVM texts of functions without cached code, in batches as they become full; last, the entries.
 
-        When it ends, `is_shared` says whether there is an entry for teams of threads.
+        When it ends, `is_shared` says whether there is an entry for teams of threads. The entries are left
+        out where their code is cached.
         """
         with _collection_paused():
             for call in self._compiled_calls:
                 full = functions.add(call)
                 if full is not None:
                     yield full
-            yield (*functions.rest(), self._entries(self._new_module(), functions))
+            self._plan_steps(functions)
+            known = functions.knows_entries(self._entries_key(functions))
+            yield (*functions.rest(), *([] if known else [self._entries(self._new_module(), functions)]))
+
+    def _entries_key(self, functions: Functions) -> tuple[object, ...]:
+        """Everything that the text of the entries depends on, for one target."""
+        calls = {call: number for number, call in enumerate(self.calls)}
+        numbers = {id(instruction): number for number, instruction in enumerate(self.program.code)}
+        called = tuple(
+            (
+                "" if call.hosted else functions[call].name,
+                tuple(self._place(buffer) for buffer in call.buffers),
+                tuple(self._stored(call)),
+                numbers[id(call.group[0])],
+            )
+            for call in self.calls
+        )
+        steps = tuple(
+            (
+                tuple(calls[c] for c in step.alone),
+                tuple(calls[c] for c in step.shared),
+                step.parts,
+                step.apart,
+            )
+            for step in self._steps
+        )
+        return "entries", self.timed, self.stepped, len(self.places), called, self.is_shared and steps
 
     def text(self) -> str:
         """LLVM text of the whole program as one module, to be read."""
         with _collection_paused():
             module = self._new_module()
-            return self._entries(module, JointFunctions(self._compiled_calls, self.target, module))
+            functions = JointFunctions(self._compiled_calls, self.target, module)
+            self._plan_steps(functions)
+            return self._entries(module, functions)
 
     def _new_module(self) -> Any:
         # Not the model's name, which is untrusted text.
@@ -164,17 +194,20 @@ class ModuleBuilder:
         """Add the entries to a module and return its text."""
         self._module, self._functions = module, functions
         self._emit_entry(self.calls)
+        if self.is_shared:
+            self._emit_team_entry(self._steps)
+        return str(module)
+
+    def _plan_steps(self, functions: Functions) -> None:
+        """Divide the calls into steps of a team, and decide whether there is an entry for teams."""
         work = [
             Work(call, 1, 1) if call.hosted else Work.of(call, functions[call].units, self.part_cycles)
             for call in self.calls
         ]
-        steps = make_steps(work, self.part_cycles)
+        self._steps = make_steps(work, self.part_cycles)
         alone = self.timed or self.stepped
         team_cycles = self.target.model.threads.team_parts * self.part_cycles
-        self.is_shared = not alone and is_worth_a_team(steps, team_cycles)
-        if self.is_shared:
-            self._emit_team_entry(steps)
-        return str(module)
+        self.is_shared = not alone and is_worth_a_team(self._steps, team_cycles)
 
     def _emit_entry(self, calls: list[Call]) -> None:
         """The entry for one thread, which does all parts."""
@@ -303,15 +336,22 @@ class ModuleBuilder:
 
     def _address(self, e: Emitter, roots: _Roots, buffer: Buffer) -> Value:
         """The address of element (0, ..., 0)."""
+        kind, number, offset = self._place(buffer)
+        if kind is BufferKind.PLACEHOLDER:
+            return e.offset(roots.tables[number], offset)
+        return e.offset(roots.weights if kind is BufferKind.CONSTANT else roots.arena, offset)
+
+    def _place(self, buffer: Buffer) -> tuple[BufferKind, int, int]:
+        """Where element (0, ..., 0) is: kind of memory, number of the placeholder, offset in bytes."""
         root = buffer.root
         start = buffer.layout.offset * buffer.type.element.size
         if root.kind is BufferKind.PLACEHOLDER:
-            return e.offset(roots.tables[self.places[root]], start)
+            return root.kind, self.places[root], start
         if root.kind is BufferKind.CONSTANT:
-            return e.offset(roots.weights, self._constant(root) + start)
+            return root.kind, 0, self._constant(root) + start
         if root.arena_offset is None:
             raise InternalError(f"%{root.name} has no place in the arena; memory is not planned")
-        return e.offset(roots.arena, root.arena_offset + start)
+        return BufferKind.ACTIVATION, 0, root.arena_offset + start
 
     def _constant(self, buffer: Buffer) -> int:
         if buffer not in self.constants:

@@ -7,6 +7,7 @@ can handle any strides; then a `fillpadding` goes before its first writer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from qglow.core.types import ElementType, TensorType
@@ -19,6 +20,7 @@ from qglow.instructions.passes.code import Code
 from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
 from qglow.kernels.elementwise.elementwise import Elementwise, elementwise_candidates
+from qglow.kernels.emit.kernel import Kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.choice import NO_CHOICES, Choices, best_kernel
 from qglow.kernels.selection.epilogue_choice import fuse_epilogues
@@ -34,13 +36,16 @@ def select_kernels(
     Raises UnsupportedError for an instruction without a kernel.
     """
     work = [i for i in program.code if i.operation.touches_memory]
+    best = {instruction: best_kernel(instruction, target, choices) for instruction in work}
     usage, code = Usage(program), Code(program)
-    for buffer, padding in _wishes(work, target).items():
+    for buffer, padding in _wishes(best).items():
         if _can_be_padded(buffer, usage):
             buffer.padding = padding
             _fill_before_first_write(code, buffer, usage)
+            for use in usage.uses(buffer):
+                best.pop(use.instruction, None)
     for instruction in [i for i in code.order if i.operation.touches_memory]:
-        kernel = best_kernel(instruction, target, choices)
+        kernel = best.get(instruction) or best_kernel(instruction, target, choices)
         instruction.kernel = kernel.describe()
         _add_scratch(code, instruction, kernel.scratch_bytes(instruction))
     code.finish()
@@ -87,13 +92,11 @@ def _has_uneven_channels(instruction: Instruction, target: VectorTarget) -> bool
     return isinstance(instruction.operation, Affine) and channels % target.loop_lanes != 0
 
 
-def _wishes(work: list[Instruction], target: VectorTarget) -> dict[Buffer, Padding]:
+def _wishes(kernels: Mapping[Instruction, Kernel]) -> dict[Buffer, Padding]:
     """Padding that kernels wish for around each buffer: the most that any wishes for on every side."""
     wishes: dict[Buffer, Padding] = {}
-    for instruction in work:
-        for name, (top, left, bottom, right) in (
-            best_kernel(instruction, target).paddings(instruction).items()
-        ):
+    for instruction, kernel in kernels.items():
+        for name, (top, left, bottom, right) in kernel.paddings(instruction).items():
             buffer = instruction.operand(name)
             have = wishes.get(buffer, NO_PADDING)
             wishes[buffer] = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 from qglow.core.types import Array
 from qglow.instructions.ops.conv import Convolution
@@ -215,13 +216,27 @@ def _pair_tile(target: VectorTarget) -> PairTile:
 
 
 def _of_convolution(instruction: Instruction, target: VectorTarget) -> tuple[Geometry, ListedTile]:
-    geometry, filters = convolution_geometry(instruction), constant_filter(instruction)
-    return geometry, listed_tile(filters.reshape(len(filters), -1), geometry, target)
+    filters = constant_filter(instruction)
+    return _known_tile(
+        instruction, filters.reshape(len(filters), -1), convolution_geometry(instruction), target
+    )
 
 
 def _of_product(instruction: Instruction, target: VectorTarget) -> tuple[Geometry, ListedTile]:
-    geometry = linear_geometry(instruction)
-    return geometry, listed_tile(columns(instruction), geometry, target)
+    return _known_tile(instruction, columns(instruction), linear_geometry(instruction), target)
+
+
+_TILES: WeakKeyDictionary[Instruction, tuple[Array | None, Geometry, str, ListedTile]] = WeakKeyDictionary()
+"""Tiles by instruction, each with weights, geometry and target: examining weights takes long."""
+
+
+def _known_tile(
+    instruction: Instruction, rows: Array, geometry: Geometry, target: VectorTarget
+) -> tuple[Geometry, ListedTile]:
+    data, known = instruction.operand("filter").data, _TILES.get(instruction)
+    if known is None or known[0] is not data or known[1:3] != (geometry, target.name):
+        known = _TILES[instruction] = data, geometry, target.name, listed_tile(rows, geometry, target)
+    return geometry, known[3]
 
 
 def _can_be_listed(instruction: Instruction, target: VectorTarget) -> bool:
