@@ -7,7 +7,9 @@ size and the way the data is split into shards leave no trace.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +23,8 @@ from qglow.numerics.histogram import (
     POSITIVE_ZERO_BIN,
     histogram,
 )
+
+T = TypeVar("T")
 
 FRACTION_BITS = 40
 """Channel means are counted in units of 2^-40."""
@@ -117,6 +121,10 @@ class ValueProfile:
     low: float = math.inf
     high: float = -math.inf
     channels: ChannelProfile | None = None
+    _derived: tuple[Array, tuple[float, float], dict[object, Any]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """Counts and extremes, and the results of `derived` that were computed from them, by key."""
 
     @staticmethod
     def of_shape(shape: Shape) -> ValueProfile:
@@ -172,10 +180,24 @@ class ValueProfile:
         self.low = min(self.low, low + 0.0)
         self.high = max(self.high, high + 0.0)
 
+    def derived(self, key: object, compute: Callable[[], T]) -> T:
+        """Return what `compute` finds from counts and extremes, computed once until more is counted in.
+
+        key: names the result, with everything else that it depends on.
+        """
+        known, extremes = self._derived, (self.low, self.high)
+        if known is None or known[0] is not self.counts or known[1] != extremes:
+            self._derived = known = self.counts, extremes, {}
+        results = known[2]
+        if key not in results:
+            results[key] = compute()
+        found: T = results[key]
+        return found
+
     @property
     def total(self) -> int:
         """Elements seen."""
-        return int(self.counts.sum())
+        return self.derived("total", lambda: int(self.counts.sum()))
 
     @property
     def nan_count(self) -> int:

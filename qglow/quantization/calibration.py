@@ -70,14 +70,30 @@ def chosen_range(
     """Choose like `choose_range`, and tell where another calibration took the place of the one asked for."""
     low, high, instead = profile.low, profile.high, ""
     if profile.total:
-        distribution = Distribution.of(profile)
-        low, high = _unbounded(distribution, calibration, schema, function, given)
-        if calibration.uses_divergence(given):
-            instead = _signal_outside(distribution, low, high)
-        if instead:
-            low, high = least_squared_error(distribution, schema)
+        followed = function if calibration.method == "auto" else None
+
+        def search() -> tuple[float, float, str]:
+            return _searched(Distribution.of(profile), calibration, schema, followed, given)
+
+        key = "range", calibration, schema, calibration.uses_divergence(given)
+        low, high, instead = profile.derived(key, search) if followed is None else search()
     low, high = max(low, lo), min(high, hi)
     return ChosenRange((min(low, 0.0), max(high, 0.0)), instead)
+
+
+def _searched(
+    distribution: Distribution,
+    calibration: Calibration,
+    schema: Schema,
+    function: Function | None,
+    given: bool,
+) -> tuple[float, float, str]:
+    """Return the range without the bounds of a function, and why `SAFE` took the place of `kl`, or ""."""
+    low, high = _unbounded(distribution, calibration, schema, function, given)
+    instead = _signal_outside(distribution, low, high) if calibration.uses_divergence(given) else ""
+    if instead:
+        low, high = least_squared_error(distribution, schema)
+    return low, high, instead
 
 
 def _unbounded(
@@ -94,7 +110,7 @@ def _unbounded(
         return _percentile(distribution, calibration.percent)
     if calibration.uses_divergence(given):
         return least_divergence(distribution, schema)
-    return least_squared_error(distribution, schema, function if method == "auto" else None)
+    return least_squared_error(distribution, schema, function)
 
 
 def _signal_outside(distribution: Distribution, low: float, high: float) -> str:

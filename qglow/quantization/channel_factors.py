@@ -169,13 +169,11 @@ class FactorSearch:
         if not profile.total:
             step = choose_parameters(min(float(low.min()), 0.0), max(float(high.max()), 0.0), schema).scale
             return _Seen(low, high, spread, spread + mean**2, step**2 / 12.0, schema)
-        distribution = Distribution.of(profile)
-        share = (distribution.power() - float(np.mean(mean**2))) / max(float(np.mean(spread)), 1e-300)
+        power, noise = profile.derived(
+            ("power and noise", schema), lambda: _power_and_noise(Distribution.of(profile), schema)
+        )
+        share = (power - float(np.mean(mean**2))) / max(float(np.mean(spread)), 1e-300)
         variance = spread * min(max(share, 0.01), 1.0)
-        bounds = least_squared_error(distribution, schema)
-        low_end, high_end = np.array([bounds[0]]), np.array([bounds[1]])
-        least = expected_squared_error(distribution, low_end, high_end, schema)
-        noise = float(least[0]) / distribution.total
         return _Seen(low, high, variance, variance + mean**2, noise, schema)
 
     def _limits(self, scope: Scope, seen: Mapping[Value, _Seen]) -> tuple[Array, Array]:
@@ -203,6 +201,14 @@ class FactorSearch:
         reach = np.maximum(np.abs(low), np.abs(high))
         unlimited = np.full(scope.size, np.inf)
         return np.asarray(np.divide(float(reach.max()), reach, out=unlimited, where=reach > 0.0))
+
+
+def _power_and_noise(distribution: Distribution, schema: Schema) -> tuple[float, float]:
+    """Return the mean square of the elements, and their least mean squared error in int8."""
+    bounds = least_squared_error(distribution, schema)
+    low_end, high_end = np.array([bounds[0]]), np.array([bounds[1]])
+    least = expected_squared_error(distribution, low_end, high_end, schema)
+    return distribution.power(), float(least[0]) / distribution.total
 
 
 def _by_channel(low: Array, high: Array, layout: ChannelLayout, size: int) -> tuple[Array, Array]:

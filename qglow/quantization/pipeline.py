@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qglow.core.errors import UnsupportedError, UsageError
-from qglow.core.passes import PassLog, Pipeline
+from qglow.core.passes import LogEntry, PassLog, Pipeline
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node
 from qglow.graph.rewriting import operand
@@ -99,13 +99,15 @@ def quantize_with(
     folding: Pipeline[Graph] = FOLDING,
     log: PassLog | None = None,
     seen_again: Mapping[str, ValueProfile] | None = None,
+    preparations: Preparations | None = None,
 ) -> QuantizedGraph:
     """Quantize a graph like `quantize`, with statistics by value name over `samples` samples.
 
     seen_again: statistics of the `rescaled` values from a profile of `QuantizedGraph.source`, made with the
-    same arguments: their histograms then count in place of the ranges of their channels.
+    same arguments: their histograms then count in place of the ranges of their channels. preparations: of
+    earlier calls with the same graph, statistics and number of samples, which may differ in their recipes.
     """
-    made = _Quantizer(graph, statistics, samples, recipe or Recipe(), folding, log)
+    made = _Quantizer(graph, statistics, samples, recipe or Recipe(), folding, log, preparations)
     return made.run(seen_again or {})
 
 
@@ -115,13 +117,14 @@ def proposed_parameters(
     samples: int,
     recipe: Recipe,
     calibrations: Sequence[Calibration],
+    preparations: Preparations | None = None,
 ) -> list[dict[str, Quantization]]:
     """Return the parameters that each calibration gives in place of the recipe's one, by name of the value.
 
     Calibrations of rules stay in force. Values are those of `QuantizedGraph.source`; folding may leave
-    some of them without integers. Raises the errors of `quantize_with`.
+    some of them without integers. Arguments and errors are those of `quantize_with`.
     """
-    made = _Quantizer(graph, statistics, samples, recipe, FOLDING, None)
+    made = _Quantizer(graph, statistics, samples, recipe, FOLDING, None, preparations)
     return made.propose(calibrations)
 
 
@@ -133,6 +136,21 @@ class _Prepared:
     groups: WeightGroups
 
 
+@dataclass(frozen=True)
+class _Preparation:
+    """A graph with its channels scaled, with its statistics, and reasons why nodes stay float, by name."""
+
+    graph: Graph
+    statistics: dict[str, ValueProfile]
+    reasons: dict[str, str]
+    stated: Mapping[str, str]
+    entries: list[LogEntry]
+
+
+Preparations = dict[str, _Preparation]
+"""What quantizing one graph begins with, by the recipe in words without its calibration, used only later."""
+
+
 class _Quantizer:
     def __init__(
         self,
@@ -142,8 +160,10 @@ class _Quantizer:
         recipe: Recipe,
         folding: Pipeline[Graph],
         log: PassLog | None,
+        preparations: Preparations | None,
     ) -> None:
         self._graph = graph.copy()
+        self._preparations = None if log is not None else preparations
         self._profiled = statistics
         self._statistics = dict(statistics)
         self._samples = samples
@@ -164,9 +184,37 @@ class _Quantizer:
 
     def _prepare(self) -> _Prepared:
         """Choose the int8 nodes, equalize and split channels, and cut Gemms into groups."""
+        recipe, shared = self._recipe, self._preparations
+        key = repr(replace(recipe, calibration=Calibration()))
+        check_patterns(self._graph, recipe)
+        choices = choices_of(self._graph, recipe)
+        if shared is not None and key in shared:
+            known = shared[key]
+            reasons, stated = self._resume(known), known.stated
+        else:
+            reasons, stated = self._choose_nodes(choices)
+            if shared is not None:
+                shared[key] = self._preparation(reasons, stated)
+        groups = WeightGroups(self._graph, self._statistics, reasons, choices, recipe.group_size)
+        if recipe.group_size:
+            groups.run(self._log)
+        return _Prepared(choices, reasons, stated, groups)
+
+    def _preparation(self, reasons: FloatReasons, stated: Mapping[str, str]) -> _Preparation:
+        by_name = {node.name: reason for node, reason in reasons.items()}
+        return _Preparation(
+            self._graph.copy(), dict(self._statistics), by_name, stated, list(self._log.entries)
+        )
+
+    def _resume(self, known: _Preparation) -> FloatReasons:
+        self._graph, self._statistics = known.graph.copy(), dict(known.statistics)
+        self._log.entries += known.entries
+        nodes = {node.name: node for node in self._graph.nodes}
+        return {nodes[name]: reason for name, reason in known.reasons.items()}
+
+    def _choose_nodes(self, choices: Choices) -> tuple[FloatReasons, Mapping[str, str]]:
+        """Choose the int8 nodes, equalize and split channels; return why the others stay float, and rules."""
         graph, recipe, log = self._graph, self._recipe, self._log
-        check_patterns(graph, recipe)
-        choices = choices_of(graph, recipe)
         reasons = float_reasons(graph, recipe, choices)
         overruled = Overruled(choices, frozenset(reasons))
         release_products(graph, reasons)
@@ -181,10 +229,7 @@ class _Quantizer:
             equalize(graph, self._statistics, self._samples, reasons, wanted, choices.schema_of, log)
         if recipe.split_channels:
             split_channels(graph, self._statistics, reasons, recipe.split_channels, log)
-        groups = WeightGroups(graph, self._statistics, reasons, choices, recipe.group_size)
-        if recipe.group_size:
-            groups.run(log)
-        return _Prepared(choices, reasons, overruled.stated, groups)
+        return reasons, overruled.stated
 
     def _ranges(self, choices: Choices) -> Ranges:
         return Ranges(self._statistics, choices, frozenset(value.name for value in self._graph.outputs))
@@ -199,8 +244,8 @@ class _Quantizer:
         return assignment, narrow_operands(int8, assignment, ranges)
 
     def run(self, seen_again: Mapping[str, ValueProfile]) -> QuantizedGraph:
-        graph, recipe, log = self._graph, self._recipe, self._log
         prepared = self._prepare()
+        graph, recipe, log = self._graph, self._recipe, self._log
         choices, reasons, groups = prepared.choices, prepared.reasons, prepared.groups
         source = graph.copy()
         rescaled = self._see_again(seen_again)

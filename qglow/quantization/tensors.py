@@ -64,9 +64,8 @@ def _range(
     counts: tuple[int, ...] = ()
     low, high, clipped = profile.low, profile.high, 0.0
     if profile.total:
-        distribution = Distribution.of(profile)
-        low, high = distribution.range
-        counts, clipped = _counts(distribution, low, high), _outside(distribution, covered)
+        low, high, counts = profile.derived("shown", lambda: _shown(Distribution.of(profile)))
+        clipped = profile.derived(("outside", covered), lambda: _outside(Distribution.of(profile), covered))
     finite = [bound if math.isfinite(bound) else 0.0 for bound in (low, high)]
     scale, zero_point = quantization.scale, quantization.zero_point
     return TensorRange(
@@ -81,6 +80,12 @@ def _range(
         zero_point,
         channel_ranges(profile),
     )
+
+
+def _shown(distribution: Distribution) -> tuple[float, float, tuple[int, ...]]:
+    """Return the extremes, and the counts between them."""
+    low, high = distribution.range
+    return low, high, _counts(distribution, low, high)
 
 
 def _counts(distribution: Distribution, low: float, high: float) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from qglow.tuning.effort import FAST, with_effort
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.reconstruction import reconstruct
 from qglow.tuning.repair import Repaired, repaired
-from qglow.tuning.self_check import check_model
+from qglow.tuning.self_check import FloatRuns, check_model
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,23 @@ def quantize_model(
     if recipe.preprocessing is None:
         # Later data needs the preprocessing that the ranges were seen with.
         recipe = replace(recipe, preprocessing=profile.preprocessing)
-    parts = _parts(model, *_calibrated(model, profile, recipe, options))
+    made = _calibrated(model, profile, recipe, options)
+    parts = _parts(model, made.recipe, made.result)
     if options.check:
-        parts = replace(parts, verdict=check_model(model, profile, parts, options.code))
+        parts = replace(parts, verdict=check_model(model, profile, parts, options.code, made.runs))
     return parts
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The recipe with what repair and effort added to it, the int8 graph by it, and runs of the float graph.
+
+    runs: those that repair made, if they are of the model in its own batch.
+    """
+
+    recipe: Recipe
+    result: QuantizedGraph
+    runs: FloatRuns | None = None
 
 
 def _parts(model: LoadedModel, recipe: Recipe, result: QuantizedGraph) -> QuantizedParts:
@@ -87,10 +100,7 @@ def _check_imported(
         raise UsageError(f"{model.path} is quantized already: its weights are not rounded")
 
 
-def _calibrated(
-    model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions
-) -> tuple[Recipe, QuantizedGraph]:
-    """Return the recipe with what repair and effort added to it, and the int8 graph by it."""
+def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions) -> _Made:
     profiled = model.with_profiled_batch().graph
     statistics = profile.check_matches(profiled)
     quantizer = Quantizer(model.graph, statistics, profile.samples, options.calibration, options.code)
@@ -98,6 +108,7 @@ def _calibrated(
     if options.repair and options.effort == FAST:
         # In the profiled batch, so that what is chosen does not depend on the model's.
         found = repaired(recipe, replace(quantizer, graph=profiled), profile.kept)
+    known = found if profiled is model.graph else Repaired(found.recipe)
     interruption = Interruption(options.interrupted)
     chosen = with_effort(found.recipe, options.effort, quantizer, options.progress, interruption)
     if interruption.happened:
@@ -106,9 +117,9 @@ def _calibrated(
             *result.report.warnings,
             f"effort {options.effort} was interrupted: weights are rounded to nearest",
         )
-        return chosen, replace(result, report=replace(result.report, warnings=warnings))
+        return _Made(chosen, replace(result, report=replace(result.report, warnings=warnings)))
     result = reconstruct(
-        quantizer(chosen),
+        known.result if known.result is not None and chosen is found.recipe else quantizer(chosen),
         chosen,
         options.calibration,
         options.code,
@@ -116,4 +127,5 @@ def _calibrated(
         options.rounding_state,
         interruption,
     )
-    return chosen, replace(result, report=replace(result.report, repairs=found.repairs))
+    result = replace(result, report=replace(result.report, repairs=found.repairs))
+    return _Made(chosen, result, known.runs)

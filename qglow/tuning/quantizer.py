@@ -9,7 +9,7 @@ from qglow.core.errors import UsageError
 from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.pipeline import QuantizedGraph, quantize_with
+from qglow.quantization.pipeline import Preparations, QuantizedGraph, quantize_with
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationRuns, CalibrationSamples
@@ -33,6 +33,7 @@ class Quantizer:
     calibration: Data | CalibrationSamples | None = None
     options: CompileOptions = field(default_factory=CompileOptions)
     _seen: dict[tuple[str, tuple[str, ...]], _Seen] = field(default_factory=dict)
+    preparations: Preparations = field(default_factory=dict, init=False)
 
     def __call__(self, recipe: Recipe) -> QuantizedGraph:
         """Quantize as a recipe says, except for the rounding of weights.
@@ -40,7 +41,9 @@ class Quantizer:
         Raises the errors of `quantize_with`, UsageError if samples are needed and there are none, and
         DataError if they do not fit the model.
         """
-        result = quantize_with(self.graph, dict(self.statistics), self.samples, recipe)
+        result = quantize_with(
+            self.graph, dict(self.statistics), self.samples, recipe, preparations=self.preparations
+        )
         if not recipe.profile_again:
             return result
         if self.calibration is None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
+from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.report import Repair
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
@@ -58,10 +59,15 @@ as the profile had samples."""
 
 @dataclass(frozen=True)
 class Repaired:
-    """A recipe with the changes that were chosen for it, and a description of each with its gain."""
+    """A recipe with the changes that were chosen for it, and a description of each with its gain.
+
+    result: the int8 graph by the recipe, None where none was made. runs: of the float graph.
+    """
 
     recipe: Recipe
     repairs: tuple[Repair, ...] = ()
+    result: QuantizedGraph | None = None
+    runs: FloatRuns | None = None
 
 
 def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Repaired:
@@ -75,10 +81,11 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         return Repaired(recipe)
     if not kept:
         return _by_histograms(recipe, quantizer) if recipe.calibration.is_default else Repaired(recipe)
-    search = _Search(quantizer, float_runs(quantizer.graph, affordable(quantizer, kept), quantizer.options))
+    runs = float_runs(quantizer.graph, affordable(quantizer, kept), quantizer.options)
+    search = _Search(quantizer, runs)
     stage = search.stage(recipe)
     if not stage.rehearsal.rounded:
-        return Repaired(recipe)
+        return Repaired(recipe, (), stage.result, runs)
     if recipe.calibration.is_default:
         stage = search.with_calibration(stage)
         if stage.sqnr_db < ENOUGH_DB:
@@ -86,7 +93,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     for step in (search.without_harm, search.with_wide_nodes):
         if stage.sqnr_db < ENOUGH_DB:
             stage = step(stage)
-    return Repaired(stage.recipe, tuple(search.repairs))
+    return Repaired(stage.recipe, tuple(search.repairs), stage.result, runs)
 
 
 def affordable(quantizer: Quantizer, kept: Sequence[Sample]) -> Sequence[Sample]:

@@ -81,17 +81,23 @@ def _measured(runs: FloatRuns, int8_graph: Graph, executable: Executable) -> Out
 
 
 def check_model(
-    model: LoadedModel, profile: Profile, parts: QuantizedParts, options: CompileOptions | None = None
+    model: LoadedModel,
+    profile: Profile,
+    parts: QuantizedParts,
+    options: CompileOptions | None = None,
+    runs: FloatRuns | None = None,
 ) -> ModelVerdict:
     """Return a verdict on the int8 form of a float model, measured on the samples that its profile keeps.
 
     Without samples, or where all outputs are zero or empty on them, it is predicted from the histograms.
+    runs: of the model on the first of these samples, which need not be made again if they are all.
     """
     sources = noise_sources(parts, profile.check_matches(model.with_profiled_batch().graph))
     worst = worst_values(sources)
     note = profile.kept_note or "The profile keeps no samples to measure on"
     if profile.kept:
-        runs = float_runs(model.graph, profile.kept, options)
+        if runs is None or runs.samples != len(profile.kept):
+            runs = float_runs(model.graph, profile.kept, options)
         program = obtain_executable(lower_graph(parts.int8, options), options)
         errors = _measured(runs, parts.int8, program)
         if can_be_judged(errors):

@@ -118,7 +118,11 @@ class Stage:
         """Return the parameters that each calibration would give under the recipe's rules."""
         made = self._quantizer
         kinds = [Calibration.parse(name) for name in names]
-        return list(proposed_parameters(made.graph, dict(made.statistics), made.samples, self.recipe, kinds))
+        return list(
+            proposed_parameters(
+                made.graph, dict(made.statistics), made.samples, self.recipe, kinds, made.preparations
+            )
+        )
 
     def chosen(self, parameters: Parameters) -> RehearsedNoise:
         """Measure the noise on the runs to choose on."""
