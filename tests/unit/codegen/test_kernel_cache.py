@@ -13,6 +13,7 @@ from qglow.codegen.cache import KernelCache, kernel_digest
 from qglow.codegen.calls import make_call
 from qglow.codegen.compiler import CompiledProgram, compile_program
 from qglow.codegen.functions import call_key
+from qglow.codegen.module import ModuleBuilder
 from qglow.core.types import ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.liveness import Usage
@@ -68,11 +69,20 @@ def test_code_is_the_same_with_and_without_a_cache(tmp_path: Path) -> None:
     assert [compiled(chain(ADD, MUL), tmp_path).objects for _ in range(2)] == [alone] * 2
 
 
+def test_entries_are_emitted_once_for_equal_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = [chain(ADD, MUL), chain(MUL, ADD), chain(ADD, ADD, MUL)]
+    alone = [compiled(program, None).objects[-1] for program in programs]
+    assert len(set(alone)) == 3
+    assert [compiled(program, tmp_path).objects[-1] for program in programs] == alone
+    monkeypatch.setattr(ModuleBuilder, "_entries", lambda *_: pytest.fail("emitted again"))
+    assert compiled(chain(MUL, ADD, name="another"), tmp_path).objects[-1] == alone[1]
+
+
 def test_names_are_digests_of_texts(tmp_path: Path) -> None:
     """Nothing that the author of a model writes is in a name, nor in the code."""
     evil = '../../evil"\n@x'
     files = [file for name in ("plain", evil) for file in _written(tmp_path / str(len(name)), name)]
-    assert len(set(files)) == len(files) // 2 == 2
+    assert len(set(files)) == len(files) // 2 == 4  # code and name of the kernel, and of the entries
     assert all(
         len(Path(file).stem) == 64 and set(Path(file).stem) <= set("0123456789abcdef") for file in files
     )

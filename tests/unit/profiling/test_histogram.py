@@ -117,3 +117,11 @@ def test_state_of_a_compiled_program_gives_what_observing_gives() -> None:
 def test_profiles_of_different_channels_do_not_merge() -> None:
     with pytest.raises(ValueError, match="channels"):
         observed(np.zeros((1, 3), np.float32)).merge(observed(np.zeros((1, 4), np.float32)))
+
+
+def test_what_is_derived_is_computed_anew_when_more_is_counted_in() -> None:
+    profile = ValueProfile()
+    for number, expected in enumerate([2, 2, 5]):
+        if number != 1:
+            profile.observe(np.ones((2 + number // 2, 1), np.float32))
+        assert profile.derived("count", lambda: int(profile.counts.sum())) == profile.total == expected

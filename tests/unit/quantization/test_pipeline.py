@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from qglow.core.errors import ProfileError, UnsupportedError, UsageError
 from qglow.core.types import ElementType, float_type
 from qglow.graph.builder import GraphBuilder
+from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.conv import Conv
@@ -21,7 +23,7 @@ from qglow.importer.model import import_model
 from qglow.numerics.schema import Schema
 from qglow.passes.pipeline import canonicalize
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.pipeline import FOLDING, quantize, quantize_with
+from qglow.quantization.pipeline import FOLDING, Preparations, quantize, quantize_with
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network, samples
@@ -89,6 +91,19 @@ def test_quantizing_again_gives_the_same_graph() -> None:
     assert print_graph(first) == print_graph(second)
     for a, b in zip(first.constants(), second.constants(), strict=True):
         np.testing.assert_array_equal(a.data, b.data)
+
+
+@pytest.mark.parametrize("second", [{"calibration": Calibration("minmax")}, {"equalize": False}])
+def test_what_recipes_share_does_not_change_a_graph(second: dict[str, Any]) -> None:
+    graph = residual_network()
+    profile = profile_of(graph=graph)
+    shared: Preparations = {}
+    for recipe in (Recipe(), Recipe(**second), Recipe()):
+        given = graph, profile.check_matches(graph), profile.samples, recipe
+        alone, together = quantize_with(*given), quantize_with(*given, preparations=shared)
+        assert fingerprint(together.graph) == fingerprint(alone.graph)
+        assert (together.report, together.rescaled) == (alone.report, alone.rescaled)
+    assert len(shared) == (1 if "calibration" in second else 2)
 
 
 def test_batches_have_the_parameters_of_batch_1() -> None:
