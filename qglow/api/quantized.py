@@ -27,7 +27,8 @@ from qglow.report.parts import QuantizedParts
 from qglow.report.stages import stage_text
 from qglow.report.verdict import ModelVerdict
 from qglow.runtime.executable import Executable
-from qglow.toolchain import CompileOptions, compile_graph, selected_program
+from qglow.toolchain import CompileOptions, selected_program
+from qglow.toolchain.compilation import compile_known
 from qglow.toolchain.files import write_graph
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 
@@ -134,7 +135,7 @@ class QuantizedModel:
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
         process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
         """
-        return compile_graph(self._parts.int8, CompileOptions(**options))
+        return compile_known(self._parts.int8, CompileOptions(**options))
 
     @taking(IsaOptions)
     def save(

@@ -8,6 +8,7 @@ identity of the program, the compiler's version and the target.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,18 @@ def obtain_executable(program: Program, options: CompileOptions | None = None) -
     return target.load(variant, choose_threads(options.threads), lambda: variant.program(_constants(program)))
 
 
+def known_executable(program: Program, options: CompileOptions) -> Executable | None:
+    """Load a lowered program (left as it is) that `obtain_executable` has left in the user's cache, or None.
+
+    Raises UsageError for a target that the host cannot run.
+    """
+    target = select_target(options.isa)
+    found = _Place.of(StoredProgram.of(program).identity, target).read() if options.cache else None
+    if found is None:
+        return None
+    return target.load(found, choose_threads(options.threads), lambda: found.program(_constants(program)))
+
+
 def load_executable(path: Path, options: CompileOptions | None = None, trust: bool = False) -> Executable:
     """Load model.qglow for this host.
 
@@ -114,24 +127,41 @@ def _obtain(
     """Code of a program, which is asked for only where it has to be compiled."""
     if not options.cache:
         return _compile(program(), target, NO_CHOICES, options)
-    choices, name, version = target.choices(), target.description.name, target.version()
-    parts = [identity, version, name, *(text for pair in choices.items() for text in pair)]
-    key = sha256_hex("\0".join(parts).encode())
-    path = default_folder() / "programs" / f"{key}.qglow"
-    found = _from_cache(path, identity, name, version)
+    place = _Place.of(identity, target)
+    found = place.read()
     if found is None:
-        found = _compile(program(), target, choices, options)
-        _to_cache(path, identity, found)
+        found = _compile(program(), target, place.choices, options)
+        _to_cache(place.path, identity, found)
     return found
 
 
-def _from_cache(path: Path, identity: str, target: str, version: str) -> CodeVariant | None:
-    if not path.exists():
-        return None
-    try:
-        return load_code(path, identity, target, version)
-    except ArtefactError:  # a damaged entry is as good as none: it is compiled anew
-        return None
+@dataclass(frozen=True)
+class _Place:
+    """Where the user's cache keeps the code of a program for a target that has these measured choices."""
+
+    identity: str
+    target: str
+    version: str
+    choices: Choices
+
+    @staticmethod
+    def of(identity: str, target: RunningTarget) -> _Place:
+        return _Place(identity, target.description.name, target.version(), target.choices())
+
+    @property
+    def path(self) -> Path:
+        choices = (text for pair in self.choices.items() for text in pair)
+        key = sha256_hex("\0".join([self.identity, self.version, self.target, *choices]).encode())
+        return default_folder() / "programs" / f"{key}.qglow"
+
+    def read(self) -> CodeVariant | None:
+        """The code, None if there is none. A damaged entry is as good as none: it is compiled anew."""
+        if not self.path.exists():
+            return None
+        try:
+            return load_code(self.path, self.identity, self.target, self.version)
+        except ArtefactError:
+            return None
 
 
 def _to_cache(path: Path, identity: str, variant: CodeVariant) -> None:

@@ -17,6 +17,7 @@ from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
 from qglow.targets.protocol import Emission, RunningTarget, Target
 from qglow.targets.registry import find_or_select, select_target
+from qglow.toolchain.artefacts import known_executable
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.planning import plan_within_limit
 
@@ -61,6 +62,18 @@ def compile_graph(graph: Graph, options: CompileOptions | None = None) -> Execut
     options = options or CompileOptions()
     target = select_target(options.isa)
     return _compiled(_lowered(graph, target.backend, options), target, options)
+
+
+def compile_known(graph: Graph, options: CompileOptions | None = None) -> Executable:
+    """Compile a graph, or load the program where `obtain_executable` has left it in the user's cache.
+
+    Raises the errors of `compile_graph`.
+    """
+    options = options or CompileOptions()
+    if select_target(options.isa).backend.keeps:
+        return compile_graph(graph, options)  # what the cache has keeps nothing whole
+    program = lower_graph(graph, options)
+    return known_executable(program, options) or compile_lowered(program, options)
 
 
 def _lowered(graph: Graph, backend: Backend, options: CompileOptions) -> Program:
