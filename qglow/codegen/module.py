@@ -342,7 +342,7 @@ class ModuleBuilder:
         return e.offset(roots.weights if kind is BufferKind.CONSTANT else roots.arena, offset)
 
     def _place(self, buffer: Buffer) -> tuple[BufferKind, int, int]:
-        """Where element (0, ..., 0) is: kind of memory, number of the placeholder, offset in bytes."""
+        """Place of element (0, ..., 0): kind of memory, number of the placeholder, offset in bytes."""
         root = buffer.root
         start = buffer.layout.offset * buffer.type.element.size
         if root.kind is BufferKind.PLACEHOLDER:

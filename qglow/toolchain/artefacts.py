@@ -137,7 +137,7 @@ def _obtain(
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the user's cache keeps the code of a program for a target that has these measured choices."""
+    """Place of the user's cache for the code of a program and a target that has these measured choices."""
 
     identity: str
     target: str
