@@ -206,7 +206,7 @@ class Model:
 
     @property
     def batch_size(self) -> int:
-        """The common first dimension of the inputs. Raises UsageError if there is none."""
+        """The common first dimension of the inputs; 1 if there is none."""
         return self._loaded.batch_size
 
     @taking(ProfileOptions)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from qglow.bisection.texts import read_arrays
+from qglow.core.batch import as_taken, batch_of
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph
@@ -40,10 +41,10 @@ def read_inputs(
         found = read_arrays(Path(data))
         if all(name in found and _fits(found[name], kind) for name, kind in types.items()):
             return [{name: found[name] for name in types}]
-    first = next(iter(types.values()))
-    size = first.shape[0] if first.shape else 1
+    size = batch_of({name: kind.shape for name, kind in types.items()})
     opened = open_samples(data, types, recipe=recipe, select=select)
-    made = [batch.inputs for batch, _ in zip(batches(opened, size), range(runs), strict=False)]
+    stacked = [batch.inputs for batch, _ in zip(batches(opened, size), range(runs), strict=False)]
+    made = [{name: as_taken(a, types[name].shape) for name, a in inputs.items()} for inputs in stacked]
     whole = [inputs for inputs in made if all(_fits(inputs[name], kind) for name, kind in types.items())]
     if not whole:
         raise DataError(f"{data} has fewer samples than one batch of {size}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from qglow.core.batch import as_taken
 from qglow.core.errors import UsageError
 from qglow.core.memory import require_memory
 from qglow.core.types import Array
@@ -54,7 +55,7 @@ class Interpreter:
         for name, value in declared.items():
             if name not in inputs:
                 raise UsageError(f"input '{name}' ({value.type}) is missing")
-            array = inputs[name]
+            array = as_taken(inputs[name], value.type.shape)
             if array.dtype != value.type.element.dtype or array.shape != value.type.shape:
                 raise UsageError(
                     f"input '{name}' is {array.dtype}{list(array.shape)}, declared is {value.type}"

@@ -12,13 +12,25 @@ from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Sub
 from qglow.graph.ops.functions import LeakyRelu, PowerOf
 from qglow.graph.ops.selection import Max, Min, Where
-from qglow.graph.ops.shape import Cast, Identity
+from qglow.graph.ops.shape import Cast, Identity, Reshape
 from qglow.importer.node import ImportNode, ImportRule
 
 
 def import_binary(node: ImportNode, operator: Operator) -> None:
     """Import an operator of two inputs."""
-    node.emit(operator, node.value(0), node.value(1))
+    node.emit(operator, node.value(0), _spread(node, node.value(0), node.value(1)))
+
+
+def _spread(node: ImportNode, lhs: Value, rhs: Value) -> Value:
+    """The second operand, which in opset 6 may have axes of the first in its middle, from `axis` on."""
+    if node.opset >= 7:
+        return rhs
+    ranks = len(lhs.type.shape), len(rhs.type.shape)
+    spreads, axis = node.integer("broadcast", 0), node.integer("axis", ranks[0] - ranks[1])
+    last = ranks[0] - ranks[1] - axis % max(ranks[0], 1)
+    if not spreads or last <= 0:
+        return rhs
+    return node.emit(Reshape(shape=(*rhs.type.shape, *(1,) * last)), rhs, part="spread")
 
 
 def import_clip(node: ImportNode) -> None:

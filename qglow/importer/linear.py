@@ -14,6 +14,7 @@ from qglow.importer.node import ImportNode, ImportRule
 
 def import_gemm(node: ImportNode) -> None:
     """Import Gemm: alpha * A' * B' + beta * C. Factors go into constants; what cannot becomes Mul and Add."""
+    node.ignore("broadcast")  # of opset 6, where the addend says so that it spreads
     alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
     x = _transposed(node, 0, node.integer("transA", 0) != 0)
     w = _transposed(node, 1, node.integer("transB", 0) != 0)

@@ -22,7 +22,7 @@ from qglow.importer.node import ImportNode, ImportRule
 
 def import_batch_normalization(node: ImportNode) -> None:
     """Import BatchNormalization for inference; with parameters that are computed, as its arithmetic."""
-    node.ignore("momentum")  # only updates the stored statistics in training
+    node.ignore("momentum", "is_test")  # both are about training
     node.require(node.integer("training_mode", 0) == 0, "training_mode 1; export the model for inference")
     node.require(node.integer("spatial", 1) == 1, "spatial 0; only statistics per channel are supported")
     node.require_single_output()

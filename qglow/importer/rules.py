@@ -34,7 +34,7 @@ from qglow.importer import (
 )
 from qglow.importer.node import CannotImport, ImportFunction, ImportRule
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 6
 
 RULES: dict[str, ImportRule] = {
     name: rule

@@ -58,6 +58,8 @@ class Ranges:
         if value.data is not None:
             data = np.asarray(value.data, np.float32)
             return min(float(data.min(initial=0.0)), 0.0), max(float(data.max(initial=0.0)), 0.0)
+        if not value.type.size:
+            return 0.0, 0.0
         profile = self._profile(value)
         choice = self.choices.of_value(value)
         function = None if value.name in self.results else only_function(value)
@@ -88,7 +90,7 @@ class Ranges:
         schema = self.schema(value)
         scales = self.parameters(own, schema, wide).scale, self.parameters(other, schema, wide).scale
         coarser = 20.0 * math.log10(scales[1] / scales[0])
-        if wide or value.is_constant or not self._profile(value).total:
+        if wide or value.is_constant or not value.type.size or not self._profile(value).total:
             return coarser
         distribution = Distribution.of(self._profile(value))
         low, high = np.array([own[0], other[0]]), np.array([own[1], other[1]])

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from qglow.core.batch import batch_of
 from qglow.core.errors import DataError
 from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph, Node
@@ -101,7 +102,7 @@ def compare_layers(
     are no accumulated errors. Memory is that of one batch. Raises DataError for less than a batch.
     """
     work = _Layers(float_graph, int8_graph, observed)
-    batch = int8_graph.inputs[0].type.shape[0]
+    batch = batch_of({value.name: value.type.shape for value in int8_graph.inputs})
     count = 0
     for samples in batches(data, batch):
         if len(samples) == batch:

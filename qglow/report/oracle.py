@@ -8,12 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from qglow.core.batch import as_taken
 from qglow.core.errors import DataError, ModelError, UsageError
 from qglow.core.types import Array, ElementType, TensorType
 
 _ELEMENTS = {
     "tensor(float)": ElementType.FLOAT,
     "tensor(double)": ElementType.DOUBLE,
+    "tensor(float16)": ElementType.FLOAT16,
+    "tensor(bfloat16)": ElementType.BFLOAT16,
+    "tensor(int16)": ElementType.INT16,
+    "tensor(uint16)": ElementType.UINT16,
+    "tensor(uint32)": ElementType.UINT32,
+    "tensor(uint64)": ElementType.UINT64,
     "tensor(int8)": ElementType.INT8,
     # In the models written here uint8 holds int8 plus 128.
     "tensor(uint8)": ElementType.INT8,
@@ -84,11 +91,15 @@ class OnnxruntimeModel:
         from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
         try:
-            results = self._session.run(self._outputs, dict(inputs))
+            taken = {name: as_taken(array, self._shape(name, array)) for name, array in inputs.items()}
+            results = self._session.run(self._outputs, taken)
         except InvalidArgument as error:
             reason = " ".join(str(error).split())[:300]
             raise DataError(f"onnxruntime cannot run {self._where} on these inputs: {reason}") from error
         return dict(zip(self._outputs, results, strict=True))
+
+    def _shape(self, name: str, array: Array) -> tuple[int, ...]:
+        return self._inputs[name].shape if name in self._inputs else array.shape
 
     def bind(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], Callable[[], None]]:
         """Output arrays, and a callable that fills them from these very inputs, which are contiguous."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from qglow.core.batch import batch_of
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, TensorType, float_type
 from qglow.graph.graph import Graph
@@ -26,11 +27,8 @@ class Runner(Protocol):
 
 
 def batch_size(runner: Runner) -> int:
-    """The batch that a runner takes. Raises UsageError if its inputs do not agree on one."""
-    sizes = {name: kind.shape[0] if kind.shape else None for name, kind in runner.inputs.items()}
-    if len(set(sizes.values())) != 1 or None in sizes.values():
-        raise UsageError(f"inputs have no common first dimension, the batch: {sizes}")
-    return int(next(iter(runner.inputs.values())).shape[0])
+    """The batch that a runner takes; 1 if its inputs do not agree on one."""
+    return batch_of({name: kind.shape for name, kind in runner.inputs.items()})
 
 
 def run_samples(runner: Runner, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -47,7 +45,11 @@ def run_samples(runner: Runner, inputs: Mapping[str, Array]) -> dict[str, Array]
         part = {name: filled(array[start : start + size], batch) for name, array in inputs.items()}
         for name, result in runner(part).items():
             pieces.setdefault(name, []).append(_first(name, result, size, batch))
-    return {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in pieces.items()}
+    return {name: _joined(parts) for name, parts in pieces.items()}
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.atleast_1d(part) for part in parts])
 
 
 def filled(array: Array, batch: int) -> Array:

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from qglow.codegen.memory import aligned_tensor
+from qglow.core.batch import as_taken
 from qglow.core.errors import DataError, UsageError
 from qglow.core.memory import require_memory
 from qglow.core.types import Array, TensorType
@@ -132,7 +133,7 @@ class Executable:
 
 
 def _input_array(name: str, kind: TensorType, array: Array, bias: int) -> Array:
-    array = np.asarray(array)
+    array = as_taken(np.asarray(array), kind.shape)
     if array.shape != kind.shape:
         raise DataError(f"input '{name}' has shape {array.shape}, the program wants {kind.shape}")
     if array.dtype != kind.element.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from qglow.core.batch import batch_of
 from qglow.core.errors import DataError
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
@@ -44,7 +45,7 @@ class CalibrationRuns:
         dataset = open_samples(
             calibration.data, inputs, recipe=recipe, select=calibration.select, samples=calibration.samples
         )
-        batch = graph.inputs[0].type.shape[0]
+        batch = batch_of({name: kind.shape for name, kind in inputs.items()})
         size = sum(1 for _ in dataset) if dataset.size is None else dataset.size
         if size < batch:
             raise DataError(f"there are fewer calibration samples than one batch of {batch}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qglow.core.batch import batch_of, common_batch
 from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.inputs import note_input
 from qglow.core.passes import LogEntry, parse_pipeline
@@ -62,12 +63,8 @@ class LoadedModel:
 
     @property
     def batch_size(self) -> int:
-        """The common first dimension of the inputs. Raises UsageError if there is none."""
-        sizes = {shape[0] if shape else None for shape in self.shapes.values()}
-        if len(sizes) != 1 or None in sizes:
-            shapes = ", ".join(f"'{name}' {list(shape)}" for name, shape in self.shapes.items())
-            raise UsageError(f"the inputs have no common first dimension, the batch: {shapes}")
-        return next(size for size in sizes if size is not None)
+        """The common first dimension of the inputs; 1 if there is none."""
+        return batch_of(self.shapes)
 
     def with_batch(self, batch: int) -> LoadedModel:
         """The same model with another batch size; values keep their names.
@@ -76,6 +73,9 @@ class LoadedModel:
         """
         if batch == self.batch_size:
             return self
+        if common_batch(self.shapes) is None:
+            listed = ", ".join(f"'{name}' {list(shape)}" for name, shape in self.shapes.items())
+            raise UsageError(f"batch {batch}: the inputs have no common first dimension, the batch: {listed}")
         shapes = {name: (batch, *shape[1:]) for name, shape in self.shapes.items()}
         try:
             model = read_model(self.path, shapes, self.passes, self.native)

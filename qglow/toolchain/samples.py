@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from qglow.core.batch import sample_shapes
 from qglow.core.errors import DataError
 from qglow.core.types import Array, TensorType
 from qglow.profiling.datasets import DataSet, open_data, parse_selection
@@ -28,11 +29,12 @@ def open_samples(
     samples: int | None = None,
     labels: str | Path | None = None,
 ) -> DataSet:
-    """Open samples for a model with these inputs, whose first dimension is the batch.
+    """Open samples for a model with these inputs, whose first dimension is the batch (core.batch).
 
     Raises DataError for data that does not fit, UsageError for wrong options.
     """
-    specs = {name: InputSpec(kind.shape[1:], np.dtype(kind.element.dtype)) for name, kind in inputs.items()}
+    shapes = sample_shapes({name: kind.shape for name, kind in inputs.items()})
+    specs = {name: InputSpec(shapes[name], kind.element.dtype) for name, kind in inputs.items()}
     if isinstance(data, Mapping):
         source = _arrays(data, specs, recipe or Recipe())
         return DataSet("arrays", source, specs, parse_selection(select), samples)

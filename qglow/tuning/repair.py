@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from qglow.core.batch import batch_of
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
 from qglow.quantization.pipeline import QuantizedGraph
@@ -98,8 +99,8 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
 
 def affordable(quantizer: Quantizer, kept: Sequence[Sample]) -> Sequence[Sample]:
     """The first of these samples, as many as are worth rehearsing."""
-    shape = quantizer.graph.inputs[0].type.shape
-    a_sample = len(METHODS) * multiply_adds(quantizer.graph) / max(shape[0] if shape else 1, 1)
+    batch = batch_of({value.name: value.type.shape for value in quantizer.graph.inputs})
+    a_sample = len(METHODS) * multiply_adds(quantizer.graph) / batch
     few = max(FEWEST, quantizer.samples // len(METHODS))
     return kept[: max(few, math.floor(_WHOLE / max(a_sample, 1.0)))]
 

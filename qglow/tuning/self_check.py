@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qglow.core.batch import batch_of
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.profiling.profile import Profile
@@ -50,7 +51,7 @@ def float_runs(graph: Graph, samples: Sequence[Sample], options: CompileOptions 
     """
     if not samples:
         return FloatRuns(0, (), ())
-    size = graph.inputs[0].type.shape[0] if graph.inputs[0].type.shape else 1
+    size = batch_of({value.name: value.type.shape for value in graph.inputs})
     inputs = [
         {name: filled(array, size) for name, array in batch.inputs.items()}
         for batch in batches(samples, size)

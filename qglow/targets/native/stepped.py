@@ -92,7 +92,7 @@ class SteppedCode:
         tensors = {buffer.name: aligned_tensor(buffer.type) for buffer in self._program.placeholders}
         for buffer in self._program.inputs():
             given = to_physical(np.ascontiguousarray(inputs[buffer.name]), buffer.type, self._bias)
-            tensors[buffer.name].view(np.uint8).reshape(-1)[:] = given.view(np.uint8).reshape(-1)
+            tensors[buffer.name].reshape(-1).view(np.uint8)[:] = given.reshape(-1).view(np.uint8)
         wanted = np.zeros(1, np.uint64)
         addresses = [tensors[name].ctypes.data for name in self._places]
         addresses += [*self._host.addresses(), wanted.ctypes.data]
@@ -123,7 +123,7 @@ class SteppedCode:
         if root.kind is BufferKind.ACTIVATION:
             memory, start = arena, root.arena_offset or 0
         else:
-            memory, start = tensors[root.name].view(np.uint8).reshape(-1), 0
+            memory, start = tensors[root.name].reshape(-1).view(np.uint8), 0
         strides = tuple(stride * dtype.itemsize for stride in layout.strides)
         offset = start + layout.offset * dtype.itemsize
         seen: Array = np.ndarray(buffer.type.shape, dtype, memory.data, offset, strides)

@@ -91,3 +91,14 @@ def test_a_float16_model_gives_what_onnxruntime_gives(tmp_path: Path) -> None:
         model.compile()({"x": x}).values(), session(path.read_bytes()).run(None, {"x": x}), strict=True
     ):
         np.testing.assert_allclose(found.astype(np.float32), expected.astype(np.float32), 5e-3, 5e-3)
+
+
+def test_opset_6_says_where_the_second_operand_spreads(tmp_path: Path) -> None:
+    x, b = floats(2, 3, 4), floats(3)
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"], broadcast=1, axis=1),
+        helper.make_node("Mul", ["a", "a"], ["y"]),
+    ]
+    path = save(tiny_model(nodes, {"x": [2, 3, 4]}, ["y"], {"b": b}, opset=6), tmp_path)
+    expected = (x + b[:, None]) ** 2
+    np.testing.assert_allclose(qglow.load_model(path).interpret({"x": x})["y"], expected, 1e-6)
