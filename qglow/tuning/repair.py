@@ -37,8 +37,10 @@ GAIN_DB = 1.0
 SAFE = "mse"
 LARGEST_CLIPPED = 0.02
 """Share of a value's power that may be clipped where there are no samples to measure the outputs on."""
-ENOUGH_DB = 15.0
+AMPLE_DB = 30.0
 """SQNR, in dB, from which on nothing but the calibration of the whole model is tried."""
+ENOUGH_DB = 15.0
+"""SQNR, in dB, from which on nothing is tried that may cost time or precision elsewhere."""
 LONGEST = 1.15
 """Largest estimated time of a run with such nodes, relative to the time without, unless it is broken."""
 LARGEST_SHARE = 0.1
@@ -89,7 +91,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         return Repaired(recipe, (), stage.result, runs)
     if recipe.calibration.is_default:
         stage = search.with_calibration(stage)
-        if stage.sqnr_db < ENOUGH_DB:
+        if stage.sqnr_db < AMPLE_DB:
             stage = search.with_singles(stage)
     for step in (search.without_harm, search.with_wide_nodes):
         if stage.sqnr_db < ENOUGH_DB:

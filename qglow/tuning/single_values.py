@@ -12,7 +12,7 @@ from qglow.recipe.rules import Match, Rule
 from qglow.tuning.rehearsal import Parameters
 from qglow.tuning.stage import Stage
 
-_BUDGET = 1e10
+_BUDGET = 4e10
 """Multiplications that trying single values may take, approximately."""
 _LEAST = 0.98
 """Largest share of the noise that may be left by a change of single values."""
@@ -29,14 +29,13 @@ def best_singles(stage: Stage, methods: Sequence[str]) -> dict[str, str]:
         if score < start * (1.0 - (1.0 - _LEAST) / 4.0):
             better.append((score, value, name))
     picked: dict[str, str] = {}
+    changed, reached = dict(base), start
     for _, value, name in sorted(better):
-        picked.setdefault(value, name)
-    while picked:
-        changed = {value: proposals[name][value] for value, name in picked.items()}
-        if stage.chosen({**base, **changed}).even.score < _LEAST * start:
-            return picked
-        picked = dict(list(picked.items())[: len(picked) // 2])
-    return {}
+        tried = {**changed, value: proposals[name][value]}
+        score = stage.chosen(tried).even.score
+        if score < reached:
+            picked[value], changed, reached = name, tried, score
+    return picked if reached < _LEAST * start else {}
 
 
 def by_method(singles: Mapping[str, str]) -> dict[str, list[str]]:
@@ -56,12 +55,17 @@ def rules_for(singles: Mapping[str, str]) -> list[Rule]:
 
 
 def _open(stage: Stage, proposals: Mapping[str, Parameters]) -> list[tuple[str, str]]:
-    """Return values and calibrations to try alone, within the budget: largest change of scale first."""
-    base, found = stage.parameters, dict[tuple[str, Quantization], tuple[float, str, str]]()
+    """Return values and calibrations to try alone, within the budget.
+
+    The first are values that lose most themselves, and of one value the calibrations that differ most.
+    """
+    base, noise = stage.parameters, stage.own_noise
+    found: dict[tuple[str, Quantization], tuple[float, float, str, str]] = {}
     for name, parameters in proposals.items():
         for value, kind in parameters.items():
             if value in stage.rehearsal.rounded and value in base and kind != base[value]:
                 difference = abs(math.log(kind.scale / base[value].scale))
-                found.setdefault((value, kind), (-difference, value, name))
+                rank = (-noise.get(value, 0.0), -difference, value, name)
+                found.setdefault((value, kind), rank)
     most = math.floor(_BUDGET / stage.cost)
-    return [(value, name) for _, value, name in sorted(found.values())[:most]]
+    return [(value, name) for *_, value, name in sorted(found.values())[:most]]

@@ -287,6 +287,7 @@ def test_calibrations_far_behind_are_given_up_early(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Stage, "_noise", counted)
     monkeypatch.setattr("qglow.tuning.repair.CLOSE_DB", 0.5)
+    monkeypatch.setattr("qglow.tuning.repair.AMPLE_DB", 0.0)
     repaired(Recipe(), quantizer, kept)
     # The report has the figure of `kl`, which is replaced.
     assert runs == {"kl": len(kept), "mse": len(kept), "percentile:99.99": FIRST, "minmax": FIRST}
