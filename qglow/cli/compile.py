@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import OUTPUT, RUN, IsaOptions
+from qglow.api.options import OUTPUT, RUN, IsaOptions, NativeOptions
 from qglow.cli.options import TargetOptions
 from qglow.cli.output import listing, say, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -34,7 +34,7 @@ class CompileFlags(IsaOptions):
     )
 
 
-def compile(model: TargetOptions, how: CompileFlags) -> None:
+def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> None:
     """Compile a model to one .qglow file, or to a bundle for a target that runs without Python.
 
     An ONNX model is compiled in float; a quantized directory, or an ONNX model that is quantized already,
@@ -46,7 +46,7 @@ def compile(model: TargetOptions, how: CompileFlags) -> None:
     from qglow.report.document import byte_count
     from qglow.toolchain.files import suffix_for
 
-    loaded = open_graph_target(model.target, model.shapes)
+    loaded = open_graph_target(model.target, model.shapes, native=nodes.native)
     if how.dump_ir:
         listing(loaded.text("instructions"))
     if how.dump_ir and how.output is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qglow.api.options import OUTPUT, GraphPassOptions, IsaOptions, ListingOptions
+from qglow.api.options import OUTPUT, GraphPassOptions, IsaOptions, ListingOptions, NativeOptions
 from qglow.cli.options import GraphOptions, parse_shapes
 from qglow.cli.output import listing
 from qglow.cli.targets import open_graph_target
@@ -30,7 +30,7 @@ class StageOptions(GraphPassOptions, ListingOptions):
     dot: bool = option(False, "Print a graph in Graphviz' language", group=OUTPUT)
 
 
-def inspect(model: GraphOptions, code: IsaOptions, shown: StageOptions) -> None:
+def inspect(model: GraphOptions, nodes: NativeOptions, code: IsaOptions, shown: StageOptions) -> None:
     """Print a model at a stage of compilation.
 
     An ONNX model is shown in float, and quantized first with --profile; a quantized directory, or an ONNX
@@ -46,10 +46,12 @@ def inspect(model: GraphOptions, code: IsaOptions, shown: StageOptions) -> None:
         raise UsageError("--passes goes with an ONNX model and --stage graph")
     if shown.passes is not None:
         loaded: Model | QuantizedModel = load_model(
-            model.target, parse_shapes(model.shapes), passes=shown.passes
+            model.target, parse_shapes(model.shapes), passes=shown.passes, native=nodes.native
         )
     else:
-        loaded = open_graph_target(model.target, model.shapes, model.profile, model.recipe)
+        loaded = open_graph_target(
+            model.target, model.shapes, model.profile, model.recipe, native=nodes.native
+        )
     if shown.measure and shown.stage != "kernels":
         raise UsageError("--measure goes with --stage kernels")
     listing(_text(loaded, shown, code.isa))

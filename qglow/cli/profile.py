@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import MODEL, OUTPUT, ProfilerOptions
+from qglow.api.options import MODEL, OUTPUT, NativeOptions, ProfilerOptions
 from qglow.cli.options import DataOptions, ModelOptions, read_recipe
 from qglow.cli.output import note, say, showing_progress
 from qglow.cli.targets import open_model
@@ -45,7 +45,7 @@ class MergeOptions:
     output: Path = declare(_OUTPUT, Path("profile.yaml"))
 
 
-def profile(model: ModelOptions, data: DataOptions, running: ProfilingOptions) -> None:
+def profile(model: ModelOptions, nodes: NativeOptions, data: DataOptions, running: ProfilingOptions) -> None:
     """Run a model over calibration data, and write a profile of its values.
 
     The profile says how often each value of the model had which size. qglow quantize chooses the ranges
@@ -53,7 +53,7 @@ def profile(model: ModelOptions, data: DataOptions, running: ProfilingOptions) -
     qglow quantize can check its result; --keep-samples 0 keeps none.
     """
     chosen = read_recipe(model.recipe)
-    loaded = open_model(model.model, model.shapes)
+    loaded = open_model(model.model, model.shapes, nodes.native)
     with showing_progress("profiling") as progress:
         result = loaded.profile(
             data.data,

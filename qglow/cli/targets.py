@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from qglow.api import Executable, Model, Profile, QuantizedModel
 
 
-def open_model(path: Path, shape: Sequence[str] | None) -> Model:
-    """The ONNX model with these `--shape` options; what was bound by default is said."""
+def open_model(path: Path, shape: Sequence[str] | None, native: bool = False) -> Model:
+    """The ONNX model with these `--shape` options; what was bound by default is said.
+
+    native: whether nodes that would run in onnxruntime are refused.
+    """
     from qglow.api import load_model
 
-    model = load_model(path, parse_shapes(shape))
+    model = load_model(path, parse_shapes(shape), native=native)
     notes(model.bound)
     return model
 
@@ -51,6 +54,7 @@ def open_graph_target(
     profile: Path | None = None,
     recipe: Path | None = None,
     float_model: Path | None = None,
+    native: bool = False,
 ) -> Model | QuantizedModel:
     """A float model, quantized where `profile` is given, or the int8 model of a directory.
 
@@ -59,13 +63,15 @@ def open_graph_target(
     from qglow.api import load_profile, load_quantized
 
     if target.is_dir():
+        if native:
+            raise UsageError(f"{target} is quantized already: --native goes with qglow profile")
         if shape or profile or recipe:
             raise UsageError(f"{target} is quantized already: --shape, --profile and --recipe do not apply")
         return load_quantized(target, float_model)
     if float_model is not None:
         raise UsageError(f"{target} is no quantized directory: --model does not apply")
     _refuse_program(target)
-    model = open_model(target, shape)
+    model = open_model(target, shape, native)
     if model.is_quantized and profile is None:
         return model.quantize(recipe=read_recipe(recipe), check=False)
     if profile is None:

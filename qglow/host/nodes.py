@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from qglow.core.errors import DataError
 from qglow.core.text import Lexer, parse_type
 from qglow.core.types import Array, TensorType
-from qglow.host.session import prepare
+from qglow.host.session import HostFunction, prepare
 
 
 @functools.lru_cache(4096)
@@ -48,14 +48,27 @@ class HostedNodes:
         """Types of the outputs. Raises TextError."""
         return types_of(self.results)
 
-    def run(self, inputs: Sequence[Array], threads: int = 1) -> tuple[Array, ...]:
-        """Run them. Raises DataError where they refuse the inputs or give results of other types."""
-        try:
-            found = prepare(self.model, threads)(inputs)
-        except DataError as error:
-            raise DataError(f"{self.kinds}: {error}") from error
-        for array, kind in zip(found, self.result_types, strict=True):
-            if array.shape != kind.shape or array.dtype != kind.element.dtype:
-                given = f"{array.dtype}{list(array.shape)}"
-                raise DataError(f"{self.kinds} gave {given} for these inputs, not {kind}")
-        return tuple(found)
+    def prepared(self, threads: int = 1) -> HostFunction:
+        """A function that runs the nodes on so many threads. Raises ModelError where they are refused.
+
+        The function raises DataError where they refuse the inputs or give results of other types.
+        """
+        call, kinds, shapes = prepare(self.model, threads), self.kinds, self.result_types
+        wanted = [(kind.shape, kind.element.dtype) for kind in shapes]
+
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            try:
+                found = call(inputs)
+            except DataError as error:
+                raise DataError(f"{kinds}: {error}") from error
+            if [(array.shape, array.dtype) for array in found] != wanted:
+                given = ", ".join(f"{array.dtype}{list(array.shape)}" for array in found)
+                stated = ", ".join(map(str, shapes))
+                raise DataError(f"{kinds} gave {given} for these inputs, not {stated}")
+            return found
+
+        return run
+
+    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Run them on one thread. Raises ModelError and DataError as `prepared`."""
+        return tuple(self.prepared()(inputs))

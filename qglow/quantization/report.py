@@ -34,12 +34,16 @@ class QuantizedNode:
 
 @dataclass(frozen=True, slots=True)
 class FloatNode:
-    """A node that stays float, and why. dtype: the float type that its weights and results are rounded to."""
+    """A node that stays float, and why. dtype: the float type that its weights and results are rounded to.
+
+    hosted: whether onnxruntime executes it; `operator` then names ONNX's operators.
+    """
 
     name: str
     operator: str
     reason: str
     dtype: str = "float32"
+    hosted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,9 @@ def _quantized(node: Node, margins: Mapping[str, float], stated: Mapping[str, st
 
 def _float_node(node: Node, reasons: Mapping[str, str], halves: Mapping[str, str]) -> FloatNode:
     reason, dtype = reasons.get(node.name, PASSED_ON), halves.get(node.name, "float32")
-    return FloatNode(node.name, node.operator.name, reason, dtype)
+    hosted = node.operator.hosted
+    kind = node.operator.name if hosted is None else hosted.kinds
+    return FloatNode(node.name, kind, reason, dtype, hosted is not None)
 
 
 def _island(graph: Graph, island: list[Node], reasons: Mapping[str, str]) -> IslandReport:

@@ -67,6 +67,7 @@ def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:
         ("nodes in int8", f"{len(report.quantized)} of {total}: {_operators(report)}"),
         *_wide_results(report),
         ("nodes in float", f"{len(report.float_nodes)}{report.halves()}"),
+        *_hosted(report),
         ("parameters", "the model's own, kept" if report.given else "from the profile"),
         ("int8 regions", f"{len(report.islands)}, {sum(len(i.borders) for i in report.islands)} borders"),
         ("conversions and rescales", f"{folded} folded, {report.rescales_left} rescales left"),
@@ -82,6 +83,12 @@ def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:
 def _wide_results(report: QuantizationReport) -> list[tuple[str, str]]:
     wide = sum(node.result.startswith(ElementType.INT16.value) for node in report.quantized)
     return [("of them to int16", str(wide))] if wide else []
+
+
+def _hosted(report: QuantizationReport) -> list[tuple[str, str]]:
+    kinds = Counter(node.operator for node in report.float_nodes if node.hosted)
+    listed = ", ".join(f"{count} {name}" for name, count in sorted(kinds.items()))
+    return [("of them in onnxruntime", f"{kinds.total()}: {listed}")] if kinds else []
 
 
 def _operators(report: QuantizationReport) -> str:

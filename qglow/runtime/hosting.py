@@ -12,10 +12,11 @@ import ctypes
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Shape
 from qglow.host.nodes import HostedNodes
 from qglow.host.session import require_host
 from qglow.instructions.ops.hosted import HostCall
@@ -65,11 +66,13 @@ class Host:
     """The function that machine code calls, and the exceptions of calls under way."""
 
     def __init__(self, hosted: Sequence[HostedNode], threads: int = 1) -> None:
-        """threads: the most that one node runs on. Raises UsageError where onnxruntime is missing."""
+        """threads: the most that one node runs on.
+
+        Raises UsageError where onnxruntime is missing, ModelError for nodes that it refuses.
+        """
         if hosted:
             require_host([node.name for node in hosted])
-        self._hosted = tuple(hosted)
-        self._threads = threads
+        self._hosted = [_Prepared.of(node.nodes, threads) for node in hosted]
         self._failed: dict[int, BaseException] = {}
         self._numbers = itertools.count(1)
         self._callback = _CALLBACK(self._call)
@@ -96,13 +99,11 @@ class Host:
     def _call(self, node: int, operands: int, call: int) -> None:
         results: list[Array] = []
         try:
-            nodes = self._hosted[node].nodes
-            kinds = (*nodes.result_types, *nodes.argument_types)
-            pointers = (ctypes.c_void_p * len(kinds)).from_address(operands)
-            arrays = [_array(pointer or 0, kind) for pointer, kind in zip(pointers, kinds, strict=True)]
-            results, arguments = arrays[: len(nodes.results)], arrays[len(nodes.results) :]
+            prepared = self._hosted[node]
+            arrays = prepared.arrays(operands)
+            results, arguments = arrays[: prepared.results], arrays[prepared.results :]
             if call not in self._failed:
-                for target, result in zip(results, nodes.run(arguments, self._threads), strict=True):
+                for target, result in zip(results, prepared.run(arguments), strict=True):
                     target[...] = result
                 return
         except BaseException as error:
@@ -111,9 +112,29 @@ class Host:
             target[...] = 0
 
 
-def _array(address: int, kind: TensorType) -> Array:
-    """Dense memory at an address as an array."""
-    if not kind.size:
-        return np.zeros(kind.shape, kind.element.dtype)
-    memory = memoryview((ctypes.c_uint8 * kind.byte_size).from_address(address)).cast("B")
-    return np.ndarray(kind.shape, kind.element.dtype, memory)
+@dataclass(frozen=True)
+class _Prepared:
+    """Nodes that are ready to run on memory at addresses.
+
+    operands: type of the addresses of all operands, results first. places: for each operand, the type of its
+    memory, its shape, and its elements.
+    """
+
+    run: Callable[[Sequence[Array]], Sequence[Array]]
+    results: int
+    operands: Any
+    places: tuple[tuple[Any, Shape, np.dtype[Any]], ...]
+
+    @staticmethod
+    def of(nodes: HostedNodes, threads: int) -> _Prepared:
+        kinds = (*nodes.result_types, *nodes.argument_types)
+        places = tuple((ctypes.c_uint8 * kind.byte_size, kind.shape, kind.element.dtype) for kind in kinds)
+        return _Prepared(nodes.prepared(threads), len(nodes.results), ctypes.c_void_p * len(kinds), places)
+
+    def arrays(self, operands: int) -> list[Array]:
+        """Memory of the operands, whose addresses lie at an address, as arrays."""
+        pointers = self.operands.from_address(operands)
+        return [
+            np.ndarray(shape, dtype, memory.from_address(pointer or 0))
+            for pointer, (memory, shape, dtype) in zip(pointers, self.places, strict=True)
+        ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from qglow.core.errors import UnsupportedError
 from qglow.core.folders import new_folder
 from qglow.graph.graph import Graph
 from qglow.targets.protocol import BundleTarget, RunningTarget
@@ -42,6 +43,13 @@ def _writer(isa: str | None) -> BundleTarget | None:
 
 
 def _write_bundle(folder: Path, graph: Graph, target: BundleTarget) -> None:
+    hosted = [f"'{node.name}' ({node.operator.hosted.kinds})" for node in graph.nodes if node.operator.hosted]
+    if hosted:
+        more = f" and {len(hosted) - 1} more" if len(hosted) > 1 else ""
+        raise UnsupportedError(
+            f"{hosted[0]}{more} would have to run in onnxruntime, and {target.description.name} runs without "
+            "Python; end the model before it, or use a target that Python calls"
+        )
     program = lower_for(graph, target)
     target.select(program, target.choices())
     target.plan(program)

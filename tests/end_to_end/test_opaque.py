@@ -61,6 +61,7 @@ def test_all_runtimes_agree(path: Path, data: dict[str, Array], tmp_path: Path) 
         profile = model.profile(data, engine=engine)
     quantized = model.quantize(profile)
     quantized.save(tmp_path / "q")
+    assert "of them in onnxruntime" in (tmp_path / "q" / "report.md").read_text()
     interpreted = quantized.interpret(feeds)["y"]
     np.testing.assert_allclose(interpreted, expected, atol=0.1)
     loaded = qglow.load(tmp_path / "q" / "model.qglow")
