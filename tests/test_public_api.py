@@ -16,7 +16,8 @@ PUBLIC = {
     # going the way
     "load_model", "load_profile", "load_quantized", "load_recipe", "load", "save_profile", "merge_profiles",
     # measuring
-    "bench", "check_baseline", "check_limits", "compare", "compare_layers", "diagnose", "run_data",
+    "bench", "check_baseline", "check_limits", "compare", "compare_layers", "cut_model", "diagnose",
+    "run_data",
     "save_timings",
     "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
     "tune", "list_targets",

@@ -20,6 +20,7 @@ if typing.TYPE_CHECKING:
     from qglow.api.drift import profile_drift, save_drift
     from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
     from qglow.api.model import Model, load_model
+    from qglow.api.parts import cut_model
     from qglow.api.profiles import load_profile, merge_profiles, save_profile
     from qglow.api.programs import load
     from qglow.api.quantized import QuantizedModel, load_quantized
@@ -91,6 +92,7 @@ __all__ = [
     "check_limits",
     "compare",
     "compare_layers",
+    "cut_model",
     "diagnose",
     "list_targets",
     "load",
@@ -121,6 +123,7 @@ _NAMES_OF = {
         "save_timings",
     ),
     "qglow.api.model": ("Model", "load_model"),
+    "qglow.api.parts": ("cut_model",),
     "qglow.api.profiles": ("load_profile", "merge_profiles", "save_profile"),
     "qglow.api.programs": ("load",),
     "qglow.api.quantized": ("QuantizedModel", "load_quantized"),

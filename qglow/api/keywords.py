@@ -49,6 +49,16 @@ class NativeKeywords(TypedDict, total=False):
     is an error instead. Default: False."""
 
 
+class CutKeywords(TypedDict, total=False):
+    """Tensors between which a model is cut."""
+
+    inputs: Sequence[str]
+    """Tensor that becomes an input [default: the model's inputs]. Default: ()."""
+
+    outputs: Sequence[str]
+    """Tensor that becomes an output [default: the model's outputs]. Default: ()."""
+
+
 class LoadKeywords(GraphPassKeywords, NativeKeywords, total=False):
     """Options of how a model is read."""
 

@@ -83,6 +83,26 @@ class NativeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CutOptions:
+    """Tensors between which a model is cut."""
+
+    inputs: Sequence[str] = option(
+        (),
+        "Tensor that becomes an input [default: the model's inputs]",
+        group=MODEL,
+        metavar="NAME",
+        typed=list[str],
+    )
+    outputs: Sequence[str] = option(
+        (),
+        "Tensor that becomes an output [default: the model's outputs]",
+        group=MODEL,
+        metavar="NAME",
+        typed=list[str],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadOptions(GraphPassOptions, NativeOptions):
     """Options of how a model is read."""
 

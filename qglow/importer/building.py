@@ -122,7 +122,7 @@ class GraphImport:
     def _refuse_pending(self, name: str) -> None:
         """Note an output without a static type."""
         sources = ", ".join(f"'{source}'" for source in self._opaque.sources(name)[:4])
-        reason = f"only known when the model runs; end the model at what it is computed from: {sources}"
+        reason = f"only known when the model runs; qglow cut ends it at what it is computed from: {sources}"
         position = len(self._model.nodes) + len(self.problems)
         self.problems[position] = Refusal(f"output '{name}'", "has a shape or a type that is", reason)
 

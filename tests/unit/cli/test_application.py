@@ -24,6 +24,7 @@ COMMANDS = (
     "bench",
     "inspect",
     "explain",
+    "cut",
     "opt",
     "bisect",
     "ops",

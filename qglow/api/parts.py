@@ -1,0 +1,28 @@
+"""Parts of ONNX models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Unpack
+
+from qglow.api.keywords import CutKeywords
+from qglow.api.options import CutOptions
+from qglow.core.keywords import taking
+
+
+@taking(CutOptions)
+def cut_model(path: str | Path, output: str | Path, **options: Unpack[CutKeywords]) -> None:
+    """Write the part of an ONNX model that computes `outputs` from `inputs` as a model of its own.
+
+    A detector without its NMS, for one. Inputs of the model that the part reads besides stay inputs.
+    Weights are stored in the file.
+
+    Raises ModelError for a damaged model, UsageError for a name that no tensor has, whose type is not known,
+    or that has nothing to do with the outputs, UnsupportedError for a part of more than 2 GB, InputFileError
+    if `output` cannot be written.
+    """
+    from qglow.importer.cutting import (
+        cut_model as cut,  # needs onnx, which running int8 programs does without
+    )
+
+    cut(Path(path), Path(output), options["inputs"], options["outputs"])
