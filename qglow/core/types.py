@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 UNSIGNED = "unsigned"
-"""Word behind a type of int8 that callers get as uint8, in IR text."""
+"""Word behind a type of int8 that is uint8 for callers, in IR text."""
 
 
 class ElementType(enum.Enum):
@@ -191,7 +191,7 @@ class Quantization:
 class TensorType:
     """Element type, shape and, for integers that stand for reals, quantization parameters.
 
-    unsigned: callers of the model get these int8 as uint8, 128 more. It says nothing of how they are held
+    unsigned: for callers of the model these int8 are uint8, 128 more. It says nothing of how they are held
     and computed with, so that types are equal without it.
     """
 

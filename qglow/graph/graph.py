@@ -324,14 +324,14 @@ def names(values: Iterable[Value]) -> list[str]:
     return [v.name for v in values]
 
 
-def unsigned_outputs(graph: Graph) -> set[str]:
-    """Names of the outputs that callers get as uint8."""
-    return {value.name for value in graph.outputs if value.type.unsigned}
+def unsigned_interface(graph: Graph) -> set[str]:
+    """Names of the inputs and outputs that are uint8 for callers."""
+    return {value.name for value in (*graph.inputs, *graph.outputs) if value.type.unsigned}
 
 
 def mark_unsigned(graph: Graph, names: Collection[str]) -> None:
-    """Let callers get the int8 outputs of these names as uint8."""
-    for value in graph.outputs:
+    """Let the int8 inputs and outputs of these names be uint8 for callers."""
+    for value in (*graph.inputs, *graph.outputs):
         quantization = value.type.quantization
         if value.name in names and quantization is not None and not quantization.is_wide:
             value.type = replace(value.type, unsigned=True)

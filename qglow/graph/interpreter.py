@@ -10,9 +10,9 @@ from qglow.core.batch import as_taken
 from qglow.core.errors import UsageError
 from qglow.core.memory import require_memory
 from qglow.core.types import Array
-from qglow.graph.graph import Graph, Node, Value, unsigned_outputs
+from qglow.graph.graph import Graph, Node, Value, unsigned_interface
 from qglow.graph.memory import graph_memory, last_uses
-from qglow.numerics.quantize import as_unsigned
+from qglow.numerics.quantize import as_signed, as_unsigned
 
 Taps = Callable[[Value, Array], None]
 """Called with every computed value and its data, inputs of the graph first."""
@@ -65,12 +65,13 @@ class Interpreter:
 
 
 def interpret(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a graph as callers of the model get them: uint8 where the model's file has uint8.
+    """Run a graph with inputs and outputs as callers have them: uint8 where the model's file has uint8.
 
     Raises the errors of `Interpreter`.
     """
-    found = Interpreter(graph).run(inputs)
-    unsigned = unsigned_outputs(graph)
+    unsigned = unsigned_interface(graph)
+    given = {n: as_signed(a) if n in unsigned and a.dtype == np.uint8 else a for n, a in inputs.items()}
+    found = Interpreter(graph).run(given)
     return {name: as_unsigned(array) if name in unsigned else array for name, array in found.items()}
 
 

@@ -80,7 +80,7 @@ def import_model(
     unsigned = [name for name in parameters if kinds[name] == QUANTIZED[onnx.TensorProto.UINT8]]
     work = GraphImport(path, model, types, problems, unsigned, native)
     graph = work.build()
-    mark_unsigned(graph, _unsigned_outputs(model))
+    mark_unsigned(graph, _unsigned_names(model))
     refused += [
         Refusal(
             f"output '{value.name}'",
@@ -94,7 +94,7 @@ def import_model(
     return ImportedModel(
         path,
         graph,
-        (*bound.notes, *_unsigned_notes(model, graph), *_opaque_notes(work.opaque)),
+        (*bound.notes, *_opaque_notes(work.opaque)),
         model.opset,
         model.digest,
         tuple((v.name, v.type) for v in graph.inputs),
@@ -102,18 +102,10 @@ def import_model(
     )
 
 
-def _unsigned_notes(model: ModelFile, graph: Graph) -> Iterator[str]:
-    """Sentences on quantized inputs that are uint8 in the file."""
-    kinds = {value.name: value.type.tensor_type.elem_type for value in model.proto.graph.input}
-    for value in graph.inputs:
-        if value.type.is_quantized and kinds.get(value.name) == onnx.TensorProto.UINT8:
-            yield f"input '{value.name}' is uint8 in the file; here it is int8, 128 less"
-
-
-def _unsigned_outputs(model: ModelFile) -> set[str]:
-    """Names of the outputs that are uint8 in the file."""
-    kinds = {value.name: value.type.tensor_type.elem_type for value in model.proto.graph.output}
-    return {name for name, kind in kinds.items() if kind == onnx.TensorProto.UINT8}
+def _unsigned_names(model: ModelFile) -> set[str]:
+    """Names of the inputs and outputs that are uint8 in the file."""
+    declared = (*model.proto.graph.input, *model.proto.graph.output)
+    return {v.name for v in declared if v.type.tensor_type.elem_type == onnx.TensorProto.UINT8}
 
 
 def _opaque_notes(opaque: Sequence[tuple[str, str, str]]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from qglow.core.errors import UsageError
 from qglow.core.passes import PassLog, Pipeline
 from qglow.core.types import Quantization
-from qglow.graph.graph import Graph, Node, mark_unsigned, unsigned_outputs
+from qglow.graph.graph import Graph, Node, mark_unsigned, unsigned_interface
 from qglow.graph.operator import Accumulate
 from qglow.graph.rewriting import dequantized_constant, operand
 from qglow.graph.verifier import verify_graph
@@ -106,7 +106,7 @@ class _Import:
         margins = product_margins(int8)
         margins |= {n.name: set_integers(graph, n, sources[n.name], recipe.per_tensor) for n in sums}
         verify_graph(graph, "after the final weights")
-        mark_unsigned(graph, unsigned_outputs(self.given_graph))
+        mark_unsigned(graph, unsigned_interface(self.given_graph))
         by_name = {node.name: reason for node, reason in reasons.items()}
         bytes_before = constant_bytes(source)
         folding = str(EXACT_FOLDING)

@@ -152,4 +152,5 @@ def _of_reals(program: OnnxruntimeModel, parts: QuantizedParts) -> Runner:
         {name: kind if name in integers else real_types({name: kind})[name] for name, kind in side.items()}
         for side in (parts.inputs, parts.outputs)
     )
-    return RealInterface(program, inputs, outputs, unsigned=any(integers.values()))
+    unsigned = [name for name, is_uint8 in integers.items() if is_uint8]
+    return RealInterface(program, inputs, outputs, unsigned=unsigned)

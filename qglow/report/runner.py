@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -90,8 +90,8 @@ class InterpretedGraph:
 class RealInterface:
     """A runner with int8 inputs or outputs, seen as one of reals: it quantizes and dequantizes.
 
-    `inputs` and `outputs` are the types of the int8 graph. Where `unsigned`, the runner takes
-    uint8 that hold `q + 128`, as an exported model does; any runner may give such.
+    `inputs` and `outputs` are the types of the int8 graph. unsigned: names of inputs that the
+    runner takes as uint8, `q + 128`, as an exported model does; outputs may be such by themselves.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class RealInterface:
         inputs: Mapping[str, TensorType],
         outputs: Mapping[str, TensorType],
         *,
-        unsigned: bool = False,
+        unsigned: Collection[str] = (),
     ) -> None:
         self._runner = runner
         self._inputs, self._outputs = dict(inputs), dict(outputs)
@@ -113,7 +113,9 @@ class RealInterface:
 
     def __call__(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
         """Run once, reals in and out."""
-        given = {name: stored(array, self._inputs[name], self._unsigned) for name, array in inputs.items()}
+        given = {
+            name: stored(array, self._inputs[name], name in self._unsigned) for name, array in inputs.items()
+        }
         found = self._runner(given)
         return {name: self._real(array, self._outputs[name]) for name, array in found.items()}
 

@@ -14,7 +14,7 @@ from qglow.core.memory import require_memory
 from qglow.core.types import Array, TensorType
 from qglow.instructions.program import Program
 from qglow.kernels.emit.operand import is_int8_activation, physical_dtype, to_logical, to_physical
-from qglow.numerics.quantize import as_unsigned
+from qglow.numerics.quantize import as_signed, as_unsigned
 from qglow.runtime.loaded import Loaded
 from qglow.runtime.signature import Signature
 
@@ -23,8 +23,9 @@ class Executable:
     """A program with its weights, ready to run on one target. Calling it runs the model.
 
     `executable({name: array}) -> {name: array}` with the model's own names, shapes and element types. Arrays
-    that are not contiguous are copied, and int8 ones converted to the form that native code holds. Outputs
-    that are uint8 in the model's file are uint8; their types are those of int8 that is `unsigned`.
+    that are not contiguous are copied, and int8 ones converted to the form that native code holds. Inputs
+    and outputs that are uint8 in the model's file are uint8, and their types those of int8 that is
+    `unsigned`; such inputs may also be int8, 128 less.
 
     Calls from several Python threads are safe: each thread has its own arena, and the interpreter lock is
     released while native code runs. Up to `threads` threads share the work of a call, the caller's among
@@ -136,6 +137,8 @@ def _input_array(name: str, kind: TensorType, array: Array, bias: int) -> Array:
     array = as_taken(np.asarray(array), kind.shape)
     if array.shape != kind.shape:
         raise DataError(f"input '{name}' has shape {array.shape}, the program wants {kind.shape}")
+    if kind.unsigned and array.dtype == np.uint8:
+        array = as_signed(array)
     if array.dtype != kind.element.dtype:
         raise DataError(f"input '{name}' is {array.dtype}, the program wants {kind.element.dtype}")
     return to_physical(array, kind, bias)

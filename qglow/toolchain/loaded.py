@@ -11,7 +11,7 @@ from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.inputs import note_input
 from qglow.core.passes import LogEntry, parse_pipeline
 from qglow.core.types import Shape, TensorType
-from qglow.graph.graph import Graph, mark_unsigned, unsigned_outputs
+from qglow.graph.graph import Graph, mark_unsigned, unsigned_interface
 from qglow.graph.verifier import verify_graph
 from qglow.passes import ALL_PASSES, canonical_pipeline
 from qglow.profiling.profile import ModelReference, Profile
@@ -117,7 +117,7 @@ def read_model(
     imported = import_model(path, shapes, native=native)
     pipeline = canonical_pipeline() if passes is None else parse_pipeline(passes, ALL_PASSES)
     graph = imported.graph
-    unsigned = unsigned_outputs(graph)
+    unsigned = unsigned_interface(graph)
     log = pipeline.run(graph, verify_graph)
     mark_unsigned(graph, unsigned)
     bound = imported.bound_dimensions

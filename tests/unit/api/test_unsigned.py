@@ -1,4 +1,4 @@
-"""Outputs that are uint8 in a model's file: callers get uint8 with the file's own values, everywhere."""
+"""Inputs and outputs that are uint8 in a model's file: callers have uint8 with its own values, everywhere."""
 
 from __future__ import annotations
 
@@ -87,9 +87,29 @@ def test_an_exported_model_of_integers_gives_the_values_of_its_file(tmp_path: Pa
     model.quantize(io="int8").export_qdq(tmp_path / "again.onnx")
     again = qglow.load_model(tmp_path / "again.onnx").quantize()
     assert again.inputs["x"].is_quantized
-    found = again.interpret({"x": np.zeros((1, 3, 6, 6), np.int8)})["y"]
+    x = np.random.default_rng(5).integers(0, 255, (1, 3, 6, 6)).astype(np.uint8)
     session = onnxruntime.InferenceSession(str(tmp_path / "again.onnx"))
-    require_same(found, session.run(["y"], {"x": np.full((1, 3, 6, 6), 128, np.uint8)})[0])
+    (wanted,) = session.run(["y"], {"x": x})
+    for given in (x, (x ^ np.uint8(128)).view(np.int8)):
+        require_same(again.interpret({"x": given})["y"], wanted)
+        require_same(again.compile()({"x": given})["y"], wanted)
+        require_same(again.compile(isa="reference")({"x": given})["y"], wanted)
+    for activations in ("uint8", "int8"):
+        again.export_qdq(tmp_path / "third.onnx", activations)
+        session = onnxruntime.InferenceSession(str(tmp_path / "third.onnx"))
+        require_same(session.run(["y"], {"x": x})[0], wanted)
+
+
+def test_a_model_with_inputs_of_int8_and_outputs_of_uint8_is_compared(tmp_path: Path) -> None:
+    path = model_of("copied", tmp_path / "m.onnx")
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
+    model.graph.initializer.append(numpy_helper.from_array(np.int8(3), "zi"))
+    model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["x", "sx", "zi"], ["real"]))
+    model.graph.node[1].input[0] = "real"
+    onnx.save(model, path)
+    made = qglow.compare(qglow.load_model(path).quantize(), {"x": X})
+    assert all(pairing.outputs["y"].equal == 1.0 for pairing in made.pairings)
 
 
 def test_graph_text_keeps_it(tmp_path: Path) -> None:
