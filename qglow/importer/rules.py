@@ -8,6 +8,7 @@ import onnx
 
 from qglow.graph.plugins import load_operator_plugins
 from qglow.importer import (
+    angles,
     attention,
     composed,
     conv,
@@ -39,6 +40,7 @@ OLDEST_OPSET = 6
 RULES: dict[str, ImportRule] = {
     name: rule
     for family in (
+        angles,
         attention,
         composed,
         conv,

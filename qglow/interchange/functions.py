@@ -10,7 +10,9 @@ from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.functions import (
     Abs,
+    Atan,
     Ceil,
+    Cos,
     Elu,
     Erf,
     Exp,
@@ -26,6 +28,7 @@ from qglow.graph.ops.functions import (
     Round,
     Sigmoid,
     Sign,
+    Sin,
     Softplus,
     Sqrt,
     Swish,
@@ -50,7 +53,9 @@ class OnnxFunction:
 
 FUNCTIONS = (
     OnnxFunction(Abs, newest=13),
+    OnnxFunction(Atan, newest=22),
     OnnxFunction(Ceil, newest=13),
+    OnnxFunction(Cos, newest=22),
     OnnxFunction(Elu, newest=22),
     OnnxFunction(Erf, newest=13),
     OnnxFunction(Exp, newest=13),
@@ -67,6 +72,7 @@ FUNCTIONS = (
     OnnxFunction(Round, newest=22),
     OnnxFunction(Sigmoid, newest=13),
     OnnxFunction(Sign, newest=13),
+    OnnxFunction(Sin, newest=22),
     OnnxFunction(Softplus, newest=22),
     OnnxFunction(Sqrt, newest=13),
     OnnxFunction(Swish, newest=24),

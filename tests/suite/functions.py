@@ -7,7 +7,9 @@ import numpy as np
 from qglow.graph.operator import Operator, Table
 from qglow.graph.ops.functions import (
     Abs,
+    Atan,
     Ceil,
+    Cos,
     Elu,
     Erf,
     Exp,
@@ -23,6 +25,7 @@ from qglow.graph.ops.functions import (
     Reciprocal,
     Round,
     Sign,
+    Sin,
     Softplus,
     Sqrt,
     Swish,
@@ -31,7 +34,9 @@ from tests.suite.problem import Drawing, Maker, Problem
 
 FUNCTIONS: list[Operator] = [
     Abs(),
+    Atan(),
     Ceil(),
+    Cos(),
     Elu(alpha=1.5),
     Erf(),
     Exp(),
@@ -49,6 +54,7 @@ FUNCTIONS: list[Operator] = [
     Reciprocal(),
     Round(),
     Sign(),
+    Sin(),
     Softplus(),
     Sqrt(),
     Swish(),

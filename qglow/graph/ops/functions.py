@@ -17,7 +17,7 @@ from qglow.graph.operator import Fixed, KeepFloat, Policy, Table, register, requ
 from qglow.graph.ops.elementwise import Unary
 from qglow.graph.ops.rules import Arrays, Types, given, operand, parameters_of
 from qglow.graph.traits import Bounds
-from qglow.numerics.scalar import activations, elementary
+from qglow.numerics.scalar import activations, angles, elementary
 from qglow.numerics.scalar.arrays import evaluate
 from qglow.numerics.scalar.function import ScalarFunction
 from qglow.numerics.tables import apply_table, build_table
@@ -162,6 +162,30 @@ class Erf(Function, elementary.Erf):
     """The error function."""
 
     name: ClassVar[str] = "Erf"
+
+
+@register
+@dataclass(frozen=True)
+class Sin(Function, angles.Sine):
+    """The sine of x in radians."""
+
+    name: ClassVar[str] = "Sin"
+
+
+@register
+@dataclass(frozen=True)
+class Cos(Function, angles.Cosine):
+    """The cosine of x in radians."""
+
+    name: ClassVar[str] = "Cos"
+
+
+@register
+@dataclass(frozen=True)
+class Atan(Function, angles.ArcTangent):
+    """The angle whose tangent is x."""
+
+    name: ClassVar[str] = "Atan"
 
 
 @register

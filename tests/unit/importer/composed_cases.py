@@ -8,6 +8,8 @@ from tests.unit.importer.cases import Case, floats, ints, node
 
 LINES = {"x": (2, 6, 9)}
 WHOLE = {"s": floats(6), "h": floats(6)}
+BOUNDED = {"Acos": (0.0, 1.0), "Asin": (0.0, 1.0), "Atanh": (0.0, 0.9), "Acosh": (3.0, 1.9)}
+"""Functions that are defined on a part of the numbers: its middle, and how far it may go to either side."""
 CASES = [
     Case("celu", node("Celu", "x"), (12, 21)),
     Case("celu-alpha", node("Celu", "x", alpha=2.5), (12,)),
@@ -75,6 +77,10 @@ CASES = [
         {"s": np.int64(8), "l": np.int64(16)},
     ),
     Case("mod", node("Mod", "x", "m", fmod=1), (10, 13), {"x": (4, 3)}, {"m": floats(4, 3)}),
+    *(
+        Case(name.lower(), node(name, "x"), (9, 22))
+        for name in ("Asinh", "Atan", "Cos", "Cosh", "Sin", "Sinh", "Tan")
+    ),
     Case("trilu", node("Trilu", "x"), (14, 21)),
     Case("trilu-lower", node("Trilu", "x", "k", upper=0), (14,), constants={"k": np.int64(-2)}),
 ]

@@ -423,11 +423,30 @@ def test_places_without_bound_are_refused_before_they_are_made(tmp_path: Path) -
         import_model(path)
 
 
+@pytest.mark.parametrize("operator", composed_cases.BOUNDED)
+def test_functions_of_a_part_of_the_numbers(operator: str, tmp_path: Path) -> None:
+    middle, reach = composed_cases.BOUNDED[operator]
+    nodes = [
+        helper.make_node("Sin", ["x"], ["s"]),
+        helper.make_node("Mul", ["s", "reach"], ["r"]),
+        helper.make_node("Add", ["r", "middle"], ["m"]),
+        helper.make_node(operator, ["m"], ["y"]),
+    ]
+    constants = {"reach": np.float32(reach), "middle": np.float32(middle)}
+    path = save(tiny_model(nodes, {"x": IMAGE}, ["y"], constants, opset=13), tmp_path)
+    assert_as_onnxruntime(import_model(path).graph, path)
+
+
 def test_every_import_function_is_tried() -> None:
     from qglow.importer.rules import supported_operators
 
     cases = [*CASES, *ranking_cases.CASES]
     tried = {case.node.op_type for case in cases} | {"Shape", "Constant", "ConstantOfShape", "Cast"}
-    tried |= {operator for operator, *_ in GENERATED.values()} | {"IsInf", "IsNaN", *BITS}
+    tried |= {operator for operator, *_ in GENERATED.values()} | {
+        "IsInf",
+        "IsNaN",
+        *BITS,
+        *composed_cases.BOUNDED,
+    }
     quantized = {node.op_type for model in QUANTIZED.values() for node in model.graph.node if not node.domain}
     assert tried | {*RELATIONS, "Not", *POSITIVE} | quantized == set(supported_operators())

@@ -20,6 +20,7 @@ from qglow.numerics.scalar.activations import (
     Softplus,
     Swish,
 )
+from qglow.numerics.scalar.angles import ArcTangent, Cosine, Sine
 from qglow.numerics.scalar.arrays import evaluate
 from qglow.numerics.scalar.elementary import (
     ROOTS,
@@ -77,6 +78,9 @@ SETTINGS: dict[str, ScalarFunction] = {
     "floored": Floored(),
     "ceiling": Ceiling(),
     "signum": Signum(),
+    "sine": Sine(),
+    "cosine": Cosine(),
+    "arc-tangent": ArcTangent(),
 }
 
 
@@ -192,3 +196,16 @@ def test_mish_errs_by_few_units_where_the_exponential_is_a_normal_number() -> No
     ends = np.array([np.inf, np.nan, 0.0, -0.0, -200.0, 3e38], np.float32)
     expected = np.array([np.inf, np.nan, 0.0, -0.0, -0.0, 3e38], np.float32)
     np.testing.assert_array_equal(numpy(Mish())(ends), expected)
+
+
+@pytest.mark.parametrize("function", [Sine(), Cosine()], ids=lambda f: f.opcode)
+def test_angles_of_many_turns_keep_their_digits(function: ScalarFunction) -> None:
+    x = dense(-10_000, 10_000)
+    assert np.max(np.abs(numpy(function)(x) - function.reference(x.astype(np.float64)))) < 1e-7
+    ends = np.array([np.inf, -np.inf, np.nan, 4194304.0], np.float32)
+    assert np.isnan(numpy(function)(ends)).all()
+
+
+def test_arc_tangents_at_the_ends() -> None:
+    x = np.array([np.inf, -np.inf, -0.0, 1e-40, np.nan], np.float32)
+    np.testing.assert_allclose(numpy(ArcTangent())(x), np.arctan(x), rtol=1e-6)
