@@ -30,14 +30,14 @@ def test_the_verdict_comes_first(run: Run, taken: Path, tmp_path: Path, capsys: 
     capsys.readouterr()
     assert run("quantize", "--profile", taken, "-o", out, "--min-sqnr", 20, "--strict") == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("Verdict: good\n") and "measured on 8 samples of the profile" in printed
+    assert printed.startswith("Verdict: good\n") and "measured on 32 samples of the profile" in printed
     assert json.loads((out / "report.json").read_text())["verdict"]["word"] == "good"
     markdown = (out / "report.md").read_text()
     assert markdown.index("## Verdict: good") < markdown.index("## Model")
     html = (out / "report.html").read_text()
     assert html.index("Verdict: good") < html.index("SHA-256")
     verdict = qglow.load_quantized(out).verdict
-    assert verdict is not None and verdict.samples == 8 and verdict.word == "good"
+    assert verdict is not None and verdict.samples == 32 and verdict.word == "good"
     made = qglow.load_model(MODEL).quantize(qglow.load_profile(taken)).verdict
     assert made == verdict
 
