@@ -9,7 +9,7 @@ from qglow.graph.ops import normalization as graph
 from qglow.instructions.ops.elementwise import Affine
 from qglow.instructions.ops.normalization import LocalResponse
 from qglow.lowering.bounds import bounds
-from qglow.lowering.context import NHWC, Lowering, natural
+from qglow.lowering.context import Lowering, natural
 from qglow.lowering.decompose import Parts, decomposes
 from qglow.lowering.rules import lowers
 from qglow.numerics.affine import affine_multipliers, fold_statistics
@@ -22,11 +22,7 @@ def lower_affine(lowering: Lowering, node: Node, operator: graph.Affine) -> None
     assert x is not None
     r, t = _constant(node, scale), _constant(node, shift)
     rank = len(x.type.shape)
-    order = NHWC if rank == 4 else natural(x.type.shape)
-    if rank not in (2, 4):
-        raise UnsupportedError(
-            f"node '{node.name}' (Affine of {x.type}): only two or four axes are supported"
-        )
+    order = (0, *range(2, rank), 1) if rank > 1 else natural(x.type.shape)
     result = node.output.type
     if x.type.quantization is not None and result.quantization is not None:
         r, t = affine_multipliers(x.type.quantization, r, t, result.quantization)

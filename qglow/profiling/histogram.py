@@ -74,7 +74,7 @@ class ChannelProfile:
 
         A mean that is not finite counts as 0; the value's counts tell of NaN and infinities.
         """
-        means = np.asarray(sums, np.float64) / float(size)
+        means = np.asarray(sums, np.float64) / float(max(size, 1))
         means = np.where(np.isfinite(means), means, 0.0)
         means = np.clip(means, -_LARGEST_MEAN, _LARGEST_MEAN)
         whole = np.floor(means)
