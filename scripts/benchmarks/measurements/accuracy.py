@@ -194,7 +194,8 @@ def _difference(both: Sequence[tuple[Figures, Figures]]) -> str:
     )
 
 
-def _row(fields: dict[str, Any]) -> Row:
+def row_of(fields: dict[str, Any]) -> Row:
+    """Make a row of its fields in JSON."""
     figures = {
         group: {name: Figures(**numbers) for name, numbers in fields[group].items()}
         for group in ("efforts", "others")
@@ -211,7 +212,7 @@ def _measure_all(options: argparse.Namespace) -> Outcome:
     """A row for each model; the JSON file has all that are known after each."""
     if options.resume and options.json is None:
         raise UsageError("--resume goes on with the file of --json, which is not given")
-    known = read_rows(options.json, _row) if options.resume and options.json.exists() else {}
+    known = read_rows(options.json, row_of) if options.resume and options.json.exists() else {}
     rows = []
     for model in chosen_models(options.models, MODELS):
         if model.name not in known:

@@ -10,7 +10,8 @@ import pytest
 
 from qglow import Model
 from qglow.core.errors import InputFileError, UsageError
-from scripts.benchmarks.measurements.accuracy import Figures, Row, from_json, to_json, to_markdown, totals
+from scripts.benchmarks.frame import read_rows
+from scripts.benchmarks.measurements.accuracy import Figures, Row, row_of, to_json, to_markdown, totals
 from scripts.benchmarks.models.evaluated import EvaluatedModel, chosen_models
 from scripts.benchmarks.models.labelled import MODELS
 from scripts.benchmarks.rivals.cache import RivalCache, tools
@@ -72,16 +73,15 @@ def test_efforts_that_a_row_lacks_are_left_open() -> None:
 
 def test_rows_come_back_from_the_file(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
-    assert from_json(file) == {}
     file.write_text(to_json([ROW]), encoding="utf-8")
-    assert from_json(file) == {"m": ROW}
+    assert read_rows(file, row_of) == {"m": ROW}
     file.write_text(file.read_text(encoding="utf-8").replace("Measured on", "Taken on"), encoding="utf-8")
     with pytest.raises(UsageError, match="other conditions"):
-        from_json(file)
+        read_rows(file, row_of)
     for damaged in ("{", "[]", '{"models": [{}], "conditions": ""}'):
         file.write_text(damaged, encoding="utf-8")
         with pytest.raises(InputFileError, match="not figures"):
-            from_json(file)
+            read_rows(file, row_of)
 
 
 @pytest.fixture(scope="module")
