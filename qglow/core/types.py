@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -68,11 +67,18 @@ class ElementType(enum.Enum):
         return _BY_DTYPE[np.dtype(dtype)]
 
 
+try:
+    import ml_dtypes
+
+    _BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+except ModuleNotFoundError:  # int8 programs run with numpy and llvmlite alone
+    _BFLOAT16 = np.dtype("V2")
+
 _DTYPES: dict[ElementType, np.dtype[Any]] = {
     ElementType.FLOAT: np.dtype(np.float32),
     ElementType.DOUBLE: np.dtype(np.float64),
     ElementType.FLOAT16: np.dtype(np.float16),
-    ElementType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+    ElementType.BFLOAT16: _BFLOAT16,
     ElementType.INT8: np.dtype(np.int8),
     ElementType.INT16: np.dtype(np.int16),
     ElementType.INT32: np.dtype(np.int32),

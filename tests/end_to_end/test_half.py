@@ -11,8 +11,7 @@ from onnx import TensorProto, helper
 
 import qglow
 from qglow.api.quantized import load_quantized
-from qglow.core.errors import UnsupportedError
-from qglow.core.types import HALF_TYPES, Array, float_type
+from qglow.core.types import HALF_TYPES, Array, ElementType, float_type
 from qglow.exporter import export_qdq
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
@@ -100,15 +99,15 @@ def test_a_recipe_reaches_files_and_every_instruction_set(tmp_path: Path) -> Non
     assert kinds["block0.conv/Conv"] == "float16" and kinds["logits/Gemm"] == "bfloat16"
 
 
-def test_models_that_compute_in_16_bits_are_refused(tmp_path: Path) -> None:
+def test_models_that_compute_in_16_bits_are_computed_in_32(tmp_path: Path) -> None:
     half = helper.make_node("Cast", ["x"], ["h"], to=TensorProto.BFLOAT16)
     use = helper.make_node("Relu", ["h"], ["y"])
-    path = save(tiny_model([half, use], {"x": [2]}, ["y"]), tmp_path)
-    with pytest.raises(UnsupportedError, match="'h' is bfloat16, which only Cast reads"):
-        import_model(path)
-    path = save(tiny_model([half], {"x": [2]}, ["h"], output_type=TensorProto.BFLOAT16), tmp_path)
-    with pytest.raises(UnsupportedError, match="output 'h' is bfloat16"):
-        import_model(path)
+    path = save(tiny_model([half, use], {"x": [2]}, ["y"], output_type=TensorProto.BFLOAT16), tmp_path)
+    model = qglow.load_model(path)
+    fed = {"x": np.array([1.00293, -3.0], np.float32)}
+    for found in (model.interpret(fed)["y"], model.compile()(fed)["y"]):
+        assert found.dtype == ElementType.BFLOAT16.dtype
+        np.testing.assert_array_equal(found.astype(np.float32), [1.0, 0.0])
 
 
 def test_casts_of_constants_and_between_both_types(tmp_path: Path) -> None:
