@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from onnx import NodeProto, TensorProto, ValueInfoProto
@@ -14,6 +15,7 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Cast
+from qglow.importer.control import ControlFlow, taking_back
 from qglow.importer.inference import Inferred, infer
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
@@ -48,20 +50,23 @@ def _problem(index: int, proto: NodeProto, opset: int, reason: str) -> Refusal:
 
 
 class GraphImport:
-    """One import under way. `problems` maps positions of nodes to what they use that is not supported."""
+    """One import under way. `problems` maps positions of nodes to what they use that is not supported.
+
+    Nodes are numbered in the order in which they are imported, those of bodies among them.
+    """
 
     def __init__(
         self,
         path: Path,
         model: ModelFile,
         inputs: Mapping[str, TensorType],
-        problems: Mapping[int, Refusal],
         unsigned: Sequence[str] = (),
         native: bool = False,
     ) -> None:
         """native: whether a node that qglow does not know is a problem, and not opaque."""
         graph = model.proto.graph
-        self.problems = dict(problems)
+        self.problems: dict[int, Refusal] = {}
+        self._order: list[NodeProto] = []
         self._path = path
         self._model = model
         self._input_types = inputs
@@ -79,16 +84,20 @@ class GraphImport:
         self._context.unsigned.update(unsigned)
         self._node_names = {node.name for node in model.nodes if node.name}
         self._named: set[str] = set()
+        self._used, self._readers = used, readers
         self._value_names = used | {name for node in model.nodes for name in node.output}
         self._native = native
-        self._opaque = OpaqueNodes(model, self._numbers, self._original, self._inferred, used.__contains__)
+        self._opaque = OpaqueNodes(
+            model, self._order, self._numbers, self._original, self._inferred, used.__contains__
+        )
+        self._control = ControlFlow(_Bodies(self))
         self.opaque: list[tuple[str, str, str]] = []
         """Node, operators and reason of every opaque node."""
 
     def build(self) -> Graph:
         """The graph; only meaningful while there are no problems. Raises ModelError."""
-        for index, proto in enumerate(self._model.nodes):
-            self._import(index, proto)
+        for proto in self._model.nodes:
+            self.add(proto)
         for value in self._model.proto.graph.output:
             if self._opaque.is_pending(value.name):
                 self._refuse_pending(value.name)
@@ -105,7 +114,7 @@ class GraphImport:
 
     def _output(self, declared: ValueInfoProto) -> Value | None:
         """A value that the model gives: reals in the width that it states, a constant as it has it."""
-        value = self._input(declared.name)
+        value = self.input(declared.name)
         if value is None or value.type.is_quantized:
             return value
         element = BORDER.get(declared.type.tensor_type.elem_type, value.type.element)
@@ -123,7 +132,7 @@ class GraphImport:
         """Note an output without a static type."""
         sources = ", ".join(f"'{source}'" for source in self._opaque.sources(name)[:4])
         reason = f"only known when the model runs; qglow cut ends it at what it is computed from: {sources}"
-        position = len(self._model.nodes) + len(self.problems)
+        position = len(self._order) + len(self.problems)
         self.problems[position] = Refusal(f"output '{name}'", "has a shape or a type that is", reason)
 
     def _keep_apart(self, output: Value) -> None:
@@ -134,10 +143,12 @@ class GraphImport:
             for node in readers:
                 node.inputs = [copy if value is output else value for value in node.inputs]
 
-    def _import(self, index: int, proto: NodeProto) -> None:
-        if index in self.problems:
-            self._pass_on(index, proto, self.problems.pop(index).reason)
+    def add(self, proto: NodeProto) -> None:
+        """Import a node; what it is in the way of goes into `problems`."""
+        if self._control.replace(proto):
             return
+        index = len(self._order)
+        self._order.append(proto)
         if self._opaque.reads_pending(proto):
             self._pass_on(index, proto, "it reads a value whose type is only known when it runs")
             return
@@ -208,7 +219,7 @@ class GraphImport:
 
     def _apply(self, index: int, proto: NodeProto, rule: ImportRule) -> None:
         """Import a node; one of float64 constants as one of float32 where its operator has no other form."""
-        inputs, name = [self._input(name) for name in proto.input], self._node_name(index, proto)
+        inputs, name = [self.input(name) for name in proto.input], self._node_name(index, proto)
         for doubles in (True, False):
             read = operands(inputs, rule, self._context, doubles)
             node = ImportNode(proto, name, read, self._context)
@@ -223,7 +234,7 @@ class GraphImport:
 
     def _numbers(self, name: str) -> Value | None:
         """A value as a node reads it that takes no quantized integers."""
-        return as_read(self._input(name), ImportRule(lambda node: None, 1), self._context)
+        return as_read(self.input(name), ImportRule(lambda node: None, 1), self._context)
 
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
         self.problems[index] = _problem(index, proto, self._model.opset, reason)
@@ -241,9 +252,31 @@ class GraphImport:
             self._known = infer(self._model.proto, self._input_types)
         return self._known
 
+    # Bodies
+
+    def checkpoint(self) -> Callable[[], None]:
+        """A function that takes back all that is imported from now on."""
+        values, problems, count = dict(self._values), dict(self.problems), len(self._nodes)
+        known, opaque = self._opaque.checkpoint(), len(self.opaque)
+
+        def restore() -> None:
+            for node in self._nodes[count:]:
+                node.inputs = ()
+            del self._nodes[count:], self.opaque[opaque:]
+            self._values, self.problems = values, problems
+            known()
+
+        return restore
+
+    def read_by_bodies(self, name: str, operators: Sequence[str]) -> None:
+        """Note that nodes of a body read a value."""
+        self._used.add(name)
+        self._readers.setdefault(name, set()).update(operators)
+
     # Values
 
-    def _input(self, name: str) -> Value | None:
+    def input(self, name: str) -> Value | None:
+        """The value of a name; None for no name. Raises _Unknown, and CannotImport for a sparse constant."""
         if not name:
             return None
         if name not in self._values and name in self._initializers:
@@ -291,18 +324,80 @@ class GraphImport:
         self._nodes.append(node)
         return node.output
 
+    def set(self, name: str, value: Value) -> None:
+        """Give a name its value."""
+        self._values[name] = value
+
+    def keep(self, name: str, tensor: TensorProto) -> None:
+        """Add an initializer."""
+        self._initializers[name] = tensor
+
     # Names
+
+    def fresh(self, wanted: str) -> str:
+        """A name that no value has."""
+        return _fresh(wanted, self._value_names)
+
+    def view(self, proto: NodeProto) -> ImportNode:
+        """A node without inputs for its import function."""
+        return ImportNode(proto, self._node_name(len(self._order), proto), [], self._context)
 
     def _node_name(self, index: int, proto: NodeProto) -> str:
         """The node's own name the first time it occurs, else one that no node has."""
         if proto.name and proto.name not in self._named:
             self._named.add(proto.name)
+            self._node_names.add(proto.name)
             return proto.name
         return _fresh(_name(index, proto), self._node_names)
 
     def _part_names(self, node: str, output: str, part: str) -> tuple[str, str]:
         """Names for an operator that is a part of an ONNX node, and for its result."""
         return _fresh(f"{node}__{part}", self._node_names), _fresh(f"{output}__{part}", self._value_names)
+
+
+class _Bodies:
+    """Satisfies `Importing` with an import under way."""
+
+    def __init__(self, work: GraphImport) -> None:
+        self._work = work
+
+    def value(self, name: str) -> Value | None:
+        """The value of a name, None where nothing is known about it."""
+        try:
+            return self._work.input(name)
+        except _Unknown:
+            return None
+
+    def bind(self, name: str, data: Array) -> None:
+        """Make a name stand for a constant."""
+        self._work.set(name, constant(name, data))
+
+    def fresh(self, wanted: str) -> str:
+        """A name that no value has; nodes may read it."""
+        return self._work.fresh(wanted)
+
+    def keep(self, name: str, tensor: TensorProto) -> None:
+        """Add a constant of a body under this name."""
+        self._work.keep(name, tensor)
+
+    def add(self, node: NodeProto) -> None:
+        """Import a node of a body."""
+        for name in outer_names(node):
+            self._work.read_by_bodies(name, [node.op_type])
+        self._work.add(node)
+
+    def view(self, proto: NodeProto) -> ImportNode:
+        """A view of a node without inputs."""
+        return self._work.view(proto)
+
+    def finish(self, node: ImportNode) -> None:
+        """Take the results of a node."""
+        for name, value in node.results.items():
+            self._work.set(name, value)
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """A context that takes back all that was imported in it where CannotImport or a problem arises."""
+        return taking_back(self._work.checkpoint(), lambda: len(self._work.problems))
 
 
 def _readers(model: ModelFile) -> dict[str, set[str]]:

@@ -78,7 +78,7 @@ def import_model(
         check(path, model)
     kinds = {v.name: QUANTIZED.get(v.type.tensor_type.elem_type) for v in declared}
     unsigned = [name for name in parameters if kinds[name] == QUANTIZED[onnx.TensorProto.UINT8]]
-    work = GraphImport(path, model, types, problems, unsigned, native)
+    work = GraphImport(path, model, types, unsigned, native)
     graph = work.build()
     mark_unsigned(graph, _unsigned_names(model))
     refused += [

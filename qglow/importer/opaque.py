@@ -49,6 +49,7 @@ class OpaqueGroup:
 class OpaqueNodes:
     """Opaque nodes of one model.
 
+    nodes: all nodes in the order of their import, which grows.
     values: gives the graph's value of a name; it raises what an import function does. original: the tensor
     of a constant that the graph cannot hold, else None. inferred: what onnx infers for the whole model.
     used: whether anything reads a value.
@@ -57,12 +58,14 @@ class OpaqueNodes:
     def __init__(
         self,
         model: ModelFile,
+        nodes: Sequence[NodeProto],
         values: Callable[[str], Value | None],
         original: Callable[[str], TensorProto | None],
         inferred: Callable[[], Inferred],
         used: Callable[[str], bool],
     ) -> None:
         self._model = model
+        self._nodes = nodes
         self._values = values
         self._original = original
         self._inferred = inferred
@@ -70,6 +73,15 @@ class OpaqueNodes:
         self._pending: dict[str, tuple[int, ...]] = {}
         self._elements: dict[str, int] = {}
         self._opsets = {entry.domain: entry.version for entry in model.proto.opset_import}
+
+    def checkpoint(self) -> Callable[[], None]:
+        """A function that takes back what is noted from now on."""
+        pending, elements = dict(self._pending), dict(self._elements)
+
+        def restore() -> None:
+            self._pending, self._elements = pending, elements
+
+        return restore
 
     def is_pending(self, name: str) -> bool:
         """Whether a value has no static type."""
@@ -81,21 +93,21 @@ class OpaqueNodes:
 
     def sources(self, name: str) -> list[str]:
         """Names of the values with static types that a value without one is computed from."""
-        return outer_inputs([self._model.nodes[index] for index in self._pending[name]])
+        return outer_inputs([self._nodes[index] for index in self._pending[name]])
 
     def group(self, index: int) -> OpaqueGroup | None:
         """The node at this position with those that it needs; None if none of its results has a static type.
 
         Raises CannotImport where onnxruntime cannot execute them.
         """
-        proto = self._model.nodes[index]
+        proto = self._nodes[index]
         wanted = [name for name in proto.output if name and self._used(name)]
         if not wanted:
             return None
         members = {index}
         for name in outer_names(proto):
             members.update(self._pending.get(name, ()))
-        nodes = [self._model.nodes[member] for member in sorted(members)]
+        nodes = [self._nodes[member] for member in sorted(members)]
         _require_executable(nodes)
         small = _SmallModel(nodes, self._opset(nodes))
         operands = []
@@ -157,7 +169,7 @@ class OpaqueNodes:
             by_runtime = result_types(small.serialized())
         except ModelError as error:
             raise CannotImport(f"and {error}") from error
-        by_onnx = _carried_shapes(self._model.nodes[index]) | small.inferred()
+        by_onnx = _carried_shapes(self._nodes[index]) | small.inferred()
         small.clear_outputs()
         kinds: dict[str, TensorType] = {}
         for name, (element, shape) in zip(wanted, by_runtime, strict=True):

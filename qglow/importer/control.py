@@ -1,0 +1,168 @@
+"""Control flow that constants decide: the chosen body, or all rounds of a loop, in place of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper
+
+from qglow.core.types import Array
+from qglow.graph.graph import Value
+from qglow.graph.ops.shape import Identity, Reshape
+from qglow.importer.node import CannotImport, ImportNode
+from qglow.importer.shape import joined
+from qglow.interchange.nodes import all_nodes, outer_inputs, rename
+
+MOST_NODES = 2000
+"""Nodes that the rounds of one loop may become."""
+
+
+class Importing(Protocol):
+    """The import under way, as far as bodies need it."""
+
+    def value(self, name: str) -> Value | None:
+        """The value of a name, None where nothing is known about it."""
+
+    def bind(self, name: str, data: Array) -> None:
+        """Make a name stand for a constant."""
+
+    def fresh(self, wanted: str) -> str:
+        """A name that no value has; nodes may read it."""
+
+    def keep(self, name: str, tensor: TensorProto) -> None:
+        """Add a constant of a body under this name."""
+
+    def add(self, node: NodeProto) -> None:
+        """Import a node of a body."""
+
+    def view(self, proto: NodeProto) -> ImportNode:
+        """A view of a node without inputs."""
+
+    def finish(self, node: ImportNode) -> None:
+        """Take the results of a node."""
+
+    def attempt(self) -> Any:
+        """A context that takes back all that was imported in it where CannotImport or a problem arises."""
+
+
+class _Open(Exception):
+    """What decides is computed while the model runs, or the rounds are too many."""
+
+
+class ControlFlow:
+    """If and Loop of ONNX: https://onnx.ai/onnx/operators/onnx__If.html, onnx__Loop.html."""
+
+    def __init__(self, importing: Importing) -> None:
+        self._importing = importing
+        self._known: dict[str, Callable[[NodeProto], None]] = {"If": self._choose, "Loop": self._repeat}
+
+    def replace(self, proto: NodeProto) -> bool:
+        """Import what a node comes to; False, with nothing changed, where that is open or it is another."""
+        act = self._known.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
+        if act is None:
+            return False
+        try:
+            with self._importing.attempt():
+                act(proto)
+        except (_Open, CannotImport):
+            return False
+        return True
+
+    def _choose(self, proto: NodeProto) -> None:
+        wanted = "then_branch" if self._constant(proto.input[0]) else "else_branch"
+        results = self._body(_body(proto, wanted), {}, proto)
+        self._name_results(results, proto.output)
+
+    def _repeat(self, proto: NodeProto) -> None:
+        limit, start, *carried = [*proto.input, "", ""][: max(len(proto.input), 2)]
+        most = int(self._constant(limit)) if limit else MOST_NODES
+        goes_on = bool(self._constant(start)) if start else True
+        body, rounds = _body(proto, "body"), list[list[str]]()
+        size = max(sum(1 for _ in all_nodes(body.node)), 1)
+        while goes_on and len(rounds) < most:
+            if (len(rounds) + 1) * size > MOST_NODES:
+                raise _Open
+            counted, goes = (self._importing.fresh(f"{_label(proto)}__{what}") for what in ("round", "go"))
+            self._importing.bind(counted, np.array(len(rounds), np.int64))
+            self._importing.bind(goes, np.array(True))
+            names = [value.name for value in body.input]
+            given = dict(zip(names, [counted, goes, *carried], strict=True))
+            stays, *results = self._body(body, given, proto)
+            goes_on = bool(self._constant(stays))
+            carried = results[: len(carried)]
+            rounds.append(results[len(carried) :])
+        self._name_results(carried, proto.output[: len(carried)])
+        self._collect(proto, len(carried), rounds)
+
+    def _constant(self, name: str) -> Any:
+        value = self._importing.value(name)
+        if value is None or value.data is None or value.data.size != 1:
+            raise _Open
+        return value.data.reshape(())[()]
+
+    def _body(self, body: GraphProto, given: Mapping[str, str], proto: NodeProto) -> list[str]:
+        """Import the nodes of a body under names of their own; return the names of its results."""
+        label, importing = _label(proto), self._importing
+        names = {name: name for name in outer_inputs(body.node)} | {v.name: v.name for v in body.output}
+        names |= given
+        for tensor in body.initializer:
+            names[tensor.name] = importing.fresh(f"{label}__{tensor.name}")
+            importing.keep(names[tensor.name], tensor)
+        for node in body.node:
+            copy = NodeProto()
+            copy.CopyFrom(node)
+            rename(copy, names, lambda name: importing.fresh(f"{label}__{name}"))
+            copy.name = f"{label}__{node.name or node.op_type}"
+            importing.add(copy)
+        return [names[value.name] for value in body.output]
+
+    def _name_results(self, names: Sequence[str], outputs: Sequence[str]) -> None:
+        for name, output in zip(names, outputs, strict=False):
+            if output:
+                self._importing.add(helper.make_node("Identity", [name], [output]))
+
+    def _collect(self, proto: NodeProto, first: int, rounds: Sequence[Sequence[str]]) -> None:
+        """Put what each round gives besides behind one another along a new first axis."""
+        node = self._importing.view(proto)
+        for number, output in enumerate(proto.output[first:]):
+            if not output:
+                continue
+            values = [self._importing.value(names[number]) for names in rounds]
+            rows = [
+                node.emit(Reshape((1, *value.type.shape)), value, part=f"row{index}")
+                for index, value in enumerate(values)
+                if value is not None
+            ]
+            if not rows or len(rows) < len(values):
+                raise _Open
+            whole = joined(node, rows, f"rows{number}")
+            node.emit(Identity(), whole, output=first + number)
+        self._importing.finish(node)
+
+
+def _body(proto: NodeProto, name: str) -> GraphProto:
+    for attribute in proto.attribute:
+        if attribute.name == name:
+            found: GraphProto = attribute.g
+            return found
+    raise _Open
+
+
+def _label(proto: NodeProto) -> str:
+    return str(proto.name or proto.op_type)
+
+
+@contextmanager
+def taking_back(restore: Callable[[], None], problems: Callable[[], int]) -> Iterator[None]:
+    """Run the body; call `restore` where it raises, or adds problems, which raises CannotImport."""
+    before = problems()
+    try:
+        yield
+        if problems() > before:
+            raise CannotImport("a node of its body is not supported")
+    except Exception:
+        restore()
+        raise
