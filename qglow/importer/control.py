@@ -49,7 +49,7 @@ class Importing(Protocol):
 
 
 class _Open(Exception):
-    """What decides is computed while the model runs, or the rounds are too many."""
+    """A condition is computed while the model runs, or the rounds are too many."""
 
 
 class ControlFlow:
