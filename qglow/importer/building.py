@@ -10,7 +10,7 @@ from onnx import NodeProto, TensorProto, ValueInfoProto
 
 from qglow.core.errors import ModelError, UnsupportedError
 from qglow.core.types import Array, ElementType, Quantization, TensorType
-from qglow.graph.folding import evaluate_constant_node
+from qglow.graph.folding import LARGEST_RESULT, evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.ops.quantize import Dequantize
@@ -84,6 +84,7 @@ class GraphImport:
         self._context.unsigned.update(unsigned)
         self._node_names = {node.name for node in model.nodes if node.name}
         self._named: set[str] = set()
+        self._chosen: dict[int, str] = {}
         self._used, self._readers = used, readers
         self._value_names = used | {name for node in model.nodes for name in node.output}
         self._native = native
@@ -114,7 +115,11 @@ class GraphImport:
 
     def _output(self, declared: ValueInfoProto) -> Value | None:
         """A value that the model gives: reals in the width that it states, a constant as it has it."""
-        value = self.input(declared.name)
+        try:
+            value = self.input(declared.name)
+        except _Unknown as error:
+            what = f"{self._path}: what computes output '{declared.name}' is not supported"
+            raise UnsupportedError(f"{what}; end the model before it with qglow cut") from error
         if value is None or value.type.is_quantized:
             return value
         element = BORDER.get(declared.type.tensor_type.elem_type, value.type.element)
@@ -185,9 +190,12 @@ class GraphImport:
             except CannotImport as refusal:
                 why = f"{reason}; {refusal}"
             else:
-                if group is not None:
+                if group is None:
+                    return
+                size = sum(kind.byte_size for kind in group.results.values())
+                if group.operands or size <= LARGEST_RESULT:
                     self._add_opaque(index, proto, group, reason)
-                return
+                    return
         self._note(index, proto, why)
         self._substitute(proto)
 
@@ -268,6 +276,10 @@ class GraphImport:
 
         return restore
 
+    def is_pending(self, name: str) -> bool:
+        """Whether the value of a name has a type that is only known when the model runs."""
+        return self._opaque.is_pending(name)
+
     def read_by_bodies(self, name: str, operators: Sequence[str]) -> None:
         """Note that nodes of a body read a value."""
         self._used.add(name)
@@ -340,15 +352,19 @@ class GraphImport:
 
     def view(self, proto: NodeProto) -> ImportNode:
         """A node without inputs for its import function."""
-        return ImportNode(proto, self._node_name(len(self._order), proto), [], self._context)
+        self._order.append(proto)
+        return ImportNode(proto, self._node_name(len(self._order) - 1, proto), [], self._context)
 
     def _node_name(self, index: int, proto: NodeProto) -> str:
-        """The node's own name the first time it occurs, else one that no node has."""
-        if proto.name and proto.name not in self._named:
-            self._named.add(proto.name)
-            self._node_names.add(proto.name)
-            return proto.name
-        return _fresh(_name(index, proto), self._node_names)
+        """The node's own name the first time it occurs, else one that no node has; once for each node."""
+        if index not in self._chosen:
+            if proto.name and proto.name not in self._named:
+                self._named.add(proto.name)
+                self._node_names.add(proto.name)
+                self._chosen[index] = proto.name
+            else:
+                self._chosen[index] = _fresh(_name(index, proto), self._node_names)
+        return self._chosen[index]
 
     def _part_names(self, node: str, output: str, part: str) -> tuple[str, str]:
         """Names for an operator that is a part of an ONNX node, and for its result."""
@@ -367,6 +383,10 @@ class _Bodies:
             return self._work.input(name)
         except _Unknown:
             return None
+
+    def is_known(self, name: str) -> bool:
+        """Whether something computes the value of a name, of whatever type."""
+        return self._work.is_pending(name) or self.value(name) is not None
 
     def bind(self, name: str, data: Array) -> None:
         """Make a name stand for a constant."""

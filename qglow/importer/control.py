@@ -26,6 +26,9 @@ class Importing(Protocol):
     def value(self, name: str) -> Value | None:
         """The value of a name, None where nothing is known about it."""
 
+    def is_known(self, name: str) -> bool:
+        """Whether something computes the value of a name, of whatever type."""
+
     def bind(self, name: str, data: Array) -> None:
         """Make a name stand for a constant."""
 
@@ -117,7 +120,10 @@ class ControlFlow:
             rename(copy, names, lambda name: importing.fresh(f"{label}__{name}"))
             copy.name = f"{label}__{node.name or node.op_type}"
             importing.add(copy)
-        return [names[value.name] for value in body.output]
+        results = [names[value.name] for value in body.output]
+        if not all(map(importing.is_known, results)):
+            raise _Open
+        return results
 
     def _name_results(self, names: Sequence[str], outputs: Sequence[str]) -> None:
         for name, output in zip(names, outputs, strict=False):

@@ -11,6 +11,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper, inliner
 
 from qglow.core.errors import ModelError
+from qglow.graph.plugins import load_operator_plugins
 from qglow.importer.rules import DOMAINS, REFUSED
 
 MOST_NODES = 1_000_000
@@ -113,7 +114,9 @@ def _standard(domain: str) -> str:
 
 
 def _is_defined_by_function(domain: str, op_type: str, versions: dict[str, int]) -> bool:
-    """Whether nothing imports the operator, and ONNX defines it by others."""
+    """Whether nothing imports the operator, a plugin neither, and ONNX defines it by others."""
+    if op_type not in DOMAINS.get(domain, {}):
+        load_operator_plugins()
     if op_type in DOMAINS.get(domain, {}) or (not domain and op_type in REFUSED) or domain not in versions:
         return False
     try:

@@ -53,7 +53,7 @@ def one(kind: str, inputs: Sequence[str] = ("x",), opset: int = 13, **attributes
     return helper.make_node(kind, list(inputs), ["y"], name=f"{kind}_0", **attributes)
 
 
-@past(UNSUPPORTED)
+@past(BAD_FILE)
 def function_that_calls_itself(bench: Path, folder: Path) -> Words:
     model = tiny_model([helper.make_node("f", ["x"], ["y"], domain="local")], {"x": [2]}, ["y"])
     call = helper.make_node("f", ["i"], ["o"], domain="local")
