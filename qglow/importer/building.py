@@ -15,7 +15,7 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Cast
-from qglow.importer.control import ControlFlow, taking_back
+from qglow.importer.control import ControlFlow, is_control, taking_back
 from qglow.importer.inference import Inferred, infer
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
@@ -33,14 +33,16 @@ class _Unknown(Exception):
     """An input comes from an unsupported node and nothing is known about it."""
 
 
-def unsupported_operators(model: ModelFile) -> dict[int, Refusal]:
-    """Refusals, by position, of the nodes for whose operator there is no import function."""
-    problems = {}
+def unsupported_operators(model: ModelFile) -> list[Refusal]:
+    """Refusals of the nodes whose operator nothing imports, whatever the shapes."""
+    problems = []
     for index, proto in enumerate(model.nodes):
+        if is_control(proto):
+            continue  # constants, which may depend on shapes, decide
         try:
             find_rule(proto.domain, proto.op_type, model.opset)
         except CannotImport as refusal:
-            problems[index] = _problem(index, proto, model.opset, str(refusal))
+            problems.append(_problem(index, proto, model.opset, str(refusal)))
     return problems
 
 

@@ -60,13 +60,12 @@ class ControlFlow:
 
     def __init__(self, importing: Importing) -> None:
         self._importing = importing
-        self._known: dict[str, Callable[[NodeProto], None]] = {"If": self._choose, "Loop": self._repeat}
 
     def replace(self, proto: NodeProto) -> bool:
         """Import what a node comes to; False, with nothing changed, where that is open or it is another."""
-        act = self._known.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
-        if act is None:
+        if not is_control(proto):
             return False
+        act = self._choose if proto.op_type == "If" else self._repeat
         try:
             with self._importing.attempt():
                 act(proto)
@@ -147,6 +146,11 @@ class ControlFlow:
             whole = joined(node, rows, f"rows{number}")
             node.emit(Identity(), whole, output=first + number)
         self._importing.finish(node)
+
+
+def is_control(proto: NodeProto) -> bool:
+    """Whether a node is one of those that `ControlFlow` may replace."""
+    return proto.domain in ("", "ai.onnx") and proto.op_type in ("If", "Loop")
 
 
 def _body(proto: NodeProto, name: str) -> GraphProto:

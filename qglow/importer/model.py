@@ -65,12 +65,11 @@ def import_model(
     _check_opset(path, model.opset)
     declared = real_inputs(model.proto.graph)
     elements, parameters, refused = _input_elements(path, model, declared)
-    problems = unsupported_operators(model)
     try:
         bound = bind_inputs(declared, shapes or {}, default_batch)
     except UsageError:
         # Shapes are no help to a model that is not supported in any of them.
-        refuse(path, refused + (list(problems.values()) if native else []))
+        refuse(path, refused + (unsupported_operators(model) if native else []))
         raise
     types = {n: TensorType(elements[n], shape, parameters.get(n)) for n, shape in bound.shapes.items()}
     every = [*model.nodes, *(node for function in model.proto.functions for node in function.node)]
