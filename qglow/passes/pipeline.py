@@ -83,6 +83,8 @@ def canonical_pipeline() -> Pipeline[Graph]:
             PadIntoConv(),
             PadIntoPool(),
             MatmulAddToGemm(),
+            SinkReshapes(),
+            MatmulAddToGemm(),
             ArithmeticToAffine(),
             FoldBatchnorm(),
             BatchnormToAffine(),
