@@ -25,6 +25,7 @@ from qglow.core.errors import (
     QglowError,
     RecipeError,
     RegressionError,
+    UndecidedError,
     UnsupportedError,
     UsageError,
 )
@@ -137,6 +138,7 @@ __all__ = [
     "Trial",
     "Tuning",
     "UnsupportedError",
+    "UndecidedError",
     "UsageError",
     "__version__",
     "bench",

@@ -31,9 +31,9 @@ PUBLIC = {
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
     # errors
-    "QglowError", "ComparisonFailed", "UsageError", "UnsupportedError", "InputFileError", "ModelError",
-    "ProfileError", "DataError", "RecipeError", "ArtefactError", "RegressionError", "InternalError",
-    "MemoryLimitError",
+    "QglowError", "ComparisonFailed", "UsageError", "UndecidedError", "UnsupportedError",
+    "InputFileError", "ModelError", "ProfileError", "DataError", "RecipeError", "ArtefactError",
+    "RegressionError", "InternalError", "MemoryLimitError",
     "__version__",
 }  # fmt: skip
 ALIASES = {"Array", "Data", "Progress"}

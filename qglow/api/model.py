@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from qglow.api.keywords import (
     IsaKeywords,
@@ -49,24 +49,31 @@ from qglow.toolchain.profiling import profile_model
 from qglow.toolchain.samples import Data
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
+if TYPE_CHECKING:
+    from qglow.importer.values import Given
+
 
 @taking(LoadOptions, places=("passes",))
 def load_model(
     path: str | Path,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    values: Mapping[str, Given] | None = None,
     **options: Unpack[LoadKeywords],
 ) -> Model:
     """Load an ONNX file as a float model with static shapes.
 
     `shapes` maps input names to shapes; a symbolic first dimension that is left free becomes 1,
-    which `Model.bound` reports. `passes` is a pipeline, such as "fold-constants,fold-batchnorm",
-    to run over the graph instead of those that make it canonical. Nodes that qglow does not know run in
-    onnxruntime, which `Model.bound` reports too, unless `native`.
+    which `Model.bound` reports. `values` maps input names to arrays or numbers: these inputs
+    become constants, and the model has them no more. `passes` is a pipeline, such as
+    "fold-constants,fold-batchnorm", to run over the graph instead of those that make it canonical.
+    Nodes that qglow does not know run in onnxruntime, which `Model.bound` reports too, unless `native`.
 
     Raises ModelError for a damaged or invalid file, UnsupportedError that lists everything in it
-    that is not supported, UsageError for shapes that do not fit.
+    that is not supported, UsageError for shapes and values that do not fit, UndecidedError with the names of
+    inputs whose values decide shapes and are not given.
     """
-    return Model(read_model(Path(path), shapes, options["passes"], options["native"]))
+    return Model(read_model(Path(path), shapes, options["passes"], options["native"], values))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

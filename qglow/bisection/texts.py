@@ -21,6 +21,7 @@ from qglow.graph.graph import Graph
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.importer import import_model
+from qglow.importer.values import Given
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
 from qglow.instructions.verifier import verify_program
@@ -28,16 +29,23 @@ from qglow.instructions.verifier import verify_program
 INT8_GRAPH, SHARED_CONSTANTS = "int8.txt", "constants.npz"
 
 
-def read_ir(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph | Program:
+def read_ir(
+    path: Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Given] | None = None,
+) -> Graph | Program:
     """Read a graph or a program: an ONNX file as imported, a quantized directory, or a text.
 
-    shapes: of the inputs of an ONNX file by name. Raises ModelError, UnsupportedError, InputFileError for a
-    file that cannot be read and for a text that does not parse.
+    shapes: of the inputs of an ONNX file by name. values: of inputs that become constants. Raises
+    ModelError, UnsupportedError, InputFileError for a file that cannot be read and for a text that does
+    not parse.
     """
     if path.is_dir():
         path = path / INT8_GRAPH
     if path.suffix == ".onnx":
-        return import_model(path, shapes).graph
+        return import_model(path, shapes, values=values).graph
+    if values:
+        raise UsageError(f"{path}: values are given for ONNX files only", field="values")
     if shapes:
         raise UsageError(f"{path} has its shapes already; they are given for ONNX files only", field="shape")
     try:

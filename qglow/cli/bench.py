@@ -44,7 +44,9 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
     from qglow.report.node_times import node_section
     from qglow.report.sections import bench_section
 
-    loaded = open_graph_target(model.target, model.shapes, model.profile, model.recipe, model.model)
+    loaded = open_graph_target(
+        model.target, model.shapes, model.profile, model.recipe, model.model, values=model.values
+    )
     if measure.layers and not isinstance(loaded, QuantizedModel):
         raise UsageError(
             "--layers compares nodes of an int8 model, a quantized directory or MODEL with --profile; "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qglow.api.options import DATA, LIMITS, MODEL, OUTPUT, RUN
 from qglow.cli.opt import TextOptions
-from qglow.cli.options import RECIPE, parse_shapes, read_recipe
+from qglow.cli.options import RECIPE, parse_shapes, parse_values, read_recipe
 from qglow.cli.output import say
 from qglow.core.errors import ComparisonFailed, UsageError
 from qglow.core.options import Bounds, Writes, declare, option
@@ -112,7 +112,7 @@ def bisect(model: TextOptions, what: ComparedOptions, on: SampleOptions, written
     from qglow.bisection.inputs import read_inputs
     from qglow.bisection.texts import read_ir
 
-    ir = read_ir(model.model, parse_shapes(model.shapes))
+    ir = read_ir(model.model, parse_shapes(model.shapes), parse_values(model.values))
     (inputs,) = read_inputs(ir, on.data, read_recipe(on.recipe), on.select)
     if what.passes is not None or what.against_passes is not None:
         _rewrite(ir, inputs, what, written.output)

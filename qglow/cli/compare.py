@@ -128,7 +128,7 @@ def _open(model: MeasuredOptions, layers: bool) -> QuantizedModel:
         raise UsageError(f"{target} is quantized already: --profile is for what --layers tries")
     profile = None if is_directory else model.profile
     recipe = None if is_directory else model.recipe
-    loaded = open_graph_target(target, model.shapes, profile, recipe, model.model)
+    loaded = open_graph_target(target, model.shapes, profile, recipe, model.model, values=model.values)
     if not isinstance(loaded, QuantizedModel):
         raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
     if loaded.report is not None and loaded.report.given:

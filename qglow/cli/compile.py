@@ -46,7 +46,7 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
     from qglow.report.document import byte_count
     from qglow.toolchain.files import suffix_for
 
-    loaded = open_graph_target(model.target, model.shapes, native=nodes.native)
+    loaded = open_graph_target(model.target, model.shapes, native=nodes.native, values=model.values)
     if how.dump_ir:
         listing(loaded.text("instructions"))
     if how.dump_ir and how.output is None:

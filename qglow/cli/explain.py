@@ -28,5 +28,5 @@ def explain(model: GraphOptions, what: NodeOptions, code: IsaOptions) -> None:
     Its precision, the ranges and parameters of its values, what every pass did with it or why not, and
     the kernel that was chosen.
     """
-    loaded = open_graph_target(model.target, model.shapes, model.profile, model.recipe)
+    loaded = open_graph_target(model.target, model.shapes, model.profile, model.recipe, values=model.values)
     show(*loaded.explain(what.node, isa=code.isa).sections)

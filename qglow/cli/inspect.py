@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qglow.api.options import OUTPUT, GraphPassOptions, IsaOptions, ListingOptions, NativeOptions
-from qglow.cli.options import GraphOptions, parse_shapes
+from qglow.cli.options import GraphOptions, parse_shapes, parse_values
 from qglow.cli.output import listing
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
@@ -46,11 +46,15 @@ def inspect(model: GraphOptions, nodes: NativeOptions, code: IsaOptions, shown: 
         raise UsageError("--passes goes with an ONNX model and --stage graph")
     if shown.passes is not None:
         loaded: Model | QuantizedModel = load_model(
-            model.target, parse_shapes(model.shapes), passes=shown.passes, native=nodes.native
+            model.target,
+            parse_shapes(model.shapes),
+            values=parse_values(model.values),
+            passes=shown.passes,
+            native=nodes.native,
         )
     else:
         loaded = open_graph_target(
-            model.target, model.shapes, model.profile, model.recipe, native=nodes.native
+            model.target, model.shapes, model.profile, model.recipe, native=nodes.native, values=model.values
         )
     if shown.measure and shown.stage != "kernels":
         raise UsageError("--measure goes with --stage kernels")

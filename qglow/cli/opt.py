@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import MODEL, OUTPUT
-from qglow.cli.options import SHAPES, parse_shapes
+from qglow.cli.options import SHAPES, VALUES, parse_shapes, parse_values
 from qglow.cli.output import listing, note, say
 from qglow.core.errors import UsageError
 from qglow.core.options import Bounds, Writes, declare, option
@@ -37,6 +37,7 @@ class TextOptions:
         group=MODEL,
     )
     shapes: Sequence[str] = declare(SHAPES, ())
+    values: Sequence[str] = declare(VALUES, ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ def opt(model: TextOptions, run: PassOptions, written: DumpOptions) -> None:
     from qglow.bisection.texts import print_ir, read_ir, write_ir
     from qglow.core.passes import PassLog
 
-    ir = read_ir(model.model, parse_shapes(model.shapes))
+    ir = read_ir(model.model, parse_shapes(model.shapes), parse_values(model.values))
     steps = default_steps(ir) if run.passes is None else parse_steps(run.passes)
     log = PassLog(budget=run.stop_after)
     after_each = None if written.dump_each is None else _Dump(written.dump_each)

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from qglow.api.options import CALIBRATION, DATA, MODEL, OUTPUT, LabelledOptions, SelectionOptions
-from qglow.core.errors import UsageError
+from qglow.core.errors import InputFileError, UsageError
 from qglow.core.options import Option, Writes, declare, option, options_of
 from qglow.recipe import Recipe, load_recipe
 from qglow.recipe.keywords import RecipeChoices
 
 if TYPE_CHECKING:
     from qglow.api import CalibrationSamples
+    from qglow.core.types import Array
+    from qglow.importer.values import Given
 
 _DATA = Option(
     "Samples: images, .npy, .npz, ONNX test data or module:function",
@@ -31,6 +33,13 @@ SHAPES = Option(
     group=MODEL,
     metavar="INPUT=SIZES",
     flags=("--shape",),
+    typed=list[str],
+)
+VALUES = Option(
+    "Value of an input, as input=1,3,224 or input=FILE.npy: it becomes a constant",
+    group=MODEL,
+    metavar="INPUT=NUMBERS",
+    flags=("--value",),
     typed=list[str],
 )
 PROFILED_MODEL = Option(
@@ -57,6 +66,7 @@ class ModelOptions:
     model: Path = option(help="The ONNX model", argument=True, metavar="MODEL", group=MODEL)
     recipe: Path | None = declare(RECIPE, None)
     shapes: Sequence[str] = declare(SHAPES, ())
+    values: Sequence[str] = declare(VALUES, ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +80,7 @@ class TargetOptions:
         group=MODEL,
     )
     shapes: Sequence[str] = declare(SHAPES, ())
+    values: Sequence[str] = declare(VALUES, ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +187,49 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"--shape {name} is given twice")
         shapes[name] = shape
     return shapes
+
+
+def parse_values(texts: Sequence[str] | None) -> dict[str, Given]:
+    """Values by input name from texts such as "sizes=1,3,224", or the name of a file of one array.
+
+    Raises UsageError for others, InputFileError for a file that cannot be read.
+
+    >>> parse_values(["sizes=1,3", "ratio=0.5", "masked=true"])
+    {'sizes': [1, 3], 'ratio': [0.5], 'masked': [True]}
+    """
+    values: dict[str, Given] = {}
+    for text in texts or ():
+        name, equals, given = text.rpartition("=")
+        if not (name and equals):
+            raise UsageError(f"--value {text}: write INPUT=1,3,224, or INPUT=FILE.npy")
+        if name in values:
+            raise UsageError(f"--value {name} is given twice")
+        values[name] = _file(given) if given.endswith(".npy") else _numbers(text, given)
+    return values
+
+
+def _file(path: str) -> Array:
+    from qglow.core.reading import load_array
+
+    try:
+        return load_array(Path(path))
+    except (OSError, ValueError) as error:
+        raise InputFileError(f"--value: cannot read {path}: {error}") from error
+
+
+def _numbers(text: str, given: str) -> list[int | float | bool]:
+    words = {"true": True, "false": False}
+    numbers: list[int | float | bool] = []
+    for part in given.split(",") if given else ():
+        for read in (words.__getitem__, int, float):
+            try:
+                numbers.append(read(part.strip()))
+                break
+            except (KeyError, ValueError):
+                continue
+        else:
+            raise UsageError(f"--value {text}: {part!r} is no number, true or false, and no .npy file")
+    return numbers
 
 
 def read_recipe(path: Path | None, **choices: Unpack[RecipeChoices]) -> Recipe:

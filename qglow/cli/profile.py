@@ -53,7 +53,7 @@ def profile(model: ModelOptions, nodes: NativeOptions, data: DataOptions, runnin
     qglow quantize can check its result; --keep-samples 0 keeps none.
     """
     chosen = read_recipe(model.recipe)
-    loaded = open_model(model.model, model.shapes, nodes.native)
+    loaded = open_model(model.model, model.shapes, nodes.native, model.values)
     with showing_progress("profiling") as progress:
         result = loaded.profile(
             data.data,

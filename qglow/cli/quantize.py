@@ -11,6 +11,7 @@ from qglow.cli.options import (
     PROFILED_MODEL,
     RECIPE,
     SHAPES,
+    VALUES,
     CalibrationOptions,
     OptionalDataOptions,
     read_recipe,
@@ -42,6 +43,7 @@ class SourceOptions:
     )
     recipe: Path | None = declare(RECIPE, None)
     shapes: tuple[str, ...] = declare(SHAPES, ())
+    values: tuple[str, ...] = declare(VALUES, ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +134,9 @@ def _open(source: SourceOptions) -> tuple[Model, Profile | None]:
     if source.profile is None:
         if source.model is None:
             raise UsageError("name a MODEL that is quantized already, or --profile")
-        return open_model(source.model, source.shapes), None
+        return open_model(source.model, source.shapes, values=source.values), None
     profile = load_profile(source.profile)
-    return open_profiled_model(source.model, profile, source.profile, source.shapes), profile
+    return open_profiled_model(source.model, profile, source.profile, source.shapes, source.values), profile
 
 
 def _compare(quantized: QuantizedModel, data: OptionalDataOptions, running: RunOptions) -> Comparison | None:

@@ -61,7 +61,7 @@ def run(program: ProgramOptions, data: DataOptions, running: TrustOptions, answe
     from qglow.core.files import atomic_writer
 
     executable, own = open_program(
-        program.target, program.shapes, running.isa, running.trust, running.threads
+        program.target, program.shapes, running.isa, running.trust, running.threads, program.values
     )
     collected: dict[str, list[Array]] = {name: [] for name in executable.outputs}
     with showing_progress("running") as progress:

@@ -42,7 +42,7 @@ def sufficiency(
 
     with showing_progress("profiling") as progress:
         report = calibration_sufficiency(
-            open_model(model.model, model.shapes),
+            open_model(model.model, model.shapes, values=model.values),
             data.data,
             recipe=read_recipe(model.recipe, calibration=measure.calibration),
             select=data.select,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.cli.options import parse_shapes, read_recipe
+from qglow.cli.options import parse_shapes, parse_values, read_recipe
 from qglow.cli.output import note, notes
 from qglow.core.errors import InputFileError, ModelError, ProfileError, UsageError
 from qglow.recipe import Recipe
@@ -15,20 +15,26 @@ if TYPE_CHECKING:
     from qglow.api import Executable, Model, Profile, QuantizedModel
 
 
-def open_model(path: Path, shape: Sequence[str] | None, native: bool = False) -> Model:
-    """The ONNX model with these `--shape` options; what was bound by default is said.
+def open_model(
+    path: Path, shape: Sequence[str] | None, native: bool = False, values: Sequence[str] = ()
+) -> Model:
+    """The ONNX model with these `--shape` and `--value` options; what was bound by default is said.
 
     native: whether nodes that would run in onnxruntime are refused.
     """
     from qglow.api import load_model
 
-    model = load_model(path, parse_shapes(shape), native=native)
+    model = load_model(path, parse_shapes(shape), values=parse_values(values), native=native)
     notes(model.bound)
     return model
 
 
 def open_profiled_model(
-    model: Path | None, profile: Profile, where: Path, shape: Sequence[str] | None
+    model: Path | None,
+    profile: Profile,
+    where: Path,
+    shape: Sequence[str] | None,
+    values: Sequence[str] = (),
 ) -> Model:
     """The model that a profile was taken of, or MODEL, with the shapes that it was profiled with."""
     from qglow.api import load_model
@@ -36,12 +42,12 @@ def open_profiled_model(
     path = profile.model.path if model is None else model
     if model is None and not path.exists():
         raise ModelError(f"{where} was taken of {path}, which is missing; name MODEL before --profile")
-    given = parse_shapes(shape)
+    given, constants = parse_shapes(shape), parse_values(values)
     if not given:
         shapes = ", ".join(f"{name}={','.join(map(str, size))}" for name, size in profile.shapes.items())
         note(f"input shapes as in the profile: {shapes}; others with --shape")
     try:
-        return load_model(path, {**profile.shapes, **given})
+        return load_model(path, {**profile.shapes, **given}, values=constants)
     except UsageError as error:
         if given:
             raise
@@ -55,6 +61,7 @@ def open_graph_target(
     recipe: Path | None = None,
     float_model: Path | None = None,
     native: bool = False,
+    values: Sequence[str] = (),
 ) -> Model | QuantizedModel:
     """A float model, quantized where `profile` is given, or the int8 model of a directory.
 
@@ -65,13 +72,14 @@ def open_graph_target(
     if target.is_dir():
         if native:
             raise UsageError(f"{target} is quantized already: --native goes with qglow profile")
-        if shape or profile or recipe:
-            raise UsageError(f"{target} is quantized already: --shape, --profile and --recipe do not apply")
+        if shape or profile or recipe or values:
+            options = "--shape, --value, --profile and --recipe"
+            raise UsageError(f"{target} is quantized already: {options} do not apply")
         return load_quantized(target, float_model)
     if float_model is not None:
         raise UsageError(f"{target} is no quantized directory: --model does not apply")
     _refuse_program(target)
-    model = open_model(target, shape, native)
+    model = open_model(target, shape, native, values)
     if model.is_quantized and profile is None:
         return model.quantize(recipe=read_recipe(recipe), check=False)
     if profile is None:
@@ -80,7 +88,12 @@ def open_graph_target(
 
 
 def open_program(
-    target: Path, shape: Sequence[str] | None, isa: str | None, trust: bool, threads: int | None
+    target: Path,
+    shape: Sequence[str] | None,
+    isa: str | None,
+    trust: bool,
+    threads: int | None,
+    values: Sequence[str] = (),
 ) -> tuple[Executable, Recipe]:
     """Open a program to run: a .qglow file, a directory's int8 program, or a model in float.
 
@@ -89,10 +102,10 @@ def open_program(
     from qglow.api import QuantizedModel, load
 
     if target.suffix == ".qglow":
-        if shape:
-            raise UsageError(f"{target} is compiled already: --shape does not apply")
+        if shape or values:
+            raise UsageError(f"{target} is compiled already: --shape and --value do not apply")
         return load(target, isa=isa, trust=trust, threads=threads), Recipe()
-    model = open_graph_target(target, shape)
+    model = open_graph_target(target, shape, values=values)
     recipe = model.recipe if isinstance(model, QuantizedModel) else Recipe()
     return model.compile(isa=isa, threads=threads), recipe
 

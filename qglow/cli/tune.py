@@ -12,6 +12,7 @@ from qglow.cli.options import (
     PROFILED_MODEL,
     RECIPE,
     SHAPES,
+    VALUES,
     LabelledDataOptions,
     RequiredCalibrationOptions,
     read_recipe,
@@ -42,6 +43,7 @@ class TunedOptions:
     profile: Path = option(help="Profile that qglow profile wrote", group=MODEL, metavar="FILE")
     recipe: Path | None = declare(RECIPE, None)
     shapes: tuple[str, ...] = declare(SHAPES, ())
+    values: tuple[str, ...] = declare(VALUES, ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,7 @@ def tune(
 
     place = search.state or search.output.with_name(f"{search.output.name}.state.json")
     profile = load_profile(source.profile)
-    loaded = open_profiled_model(source.model, profile, source.profile, source.shapes)
+    loaded = open_profiled_model(source.model, profile, source.profile, source.shapes, source.values)
     samples = CalibrationSamples(
         calibration.calibration_data, calibration.calibration_select, calibration.calibration_samples
     )

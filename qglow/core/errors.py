@@ -3,6 +3,7 @@
     QglowError                     exit code 70 unless a subclass says otherwise
     ├── ComparisonFailed           1   a comparison ran and its result is not acceptable
     ├── UsageError                 2   an option or an argument is wrong
+    │   └── UndecidedError             values of inputs that decide shapes are not given
     ├── UnsupportedError           3   the model needs something that qglow does not do
     ├── InputFileError             4   a file is missing, corrupt or stale
     │   ├── ModelError                 the ONNX model
@@ -56,6 +57,14 @@ class UsageError(QglowError):
     """An option, an argument or a call does not fit."""
 
     exit_code = 2
+
+
+class UndecidedError(UsageError):
+    """A model's shapes or parameters depend on values of inputs, which are not given. `inputs` names them."""
+
+    def __init__(self, message: str, inputs: Sequence[str]) -> None:
+        super().__init__(message)
+        self.inputs = tuple(inputs)
 
 
 class UnsupportedError(QglowError):

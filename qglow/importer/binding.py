@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -34,7 +34,7 @@ def bind_inputs(
     not fit the model and for dimensions that nobody has bound.
     """
     declared = {value.name: tensor_shape(value) for value in inputs}
-    _check_names(shapes, list(declared))
+    check_names("shape", shapes, list(declared))
     symbols: dict[str, int] = {}
     for name, shape in shapes.items():
         _bind_given(name, declared[name], shape, symbols)
@@ -46,13 +46,14 @@ def bind_inputs(
     return BoundInputs(bound, tuple(notes))
 
 
-def _check_names(shapes: Mapping[str, Sequence[int]], inputs: list[str]) -> None:
-    for name in shapes:
+def check_names(kind: str, names: Iterable[str], inputs: list[str]) -> None:
+    """Raise UsageError for a name that no input has; `kind` is what is given for it."""
+    for name in names:
         if name in inputs:
             continue
         nearest = difflib.get_close_matches(name, inputs, 1, cutoff=0.0)
         hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
-        raise UsageError(f"a shape is given for '{name}', but the model's inputs are {_list(inputs)}{hint}")
+        raise UsageError(f"a {kind} is given for '{name}', but the model's inputs are {_list(inputs)}{hint}")
 
 
 def _bind_given(

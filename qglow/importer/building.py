@@ -16,10 +16,11 @@ from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Cast
 from qglow.importer.control import ControlFlow, is_control, taking_back
+from qglow.importer.deciding import DecidingInputs
 from qglow.importer.inference import Inferred, infer
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
-from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule
+from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule, NeedsConstant
 from qglow.importer.opaque import OpaqueGroup, OpaqueNodes
 from qglow.importer.operands import as_read, numbers, operands
 from qglow.importer.refusal import Refusal
@@ -94,6 +95,8 @@ class GraphImport:
             model, self._order, self._numbers, self._original, self._inferred, used.__contains__
         )
         self._control = ControlFlow(_Bodies(self))
+        self.deciding = DecidingInputs(inputs)
+        self._asked_by_bodies: tuple[str, ...] = ()
         self.opaque: list[tuple[str, str, str]] = []
         """Node, operators and reason of every opaque node."""
 
@@ -102,9 +105,13 @@ class GraphImport:
         for proto in self._model.nodes:
             self.add(proto)
         for value in self._model.proto.graph.output:
-            if self._opaque.is_pending(value.name):
+            if self._opaque.is_pending(value.name) and not self.deciding.names:
                 self._refuse_pending(value.name)
-        outputs = [] if self.problems else [self._output(v) for v in self._model.proto.graph.output]
+        outputs = (
+            []
+            if self.problems or self.deciding.names
+            else [self._output(v) for v in self._model.proto.graph.output]
+        )
         for value in dict.fromkeys(outputs):
             if value is not None and value.is_constant:
                 self._keep_apart(value)
@@ -152,8 +159,10 @@ class GraphImport:
 
     def add(self, proto: NodeProto) -> None:
         """Import a node; what it is in the way of goes into `problems`."""
+        self._asked_by_bodies = ()
         if self._control.replace(proto):
             return
+        asked = (*self.deciding.behind(self._control.open), *self._asked_by_bodies)
         index = len(self._order)
         self._order.append(proto)
         if self._opaque.reads_pending(proto):
@@ -164,8 +173,10 @@ class GraphImport:
             self._apply(index, proto, rule)
         except _Unknown:
             pass  # its own inputs are reported already
+        except NeedsConstant as refusal:
+            self._pass_on(index, proto, str(refusal), self.deciding.behind(refusal.value))
         except (CannotImport, UnsupportedError) as refusal:
-            self._pass_on(index, proto, str(refusal))
+            self._pass_on(index, proto, str(refusal), asked)
         except (ArithmeticError, LookupError, ValueError) as error:
             # A rank, a count or a size that no import function has expected, because no valid model has it.
             what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type})"
@@ -181,8 +192,12 @@ class GraphImport:
             what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type}): {error}"
             raise ModelError(f"{what}, with inputs {shapes or 'none'}") from error
 
-    def _pass_on(self, index: int, proto: NodeProto, reason: str) -> None:
-        """Make a node opaque that cannot be imported, for a reason; where that is no help, note both."""
+    def _pass_on(self, index: int, proto: NodeProto, reason: str, deciding: tuple[str, ...] = ()) -> None:
+        """Make a node opaque that cannot be imported, for a reason; where that is no help, note both.
+
+        deciding: inputs with whose values it could be imported. They decide where it is not opaque, or its
+        results have no static type.
+        """
         why = reason
         if not self._native and is_defined(proto, self._model.opset):
             try:
@@ -193,13 +208,15 @@ class GraphImport:
                 why = f"{reason}; {refusal}"
             else:
                 if group is None:
+                    self.deciding.note(deciding)
                     return
                 size = sum(kind.byte_size for kind in group.results.values())
                 if group.operands or size <= LARGEST_RESULT:
                     self._add_opaque(index, proto, group, reason)
                     return
         self._note(index, proto, why)
-        self._substitute(proto)
+        self.deciding.note(deciding, index)
+        self._substitute(proto, deciding)
 
     def _add_opaque(self, index: int, proto: NodeProto, group: OpaqueGroup, reason: str) -> None:
         results = [Value(name, kind) for name, kind in group.results.items()]
@@ -249,12 +266,13 @@ class GraphImport:
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
         self.problems[index] = _problem(index, proto, self._model.opset, reason)
 
-    def _substitute(self, proto: NodeProto) -> None:
+    def _substitute(self, proto: NodeProto, deciding: tuple[str, ...]) -> None:
         """Let values behind an unsupported node pass as inputs of the types that onnx infers."""
         inferred = self._inferred().types
         for name in proto.output:
             if name in inferred:
                 self._values[name] = Value(name, inferred[name])
+                self.deciding.stand_in(name, deciding)
 
     def _inferred(self) -> Inferred:
         """Types that onnx infers for the values of the whole model."""
@@ -267,13 +285,14 @@ class GraphImport:
     def checkpoint(self) -> Callable[[], None]:
         """A function that takes back all that is imported from now on."""
         values, problems, count = dict(self._values), dict(self.problems), len(self._nodes)
-        known, opaque = self._opaque.checkpoint(), len(self.opaque)
+        known, opaque, deciding = self._opaque.checkpoint(), len(self.opaque), self.deciding.checkpoint()
 
         def restore() -> None:
             for node in self._nodes[count:]:
                 node.inputs = ()
             del self._nodes[count:], self.opaque[opaque:]
             self._values, self.problems = values, problems
+            self._asked_by_bodies = self.deciding.take_back(deciding)
             known()
 
         return restore

@@ -52,7 +52,11 @@ class Importing(Protocol):
 
 
 class _Open(Exception):
-    """A condition is computed while the model runs, or the rounds are too many."""
+    """A condition, `value`, is computed while the model runs, or the rounds are too many."""
+
+    def __init__(self, value: Value | None = None) -> None:
+        super().__init__()
+        self.value = value
 
 
 class ControlFlow:
@@ -60,16 +64,23 @@ class ControlFlow:
 
     def __init__(self, importing: Importing) -> None:
         self._importing = importing
+        self.open: Value | None = None
+        """The condition or the count that the last node wanted constant which was not replaced."""
 
     def replace(self, proto: NodeProto) -> bool:
         """Import what a node comes to; False, with nothing changed, where that is open or it is another."""
+        self.open = None
         if not is_control(proto):
             return False
         act = self._choose if proto.op_type == "If" else self._repeat
         try:
             with self._importing.attempt():
                 act(proto)
-        except (_Open, CannotImport):
+        except _Open as stop:
+            self.open = stop.value
+            return False
+        except CannotImport:
+            self.open = None
             return False
         return True
 
@@ -102,7 +113,7 @@ class ControlFlow:
     def _constant(self, name: str) -> Any:
         value = self._importing.value(name)
         if value is None or value.data is None or value.data.size != 1:
-            raise _Open
+            raise _Open(value)
         return value.data.reshape(())[()]
 
     def _body(self, body: GraphProto, given: Mapping[str, str], proto: NodeProto) -> list[str]:

@@ -40,6 +40,12 @@ def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path) 
     return None
 
 
+def parameter_names(model: ModelFile, name: str) -> tuple[str, ...]:
+    """Names of the scale and the zero point with which the model first dequantizes an input, if it does."""
+    found = next(filter(None, (_names(node, name) for node in model.nodes)), ())
+    return tuple(filter(None, found))
+
+
 def _names(node: NodeProto, name: str) -> tuple[str, str] | None:
     """Names of scale and zero point beside an operand; None for operators that have none."""
     if node.op_type not in ("DequantizeLinear", "QGemm") and not node.op_type.startswith("QLinear"):

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import onnx
 
-from qglow.core.errors import ModelError, UnsupportedError, UsageError
-from qglow.core.types import ElementType, Quantization, TensorType
+from qglow.core.errors import ModelError, UndecidedError, UnsupportedError, UsageError
+from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.graph import Graph, mark_unsigned
 from qglow.importer.binding import bind_inputs, real_inputs
 from qglow.importer.building import GraphImport, unsupported_operators
-from qglow.importer.integer_inputs import INTEGERS, input_parameters
+from qglow.importer.integer_inputs import INTEGERS, input_parameters, parameter_names
 from qglow.importer.loading import ModelFile, check, load
 from qglow.importer.node import CannotImport
 from qglow.importer.refusal import Refusal, refuse
 from qglow.importer.rules import OLDEST_OPSET, newest_opset
 from qglow.importer.tensors import BORDER, ELEMENTS, QUANTIZED, element_name
+from qglow.importer.values import Given, bind_values, given_arrays
 from qglow.interchange.nodes import all_nodes, is_defined
 
 PLAIN = ELEMENTS | BORDER
@@ -51,27 +52,34 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     default_batch: int = 1,
     native: bool = False,
+    values: Mapping[str, Given] | None = None,
 ) -> ImportedModel:
     """Read an ONNX model with every dimension bound.
 
     `shapes` maps input names to shapes; a free symbolic first dimension becomes `default_batch`.
+    `values` gives inputs that become constants, and so are no inputs of the graph.
     Nodes that qglow does not know run in onnxruntime, unless `native`: then they are refused.
     Values keep their ONNX names, nodes too where they have one, else `Op_k` with their position.
     Raises ModelError for a damaged or invalid file, UnsupportedError with the causes of all that
-    is unsupported, and UsageError for shapes that do not fit.
+    is unsupported, UsageError for shapes and values that do not fit, and UndecidedError with the names of
+    inputs without whose values the rest cannot be imported.
     """
     path = Path(path)
     model = load(path)
     _check_opset(path, model.opset)
+    every_input = real_inputs(model.proto.graph)
+    constants = given_arrays(every_input, values or {})
+    bind_values(model.proto, constants)
     declared = real_inputs(model.proto.graph)
-    elements, parameters, refused = _input_elements(path, model, declared)
+    elements, parameters, refused, undecided = _input_elements(path, model, declared)
     try:
-        bound = bind_inputs(declared, shapes or {}, default_batch)
+        bound = bind_inputs(every_input, _with_values(shapes or {}, constants), default_batch)
     except UsageError:
         # Shapes are no help to a model that is not supported in any of them.
         refuse(path, refused + (unsupported_operators(model) if native else []))
         raise
-    types = {n: TensorType(elements[n], shape, parameters.get(n)) for n, shape in bound.shapes.items()}
+    types = {n: TensorType(elements[n], bound.shapes[n], parameters.get(n)) for n in elements}
+    _ask(path, undecided)
     every = [*model.nodes, *(node for function in model.proto.functions for node in function.node)]
     if all(is_defined(node, model.opset) for node in all_nodes(every)):
         check(path, model)
@@ -89,7 +97,10 @@ def import_model(
         for value in graph.outputs
         if value.type.element is ElementType.INT16 and value.type.is_quantized
     ]
-    refuse(path, refused + [work.problems[index] for index in sorted(work.problems)])
+    decided = work.deciding.positions
+    refused += [work.problems[index] for index in sorted(work.problems) if index not in decided]
+    refuse(path, refused)
+    _ask(path, work.deciding.names)
     return ImportedModel(
         path,
         graph,
@@ -99,6 +110,30 @@ def import_model(
         tuple((v.name, v.type) for v in graph.inputs),
         tuple((v.name, v.type) for v in graph.outputs),
     )
+
+
+def _with_values(
+    shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+) -> dict[str, Sequence[int]]:
+    """The shapes of inputs, those of given values among them. Raises UsageError where both are given."""
+    for name, array in values.items():
+        if name in shapes and tuple(shapes[name]) != array.shape:
+            stated = ",".join(map(str, shapes[name]))
+            raise UsageError(f"shape {name}={stated} contradicts its value, of shape {list(array.shape)}")
+    return {**shapes, **{name: array.shape for name, array in values.items()}}
+
+
+def _ask(path: Path, names: Sequence[str]) -> None:
+    """Raise UndecidedError where there are inputs whose values are missing."""
+    if names:
+        listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        inputs = f"input {listed}" if len(names) == 1 else f"inputs {listed}{more}"
+        raise UndecidedError(
+            f"{path}: the values of {inputs} decide shapes or parameters; give them, as in "
+            f"`values={names[0]}=...`",
+            names,
+        )
 
 
 def _unsigned_names(model: ModelFile) -> set[str]:
@@ -127,8 +162,13 @@ def _check_opset(path: Path, opset: int) -> None:
 
 def _input_elements(
     path: Path, model: ModelFile, inputs: Sequence[onnx.ValueInfoProto]
-) -> tuple[dict[str, ElementType], dict[str, Quantization], list[Refusal]]:
-    """Element types of the inputs, parameters of integers, and refusals of those that are not supported."""
+) -> tuple[dict[str, ElementType], dict[str, Quantization], list[Refusal], list[str]]:
+    """Element types of the inputs, parameters of integers, refusals of those that are not supported.
+
+    Last are names of inputs that give such parameters.
+    """
+    undecided: dict[str, None] = {}
+    given_by_callers = {value.name for value in inputs}
     elements: dict[str, ElementType] = {}
     parameters: dict[str, Quantization] = {}
     refused: list[Refusal] = []
@@ -140,6 +180,10 @@ def _input_elements(
         try:
             if number in INTEGERS:
                 unsigned = number == onnx.TensorProto.UINT8
+                computed = [n for n in parameter_names(model, value.name) if n in given_by_callers]
+                undecided.update(dict.fromkeys(computed))
+                if computed:
+                    continue
                 given = input_parameters(model, value.name, unsigned, path.parent)
                 if given is not None:
                     elements[value.name], parameters[value.name] = ElementType.INT8, given
@@ -147,4 +191,4 @@ def _input_elements(
                 raise CannotImport("inputs of reals of 16 to 64 bits, integers and bool are supported")
         except CannotImport as refusal:
             refused.append(Refusal(f"input '{value.name}'", f"of {element_name(number)}", str(refusal)))
-    return elements, parameters, refused
+    return elements, parameters, refused, list(undecided)

@@ -35,6 +35,14 @@ class CannotImport(Exception):
     """This node cannot be imported; the message says what it uses and what is supported."""
 
 
+class NeedsConstant(CannotImport):
+    """This node cannot be imported because `value`, a parameter of it, is computed while the model runs."""
+
+    def __init__(self, message: str, value: Value) -> None:
+        super().__init__(message)
+        self.value = value
+
+
 class Broken(Exception):
     """This node contradicts itself or the standard; the message says how."""
 
@@ -198,7 +206,7 @@ class ImportNode:
             return dequantize_by(integers.data, integers.type.quantization)
         if value.data is None:
             problem = "is computed while the model runs; it must be a constant"
-            raise CannotImport(f"{what} ('{value.name}') {problem}")
+            raise NeedsConstant(f"{what} ('{value.name}') {problem}", value)
         return value.data
 
     def optional_array(self, index: int, what: str) -> Array | None:

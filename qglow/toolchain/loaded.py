@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qglow.core.batch import batch_of, common_batch
 from qglow.core.errors import ModelError, ProfileError, UsageError
@@ -17,6 +18,9 @@ from qglow.passes import ALL_PASSES, canonical_pipeline
 from qglow.profiling.profile import ModelReference, Profile
 from qglow.quantization.given import carries_parameters
 
+if TYPE_CHECKING:
+    from qglow.importer.values import Given
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
@@ -24,7 +28,8 @@ class LoadedModel:
 
     path: the file. sha256: of its bytes. opset: of the file. bound: sentences on dimensions that were
     bound without being asked for. passes: the pipeline as text. log: what its passes did and did not do.
-    native: whether nodes that qglow does not know were refused.
+    native: whether nodes that qglow does not know were refused. values: inputs that were given and are
+    constants.
     """
 
     path: Path
@@ -35,6 +40,7 @@ class LoadedModel:
     graph: Graph
     log: tuple[LogEntry, ...] = ()
     native: bool = False
+    values: Mapping[str, Given] = field(default_factory=dict)
 
     @property
     def source(self) -> ModelReference:
@@ -78,7 +84,7 @@ class LoadedModel:
             raise UsageError(f"batch {batch}: the inputs have no common first dimension, the batch: {listed}")
         shapes = {name: (batch, *shape[1:]) for name, shape in self.shapes.items()}
         try:
-            model = read_model(self.path, shapes, self.passes, self.native)
+            model = read_model(self.path, shapes, self.passes, self.native, self.values)
         except UsageError as error:
             raise UsageError(f"batch {batch} does not fit: {error}") from error
         if model.sha256 != self.sha256:
@@ -104,17 +110,20 @@ def read_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     passes: str | None = None,
     native: bool = False,
+    values: Mapping[str, Given] | None = None,
 ) -> LoadedModel:
     """Import an ONNX file and run a pipeline over its graph (default: the one that makes it canonical).
 
     native: whether nodes that qglow does not know are refused instead of left to onnxruntime.
+    values: inputs that become constants.
 
-    Raises ModelError, UnsupportedError, and UsageError for shapes or a pipeline that do not fit.
+    Raises ModelError, UnsupportedError, UsageError for shapes, values or a pipeline that do not fit, and
+    UndecidedError where values are missing.
     """
     from qglow.importer import import_model  # needs onnx, which running int8 programs does without
 
     note_input(path)
-    imported = import_model(path, shapes, native=native)
+    imported = import_model(path, shapes, native=native, values=values)
     pipeline = canonical_pipeline() if passes is None else parse_pipeline(passes, ALL_PASSES)
     graph = imported.graph
     unsigned = unsigned_interface(graph)
@@ -122,7 +131,15 @@ def read_model(
     mark_unsigned(graph, unsigned)
     bound = imported.bound_dimensions
     return LoadedModel(
-        path, imported.digest, imported.opset, bound, str(pipeline), graph, tuple(log.entries), native
+        path,
+        imported.digest,
+        imported.opset,
+        bound,
+        str(pipeline),
+        graph,
+        tuple(log.entries),
+        native,
+        dict(values or {}),
     )
 
 

@@ -24,7 +24,17 @@ from qglow.recipe import Recipe
 from scripts.write_keywords import MODULES
 
 # Names of files and texts whose content the functions take instead, and what has no declared default.
-NOT_DERIVED = {"recipe", "profile", "profiles", "shapes", "model", "layers", "data", "calibration_data"}
+NOT_DERIVED = {
+    "recipe",
+    "profile",
+    "profiles",
+    "shapes",
+    "values",
+    "model",
+    "layers",
+    "data",
+    "calibration_data",
+}
 NOT_DERIVED |= {"stage", "node", "calibration", "schema", "inputs", "output"}
 
 OTHER_ON_THE_COMMAND_LINE = {

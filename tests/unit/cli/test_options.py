@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from qglow.api.options import EffortOptions
 from qglow.cli.inspect import STAGES as SHOWN_STAGES
-from qglow.cli.options import parse_shapes, read_recipe
-from qglow.core.errors import UsageError
+from qglow.cli.options import parse_shapes, parse_values, read_recipe
+from qglow.core.errors import QglowError, UsageError
 from qglow.core.options import options_of
 from qglow.report.stages import STAGES
 from qglow.tuning.effort import EFFORTS, FAST
@@ -45,3 +46,25 @@ def test_choices_that_help_names_are_those_of_the_library() -> None:
     effort = next(item for item in options_of(EffortOptions) if item.name == "effort")
     assert effort.option.choices == (FAST, *EFFORTS) and effort.default == FAST
     assert set(SHOWN_STAGES) == {*STAGES, "quantized"}
+
+
+def test_values_by_input(tmp_path: Path) -> None:
+    np.save(tmp_path / "big.npy", np.arange(6.0).reshape(2, 3))
+    values = parse_values(["sizes=1,3", "a=b:0=0.5", "masked=true,false", "none=", f"big={tmp_path}/big.npy"])
+    big = values.pop("big")
+    assert values == {"sizes": [1, 3], "a=b:0": [0.5], "masked": [True, False], "none": []}
+    np.testing.assert_array_equal(np.asarray(big), np.arange(6.0).reshape(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["1,3"], "write INPUT="),
+        (["x=1,a"], "'a' is no number"),
+        (["x=1", "x=2"], "given twice"),
+        (["x=missing.npy"], "cannot read missing.npy"),
+    ],
+)
+def test_malformed_value_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(QglowError, match=message):
+        parse_values(texts)

@@ -1,0 +1,85 @@
+"""Inputs that decide: their values give parameters that the import needs as constants.
+
+A parameter decides shapes (where to cut, how often to repeat) or what a node is. The import asks for it
+when it imports the node; where it is computed, the inputs that it is computed from are those that decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from qglow.core.types import ElementType, TensorType
+from qglow.graph.graph import Value
+
+MOST_BYTES = 1 << 16
+"""Bytes of an input that may decide: what is larger is data."""
+
+
+class DecidingInputs:
+    """The inputs of one import that decide."""
+
+    def __init__(self, inputs: Mapping[str, TensorType]) -> None:
+        self._inputs = inputs
+        self._stand_ins: dict[str, tuple[str, ...]] = {}
+        self._found: dict[str, None] = {}
+        self._open: set[int] = set()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the inputs that decide, in the model's order."""
+        return tuple(name for name in self._inputs if name in self._found)
+
+    @property
+    def positions(self) -> set[int]:
+        """Positions of the nodes that can be imported once these inputs are known."""
+        return self._open
+
+    def behind(self, value: Value | None) -> tuple[str, ...]:
+        """Names of the inputs that a value is computed from; none where one of them is data, no parameter."""
+        if value is None:
+            return ()
+        found = list(dict.fromkeys(self._leaves(value)))
+        return () if None in found else tuple(name for name in found if name is not None)
+
+    def note(self, names: tuple[str, ...], position: int | None = None) -> None:
+        """Note inputs that decide, and the node that is a problem without them."""
+        self._found.update(dict.fromkeys(names))
+        if names and position is not None:
+            self._open.add(position)
+
+    def stand_in(self, name: str, names: tuple[str, ...]) -> None:
+        """Note that a value takes the place of what a node gives that these inputs decide."""
+        self._stand_ins[name] = names
+
+    def checkpoint(self) -> tuple[set[str], set[int]]:
+        """A state that `take_back` returns to."""
+        return set(self._found), set(self._open)
+
+    def take_back(self, state: tuple[set[str], set[int]]) -> tuple[str, ...]:
+        """Return to an earlier state; the names that were noted since."""
+        names, self._open = state
+        since = tuple(name for name in self._found if name not in names)
+        self._found = {name: None for name in self._found if name in names}
+        return since
+
+    def _leaves(self, value: Value) -> Iterator[str | None]:
+        """Names of the inputs behind a value, and None for what cannot decide."""
+        waiting, seen = [value], {value}
+        while waiting:
+            current = waiting.pop()
+            if current.producer is not None:
+                new = {each for each in current.producer.inputs if each is not None} - seen
+                seen |= new
+                waiting += new
+            elif current.name in self._stand_ins:
+                yield from self._stand_ins[current.name] or (None,)
+            elif current.name in self._inputs:
+                yield current.name if may_decide(current.type) else None
+            elif not current.is_constant:
+                yield None
+
+
+def may_decide(kind: TensorType) -> bool:
+    """Whether an input of this type is a parameter: integers, or a list of reals, that are few."""
+    whole = kind.is_plain_integer or kind.element is ElementType.BOOL
+    return kind.byte_size <= MOST_BYTES and (whole or len(kind.shape) <= 1)
