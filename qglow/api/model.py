@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from qglow.api.keywords import (
     IsaKeywords,
@@ -28,7 +28,7 @@ from qglow.core.interruption import Interrupted
 from qglow.core.keywords import taking
 from qglow.core.passes import LogEntry
 from qglow.core.progress import Progress
-from qglow.core.types import Array, Shape, TensorType
+from qglow.core.types import Array, Given, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import Profile
@@ -48,9 +48,6 @@ from qglow.toolchain.loaded import LoadedModel, read_model
 from qglow.toolchain.profiling import profile_model
 from qglow.toolchain.samples import Data
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
-
-if TYPE_CHECKING:
-    from qglow.importer.values import Given
 
 
 @taking(LoadOptions, places=("passes",))

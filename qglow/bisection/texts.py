@@ -16,12 +16,11 @@ from qglow.core.errors import InputFileError, TextError, UsageError
 from qglow.core.files import atomic_writer, write_atomically
 from qglow.core.inputs import note_input
 from qglow.core.reading import load_arrays, read_text
-from qglow.core.types import Array
+from qglow.core.types import Array, Given
 from qglow.graph.graph import Graph
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.importer import import_model
-from qglow.importer.values import Given
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
 from qglow.instructions.verifier import verify_program

@@ -15,8 +15,7 @@ from qglow.recipe.keywords import RecipeChoices
 
 if TYPE_CHECKING:
     from qglow.api import CalibrationSamples
-    from qglow.core.types import Array
-    from qglow.importer.values import Given
+    from qglow.core.types import Array, Given
 
 _DATA = Option(
     "Samples: images, .npy, .npz, ONNX test data or module:function",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
+Given = Array | int | float | bool | Sequence[object]
+"""A value that a caller states for a tensor: an array of its type, or Python numbers that convert to it."""
 UNSIGNED = "unsigned"
 """Word behind a type of int8 that is uint8 for callers, in IR text."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 from qglow.core.errors import ModelError, UndecidedError, UnsupportedError, UsageError
-from qglow.core.types import Array, ElementType, Quantization, TensorType
+from qglow.core.types import Array, ElementType, Given, Quantization, TensorType
 from qglow.graph.graph import Graph, mark_unsigned
 from qglow.importer.binding import bind_inputs, real_inputs
 from qglow.importer.building import GraphImport, unsupported_operators
@@ -19,7 +19,7 @@ from qglow.importer.node import CannotImport
 from qglow.importer.refusal import Refusal, refuse
 from qglow.importer.rules import OLDEST_OPSET, newest_opset
 from qglow.importer.tensors import BORDER, ELEMENTS, QUANTIZED, element_name
-from qglow.importer.values import Given, bind_values, given_arrays
+from qglow.importer.values import bind_values, given_arrays
 from qglow.interchange.nodes import all_nodes, is_defined
 
 PLAIN = ELEMENTS | BORDER

@@ -9,12 +9,9 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from qglow.core.errors import UsageError
-from qglow.core.types import Array
+from qglow.core.types import Array, Given
 from qglow.importer.binding import check_names
 from qglow.importer.tensors import element_name
-
-Given = Array | int | float | bool | Sequence[object]
-"""A value that a caller states: an array of the input's type, or Python numbers that convert to it."""
 
 
 def given_arrays(inputs: Sequence[ValueInfoProto], values: Mapping[str, Given]) -> dict[str, Array]:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qglow.core.batch import batch_of, common_batch
 from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.inputs import note_input
 from qglow.core.passes import LogEntry, parse_pipeline
-from qglow.core.types import Shape, TensorType
+from qglow.core.types import Given, Shape, TensorType
 from qglow.graph.graph import Graph, mark_unsigned, unsigned_interface
 from qglow.graph.verifier import verify_graph
 from qglow.passes import ALL_PASSES, canonical_pipeline
 from qglow.profiling.profile import ModelReference, Profile
 from qglow.quantization.given import carries_parameters
-
-if TYPE_CHECKING:
-    from qglow.importer.values import Given
 
 
 @dataclass(frozen=True, eq=False)
