@@ -89,17 +89,16 @@ def quantize(
     """Make an int8 model from a float model and its profile.
 
     Writes a directory: model.qglow to run, model.qdq.onnx for other runtimes, and reports. --profile is
-    enough, since the profile knows its model. An ONNX model that is quantized already (QuantizeLinear,
-    QLinearConv ...) takes no profile and keeps its parameters. The verdict, good, suspicious or broken, comes
-    from running float and int8 over the samples that the profile keeps. With --data the int8 model is
-    compared with onnxruntime, and the accuracy goes into the reports. Choices here override those of
-    --recipe.
+    enough, since the profile knows its model. A model that is quantized already takes none and keeps its
+    parameters; --dynamic needs none. The verdict comes from running float and int8 over the samples that
+    the profile keeps. With --data the int8 model is compared with onnxruntime. Choices here override those
+    of --recipe.
     """
     chosen = read_recipe(source.recipe, **choices)
     loaded, profile = _open(source)
     if profile is None and limits.min_sqnr is not None:
         raise UsageError(
-            f"min_sqnr: {loaded.path} is quantized already, and without a profile there is no verdict",
+            f"min_sqnr: without a profile of {loaded.path} there is no verdict",
             field="min_sqnr",
         )
     stopped: list[str] = []
@@ -133,7 +132,7 @@ def _open(source: SourceOptions) -> tuple[Model, Profile | None]:
 
     if source.profile is None:
         if source.model is None:
-            raise UsageError("name a MODEL that is quantized already, or --profile")
+            raise UsageError("name a MODEL that is quantized already, or one with --dynamic, or --profile")
         return open_model(source.model, source.shapes, values=source.values), None
     profile = load_profile(source.profile)
     return open_profiled_model(source.model, profile, source.profile, source.shapes, source.values), profile

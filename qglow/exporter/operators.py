@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qglow.core.errors import InternalError, UnsupportedError
-from qglow.exporter import elementwise, normalization, ranking, reduce
+from qglow.exporter import elementwise, normalization, ranking, reduce, rows
 from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
 from qglow.graph.graph import Node
@@ -161,6 +161,7 @@ EXPORTS: dict[type[Operator], ExportRule[Any]] = {
     **normalization.EXPORTS,
     **ranking.EXPORTS,
     **reduce.EXPORTS,
+    **rows.EXPORTS,
     Affine: _affine,
     AveragePool: _average_pool,
     BatchNormalization: _batch_normalization,

@@ -32,6 +32,12 @@ from qglow.core.types import Array, ElementType, Quantization
 from qglow.exporter.opaque import export_opaque
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique, write_model
+from qglow.exporter.rows import (
+    export_row_scales_product,
+    export_sum_of_integers,
+    is_sum_of_integers,
+    multiplies_row_scales,
+)
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate
 from qglow.numerics.quantize import parameters
@@ -120,12 +126,25 @@ class _Writer:
             self._dequantize(node.inputs[0], node.output.name, node.name)
         elif node.operator.hosted is not None:
             export_opaque(self._builder, node, node.operator.hosted, self._operands(node))
+        elif is_sum_of_integers(node):
+            self._sum_of_integers(node)
+        elif multiplies_row_scales(node):
+            scales, columns = (_present(value) for value in node.inputs)
+            assert columns.data is not None
+            export_row_scales_product(self._builder, node, scales.name, columns.data)
         elif node.operator.conversion is not None:
             self._finish_output(node, self._real_name(_present(node.inputs[0])))
         else:
             raw = self._result_name(node)
             export_operator(self._builder, node, self._operands(node), raw)
             self._finish_output(node, raw)
+
+    def _sum_of_integers(self, node: Node) -> None:
+        x, w = (_present(value) for value in node.inputs[:2])
+        assert w.data is not None
+        weights = self._builder.initializer(self._integers[w], w.data)
+        zero_point = self._names_of(x, is_weight=False).zero_point
+        export_sum_of_integers(self._builder, node, self._integers[x], weights, zero_point)
 
     def _operands(self, node: Node) -> list[str]:
         names = ["" if v is None else self._operand(node, v) for v in node.inputs]

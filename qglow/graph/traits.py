@@ -156,6 +156,9 @@ class Traits:
     takes_halves: ClassVar[bool] = False
     """It reads and gives reals of 16 bits, which others have as constant weights only."""
 
+    measures_rows: ClassVar[bool] = False
+    """Its result is the scale of every row of its operand, measured while the model runs."""
+
     conversion: ClassVar[Conversion | None] = None
     """Set where only the way reals are stored changes: not a computation, and no node of an int8 region."""
 

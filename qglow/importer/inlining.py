@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, helper, inliner
 
 from qglow.core.errors import ModelError
 from qglow.graph.plugins import load_operator_plugins
-from qglow.importer.rules import DOMAINS, REFUSED
+from qglow.importer.rules import DOMAINS
 
 MOST_NODES = 1_000_000
 """Nodes that the functions of a model may become."""
@@ -87,7 +87,6 @@ def _definitions_inlined(
         if tensor.name not in stated
     )
     known = [(domain, name) for domain, rules in DOMAINS.items() for name in rules]
-    known += [("", name) for name in REFUSED]
     try:
         return inliner.inline_selected_functions(typed, known, exclude=True, inline_schema_functions=True)
     except FAILURES:
@@ -117,7 +116,7 @@ def _is_defined_by_function(domain: str, op_type: str, versions: dict[str, int])
     """Whether nothing imports the operator, a plugin neither, and ONNX defines it by others."""
     if op_type not in DOMAINS.get(domain, {}):
         load_operator_plugins()
-    if op_type in DOMAINS.get(domain, {}) or (not domain and op_type in REFUSED) or domain not in versions:
+    if op_type in DOMAINS.get(domain, {}) or domain not in versions:
         return False
     try:
         schema = onnx.defs.get_schema(op_type, versions[domain], domain)

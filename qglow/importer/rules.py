@@ -16,6 +16,7 @@ from qglow.importer import (
     elementwise,
     functions,
     generated,
+    integer_sums,
     linear,
     logic,
     movement,
@@ -48,6 +49,7 @@ RULES: dict[str, ImportRule] = {
         elementwise,
         functions,
         generated,
+        integer_sums,
         linear,
         logic,
         movement,
@@ -69,18 +71,15 @@ RULES: dict[str, ImportRule] = {
 }
 
 
-CONTRIBUTED: dict[str, ImportRule] = {**qlinear.CONTRIBUTED, **quantize.CONTRIBUTED}
+CONTRIBUTED: dict[str, ImportRule] = {
+    **integer_sums.CONTRIBUTED,
+    **qlinear.CONTRIBUTED,
+    **quantize.CONTRIBUTED,
+}
 """Operators of the domain com.microsoft, which onnxruntime's own tools write."""
 
 DOMAINS: dict[str, dict[str, ImportRule]] = {"": RULES, "com.microsoft": CONTRIBUTED}
 """The rules of each domain; ONNX's own is called "". `imports` adds to them."""
-
-REFUSED: dict[str, str] = {
-    "ConvInteger": "sums without scales; QLinearConv, or DequantizeLinear around Conv, is supported",
-    "DynamicQuantizeLinear": "ranges measured while the model runs; quantize it statically, from data",
-    "MatMulInteger": "sums without scales; QLinearMatMul, or DequantizeLinear around MatMul, is supported",
-}
-"""Reasons why some operators of quantized models are not supported."""
 
 
 def supported_operators() -> list[str]:
@@ -132,7 +131,7 @@ def find_rule(domain: str, op_type: str, opset: int) -> ImportRule:
         load_operator_plugins()
     rule = DOMAINS.get(domain, {}).get(op_type)
     if rule is None:
-        raise CannotImport(REFUSED.get(op_type, "the operator is not supported"))
+        raise CannotImport("the operator is not supported")
     if domain:
         return rule
     try:

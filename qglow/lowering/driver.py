@@ -24,6 +24,7 @@ from qglow.lowering import (  # noqa: F401
     ranking,
     reduce,
     resize,
+    rows,
     selection,
     shape,
     softmax,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.schema import Schema
 from qglow.recipe.choices import Calibration
-from qglow.recipe.rules import HALVES, Match, Rule
+from qglow.recipe.rules import DYNAMIC, HALVES, Match, Rule
 from qglow.recipe.schema import Recipe
 
 
@@ -17,7 +17,8 @@ class Choice:
     """Settings of one node and its results, or of one input of the model.
 
     wide: results are int16, not int8. kept_float: the rule that keeps it float, in words, or "". half: the
-    16-bit float type that this rule asks for, or "". int8: the rule that states int8, in words, or "".
+    16-bit float type that this rule asks for, or "". dynamic: whether it asks for scales of rows that are
+    measured while the model runs. int8: the rule that states int8, in words, or "".
     rules: numbers, from 1, of all rules that match.
     """
 
@@ -28,15 +29,17 @@ class Choice:
     rules: tuple[int, ...] = ()
     wide: bool = False
     half: str = ""
+    dynamic: bool = False
     int8: str = ""
 
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
-        kept, half, int8 = self.kept_float, self.half, self.int8
+        kept, half, dynamic, int8 = self.kept_float, self.half, self.dynamic, self.int8
         if rule.dtype is not None:
             words = f"rule {number} ({rule.match})"
-            kept = words if rule.dtype in ("float", *HALVES) else ""
+            kept = words if rule.dtype in ("float", *HALVES, DYNAMIC) else ""
             half = rule.dtype if rule.dtype in HALVES else ""
+            dynamic = rule.dtype == DYNAMIC
             int8 = words if rule.dtype == "int8" else ""
         return replace(
             self,
@@ -46,6 +49,7 @@ class Choice:
             kept_float=kept,
             wide=self.wide if rule.dtype is None else rule.dtype == "int16",
             half=half,
+            dynamic=dynamic,
             int8=int8,
             rules=(*self.rules, number),
         )
@@ -66,7 +70,10 @@ class Choices:
     @staticmethod
     def of(graph: Graph, recipe: Recipe) -> Choices:
         """Apply the rules to all nodes and inputs of a graph; later rules override earlier ones."""
-        default = Choice(Schema(recipe.schema), recipe.calibration, recipe.per_tensor)
+        kept = "the recipe's dynamic" if recipe.dynamic else ""
+        default = Choice(
+            Schema(recipe.schema), recipe.calibration, recipe.per_tensor, kept, dynamic=recipe.dynamic
+        )
         nodes = dict.fromkeys((node.name for node in graph.nodes), default)
         inputs = dict.fromkeys((value.name for value in graph.inputs), default)
         unmatched = []

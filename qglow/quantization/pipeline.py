@@ -17,6 +17,7 @@ from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.choices import Choices, names_of
+from qglow.quantization.dynamic import scale_rows
 from qglow.quantization.equalize import Equalization, equalize
 from qglow.quantization.folding.cancel_conversions import CancelConversions
 from qglow.quantization.folding.editing import parameters
@@ -30,7 +31,13 @@ from qglow.quantization.group_weights import WeightGroups
 from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands, release_products
-from qglow.quantization.placement import FloatReasons, Overruled, float_reasons, handles_reals
+from qglow.quantization.placement import (
+    FloatReasons,
+    Overruled,
+    dynamic_products,
+    float_reasons,
+    handles_reals,
+)
 from qglow.quantization.products import product_margins
 from qglow.quantization.ranges import Ranges
 from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
@@ -268,9 +275,10 @@ class _Quantizer:
         for node in sums:
             per_tensor = choices.of_node(node).per_tensor
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
+        rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log)
         verify_graph(graph, "after the final weights")
         before, folding = self._bytes_before, str(self._folding)
-        report = make_report(graph, by_name, margins, before, folding, log, halves, prepared.stated)
+        report = make_report(graph, by_name, margins, before, folding, log, halves, prepared.stated, rows)
         report = replace(report, warnings=choices.unmatched, tensors=tensors)
         return QuantizedGraph(graph, source, report, recipe, rescaled)
 

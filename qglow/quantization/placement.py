@@ -10,6 +10,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, Table
 from qglow.numerics.pool import MOST_WIDE_TAPS
 from qglow.quantization.choices import Choice, Choices, names_of
+from qglow.quantization.dynamic import unfit_for_rows
 from qglow.quantization.products import unfit_product
 from qglow.recipe.schema import Recipe
 
@@ -17,6 +18,9 @@ _NO_WIDE_FORM: dict[type[Policy], str] = {
     Table: "a table of 65536 entries would not pay",
     Products: "both of its operands are computed",
 }
+
+MEASURED = "its rows are scaled while the model runs"
+"""Reason why a dynamic product takes no part in what is decided from a profile."""
 
 FloatReasons = dict[Node, str]
 """Nodes that stay float, each with the reason."""
@@ -100,6 +104,17 @@ def chosen_half(node: Node, pattern: str | None, choice: Choice) -> str:
     return choice.half
 
 
+def dynamic_products(graph: Graph, recipe: Recipe, choices: Choices) -> list[Node]:
+    """Return the products whose rows are scaled while the model runs, in the order of the graph."""
+    return [
+        node
+        for node in graph.nodes
+        if choices.of_node(node).dynamic
+        and not recipe.keeps_float(names_of(node), node.operator.name)
+        and unfit_for_rows(node) is None
+    ]
+
+
 def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
     policy = node.operator.policy
     if node.operator.conversion is not None:
@@ -110,6 +125,8 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
         return policy.reason
     if pattern is not None:
         return f"kept by keep_float {pattern}"
+    if choice.dynamic:
+        return f"float by {choice.kept_float}: {unfit_for_rows(node) or MEASURED}"
     if choice.kept_float:
         return f"kept by {choice.kept_float}"
     if choice.wide and not reads_wide(node):

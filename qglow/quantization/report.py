@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from qglow.core.passes import LogEntry, PassLog
 from qglow.graph.graph import Graph, Node, Value
+from qglow.quantization.dynamic import DynamicProducts
 from qglow.quantization.islands import CONVERSION, connected, gain
 from qglow.quantization.placement import handles_reals
 from qglow.quantization.tensors import TensorRange
@@ -22,7 +23,8 @@ FOLDING = ("cancel-conversions", "merge-rescales", "fold-rescale-up", "fold-resc
 class QuantizedNode:
     """A node that runs in int8. margin: the int32 limit over its largest possible sum; None without sums.
 
-    because: the rule that states int8, and the reason that it overrules; "" where there is none.
+    because: the rule that states int8, and the reason that it overrules; "" where there is none. dynamic:
+    whether the scales of its rows are measured while the model runs.
     """
 
     name: str
@@ -30,6 +32,7 @@ class QuantizedNode:
     result: str
     margin: float | None
     because: str = ""
+    dynamic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,8 @@ class QuantizationReport:
         folded = sum(self.rescales_folded.values())
         before, after = self.weight_bytes_before, self.weight_bytes_after
         lines = [
-            f"{len(self.quantized)} nodes in int8, {len(self.float_nodes)} in float{self.halves()}, "
+            f"{len(self.quantized)} nodes in int8{self.dynamic()}, "
+            f"{len(self.float_nodes)} in float{self.halves()}, "
             f"{len(self.islands)} int8 regions with {sum(len(i.borders) for i in self.islands)} borders",
             f"conversions and rescales folded: {folded}, left: {self.rescales_left}",
             f"weights {before} bytes, now {after}" + (f" ({after / before:.0%})" if before else ""),
@@ -139,6 +143,11 @@ class QuantizationReport:
         lines += [f"int8: {n.name} ({n.operator}): {n.because}" for n in self.quantized if n.because]
         lines += [f"float: {n.name} ({n.operator}): {n.reason}" for n in self.float_nodes]
         return "\n".join(lines)
+
+    def dynamic(self) -> str:
+        """Return the number of int8 nodes with rows that are measured, in words; "" if there are none."""
+        count = sum(node.dynamic for node in self.quantized)
+        return f" ({count} with dynamic rows)" if count else ""
 
     def halves(self) -> str:
         """Return the number of float nodes in each 16-bit type, in words; "" if there are none."""
@@ -156,17 +165,24 @@ def make_report(
     log: PassLog,
     halves: Mapping[str, str] | None = None,
     stated: Mapping[str, str] | None = None,
+    rows: DynamicProducts | None = None,
 ) -> QuantizationReport:
     """Return the report of a finished int8 graph.
 
     reasons, margins, halves: why nodes stay float, int32 margins, and 16-bit types, each by node name.
-    stated: why nodes are int8 in spite of a reason.
+    stated: why nodes are int8 in spite of a reason. rows: products whose rows are scaled while the model
+    runs; the nodes that were added for them are part of them.
     """
-    halves, stated = halves or {}, stated or {}
+    halves, stated, rows = halves or {}, stated or {}, rows or DynamicProducts()
+    margins, reasons = {**margins, **rows.margins}, {**reasons, **rows.reasons}
     int8 = [node for node in graph.nodes if is_int8(node)]
     return QuantizationReport(
-        tuple(_quantized(node, margins, stated) for node in int8 if not node.operator.rescales),
-        tuple(_float_node(node, reasons, halves) for node in graph.nodes if _stays_float(node)),
+        tuple(_quantized(node, margins, stated, rows) for node in int8 if not node.operator.rescales),
+        tuple(
+            _float_node(node, reasons, halves)
+            for node in graph.nodes
+            if _stays_float(node) and node.name not in rows.reasons
+        ),
         tuple(_island(graph, island, reasons) for island in connected(graph, int8)),
         sum(node.operator.rescales for node in graph.nodes),
         {name: sum(entry.applied and entry.pass_name == name for entry in log.entries) for name in FOLDING},
@@ -194,9 +210,12 @@ def _stays_float(node: Node) -> bool:
     return handles_reals(node) and not converts and not is_int8(node)
 
 
-def _quantized(node: Node, margins: Mapping[str, float], stated: Mapping[str, str]) -> QuantizedNode:
+def _quantized(
+    node: Node, margins: Mapping[str, float], stated: Mapping[str, str], rows: DynamicProducts
+) -> QuantizedNode:
     margin, because = margins.get(node.name), stated.get(node.name, "")
-    return QuantizedNode(node.name, node.operator.name, str(node.output.type), margin, because)
+    dynamic = node.name in rows.margins
+    return QuantizedNode(node.name, node.operator.name, str(node.output.type), margin, because, dynamic)
 
 
 def _float_node(node: Node, reasons: Mapping[str, str], halves: Mapping[str, str]) -> FloatNode:

@@ -31,6 +31,12 @@ class RecipeChoices(TypedDict, total=False):
     """Keep nodes in float, by name, re:REGEX or op:OPERATOR. A name is that of a node or of its result; a
     regular expression has to fit the whole name."""
 
+    dynamic: bool | None
+    """Linear layers with scales measured at run time. Products of rows with constant weights, the linear
+    layers of a model, are int8; every row of their input (a token) gets a scale of its own. All other nodes
+    stay float. Rules may choose something else for parts of the model, and so does `dtype: dynamic` of a
+    rule."""
+
     assert_all_quantized: bool | None
     """Fail if any node would stay in float."""
 

@@ -13,7 +13,8 @@ from qglow.recipe.readers import as_calibration, as_flag, as_text
 from qglow.recipe.sections import section_of
 
 HALVES = ("float16", "bfloat16")
-DTYPES = ("int8", "int16", "float", *HALVES)
+DYNAMIC = "dynamic"
+DTYPES = ("int8", "int16", "float", *HALVES, DYNAMIC)
 GRANULARITIES = ("channel", "tensor")
 
 
@@ -64,8 +65,10 @@ class Rule:
     """Settings for the nodes and values that `match` fits; None leaves a setting as it was.
 
     dtype: "int8", "int16" (of results; weights stay int8), "float", or "float16" or "bfloat16": float, with
-    weights and results of 16 bits. schema and calibration are those of the nodes' results and, where a name
-    fits, of inputs of the model; so is "int16". granularity: "channel" or "tensor", of the nodes' weights.
+    weights and results of 16 bits, or "dynamic": products of rows with constant weights are int8 with scales
+    of the rows that are measured while the model runs, other nodes float. schema and calibration are those of
+    the nodes' results and, where a name fits, of inputs of the model; so is "int16". granularity: "channel"
+    or "tensor", of the nodes' weights.
     Raises ValueError for values that are not allowed, and where nothing is set.
 
     >>> Rule(Match(operator="Gemm"), dtype="float").to_document()

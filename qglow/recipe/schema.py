@@ -94,6 +94,18 @@ class Recipe:
         keyword="Sequence[str] | str",
         more="A name is that of a node or of its result; a regular expression has to fit the whole name.",
     )
+    dynamic: bool = option(
+        False,
+        "Linear layers with scales measured at run time",
+        kw_only=True,
+        group=SCALES,
+        read=as_flag,
+        more=(
+            "Products of rows with constant weights, the linear layers of a model, are int8; every row of "
+            "their input (a token) gets a scale of its own. All other nodes stay float. Rules may choose "
+            "something else for parts of the model, and so does `dtype: dynamic` of a rule."
+        ),
+    )
     assert_all_quantized: bool = option(
         False, "Fail if any node would stay in float", group=FLOAT, read=as_flag
     )

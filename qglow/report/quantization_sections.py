@@ -59,16 +59,26 @@ def _level(db: float | None) -> str:
     return "" if db is None else f"{db:.1f}"
 
 
+def _parameters(report: QuantizationReport) -> str:
+    """Return where scales and zero points come from."""
+    if report.given:
+        return "the model's own, kept"
+    dynamic = [node.dynamic for node in report.quantized]
+    if dynamic and all(dynamic):
+        return "of every row, measured while the model runs"
+    return "from the profile" + (", and of rows, measured while the model runs" if any(dynamic) else "")
+
+
 def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:
     """The figures that a user looks for first."""
     folded = sum(report.rescales_folded.values())
     total = len(report.quantized) + len(report.float_nodes)
     rows = [
-        ("nodes in int8", f"{len(report.quantized)} of {total}: {_operators(report)}"),
+        ("nodes in int8", f"{len(report.quantized)} of {total}{report.dynamic()}: {_operators(report)}"),
         *_wide_results(report),
         ("nodes in float", f"{len(report.float_nodes)}{report.halves()}"),
         *_hosted(report),
-        ("parameters", "the model's own, kept" if report.given else "from the profile"),
+        ("parameters", _parameters(report)),
         ("int8 regions", f"{len(report.islands)}, {sum(len(i.borders) for i in report.islands)} borders"),
         ("conversions and rescales", f"{folded} folded, {report.rescales_left} rescales left"),
         ("weights", _weights(report)),

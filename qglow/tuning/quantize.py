@@ -10,7 +10,7 @@ from qglow.core.interruption import Interrupted, Interruption
 from qglow.core.progress import Progress
 from qglow.profiling.profile import Profile
 from qglow.quantization.imported import quantize_imported
-from qglow.quantization.pipeline import QuantizedGraph
+from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, model_info
 from qglow.toolchain import CompileOptions
@@ -60,7 +60,7 @@ def quantize_model(
         _check_imported(model, profile, recipe, options)
         return _parts(model, recipe, quantize_imported(model.graph, recipe))
     if profile is None:
-        raise UsageError(f"{model.path} has no quantization of its own: profile it, and give the profile")
+        return _without_profile(model, recipe, options)
     if recipe.preprocessing is None:
         # Later data needs the preprocessing that the ranges were seen with.
         recipe = replace(recipe, preprocessing=profile.preprocessing)
@@ -86,6 +86,22 @@ class _Made:
 def _parts(model: LoadedModel, recipe: Recipe, result: QuantizedGraph) -> QuantizedParts:
     report = replace(result.report, log=(*model.log, *result.report.log))
     return QuantizedParts(model.source, model_info(model), recipe, report, result.graph, result.source)
+
+
+def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOptions) -> QuantizedParts:
+    """Quantize a model whose rows are scaled while it runs."""
+    if not recipe.dynamic:
+        raise UsageError(
+            f"{model.path} has no quantization of its own: profile it, and give the profile, "
+            "or choose `dynamic`"
+        )
+    static = [rule for rule in recipe.rules if rule.dtype in ("int8", "int16")]
+    if static or recipe.io != "float":
+        what = f"the rule for {static[0].match}" if static else "io: int8"
+        raise UsageError(f"{what} needs ranges: profile the model, and give the profile")
+    if options.effort != FAST or recipe.rounding != "nearest":
+        raise UsageError("effort and rounding look at samples: profile the model, and give the profile")
+    return _parts(model, recipe, quantize_with(model.graph, {}, 0, recipe))
 
 
 def _check_imported(

@@ -18,6 +18,7 @@ from qglow.instructions.ops import (
     ranking,
     reduce,
     resize,
+    rows,
     selection,
     softmax,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "ranking",
     "reduce",
     "resize",
+    "rows",
     "selection",
     "softmax",
 ]

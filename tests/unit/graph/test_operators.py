@@ -42,6 +42,7 @@ from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, 
 from qglow.graph.ops.ranking import ArgMax, ArgMin, TopK, TopKIndices
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.resize import Resize, ResizeNearest
+from qglow.graph.ops.rows import RowScales
 from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import Cast, ChannelShuffle, Concat, Identity, Reshape, Shape, Transpose
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
@@ -106,6 +107,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (LayerNormalization(axis=1), [float_type(2, 3, 4), float_type(3, 4), float_type(4)]),
     (InstanceNormalization(), [float_type(*IMAGE), float_type(4), float_type(4)]),
     (LRN(size=3), [float_type(*IMAGE)]),
+    (RowScales(), [float_type(2, 5)]),
     (ReduceSum(axes=(1, -1)), [float_type(2, 3, 4)]),
     (ReduceMean(axes=(0,), keepdims=False), [float_type(2, 3, 4)]),
     (ReduceMax(axes=(1,)), [float_type(2, 3)]),

@@ -199,7 +199,7 @@ def test_rules_are_read_in_order_and_survive_the_round_trip() -> None:
         ("{match: {nam: a}, dtype: float}", "'rules 1.match.nam'; did you mean 'rules 1.match.name'?"),
         (
             "{match: {name: a}, dtype: flot}",
-            "rules 1: dtype 'flot' is not one of int8, int16, float, float16, bfloat16; did you",
+            "rules 1: dtype 'flot' is not one of int8, int16, float, float16, bfloat16, dynamic; did you",
         ),
         ("{match: {name: a}, granularity: row}", "granularity 'row' is not one of channel, tensor"),
         ("{match: {}, dtype: float}", "rules 1.match: name, operator, from or to has to say"),

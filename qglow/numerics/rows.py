@@ -1,0 +1,30 @@
+"""Scales of rows that are measured while a model runs (rule 11 of the numeric contract)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.core.types import Array
+
+LARGEST = 127
+"""The largest integer that a row is scaled to; the smallest is its negative."""
+LEAST_SCALE = 2.0**-100
+"""Least scale of a row: that of zeros too."""
+INFINITE = 0x7F800000
+"""Bits of infinity: those of the absolute value of a NaN are above them."""
+NO_NUMBER = 0x7FC00000
+"""Bits of the NaN that is the scale of a row with infinities or NaN."""
+MAGNITUDE = 0x7FFFFFFF
+"""Bits of a float32 that are not its sign."""
+
+
+def row_scales(x: Array) -> Array:
+    """`max(max|x| / 127, 2^-100)` of every row along the last axis, which keeps an extent of 1.
+
+    The bits of |x| are compared as integers. A row with infinities or NaN has a NaN.
+    """
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32) & np.uint32(MAGNITUDE)
+    top = np.max(bits, axis=-1, keepdims=True, initial=0)
+    found = np.maximum(top.view(np.float32) / np.float32(LARGEST), np.float32(LEAST_SCALE))
+    broken = np.array(NO_NUMBER, np.uint32).view(np.float32)
+    return np.asarray(np.where(top >= INFINITE, broken, found), np.float32)

@@ -1,0 +1,132 @@
+"""Products whose rows get their scales while the model runs (rule 11 of the numeric contract).
+
+A chosen product of rows with constant weights becomes operators that exist: RowScales measures the rows, a
+division, a Clip and a Quantize of scale 1 make integers of them, a Gemm of integers gives their exact sums in
+float, and products with both scales and an addition of the bias finish it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qglow.core.passes import PassLog
+from qglow.core.types import Array, Quantization
+from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.operator import Operator
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul
+from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.quantize import Quantize
+from qglow.graph.ops.rows import RowScales
+from qglow.graph.rewriting import change, new_constant, operand
+from qglow.numerics.requantize import INT32_MAX, accumulator_margin
+from qglow.numerics.rows import LARGEST
+from qglow.numerics.weights import SMALLEST_WEIGHT_SCALE, WEIGHT_MAX, largest_weights, quantize_weights
+
+PASS = "scale-rows"
+ONES = Quantization((1.0,), (0,))
+"""Parameters of integers that stand for themselves."""
+PART = "part of a product whose rows are scaled while the model runs"
+
+
+@dataclass(frozen=True)
+class DynamicProducts:
+    """Products that were rewritten.
+
+    margins: the int32 limit over the largest possible sum, by name of the node. reasons: why the float
+    nodes that were added are float, by name.
+    """
+
+    margins: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def unfit_for_rows(node: Node) -> str | None:
+    """Reason why a node cannot scale its rows while the model runs; None if it can."""
+    policy = node.operator.accumulate
+    weights = None if policy is None else node.operand(policy.w)
+    if weights is None or len(weights.type.shape) != 2:
+        return "dynamic scales are for products of rows with constant weights"
+    if weights.data is None or not weights.type.is_float:
+        return "its weights are computed by the graph"
+    if not np.all(np.isfinite(weights.data)):
+        return "its w holds NaN or infinities"
+    if weights.data.shape[0] * LARGEST * LARGEST > INT32_MAX:
+        return f"sums over {weights.data.shape[0]} products could be beyond int32"
+    return None
+
+
+def scale_rows(graph: Graph, chosen: Sequence[Node], log: PassLog) -> DynamicProducts:
+    """Rewrite nodes for which `unfit_for_rows` has no reason, in place.
+
+    The product of integers keeps the node's name, the last operator gives its result.
+    """
+    log.pass_name = PASS
+    work = _Rewriting(graph)
+    for node in chosen:
+        work.rewrite(node)
+        log.applied(node.name, "its rows are scaled while the model runs", exact=False)
+    return work.made
+
+
+class _Rewriting:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._rows: dict[Value, tuple[Value, Value]] = {}
+        self.made = DynamicProducts()
+
+    def rewrite(self, node: Node) -> None:
+        """Rewrite one product; its node becomes the last operator, under another name."""
+        graph, name, (lo, hi) = self._graph, node.name, node.operator.bounds
+        x, weights, bias = operand(node), operand(node, 1), node.operand("bias")
+        node.name = graph.unique_name(f"{name}.real")
+        self.made.reasons[node.name] = PART
+        integers, scales = self._rows_of(node, x)
+        columns = column_scales(weights)
+        whole = quantize_weights(np.asarray(weights.data), columns, 1)
+        self.made.margins[name] = accumulator_margin(np.array(_largest_sum(whole)))
+        stored = constant(graph.unique_name(f"{weights.name}.rows"), whole, ONES)
+        sums = self._add(node, name, f"{node.output.name}.sums", Gemm(), integers, stored, None)
+        factor = new_constant(graph, f"{name}.column_scales", columns)
+        factors = self._part(node, "factors", Mul(), scales, factor)
+        if bias is None:
+            change(node, Mul(lo=lo, hi=hi), [sums, factors])
+        else:
+            change(node, Add(lo=lo, hi=hi), [self._part(node, "scaled", Mul(), sums, factors), bias])
+
+    def _rows_of(self, node: Node, x: Value) -> tuple[Value, Value]:
+        """Return integers of the rows of x, and their scales; products that read the same x share them."""
+        if x not in self._rows:
+            scales = self._part(node, "row_scales", RowScales(), x)
+            divided = self._part(node, "divided", Div(), x, scales)
+            clipped = self._part(node, "clipped", Clip(lo=-float(LARGEST), hi=float(LARGEST)), divided)
+            integers = self._part(node, "integers", Quantize(), clipped)
+            integers.type = integers.type.quantized(ONES)
+            self._rows[x] = integers, scales
+        return self._rows[x]
+
+    def _part(self, node: Node, part: str, operator: Operator, *inputs: Value | None) -> Value:
+        """Add a float operator before a node, named after it."""
+        name = self._graph.unique_name(f"{node.name}.{part}")
+        self.made.reasons[name] = PART
+        return self._add(node, name, f"{node.output.name}.{part}", operator, *inputs)
+
+    def _add(self, node: Node, name: str, result: str, operator: Operator, *inputs: Value | None) -> Value:
+        kind = operator.infer([None if value is None else value.type for value in inputs])[0]
+        value = Value(self._graph.unique_name(result), kind)
+        self._graph.insert_before(node, Node(name, operator, inputs, [value]))
+        return value
+
+
+def column_scales(weights: Value) -> Array:
+    """float32 `max(max|w| / 127, 2^-100)` of every column of constant weights [K, N]."""
+    largest = largest_weights(np.asarray(weights.data), 1)
+    return np.asarray(np.maximum(largest / WEIGHT_MAX, SMALLEST_WEIGHT_SCALE).astype(np.float32))
+
+
+def _largest_sum(weights: Array) -> int:
+    """Return the largest magnitude of a sum over a column of integer weights [K, N]."""
+    sums = np.abs(weights.astype(np.int64)).sum(axis=0)
+    return int(np.max(sums, initial=0)) * LARGEST

@@ -1,0 +1,198 @@
+"""Sums of integers and dynamic ranges, held against onnxruntime: equal in every bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import qglow
+from qglow.core.errors import UnsupportedError
+from qglow.core.types import Array
+from tests.unit.importer.tiny import save, session
+
+RANDOM = np.random.default_rng(7)
+BYTES = RANDOM.integers(0, 256, (4, 17)).astype(np.uint8)
+W = RANDOM.integers(-127, 128, (17, 9)).astype(np.int8)
+KERNEL = RANDOM.integers(-127, 128, (5, 3, 3, 3)).astype(np.int8)
+IMAGE = RANDOM.integers(0, 256, (2, 3, 9, 9)).astype(np.uint8)
+REALS = RANDOM.normal(size=(3, 17)).astype(np.float32)
+PIXELS = RANDOM.normal(size=(2, 3, 9, 9)).astype(np.float32)
+
+
+def u8(value: int) -> Array:
+    return np.array(value, np.uint8)
+
+
+def f32(value: float) -> Array:
+    return np.array(value, np.float32)
+
+
+def model_of(
+    nodes: Sequence[NodeProto],
+    inputs: Mapping[str, Array],
+    outputs: Sequence[str],
+    constants: Mapping[str, Array],
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        list(nodes),
+        "sums",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in inputs.items()
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs],
+        [numpy_helper.from_array(a, n) for n, a in constants.items()],
+    )
+    for value in graph.output:
+        value.ClearField("type")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+
+
+def typed(model: onnx.ModelProto, kinds: Sequence[int]) -> onnx.ModelProto:
+    for value, kind in zip(model.graph.output, kinds, strict=True):
+        value.type.tensor_type.elem_type = kind
+    return model
+
+
+def node(kind: str, inputs: str, outputs: str, **attributes: object) -> NodeProto:
+    names = ["" if name == "_" else name for name in inputs.split()]
+    return helper.make_node(kind, names, outputs.split(), **attributes)
+
+
+CONTRIBUTED = {"domain": "com.microsoft"}
+INT32, FLOAT, UINT8 = TensorProto.INT32, TensorProto.FLOAT, TensorProto.UINT8
+Case = tuple[list[NodeProto], dict[str, Array], dict[str, int], dict[str, Array]]
+DYNAMIC = node("DynamicQuantizeLinear", "x", "q s z")
+RANGES = {"q": UINT8, "s": FLOAT, "z": UINT8}
+LONG = np.full((700, 2), 127, np.int8)
+CASES: dict[str, Case] = {
+    "range": ([DYNAMIC], {"x": REALS}, RANGES, {}),
+    "range of zeros": ([DYNAMIC], {"x": REALS * 0}, RANGES, {}),
+    "range above zero": ([DYNAMIC], {"x": np.abs(REALS) + 1}, RANGES, {}),
+    "range below zero": ([DYNAMIC], {"x": -np.abs(REALS) - 1}, RANGES, {}),
+    "matmul": ([node("MatMulInteger", "a w", "y")], {"a": BYTES}, {"y": INT32}, {"w": W}),
+    "matmul int8": (
+        [node("MatMulInteger", "a w", "y")],
+        {"a": (BYTES // 2).astype(np.int8)},
+        {"y": INT32},
+        {"w": W},
+    ),
+    "matmul zero points": (
+        [node("MatMulInteger", "a w az wz", "y")],
+        {"a": BYTES},
+        {"y": INT32},
+        {"w": W // 2, "az": u8(120), "wz": RANDOM.integers(-5, 6, 9).astype(np.int8)},
+    ),
+    "matmul uint8 weights": (
+        [node("MatMulInteger", "a w az wz", "y")],
+        {"a": BYTES},
+        {"y": INT32},
+        {"w": (W.astype(int) // 2 + 100).astype(np.uint8), "az": u8(3), "wz": u8(100)},
+    ),
+    "matmul given zero point": (
+        [node("MatMulInteger", "a w az", "y")],
+        {"a": BYTES, "az": u8(9)},
+        {"y": INT32},
+        {"w": W},
+    ),
+    "matmul of many": (
+        [node("MatMulInteger", "a w", "y")],
+        {"a": np.full((2, 3, 700), 255, np.uint8)},
+        {"y": INT32},
+        {"w": LONG},
+    ),
+    "conv": (
+        [node("ConvInteger", "x w xz", "y", pads=[1, 1, 1, 1], strides=[2, 2])],
+        {"x": IMAGE},
+        {"y": INT32},
+        {"w": KERNEL, "xz": u8(3)},
+    ),
+    "dynamic conv": (
+        [
+            DYNAMIC,
+            node("ConvInteger", "q w z", "c", pads=[1, 1, 1, 1]),
+            node("Cast", "c", "r", to=FLOAT),
+            node("Mul", "s ws", "scale"),
+            node("Mul", "r scale", "y"),
+        ],
+        {"x": PIXELS},
+        {"y": FLOAT},
+        {"w": KERNEL, "ws": f32(0.02)},
+    ),
+}
+CLOSE: dict[str, Case] = {
+    "DynamicQuantizeMatMul": (
+        [node("DynamicQuantizeMatMul", "x w s z b", "y", **CONTRIBUTED)],
+        {"x": REALS},
+        {"y": FLOAT},
+        {"w": W, "s": f32(0.02), "z": np.array(0, np.int8), "b": RANDOM.normal(size=9).astype(np.float32)},
+    ),
+    "DynamicQuantizeMatMul long": (
+        [node("DynamicQuantizeMatMul", "x w s", "y", **CONTRIBUTED)],
+        {"x": RANDOM.normal(size=(2, 700)).astype(np.float32)},
+        {"y": FLOAT},
+        {"w": LONG, "s": f32(0.02)},
+    ),
+    "MatMulIntegerToFloat": (
+        [node("MatMulIntegerToFloat", "a w s t z", "y", **CONTRIBUTED)],
+        {"a": BYTES},
+        {"y": FLOAT},
+        {"w": W, "s": f32(0.1), "t": np.abs(RANDOM.normal(size=9)).astype(np.float32), "z": u8(100)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, *CLOSE])
+def test_results_are_those_of_onnxruntime(name: str, tmp_path: Path) -> None:
+    nodes, inputs, outputs, constants = (CASES | CLOSE)[name]
+    model = typed(model_of(nodes, inputs, list(outputs), constants), list(outputs.values()))
+    path = save(model, tmp_path)
+    expected = session(path).run(list(outputs), dict(inputs))
+    loaded = qglow.load_model(path, native=True)
+    runs = [loaded.interpret(inputs), loaded.compile()(inputs)]
+    if loaded.is_quantized:
+        quantized = loaded.quantize()
+        runs += [quantized.interpret(inputs), quantized.compile()(inputs)]
+    tolerance = 1e-6 if name in CLOSE else 0.0
+    for run in runs:
+        for key, array in zip(outputs, expected, strict=True):
+            assert run[key].dtype == array.dtype and run[key].shape == array.shape
+            size = max(float(np.abs(array.astype(np.float64)).max()), 1e-30)
+            assert np.abs(run[key].astype(np.float64) - array).max() <= tolerance * size
+
+
+def test_its_products_are_sums_of_integers_after_quantize(tmp_path: Path) -> None:
+    nodes, inputs, outputs, constants = CASES["dynamic conv"]
+    path = save(typed(model_of(nodes, inputs, list(outputs), constants), list(outputs.values())), tmp_path)
+    report = qglow.load_model(path).quantize().report
+    assert report is not None and [entry.operator for entry in report.quantized] == ["Conv"]
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "message"),
+    [
+        ("matmul", {"w": np.full((17, 9), -128, np.int8), "wz": np.array(5, np.int8)}, "not int8"),
+        ("conv", {"w": np.full((1, 3, 15, 15), 127, np.int8)}, "add up to"),
+    ],
+)
+def test_what_has_no_exact_form_says_why(
+    case: str, change: dict[str, Array], message: str, tmp_path: Path
+) -> None:
+    nodes, inputs, outputs, constants = CASES[case]
+    if case == "matmul":
+        nodes = [node("MatMulInteger", "a w _ wz", "y")]
+    else:
+        nodes = [node("ConvInteger", "x w", "y", pads=[7, 7, 7, 7])]
+    path = save(
+        typed(model_of(nodes, inputs, list(outputs), constants | change), list(outputs.values())), tmp_path
+    )
+    with pytest.raises(UnsupportedError, match=message):
+        qglow.load_model(path, native=True)
+    expected = session(path).run(None, dict(inputs))[0]
+    assert np.array_equal(qglow.load_model(path).compile()(inputs)["y"], expected)
