@@ -44,9 +44,11 @@ from qglow.toolchain import CompileOptions, compile_graph, selected_program
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.files import write_graph
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
-from qglow.toolchain.loaded import LoadedModel, read_model
+from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.profiling import profile_model
 from qglow.toolchain.samples import Data
+from qglow.toolchain.specialised import SpecialisedExecutable
+from qglow.toolchain.undecided import UndecidedModel, open_model
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
 
@@ -65,19 +67,27 @@ def load_model(
     become constants, and the model has them no more. `passes` is a pipeline, such as
     "fold-constants,fold-batchnorm", to run over the graph instead of those that make it canonical.
     Nodes that qglow does not know run in onnxruntime, which `Model.bound` reports too, unless `native`.
+    Where values of inputs decide shapes and are not given, the model is interpreted and compiled for those of
+    each call; all else that needs its graph raises UndecidedError with the names of these inputs.
 
     Raises ModelError for a damaged or invalid file, UnsupportedError that lists everything in it
-    that is not supported, UsageError for shapes and values that do not fit, UndecidedError with the names of
-    inputs whose values decide shapes and are not given.
+    that is not supported, UsageError for shapes and values that do not fit.
     """
-    return Model(read_model(Path(path), shapes, options["passes"], options["native"], values))
+    return Model(open_model(Path(path), shapes, options["passes"], options["native"], values))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A float model with static shapes, its graph in canonical form. Made by `load_model`."""
 
-    _loaded: LoadedModel
+    _opened: LoadedModel | UndecidedModel
+
+    @property
+    def _loaded(self) -> LoadedModel:
+        """The model with its graph. Raises UndecidedError where values of inputs decide it."""
+        if isinstance(self._opened, UndecidedModel):
+            raise self._opened.undecided
+        return self._opened
 
     def __repr__(self) -> str:
         return f"Model({str(self.path)!r})"
@@ -85,7 +95,7 @@ class Model:
     @property
     def path(self) -> Path:
         """The ONNX file."""
-        return self._loaded.path
+        return self._opened.path
 
     @property
     def sha256(self) -> str:
@@ -99,7 +109,10 @@ class Model:
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """Sentences on dimensions that were bound without being asked for."""
+        """Sentences on what was bound without being asked for, and on inputs that decide shapes."""
+        if isinstance(self._opened, UndecidedModel):
+            names = ", ".join(f"'{name}'" for name in self._opened.undecided.inputs)
+            return (f"compiled anew for new values of {names}, which decide shapes or parameters",)
         return self._loaded.bound
 
     @property
@@ -120,7 +133,7 @@ class Model:
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs, in the model's order."""
-        return self._loaded.inputs
+        return self._opened.inputs
 
     @property
     def outputs(self) -> dict[str, TensorType]:
@@ -168,6 +181,9 @@ class Model:
 
         Raises UsageError for an input that is missing, unknown or of another type.
         """
+        if isinstance(self._opened, UndecidedModel):
+            decided = self._opened.decided(inputs)
+            return interpret(decided.model.graph, decided.inputs)
         return interpret(self._loaded.graph, inputs)
 
     @taking(RunOptions, places=("isa", "threads"))
@@ -177,6 +193,8 @@ class Model:
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
         process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
         """
+        if isinstance(self._opened, UndecidedModel):
+            return SpecialisedExecutable(self._opened, CompileOptions(**options))
         return compile_graph(self._loaded.graph, CompileOptions(**options))
 
     @taking(IsaOptions, places=("isa",))

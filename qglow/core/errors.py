@@ -23,7 +23,11 @@ A message is one line: what is wrong, where, and what to do about it. What it li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qglow.core.types import TensorType
 
 
 class QglowError(Exception):
@@ -60,11 +64,18 @@ class UsageError(QglowError):
 
 
 class UndecidedError(UsageError):
-    """A model's shapes or parameters depend on values of inputs, which are not given. `inputs` names them."""
+    """A model's shapes or parameters depend on values of inputs, which are not given.
 
-    def __init__(self, message: str, inputs: Sequence[str]) -> None:
+    inputs: their names. types: of all inputs that have no value. digest: SHA-256 of the model's file.
+    """
+
+    def __init__(
+        self, message: str, inputs: Sequence[str], types: Mapping[str, TensorType], digest: str
+    ) -> None:
         super().__init__(message)
         self.inputs = tuple(inputs)
+        self.types = dict(types)
+        self.digest = digest
 
 
 class UnsupportedError(QglowError):

@@ -79,7 +79,7 @@ def import_model(
         refuse(path, refused + (unsupported_operators(model) if native else []))
         raise
     types = {n: TensorType(elements[n], bound.shapes[n], parameters.get(n)) for n in elements}
-    _ask(path, undecided)
+    _ask(path, model, undecided, types)
     every = [*model.nodes, *(node for function in model.proto.functions for node in function.node)]
     if all(is_defined(node, model.opset) for node in all_nodes(every)):
         check(path, model)
@@ -100,7 +100,7 @@ def import_model(
     decided = work.deciding.positions
     refused += [work.problems[index] for index in sorted(work.problems) if index not in decided]
     refuse(path, refused)
-    _ask(path, work.deciding.names)
+    _ask(path, model, work.deciding.names, types)
     return ImportedModel(
         path,
         graph,
@@ -123,7 +123,7 @@ def _with_values(
     return {**shapes, **{name: array.shape for name, array in values.items()}}
 
 
-def _ask(path: Path, names: Sequence[str]) -> None:
+def _ask(path: Path, model: ModelFile, names: Sequence[str], types: Mapping[str, TensorType]) -> None:
     """Raise UndecidedError where there are inputs whose values are missing."""
     if names:
         listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
@@ -133,6 +133,8 @@ def _ask(path: Path, names: Sequence[str]) -> None:
             f"{path}: the values of {inputs} decide shapes or parameters; give them, as in "
             f"`values={names[0]}=...`",
             names,
+            types,
+            model.digest,
         )
 
 

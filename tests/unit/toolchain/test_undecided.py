@@ -1,0 +1,131 @@
+"""Models whose shapes depend on values of their inputs, through the public API."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import qglow
+from qglow.cli.main import main
+from qglow.core.types import Array
+from qglow.toolchain import undecided
+from qglow.toolchain.undecided import Kept, Specialisation
+from tests.unit.importer.tiny import save, session
+
+X = np.random.default_rng(7).standard_normal((2, 6)).astype(np.float32)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """y = Neg(ReduceSum(Reshape(x, sizes), axes))."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "sizes"], ["r"]),
+        helper.make_node("ReduceSum", ["r", "axes"], ["s"], keepdims=0),
+        helper.make_node("Neg", ["s"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 6]),
+        helper.make_tensor_value_info("sizes", TensorProto.INT64, [2]),
+        helper.make_tensor_value_info("axes", TensorProto.INT64, [1]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    )
+    return save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path)
+
+
+def feeds(*sizes: int, axis: int = 1) -> dict[str, Array]:
+    return {"x": X, "sizes": np.array(sizes), "axes": np.array([axis])}
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_calls_are_those_of_onnxruntime_whatever_the_values(native: bool, path: Path) -> None:
+    model = qglow.load_model(path, native=native)
+    program, reference = model.compile(threads=1), session(path)
+    assert list(program.inputs) == list(model.inputs) == ["x", "sizes", "axes"]
+    for given in (feeds(3, 4), feeds(4, 3), feeds(3, 4), feeds(12, 1, axis=0), feeds(3, 4, axis=0)):
+        (expected,) = reference.run(None, given)
+        np.testing.assert_allclose(program(given)["y"], expected, rtol=1e-5)
+        np.testing.assert_allclose(model.interpret(given)["y"], expected, rtol=1e-5)
+
+
+def test_values_that_were_seen_are_not_imported_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = qglow.load_model(path, native=True).compile(threads=1)
+    first = program(feeds(3, 4))["y"]
+    monkeypatch.setattr(undecided, "read_model", None)
+    np.testing.assert_array_equal(program(feeds(3, 4))["y"], first)
+    with pytest.raises(TypeError):
+        program(feeds(4, 3))
+
+
+def test_threads_share_specialisations(path: Path) -> None:
+    program = qglow.load_model(path, native=True).compile(threads=1)
+    found: dict[int, Array] = {}
+
+    def call(number: int) -> None:
+        found[number] = program(feeds(*((3, 4) if number % 2 else (4, 3))))["y"]
+
+    workers = [threading.Thread(target=call, args=(number,)) for number in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [found[number].shape for number in range(6)] == [(4,), (3,)] * 3
+
+
+def test_what_needs_one_graph_asks_for_the_values(path: Path) -> None:
+    model = qglow.load_model(path)
+    assert "'sizes'" in model.bound[0]
+    program = model.compile(threads=1)
+    for use in (
+        lambda: model.graph,
+        lambda: model.outputs,
+        lambda: program.outputs,
+        lambda: program.program,
+        lambda: model.profile({"x": X[None]}),
+    ):
+        with pytest.raises(qglow.UndecidedError, match="'sizes'"):
+            use()
+    with pytest.raises(qglow.UsageError, match="loaded with the values of 'sizes'"):
+        program.bind({}, {})
+
+
+def test_wrong_inputs_are_told_in_one_line(path: Path) -> None:
+    program = qglow.load_model(path, native=True).compile(threads=1)
+    with pytest.raises(qglow.DataError, match="inputs x given, x, sizes, axes wanted"):
+        program({"x": X})
+    with pytest.raises(qglow.UsageError, match="value of 'sizes' is int32"):
+        program({**feeds(3, 4), "sizes": np.array([3, 4], np.int32)})
+    with pytest.raises(qglow.UnsupportedError, match="does not reshape"):
+        program(feeds(3, 5))
+
+
+def test_model_that_changes_is_noticed(path: Path) -> None:
+    program = qglow.load_model(path).compile(threads=1)
+    changed = onnx.load(path)
+    changed.graph.node[2].op_type = "Abs"
+    onnx.save(changed, path)
+    with pytest.raises(qglow.ModelError, match="has changed"):
+        program(feeds(3, 4))
+
+
+def test_old_specialisations_make_room() -> None:
+    kept, made = Kept[int](), []
+    keys = [Specialisation((("n", "int64", (), bytes([i])),)) for i in range(undecided.KEPT + 1)]
+    for key in [*keys, keys[-1], keys[0]]:
+        kept.get(key, lambda: made.append(1) or len(made))  # type: ignore[func-returns-value]
+    assert len(made) == undecided.KEPT + 2
+
+
+def test_run_takes_values(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "d.npz", x=X)
+    command = ["run", str(path), "--data", str(tmp_path / "d.npz")]
+    assert main(command) == 2
+    assert "as in --value sizes=..." in capsys.readouterr().err
+    assert main([*command, "--value", "sizes=2,6", "--value", "axes=1"]) == 0
+    assert f"y [] [{-X[0].sum():.6g}]" in capsys.readouterr().out
