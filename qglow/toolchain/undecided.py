@@ -43,14 +43,14 @@ class Specialisation:
 
 
 class Kept(Generic[_Made]):
-    """What was made for specialisations, at most `KEPT` of them. Threads may share it."""
+    """Results for specialisations, at most `KEPT` of them. Threads may share it."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[Specialisation, _Made] = OrderedDict()
         self._lock = threading.RLock()
 
     def get(self, key: Specialisation, make: Callable[[], _Made]) -> _Made:
-        """What was made for a key, made now where it is not there."""
+        """Return the result for a key, made now where it is not there."""
         with self._lock:
             if key not in self._made:
                 self._made[key] = make()
