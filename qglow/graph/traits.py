@@ -125,6 +125,9 @@ class Traits:
     """The number that leaves the other operand as it is: on the right, on either side of a commutative
     operator (simplify-algebra)."""
 
+    multiplicative: ClassVar[bool] = False
+    """The result is the product of its operands, element by element (attention)."""
+
     clamps: ClassVar[bool] = False
     """The result is the operand cut off at `bounds`, and nothing else happens (fuse-activation)."""
 
@@ -257,6 +260,10 @@ class Traits:
         that no transpose can be moved behind.
         """
         return self if self.elementwise else None
+
+    def distributes_along(self, inputs: Types) -> int | None:
+        """Axis, from 0, along which results are shares that add up to 1; None for others. (attention)"""
+        return None
 
     def scales_along(self, axis: int) -> bool:
         """Whether f(k x) = k f(x) for factors k > 0, one for each index along `axis` of x. (equalization)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.schema import Schema
+from qglow.quantization.scheme import IN_ATTENTION, treatments
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import DYNAMIC, HALVES, Match, Rule
 from qglow.recipe.schema import Recipe
@@ -19,7 +20,8 @@ class Choice:
     wide: results are int16, not int8. kept_float: the rule that keeps it float, in words, or "". half: the
     16-bit float type that this rule asks for, or "". dynamic: whether it asks for scales of rows that are
     measured while the model runs. int8: the rule that states int8, in words, or "".
-    rules: numbers, from 1, of all rules that match.
+    rules: numbers, from 1, of all rules that match. policy: why the recipe's scheme keeps it float, or "".
+    in_attention: whether the node belongs to an attention region.
     """
 
     schema: Schema
@@ -31,6 +33,8 @@ class Choice:
     half: str = ""
     dynamic: bool = False
     int8: str = ""
+    policy: str = ""
+    in_attention: bool = False
 
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
@@ -51,6 +55,7 @@ class Choice:
             half=half,
             dynamic=dynamic,
             int8=int8,
+            policy=self.policy if rule.dtype is None else "",
             rules=(*self.rules, number),
         )
 
@@ -69,12 +74,21 @@ class Choices:
 
     @staticmethod
     def of(graph: Graph, recipe: Recipe) -> Choices:
-        """Apply the rules to all nodes and inputs of a graph; later rules override earlier ones."""
+        """Apply the scheme, then the rules, to all nodes and inputs; later rules override earlier ones."""
         kept = "the recipe's dynamic" if recipe.dynamic else ""
         default = Choice(
             Schema(recipe.schema), recipe.calibration, recipe.per_tensor, kept, dynamic=recipe.dynamic
         )
         nodes = dict.fromkeys((node.name for node in graph.nodes), default)
+        calibration = IN_ATTENTION if recipe.calibration.is_default else recipe.calibration
+        for name, treatment in treatments(graph, recipe).items():
+            nodes[name] = replace(
+                default,
+                calibration=calibration,
+                policy=treatment.reason,
+                wide=treatment.wide,
+                in_attention=True,
+            )
         inputs = dict.fromkeys((value.name for value in graph.inputs), default)
         unmatched = []
         for number, rule in enumerate(recipe.rules, start=1):

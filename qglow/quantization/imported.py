@@ -63,7 +63,8 @@ def quantize_imported(
     """
     if not carries_parameters(graph):
         raise UsageError("the model does not bring parameters of its own; profile it, and name the profile")
-    recipe = replace(recipe or Recipe(), equalize=False, correct_bias=False)
+    # The model says itself what is int8.
+    recipe = replace(recipe or Recipe(), equalize=False, correct_bias=False, scheme="cnn")
     return _Import(graph, recipe, log or PassLog()).run()
 
 

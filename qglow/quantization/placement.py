@@ -125,10 +125,9 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
         return policy.reason
     if pattern is not None:
         return f"kept by keep_float {pattern}"
-    if choice.dynamic:
-        return f"float by {choice.kept_float}: {unfit_for_rows(node) or MEASURED}"
-    if choice.kept_float:
-        return f"kept by {choice.kept_float}"
+    chosen = _chosen_reason(node, choice)
+    if chosen is not None:
+        return chosen
     if choice.wide and not reads_wide(node):
         return no_wide_form(node)
     if len(node.outputs) != 1 or not node.output.type.is_float:
@@ -146,6 +145,15 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
     if any(v is None or not v.type.is_float for i, v in enumerate(node.inputs) if i in data_operands(node)):
         return "an input is not float"
     return None
+
+
+def _chosen_reason(node: Node, choice: Choice) -> str | None:
+    """Reason why the recipe, by its rules or its scheme, keeps a node float; None if it does not."""
+    if choice.dynamic:
+        return f"float by {choice.kept_float}: {unfit_for_rows(node) or MEASURED}"
+    if choice.kept_float:
+        return f"kept by {choice.kept_float}"
+    return choice.policy or None
 
 
 def _computed_factors(node: Node) -> str | None:

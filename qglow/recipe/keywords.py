@@ -18,6 +18,12 @@ class RecipeChoices(TypedDict, total=False):
     symmetric_with_power2_scale also rounds the scale up to a power of two. Weights are symmetric in any
     case."""
 
+    scheme: str | None
+    """What is int8 by kind of network: auto, cnn, transformer. cnn makes int8 whatever can be. transformer
+    makes products with constant weights int8 and leaves residual sums, norms, attention and gates in float,
+    unless a rule asks for int8. auto does the latter in attention blocks and what residual sums and norms
+    connect to them, and the former elsewhere and with assert_all_quantized."""
+
     calibration: Calibration | str | None
     """How ranges are chosen: auto, minmax, kl, percentile:P, mse. minmax covers all that was seen. The others
     cut rare large values off, so that the rest gets finer steps: kl keeps the distribution closest, mse errs

@@ -30,6 +30,7 @@ from qglow.recipe.rules import Rule, read_rules, write_rules
 IO_TYPES = ("float", "int8")
 ACTIVATION_TYPES = ("uint8", "int8")
 WEIGHT_RANGES = ("max", "mse")
+SCHEMES = ("auto", "cnn", "transformer")
 ROUNDINGS = ("nearest", "gptq", "adaround")
 
 SCALES = "Ranges and scales"
@@ -63,6 +64,20 @@ class Recipe:
             "symmetric has zero point 0; symmetric_with_uint8 too, but spends all levels on "
             "values that are never negative; symmetric_with_power2_scale also rounds the scale up "
             "to a power of two. Weights are symmetric in any case."
+        ),
+    )
+    scheme: str = option(
+        "auto",
+        "What is int8 by kind of network",
+        kw_only=True,
+        group=FLOAT,
+        read=as_text,
+        choices=SCHEMES,
+        more=(
+            "cnn makes int8 whatever can be. transformer makes products with constant weights int8 and "
+            "leaves residual sums, norms, attention and gates in float, unless a rule asks for int8. auto "
+            "does the latter in attention blocks and what residual sums and norms connect to them, and the "
+            "former elsewhere and with assert_all_quantized."
         ),
     )
     calibration: Calibration = option(

@@ -95,6 +95,8 @@ def _precision(
         choice = Choices.of(source, recipe).of_node(node)
         listed = ", ".join(f"{n} ({recipe.rules[n - 1].match})" for n in choice.rules)
         rows.append(("rules of the recipe", listed or "none fits"))
+        if choice.in_attention:
+            rows.append(("policy", f"transformer ({recipe.scheme})"))
     for number, island in enumerate(report.islands, start=1):
         if node.name in island.nodes:
             rows.append(("int8 region", f"{number}, of {len(island.nodes)} nodes"))

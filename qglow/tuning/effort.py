@@ -135,7 +135,9 @@ def _with_ranges(
     int8_graphs = {name: result.graph for name, result in made.items()}
     choices = choose_ranges(source, int8_graphs, runs, quantizer.options, advance, samples)
     rules = rules_for(choices, recipe.calibration)
-    return replace(recipe, rules=(*rules, *recipe.rules), rounding="gptq"), runs
+    # A stated calibration holds everywhere, as it did where the best ones were found.
+    stated = Calibration.parse(str(recipe.calibration))
+    return replace(recipe, calibration=stated, rules=(*rules, *recipe.rules), rounding="gptq"), runs
 
 
 def _worst_nodes(

@@ -17,6 +17,7 @@ from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.report import Repair
+from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from qglow.report.verdict import BROKEN_DB
@@ -120,13 +121,13 @@ class _Search:
 
     def with_calibration(self, plain: Stage) -> Stage:
         """The stage with the best calibration for all values; a small gain is none."""
-        name = str(plain.recipe.calibration)
+        name = _calibrations(plain)
         stages = {name: plain}
         for other in METHODS:
             if other not in stages:
                 stages[other] = self.stage(replace(plain.recipe, calibration=Calibration.parse(other)))
         close = max(stage.level_on(FIRST) for stage in stages.values()) - CLOSE_DB
-        left = [each for each in METHODS if stages[each].level_on(FIRST) >= close]
+        left = [each for each, stage in stages.items() if stage.level_on(FIRST) >= close]
         best, *others = sorted(left, key=lambda each: -stages[each].level)
         if others and stages[others[0]].level >= stages[best].level - CLOSE_DB:
             # What two rehearsals do not tell apart, the compiled programs do.
@@ -181,22 +182,30 @@ class _Search:
         return after
 
 
+def _calibrations(stage: Stage) -> str:
+    """The default calibrations of a stage: attention regions have one of their own."""
+    own = str(stage.recipe.calibration)
+    special = any(tensor.calibration == str(IN_ATTENTION) for tensor in stage.result.report.tensors)
+    return f"{own} ({IN_ATTENTION} in attention)" if special else own
+
+
 def _by_histograms(recipe: Recipe, quantizer: Quantizer) -> Repaired:
     """Return the recipe with a safer calibration for values of which the default one clips too much."""
     result = quantizer(recipe)
     unsafe: dict[str, float] = {}
+    defaults = (str(recipe.calibration), str(IN_ATTENTION))
     for tensor in result.report.tensors:
         seen = quantizer.statistics.get(tensor.value)
         if seen is None or not seen.total or tensor.value in result.rescaled:
             continue
         share = Distribution.of(seen).power_outside(tensor.low, tensor.high)
-        if tensor.calibration == str(recipe.calibration) and share > LARGEST_CLIPPED:
+        if tensor.calibration in defaults and share > LARGEST_CLIPPED:
             unsafe[tensor.value] = share
     if not unsafe:
         return Repaired(recipe)
     rules = rules_for(dict.fromkeys(unsafe, SAFE))
     what = (
-        f"calibration {SAFE} for {len(unsafe)} values of which {recipe.calibration} cuts off up to "
+        f"calibration {SAFE} for {len(unsafe)} values of which the default cuts off up to "
         f"{100.0 * max(unsafe.values()):.0f} % of the power; predicted, for want of samples"
     )
     return Repaired(

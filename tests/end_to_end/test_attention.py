@@ -1,4 +1,5 @@
-"""A block of attention: its products run in int8, what lies between scores and Softmax stays float."""
+"""A block of attention under the scheme `cnn`: its products are int8, what lies between scores and Softmax
+stays float."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="module")
 def int8(model: Model) -> QuantizedModel:
-    return model.quantize(model.profile({"x": normal(32, LENGTH, WIDTH, seed=9)}), repair=False)
+    return model.quantize(model.profile({"x": normal(32, LENGTH, WIDTH, seed=9)}), repair=False, scheme="cnn")
 
 
 def fed(seed: int = 11) -> dict[str, Array]:
@@ -117,6 +118,6 @@ def test_the_export_read_again_is_the_same_program(int8: QuantizedModel, tmp_pat
 
 def test_a_recipe_keeps_products_float(model: Model) -> None:
     profile = model.profile({"x": normal(4, LENGTH, WIDTH)})
-    kept = model.quantize(profile, Recipe(keep_float=("op:MatMul",)), repair=False)
+    kept = model.quantize(profile, Recipe(keep_float=("op:MatMul",), scheme="cnn"), repair=False)
     products = [node for node in kept.graph.nodes if node.operator.name == "MatMul"]
     assert not any(v is not None and v.type.is_quantized for node in products for v in node.inputs)

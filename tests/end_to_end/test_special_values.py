@@ -24,11 +24,11 @@ from tests.end_to_end.special_values import (
 from tests.unit.importer.tiny import save
 
 
-def quantized(case: Case, folder: Path, repair: bool = True) -> QuantizedModel:
+def quantized(case: Case, folder: Path, repair: bool = True, scheme: str = "auto") -> QuantizedModel:
     """By default settings, checked on the samples; nothing is compiled, which would take seconds."""
     model = qglow.load_model(save(case.model, folder))
     profile = model.profile(dict(case.feeds), engine="interpreter")
-    return model.quantize(profile, isa="reference", repair=repair)
+    return model.quantize(profile, isa="reference", repair=repair, scheme=scheme)
 
 
 def sqnr(model: QuantizedModel) -> float:
@@ -43,7 +43,7 @@ def reasons(model: QuantizedModel) -> dict[str, str]:
 
 @pytest.mark.parametrize("lowest", [-10000.0, FLOAT_MIN])
 def test_a_mask_that_layers_share(tmp_path: Path, lowest: float) -> None:
-    made = quantized(attention("input", lowest, spread=8.0), tmp_path)
+    made = quantized(attention("input", lowest, spread=8.0), tmp_path, scheme="cnn")
     assert sqnr(made) > 25.0
     assert "which gives float itself" in reasons(made)["Add"]
     products = [node for node in made.report.quantized if node.operator in ("MatMul", "Gemm")]
@@ -52,7 +52,7 @@ def test_a_mask_that_layers_share(tmp_path: Path, lowest: float) -> None:
 
 def test_a_mask_that_hides_nothing_in_the_samples_is_none_for_others(tmp_path: Path) -> None:
     """The sum of scores and mask is float whatever the samples show: others are masked."""
-    made = quantized(attention("input", masked=0), tmp_path, repair=False)
+    made = quantized(attention("input", masked=0), tmp_path, repair=False, scheme="cnn")
     assert sqnr(made) > 25.0 and "float operators" in reasons(made)["Add"]
 
 

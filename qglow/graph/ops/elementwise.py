@@ -120,6 +120,7 @@ class Mul(Binary):
 
     name: ClassVar[str] = "Mul"
     commutative: ClassVar[bool] = True
+    multiplicative: ClassVar[bool] = True
     neutral: ClassVar[float | None] = 1.0
     arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.mul, integers.product, numerics.mul_int8)
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from qglow.core.types import Array, TensorType
 from qglow.graph.operator import Fixed, KeepFloat, Operator, Policy, register
-from qglow.graph.ops.rules import Arrays, Types, float_operand, given, normal_axis
+from qglow.graph.ops.rules import Arrays, Types, float_operand, given, normal_axis, operand
 from qglow.graph.traits import Bounds
 from qglow.numerics.softmax import log_softmax_float, softmax_float
 
@@ -45,6 +45,10 @@ class Softmax(Normalizing):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.softmax."""
         return (softmax_float(given(inputs, 0), self.axis),)
+
+    def distributes_along(self, inputs: Types) -> int | None:
+        """Return the axis of the probabilities."""
+        return normal_axis(self.axis, len(operand(inputs, 0, "x").shape))
 
     def transposed(self, perm: Sequence[int]) -> Self | str | None:
         """The operator along the axis that becomes `axis`."""

@@ -1,0 +1,209 @@
+"""Recognition of attention regions by structure, and what the schemes make of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qglow.graph.graph import Graph, Node
+from qglow.graph.operator import KeepFloat
+from qglow.graph.text import print_graph
+from qglow.profiling.engine import InterpreterEngine
+from qglow.profiling.profile import Profile
+from qglow.profiling.profiler import profile
+from qglow.profiling.samples import Sample
+from qglow.quantization.attention_region import Role, attention_region
+from qglow.quantization.choices import Choices
+from qglow.quantization.pipeline import QuantizedGraph, quantize
+from qglow.quantization.scheme import IN_ATTENTION
+from qglow.recipe import Match, Rule
+from qglow.recipe.choices import Calibration
+from qglow.recipe.schema import Recipe
+from tests.unit.profiling.networks import MODEL
+from tests.unit.quantization.attention_networks import (
+    TOKENS,
+    bert,
+    gated_convolutions,
+    llama,
+    similarity,
+    vision,
+)
+
+NETWORKS = {"bert": bert, "llama": llama, "vision": vision}
+
+
+def roles(graph: Graph) -> dict[str, Role]:
+    return {node.output.name: role for node, role in attention_region(graph).roles.items()}
+
+
+def named(graph: Graph, name: str) -> Node:
+    return next(node for node in graph.nodes if name in (node.name, node.output.name))
+
+
+def products(graph: Graph) -> set[str]:
+    return {node.output.name for node in attention_region(graph).products}
+
+
+@pytest.mark.parametrize("masked", ["add", "where"])
+def test_bert_is_one_region(masked: str) -> None:
+    graph = bert(masked)
+    found = roles(graph)
+    assert {found[f"{block}.{name}"] for block in "ab" for name in ("scores", "mixed")} == {Role.PRODUCT}
+    assert {found[f"{block}.{name}"] for block in "ab" for name in ("masked", "softmax")} == {Role.SCORES}
+    assert {found[f"{block}.{name}"] for block in "ab" for name in ("q.split", "keys")} == {Role.HEADS}
+    assert {found[f"{block}.sum{number}"] for block in "ab" for number in (1, 2)} == {Role.SUM}
+    assert {found[f"{block}.norm{number}"] for block in "ab" for number in (1, 2)} == {Role.NORM}
+    assert {found[f"{block}.gelu"] for block in "ab"} == {Role.GATE}
+    assert found["norm0"] is Role.NORM and "positions" in found
+    rest = {n.output.name for n in graph.nodes if n.operator.accumulate is None} - found.keys()
+    assert rest == {"words", "head.shape"}
+    assert products(graph) == {n.output.name for n in graph.nodes if n.operator.accumulate is not None}
+
+
+def test_llama_is_one_region_with_its_gates() -> None:
+    graph = llama()
+    found = roles(graph)
+    assert {found[f"{block}.{name}"] for block in "ab" for name in ("swish", "product")} == {Role.GATE}
+    assert {found[f"{block}.{name}"] for block in "ab" for name in ("qr", "kr")} == {Role.HEADS}
+    assert {found[f"{block}.sum{number}"] for block in "ab" for number in (1, 2)} == {Role.SUM}
+    assert {"a.norm1.mean", "b.norm2.div", "last", "last.mean"} <= found.keys()
+    rest = {n.output.name for n in graph.nodes if n.operator.accumulate is None} - found.keys()
+    assert rest == {"words", "head.shape"}
+
+
+def test_stem_and_decoder_of_convolutions_are_outside() -> None:
+    graph = vision()
+    found = roles(graph)
+    outside = {"stem.relu", "stem.sum", "decoder.gate"}
+    assert not outside & found.keys()
+    assert {"rows", "tokens", "positions", "a.sum1", "a.gelu", "columns"} <= found.keys()
+
+
+@pytest.mark.parametrize("network", [gated_convolutions, similarity])
+def test_other_softmaxes_and_gates_are_no_attention(network: object) -> None:
+    assert not attention_region(network()).roles  # type: ignore[operator]
+
+
+def test_a_softmax_over_another_axis_is_no_attention() -> None:
+    graph = bert()
+    for node in graph.nodes:
+        if node.operator.name == "Softmax":
+            node.operator = replace(node.operator, axis=1)  # type: ignore[call-arg]
+    assert not attention_region(graph).roles
+
+
+def profiled(graph: Graph) -> Profile:
+    return profile(graph, iter(samples(graph)), InterpreterEngine(lambda batch: graph), model=MODEL)
+
+
+def samples(graph: Graph) -> list[Sample]:
+    (given,) = graph.inputs
+    random = np.random.default_rng(1)
+    if not given.type.is_float:
+        return [Sample(str(i), {given.name: random.integers(0, 20, TOKENS)}) for i in range(12)]
+    shape = given.type.shape[1:]
+    return [Sample(str(i), {given.name: random.normal(size=shape).astype(np.float32)}) for i in range(12)]
+
+
+def quantized(graph: Graph, recipe: Recipe) -> QuantizedGraph:
+    return quantize(graph, profiled(graph), recipe)
+
+
+def float_nodes(made: QuantizedGraph) -> dict[str, str]:
+    return {node.name: node.reason for node in made.report.float_nodes}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_products_with_weights_are_int8_and_all_else_says_why_it_is_not(name: str) -> None:
+    graph = NETWORKS[name]()
+    reasons = float_nodes(quantized(graph, Recipe()))
+    for node, role in attention_region(graph).roles.items():
+        own = isinstance(node.operator.policy, KeepFloat)
+        assert own or reasons.get(node.name, role.reason) == role.reason, node
+    assert reasons[named(graph, "a.sum1").name] == "transformer: residual sum stays float"
+    assert not {node.name for node in graph.nodes if node.operator.accumulate} & reasons.keys()
+    assert not {n.name for n in graph.nodes if n.output.name in ("stem.sum", "decoder.gate")} & reasons.keys()
+
+
+def test_what_moves_the_input_of_products_is_int8() -> None:
+    graph = bert()
+    reasons = float_nodes(quantized(graph, Recipe()))
+    for name in ("a.q.rows", "a.back", "a.joined", "a.down.rows"):
+        assert named(graph, name).name not in reasons
+    for name in ("a.q.split", "a.keys"):
+        assert "queries" in reasons[named(graph, name).name]
+
+
+def test_the_input_of_a_product_behind_a_gate_is_int16() -> None:
+    made = quantized(llama(), Recipe())
+    wide = {
+        node.name
+        for node in made.graph.nodes
+        for value in node.inputs
+        if value is not None and value.type.quantization is not None and value.type.quantization.is_wide
+    }
+    assert {named(llama(), f"{block}.down").name for block in "ab"} <= wide
+    assert not any(named(llama(), f"{block}.up").name in wide for block in "ab")
+
+
+def test_rules_come_before_the_policy() -> None:
+    rules = (
+        Rule(Match(name=r"a\.sum1|a\.scores"), dtype="int8"),
+        Rule(Match(name=r"a\.down(\.rows)?"), dtype="int8"),
+        Rule(Match(name=r"b\.up"), dtype="float"),
+    )
+    graph = llama()
+    reasons = float_nodes(quantized(graph, Recipe(rules=rules)))
+    assert named(graph, "a.scores").name not in reasons
+    assert named(graph, "a.sum1").name not in reasons
+    assert named(graph, "b.sum1").name in reasons
+    assert reasons[named(graph, "b.up").name].startswith("kept by rule 3")
+    choices = Choices.of(graph, Recipe(rules=rules))
+    assert not choices.of_node(named(graph, "a.down")).wide
+    assert choices.of_node(named(graph, "b.down")).wide
+
+
+def test_calibration_of_a_region_holds_where_none_is_stated() -> None:
+    graph = vision()
+    default, stated = (
+        Choices.of(graph, Recipe()),
+        Choices.of(graph, Recipe(calibration=Calibration.parse("kl"))),
+    )
+    inside, outside = named(graph, "a.norm1"), named(graph, "stem.relu")
+    assert default.of_node(inside).calibration == IN_ATTENTION
+    assert default.of_node(outside).calibration == Calibration()
+    assert stated.of_node(inside).calibration == stated.of_node(outside).calibration == Calibration()
+
+
+def test_scheme_auto_changes_nothing_without_attention() -> None:
+    graph = gated_convolutions()
+    auto, cnn = (quantized(graph, Recipe(scheme=scheme)) for scheme in ("auto", "cnn"))
+    assert print_graph(auto.graph) == print_graph(cnn.graph)
+
+
+def test_scheme_cnn_makes_attention_int8() -> None:
+    reasons = float_nodes(quantized(bert(), Recipe(scheme="cnn")))
+    assert not any("transformer" in reason for reason in reasons.values())
+    assert named(bert(), "a.sum1").name not in reasons
+
+
+def test_scheme_transformer_needs_no_attention() -> None:
+    graph = gated_convolutions()
+    reasons = float_nodes(quantized(graph, Recipe(scheme="transformer")))
+    assert reasons[named(graph, "sum").name] == "transformer: residual sum stays float"
+    assert not {node.name for node in graph.nodes if node.operator.accumulate} & reasons.keys()
+
+
+def test_auto_gives_way_where_all_shall_be_quantized() -> None:
+    graph = llama()
+    choices = Choices.of(graph, Recipe(assert_all_quantized=True))
+    assert not any(choices.of_node(node).in_attention for node in graph.nodes)
+
+
+def test_smoothing_moves_factors_from_norms_that_stay_float() -> None:
+    graph = bert()
+    made = quantized(graph, Recipe(smooth=0.5))
+    moved = [entry.where for entry in made.report.log if entry.applied and "channels of %" in entry.what]
+    assert named(graph, "b.norm2").name in moved
