@@ -30,6 +30,7 @@ from tests.suite import (
     opaque,
     pool,
     ranking,
+    recurrence,
     reduce,
     resize,
     rows,
@@ -52,6 +53,7 @@ FAMILIES = {
     "normalization": normalization,
     "opaque": opaque,
     "ranking": ranking,
+    "recurrence": recurrence,
     "reduce": reduce,
     "resize": resize,
     "rows": rows,
@@ -96,7 +98,7 @@ def test_compiled_program_equals_interpreter(name: str, make: Maker) -> None:
 
 
 @pytest.mark.skipif(len(WITH_FMA) < 2, reason="the host has no two ISAs with fused multiply-add")
-@pytest.mark.parametrize("family", ["conv", "linear"])
+@pytest.mark.parametrize("family", ["conv", "linear", "recurrence"])
 def test_float_bits_do_not_depend_on_isa(family: str) -> None:
     """Float convolutions and matrix products are one chain of fused multiply-adds an output."""
     for name, make in MAKERS:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qglow.core.errors import InternalError, UnsupportedError
-from qglow.exporter import elementwise, normalization, ranking, reduce, rows
+from qglow.exporter import elementwise, normalization, ranking, recurrence, reduce, rows
 from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
 from qglow.graph.graph import Node
@@ -160,6 +160,7 @@ EXPORTS: dict[type[Operator], ExportRule[Any]] = {
     **elementwise.EXPORTS,
     **normalization.EXPORTS,
     **ranking.EXPORTS,
+    **recurrence.EXPORTS,
     **reduce.EXPORTS,
     **rows.EXPORTS,
     Affine: _affine,

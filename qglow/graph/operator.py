@@ -39,6 +39,18 @@ class Products:
 
 
 @dataclass(frozen=True, slots=True)
+class Recur:
+    """Products of int8 states and weights in each of its steps, summed in int32 and given in float.
+
+    Fields name the operands: the first states, which have the parameters of the first result, and the
+    weights, with a scale for each column. The other operands and results are float.
+    """
+
+    state: str = "hidden"
+    w: str = "w"
+
+
+@dataclass(frozen=True, slots=True)
 class SameAs:
     """The output takes the parameters of one input: data movement and selections."""
 
@@ -85,7 +97,7 @@ class KeepFloat:
     reason: str
 
 
-Policy = Accumulate | Products | SameAs | Unify | Rescaled | Table | Fixed | ReadsIntegers | KeepFloat
+Policy = Accumulate | Products | Recur | SameAs | Unify | Rescaled | Table | Fixed | ReadsIntegers | KeepFloat
 
 
 @dataclass(frozen=True)
@@ -167,6 +179,11 @@ class Operator(Traits, ABC):
     def multiplies_activations(self) -> bool:
         """Whether its int8 form sums products of two activations in int32."""
         return isinstance(self.policy, Products)
+
+    @property
+    def recurs(self) -> Recur | None:
+        """Names of its operands if it multiplies its own states with weights; else None."""
+        return self.policy if isinstance(self.policy, Recur) else None
 
     @property
     def sums_products(self) -> bool:

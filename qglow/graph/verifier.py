@@ -13,6 +13,7 @@ from qglow.graph.operator import (
     OperatorTypeError,
     Products,
     ReadsIntegers,
+    Recur,
     SameAs,
     Table,
     Unify,
@@ -160,7 +161,8 @@ def quantized_form_problem(node: Node) -> str | None:
     """Reason why the operator's policy does not allow the node's types; None if it does.
 
     The forms: all float; Accumulate integers as x, int8 as w, an int32 bias, integer or float result;
-    Products int8 operands, int8 or float result; SameAs and Unify the same parameters throughout;
+    Products int8 operands, int8 or float result; Recur int8 weights, and states of equal parameters; SameAs
+    and Unify the same parameters throughout;
     Rescaled and a Unify that rescales integers in and out, each with its own; Table int8 in and out;
     ReadsIntegers any. Integers are int8 or int16.
     """
@@ -170,7 +172,7 @@ def quantized_form_problem(node: Node) -> str | None:
     operands = [value for value in node.inputs if value is not None]
     if not any(value.type.is_quantized for value in [*operands, *node.outputs]):
         return None
-    if isinstance(policy, Products | Table) and _any_wide([*operands, *node.outputs]):
+    if isinstance(policy, Products | Recur | Table) and _any_wide([*operands, *node.outputs]):
         return "it has no int16 form"
     if isinstance(policy, KeepFloat):
         return f"it stays float ({policy.reason}), but has a quantized operand or result"
@@ -178,6 +180,8 @@ def quantized_form_problem(node: Node) -> str | None:
         return None
     if isinstance(policy, Accumulate):
         return _accumulate_problem(node, policy)
+    if isinstance(policy, Recur):
+        return _recurrent_problem(node, policy)
     if isinstance(policy, SameAs):
         return _same_problem([node.inputs[policy.operand], *node.outputs])
     if isinstance(policy, Unify) and not policy.rescales:
@@ -220,6 +224,20 @@ def _accumulate_problem(node: Node, policy: Accumulate) -> str | None:
     if parameters is not None and parameters.axis not in (None, axis):
         return f"weights are quantized along axis {parameters.axis}, output channels are axis {axis}"
     return None
+
+
+def _recurrent_problem(node: Node, policy: Recur) -> str | None:
+    state, w = node.operand(policy.state), node.operand(policy.w)
+    parameters = None if w is None else w.type.quantization
+    if parameters is None or parameters.axis not in (None, 1):
+        return "its weights must be quantized, one scale for all or one a column"
+    if any(
+        v is not None and v.type.is_quantized
+        for v in [*node.inputs, *node.outputs[1:]]
+        if v not in (state, w)
+    ):
+        return "only its states and weights are quantized"
+    return _same_problem([state, node.output])
 
 
 def _same_problem(values: Sequence[Value | None]) -> str | None:

@@ -338,9 +338,12 @@ class GraphImport:
         output: str,
         quantization: Quantization | None = None,
     ) -> Value:
-        """Add a node, or fold it where all inputs are constant. Raises OperatorTypeError."""
+        """Add a node, or fold it where all inputs are constant, and return its first result.
+
+        A node with several results is not folded. Raises OperatorTypeError.
+        """
         types = [None if v is None else v.type for v in inputs]
-        (kind,) = operator.infer(types)
+        kind, *others = operator.infer(types)
         quantization = quantization or passed_on(operator, inputs)
         if quantization is not None:
             kind = kind.quantized(quantization)
@@ -349,8 +352,9 @@ class GraphImport:
         integers = moved_integers(operator, inputs, f"{output}__integers")
         if integers is not None:
             operator, inputs = Dequantize(), [integers]
-        node = Node(name, operator, inputs, [Value(output, kind)])
-        known = _evaluate(node)
+        further = [Value(f"{output}__{number}", other) for number, other in enumerate(others, start=1)]
+        node = Node(name, operator, inputs, [Value(output, kind), *further])
+        known = None if further else _evaluate(node)
         if known is not None:
             node.inputs = ()
             return constant(output, known[0])

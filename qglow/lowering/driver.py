@@ -22,6 +22,7 @@ from qglow.lowering import (  # noqa: F401
     pool,
     quantize,
     ranking,
+    recurrence,
     reduce,
     resize,
     rows,

@@ -25,9 +25,9 @@ NarrowOperands = dict[tuple[str, int], Quantization]
 def assign_parameters(graph: Graph, int8: Iterable[Node], ranges: Ranges, log: PassLog) -> Assignment:
     """Return the parameters of every float value that an int8 node reads or gives.
 
-    Operand and result of data movement always share parameters. Operands that had better share them
-    (Concat) do so where they lose less than 1 dB, and are rescaled otherwise. A range known in advance is
-    never widened. Raises ProfileError for a value without statistics.
+    Operand and result of data movement always share parameters. Operands that had better share them, as
+    those that are put together, do so where they lose less than 1 dB, and are rescaled otherwise. A range
+    known in advance is never widened. Raises ProfileError for a value without statistics.
     """
     return _Assigner(graph, set(int8), ranges, log).run()
 

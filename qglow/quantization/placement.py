@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, Table
+from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, Recur, Table
 from qglow.numerics.pool import MOST_WIDE_TAPS
 from qglow.quantization.choices import Choice, Choices, names_of
 from qglow.quantization.dynamic import unfit_for_rows
 from qglow.quantization.products import unfit_product
+from qglow.quantization.states import unfit_states
 from qglow.recipe.schema import Recipe
 
 _NO_WIDE_FORM: dict[type[Policy], str] = {
     Table: "a table of 65536 entries would not pay",
     Products: "both of its operands are computed",
+    Recur: "its products are those of its own states",
 }
 
 MEASURED = "its rows are scaled while the model runs"
@@ -130,6 +132,8 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
         return chosen
     if choice.wide and not reads_wide(node):
         return no_wide_form(node)
+    if isinstance(policy, Recur):
+        return unfit_states(node, policy)
     if len(node.outputs) != 1 or not node.output.type.is_float:
         return "its result is not one float tensor"
     if isinstance(policy, Accumulate):

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from qglow.core.types import Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.operator import Unify
+from qglow.graph.operator import Recur, Unify
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.numerics.quantize import quantize_by
 from qglow.quantization.assign import Assignment, NarrowOperands
 from qglow.quantization.placement import data_operands
+from qglow.quantization.states import set_state_weights
 from qglow.quantization.weights import Sources, set_integers
 
 
@@ -53,7 +54,8 @@ class _Rewriter:
     def node(self, node: Node) -> None:
         policy = node.operator.policy
         result = self._parameters.get(node.output)
-        same = result if isinstance(policy, Unify) and not policy.rescales else None
+        shares = isinstance(policy, Recur) or (isinstance(policy, Unify) and not policy.rescales)
+        same = result if shares else None
         operands = list(node.inputs)
         for index in data_operands(node):
             value = operands[index] if index < len(operands) else None
@@ -65,6 +67,8 @@ class _Rewriter:
             self._dequantize(node, result)
         if node.operator.accumulate is not None:
             set_integers(self._graph, node, self._sources[node.name], self._per_tensor)
+        if isinstance(policy, Recur):
+            set_state_weights(self._graph, node, policy, self._per_tensor)
 
     def _quantize(self, value: Value, quantization: Quantization) -> Value:
         """Return the value in integers with these parameters, through a Quantize unless it is constant."""

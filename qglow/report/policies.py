@@ -8,6 +8,7 @@ from qglow.graph.operator import (
     Operator,
     Products,
     ReadsIntegers,
+    Recur,
     Rescaled,
     SameAs,
     Table,
@@ -30,6 +31,8 @@ def policy_text(cls: type[Operator]) -> str:
         return f"float: {policy.reason}"
     if isinstance(policy, Accumulate):
         return f"accumulates {policy.x} x {policy.w}"
+    if isinstance(policy, Recur):
+        return f"accumulates its states x {policy.w}"
     if isinstance(policy, SameAs):
         return f"same parameters as {cls.operands[policy.operand].rstrip('?*')}"
     fixed = "" if cls.fixed is None else ", range known"

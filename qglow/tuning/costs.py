@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from qglow.graph.graph import Graph, Node
-from qglow.graph.operator import Accumulate
+from qglow.graph.operator import Accumulate, Recur
 from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.select import select_kernels
@@ -35,6 +35,10 @@ def multiply_adds(graph: Graph) -> float:
 def node_multiply_adds(node: Node) -> float:
     """Multiplications with weights in a run of one node; 0 for a node without weights."""
     policy = node.operator.policy
+    if isinstance(policy, Recur):
+        weights = node.operand(policy.w)
+        steps = node.output.type.shape[0] - 1
+        return 0.0 if weights is None else float(steps * node.output.type.shape[1] * weights.type.size)
     weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
     if weights is None:
         return 0.0

@@ -15,6 +15,7 @@ from qglow.graph.operator import (
     KeepFloat,
     OperatorTypeError,
     ReadsIntegers,
+    Recur,
     SameAs,
     Table,
     Unify,
@@ -40,6 +41,7 @@ from qglow.graph.ops.normalization import (
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
 from qglow.graph.ops.ranking import ArgMax, ArgMin, TopK, TopKIndices
+from qglow.graph.ops.recurrence import Recurrence
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.rows import RowScales
@@ -117,6 +119,10 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (ArgMin(axis=-1, keepdims=False, last=True), [float_type(2, 3)]),
     (TopK(axis=0, k=2), [float_type(5, 3)]),
     (TopKIndices(axis=-1, k=4, largest=False), [float_type(5, 7)]),
+    (
+        Recurrence("lstm", ("sigmoid", "tanh", "tanh"), ((), (), ())),
+        [float_type(2, 3, 16), float_type(4, 16), float_type(3, 4), float_type(3, 4)],
+    ),
     (Gather(axis=1), [float_type(2, 4), INDICES]),
     (Identity(), [float_type(3)]),
     (Shape(), [float_type(3, 4)]),
@@ -188,7 +194,7 @@ def _is_vector(operator: Operator, index: int) -> bool:
 ELEMENTWISE = [
     (operator, types)
     for operator, types in CASES
-    if not isinstance(operator.policy, KeepFloat | Accumulate | ReadsIntegers)
+    if not isinstance(operator.policy, KeepFloat | Accumulate | ReadsIntegers | Recur)
     and not isinstance(operator, Rescale)
 ]
 

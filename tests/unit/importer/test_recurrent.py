@@ -9,7 +9,6 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from qglow.core.errors import UnsupportedError
 from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
 from tests.unit.importer.recurrent_cases import HIDDEN, INPUT, LENGTHS, weights
@@ -38,11 +37,3 @@ def test_lengths_may_be_an_input(tmp_path: Path) -> None:
     expected = onnxruntime.InferenceSession(str(path)).run(["y", "h1"], feeds)
     for name, value in zip(("y", "h1"), expected, strict=True):
         assert np.allclose(found[name], value, atol=1e-5)
-
-
-def test_long_sequences_are_refused_with_a_remedy(tmp_path: Path) -> None:
-    known = {name: weights("RNN")[name] for name in "wr"}
-    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=HIDDEN)
-    path = save(tiny_model([node], {"x": (65, 3, 5)}, ["y"], known, opset=14), tmp_path)
-    with pytest.raises(UnsupportedError, match="65 steps; up to 64 .* bind a shorter sequence"):
-        import_model(path, native=True)
