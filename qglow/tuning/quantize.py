@@ -13,6 +13,7 @@ from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, model_info
+from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import LoadedModel
@@ -67,7 +68,8 @@ def quantize_model(
     made = _calibrated(model, profile, recipe, options)
     parts = _parts(model, made.recipe, made.result)
     if options.check:
-        parts = replace(parts, verdict=check_model(model, profile, parts, options.code, made.runs))
+        verdict = check_model(model, profile, parts, options.code, made.runs, made.program)
+        parts = replace(parts, verdict=verdict)
     return parts
 
 
@@ -75,12 +77,14 @@ def quantize_model(
 class _Made:
     """The recipe with what repair and effort added to it, the int8 graph by it, and runs of the float graph.
 
-    runs: those that repair made, if they are of the model in its own batch.
+    runs: those that repair made, if they are of the model in its own batch. program: the compiled int8 graph,
+    if repair compiled it.
     """
 
     recipe: Recipe
     result: QuantizedGraph
     runs: FloatRuns | None = None
+    program: Executable | None = None
 
 
 def _parts(model: LoadedModel, recipe: Recipe, result: QuantizedGraph) -> QuantizedParts:
@@ -143,5 +147,6 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
         options.rounding_state,
         interruption,
     )
+    same = known.result is not None and result.graph is known.result.graph
     result = replace(result, report=replace(result.report, repairs=found.repairs))
-    return _Made(chosen, result, known.runs)
+    return _Made(chosen, result, known.runs, known.program if same else None)

@@ -9,7 +9,7 @@ on every machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from qglow.core.batch import batch_of
@@ -21,6 +21,7 @@ from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from qglow.report.verdict import BROKEN_DB
+from qglow.runtime.executable import Executable
 from qglow.tuning.costs import multiply_adds
 from qglow.tuning.mix import Mix
 from qglow.tuning.quantizer import Quantizer
@@ -65,13 +66,15 @@ as the profile had samples."""
 class Repaired:
     """A recipe with the changes that were chosen for it, and a description of each with its gain.
 
-    result: the int8 graph by the recipe, None where none was made. runs: of the float graph.
+    result: the int8 graph by the recipe, None where none was made. runs: of the float graph. program: the
+    compiled int8 graph, if it was compiled.
     """
 
     recipe: Recipe
     repairs: tuple[Repair, ...] = ()
     result: QuantizedGraph | None = None
     runs: FloatRuns | None = None
+    program: Executable | None = None
 
 
 def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Repaired:
@@ -97,7 +100,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     for step in (search.without_harm, search.with_wide_nodes):
         if stage.sqnr_db < ENOUGH_DB:
             stage = step(stage)
-    return Repaired(stage.recipe, tuple(search.repairs), stage.result, runs)
+    return Repaired(stage.recipe, tuple(search.repairs), stage.result, runs, stage.program_if_made)
 
 
 def affordable(quantizer: Quantizer, kept: Sequence[Sample]) -> Sequence[Sample]:
@@ -116,8 +119,8 @@ class _Search:
         self._runs = runs
         self.repairs: list[Repair] = []
 
-    def stage(self, recipe: Recipe) -> Stage:
-        return Stage(recipe, self._quantizer, self._runs)
+    def stage(self, recipe: Recipe, others: Iterable[Stage] = ()) -> Stage:
+        return Stage(recipe, self._quantizer, self._runs, others)
 
     def with_calibration(self, plain: Stage) -> Stage:
         """The stage with the best calibration for all values; a small gain is none."""
@@ -125,17 +128,22 @@ class _Search:
         stages = {name: plain}
         for other in METHODS:
             if other not in stages:
-                stages[other] = self.stage(replace(plain.recipe, calibration=Calibration.parse(other)))
+                recipe = replace(plain.recipe, calibration=Calibration.parse(other))
+                stages[other] = self.stage(recipe, stages.values())
         close = max(stage.level_on(FIRST) for stage in stages.values()) - CLOSE_DB
         left = [each for each, stage in stages.items() if stage.level_on(FIRST) >= close]
         best, *others = sorted(left, key=lambda each: -stages[each].level)
-        if others and stages[others[0]].level >= stages[best].level - CLOSE_DB:
+        if others and self._are_close(stages[best], stages[others[0]]):
             # What two rehearsals do not tell apart, the compiled programs do.
             best = max(best, others[0], key=lambda each: stages[each].measured.level)
         chosen = stages[best]
         if best == name or chosen.level < plain.level + LEAST_DB:
             return plain
         return self._told(f"calibration {best} in place of {name}", plain, chosen)
+
+    @staticmethod
+    def _are_close(best: Stage, other: Stage) -> bool:
+        return other.level >= best.level - CLOSE_DB and not other.equals(best)
 
     def with_singles(self, stage: Stage) -> Stage:
         """The stage with other calibrations for single values, if that holds on the runs that judge."""
@@ -154,7 +162,7 @@ class _Search:
         for what, change in _CORRECTIONS.items():
             if all(getattr(stage.recipe, name) is value for name, value in change.items()):
                 continue
-            changed = self.stage(replace(stage.recipe, **change))  # type: ignore[arg-type]
+            changed = self.stage(replace(stage.recipe, **change), (stage,))  # type: ignore[arg-type]
             if changed.level >= stage.level + GAIN_DB:
                 stage = self._told(what, stage, changed)
         return stage

@@ -87,11 +87,13 @@ def check_model(
     parts: QuantizedParts,
     options: CompileOptions | None = None,
     runs: FloatRuns | None = None,
+    program: Executable | None = None,
 ) -> ModelVerdict:
     """Return a verdict on the int8 form of a float model, measured on the samples that its profile keeps.
 
     Without samples, or where all outputs are zero or empty on them, it is predicted from the histograms.
-    runs: of the model on the first of these samples, which need not be made again if they are all.
+    runs: of the model on the first of these samples, which need not be made again if they are all. program:
+    the compiled int8 form, if there is one already; one that keeps state is compiled anew.
     """
     sources = noise_sources(parts, profile.check_matches(model.with_profiled_batch().graph))
     worst = worst_values(sources)
@@ -99,7 +101,8 @@ def check_model(
     if profile.kept:
         if runs is None or runs.samples != len(profile.kept):
             runs = float_runs(model.graph, profile.kept, options)
-        program = obtain_executable(lower_graph(parts.int8, options), options)
+        if program is None or program.state:
+            program = obtain_executable(lower_graph(parts.int8, options), options)
         errors = _measured(runs, parts.int8, program)
         if can_be_judged(errors):
             return measured_verdict(errors, worst)

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.graph.fingerprint import fingerprint
 from qglow.metrics.classification import class_scores, classification_output
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.quantization.value_noise import value_noise
@@ -17,6 +18,7 @@ from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from qglow.report.runner import RealInterface
 from qglow.report.tensors import counterpart
+from qglow.runtime.executable import Executable
 from qglow.targets.registry import machine_for_estimates
 from qglow.toolchain import lower_graph
 from qglow.toolchain.artefacts import obtain_executable
@@ -44,13 +46,28 @@ class Stage:
     the ranges too, so that each recipe has weights and biases of its own.
     """
 
-    def __init__(self, recipe: Recipe, quantizer: Quantizer, runs: FloatRuns) -> None:
+    def __init__(
+        self, recipe: Recipe, quantizer: Quantizer, runs: FloatRuns, others: Iterable[Stage] = ()
+    ) -> None:
+        """Quantize, and compile the rehearsal; one of `others` with an equal int8 form shares its own.
+
+        others: stages with the same quantizer and runs.
+        """
         self.recipe = recipe
         self.result: QuantizedGraph = quantizer(recipe)
-        self.rehearsal = Rehearsal(self.result.source, self.result.graph, quantizer.options)
         self._quantizer = quantizer
         self._runs = runs
-        self._known: list[RehearsedNoise] = []
+        self._identity = fingerprint(self.result.source), fingerprint(self.result.graph)
+        self._equal = next((other for other in others if self.equals(other)), None)
+        if self._equal is None:
+            self.rehearsal = Rehearsal(self.result.source, self.result.graph, quantizer.options)
+            self._known: list[RehearsedNoise] = []
+        else:
+            self.rehearsal, self._known = self._equal.rehearsal, self._equal._known
+
+    def equals(self, other: Stage) -> bool:
+        """Whether both int8 forms compute the same, so that nothing tells them apart."""
+        return self._identity == other._identity
 
     @cached_property
     def parameters(self) -> Parameters:
@@ -67,12 +84,26 @@ class Stage:
         return RehearsedNoise.joined(self._own(range(len(self._runs.inputs))))
 
     @cached_property
+    def program(self) -> Executable:
+        """The compiled int8 graph."""
+        if self._equal is not None:
+            return self._equal.program
+        options = self._quantizer.options
+        return obtain_executable(lower_graph(self.result.graph, options), options)
+
+    @property
+    def program_if_made(self) -> Executable | None:
+        """The compiled int8 graph, if something needed it before."""
+        return self.program if "program" in self.__dict__ else None
+
+    @cached_property
     def measured(self) -> RehearsedNoise:
         """The noise of the compiled int8 graph over all runs."""
-        graph, options, noise = self.result.graph, self._quantizer.options, RehearsedNoise()
-        program = obtain_executable(lower_graph(graph, options), options)
+        if self._equal is not None:
+            return self._equal.measured
+        graph, noise = self.result.graph, RehearsedNoise()
         kinds = ({v.name: v.type for v in graph.inputs}, {v.name: v.type for v in graph.outputs})
-        interface = RealInterface(program, *kinds)
+        interface = RealInterface(self.program, *kinds)
         for inputs, expected in zip(self._runs.inputs, self._runs.outputs, strict=True):
             noise.add(interface(inputs), expected)
         return noise

@@ -322,3 +322,27 @@ def test_each_output_that_suffers_is_helped_though_others_suffer_as_much() -> No
     assert stage.sqnr_db < BROKEN_DB
     *_, largest = wide_mixes(stage, 1.0)
     assert set(largest.keep_float) == {f"Sigmoid_{head}" for head in range(6)}
+
+
+def test_equal_int8_forms_are_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = images(4)
+    quantizer, made_programs = made(residual_network(), kept), list[object]()
+    compiled = Rehearsal.__init__
+
+    def counted(rehearsal: Rehearsal, *given: object) -> None:
+        made_programs.append(rehearsal)
+        compiled(rehearsal, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Rehearsal, "__init__", counted)
+    runs = float_runs(quantizer.graph, kept, quantizer.options)
+    plain = Stage(Recipe(calibration=Calibration.parse("minmax")), quantizer, runs)
+    level = plain.level
+    everything = Calibration.parse("percentile:100")
+    same = Stage(Recipe(calibration=everything), quantizer, runs, (plain,))
+    other = Stage(Recipe(calibration=Calibration.parse("percentile:90")), quantizer, runs, (plain, same))
+    assert same.equals(plain) and not other.equals(plain)
+    assert len(made_programs) == 2
+    monkeypatch.setattr(Stage, "_noise", None)  # nothing is left to be rehearsed
+    assert same.level == level
+    assert same.measured is plain.measured
+    assert plain.program_if_made is not None

@@ -119,3 +119,20 @@ def test_a_larger_batch_is_filled_up() -> None:
 def test_no_samples_give_no_runs() -> None:
     none: list[Sample] = []
     assert float_runs(qglow.load_model(DIGITS).graph, none).inputs == ()
+
+
+def test_the_verdict_measures_the_program_that_the_choice_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = qglow.load_model(DIGITS)
+    profile = model.profile(CALIBRATION)
+    chosen = model.quantize(profile)
+    assert chosen.verdict is not None and chosen.verdict.is_measured
+    again = model.quantize(profile, recipe=chosen.recipe, repair=False)
+
+    def refuse(*given: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr("qglow.tuning.self_check.obtain_executable", refuse)
+    reused = model.quantize(profile)
+    assert reused.verdict == chosen.verdict == again.verdict
+    with pytest.raises(AssertionError, match="compiled again"):
+        model.quantize(profile, repair=False)
