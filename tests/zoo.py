@@ -11,6 +11,17 @@ REPOSITORY = Path(__file__).parents[1]
 ZOO = Path(os.environ.get("QGLOW_ZOO", REPOSITORY.parent / "shared" / "zoo"))
 
 
+def wild_path(name: str) -> Path:
+    """A file of the folder of other people's models, beside the zoo; QGLOW_WILD names another place for it.
+
+    The calling test is skipped where it is absent.
+    """
+    path = Path(os.environ.get("QGLOW_WILD", ZOO.parent / "wild")) / name
+    if not path.exists():
+        pytest.skip(f"needs {path}")
+    return path
+
+
 def zoo_path(relative: str) -> Path:
     """A file or directory of the zoo, such as "models/squeezenet1.1.onnx".
 
