@@ -220,6 +220,11 @@ class Traits:
         return (0,) if self.rearranges else ()
 
     @property
+    def looks_up_rows(self) -> bool:
+        """Whether the result holds rows of the first operand that the second chooses. (embeddings)"""
+        return False
+
+    @property
     def hosted(self) -> HostedNodes | None:
         """The ONNX nodes that onnxruntime executes; None for an operator that qglow executes itself."""
         return None

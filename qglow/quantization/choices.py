@@ -21,7 +21,8 @@ class Choice:
     16-bit float type that this rule asks for, or "". dynamic: whether it asks for scales of rows that are
     measured while the model runs. int8: the rule that states int8, in words, or "".
     rules: numbers, from 1, of all rules that match. policy: why the recipe's scheme keeps it float, or "".
-    in_attention: whether the node belongs to an attention region.
+    in_attention: whether the node belongs to an attention region. by_rows: whether the table that it looks up
+    is int8 by row.
     """
 
     schema: Schema
@@ -35,6 +36,7 @@ class Choice:
     int8: str = ""
     policy: str = ""
     in_attention: bool = False
+    by_rows: bool = False
 
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
@@ -56,6 +58,7 @@ class Choice:
             dynamic=dynamic,
             int8=int8,
             policy=self.policy if rule.dtype is None else "",
+            by_rows=self.by_rows and rule.dtype is None,
             rules=(*self.rules, number),
         )
 
@@ -88,6 +91,7 @@ class Choices:
                 policy=treatment.reason,
                 wide=treatment.wide,
                 in_attention=True,
+                by_rows=treatment.by_rows,
             )
         inputs = dict.fromkeys((value.name for value in graph.inputs), default)
         unmatched = []

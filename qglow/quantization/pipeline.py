@@ -43,6 +43,7 @@ from qglow.quantization.ranges import Ranges
 from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
 from qglow.quantization.split_channels import split_channels
+from qglow.quantization.table_rows import scale_table_rows
 from qglow.quantization.tensors import tensor_ranges
 from qglow.quantization.unsuited import keep_unsuited_float
 from qglow.quantization.weights import FloatWeights, set_integers
@@ -229,6 +230,7 @@ class _Quantizer:
         overruled.take_from(reasons)
         plan_islands(graph, reasons)
         overruled.take_from(reasons)
+        scale_table_rows(graph, reasons, overruled.fixed, choices, log)
         if recipe.assert_all_quantized and reasons:
             raise not_quantized(reasons)
         wanted = Equalization.of(recipe)

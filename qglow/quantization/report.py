@@ -199,10 +199,12 @@ def constant_bytes(graph: Graph) -> int:
 
 
 def is_int8(node: Node) -> bool:
-    """Whether a node computes on int8 activations."""
+    """Whether a node computes on int8 activations, or looks up integers in a constant table."""
     if node.operator.is_border:
         return False
-    return any(v is not None and v.type.is_quantized and not v.is_constant for v in node.inputs)
+    if any(v is not None and v.type.is_quantized and not v.is_constant for v in node.inputs):
+        return True
+    return node.operator.kept_operand is not None and any(v.type.is_quantized for v in node.outputs)
 
 
 def _stays_float(node: Node) -> bool:

@@ -22,10 +22,14 @@ IN_ATTENTION = Calibration("percentile", 99.99)
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """Choices for a node in an attention region: why it stays float, or "", and whether it is int16."""
+    """Choices for a node in an attention region: why it stays float, or "", and whether it is int16.
+
+    by_rows: whether the table that it looks up is int8 with a scale for each row.
+    """
 
     reason: str = ""
     wide: bool = False
+    by_rows: bool = False
 
 
 def treatments(graph: Graph, recipe: Recipe) -> Mapping[str, Treatment]:
@@ -47,6 +51,9 @@ def _of_region(graph: Graph, region: AttentionRegion) -> dict[str, Treatment]:
     found = {product.name: Treatment() for product in region.products}
     for node, role in region.roles.items():
         found[node.name] = Treatment() if node in moved else Treatment(role.reason)
+    for node in graph.nodes:
+        if _looks_up(node) and any(user in region.roles for user in node.output.users()):
+            found[node.name] = Treatment(by_rows=True)
     for product in region.products:
         for node in _behind_gate(product, region, moved):
             found[node.name] = Treatment(wide=True)
@@ -70,6 +77,16 @@ def _moved_for_products(graph: Graph, region: AttentionRegion) -> set[Node]:
 
 def _multiplies(user: Node, value: Value) -> bool:
     return user.operator.accumulate is not None and user.inputs[0] is value and user.inputs.count(value) == 1
+
+
+def _looks_up(node: Node) -> bool:
+    """Whether a node looks up rows of a constant table of floats, as an embedding does."""
+    table = node.inputs[0] if node.operator.looks_up_rows else None
+    return table is not None and table.is_constant and table.type.is_float and not _is_given(node.inputs[1])
+
+
+def _is_given(value: Value | None) -> bool:
+    return value is None or value.is_constant
 
 
 def _behind_gate(product: Node, region: AttentionRegion, moved: set[Node]) -> list[Node]:

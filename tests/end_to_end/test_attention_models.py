@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 import qglow
 from qglow import Array, Model, QuantizedModel
+from qglow.exporter import export_qdq
+from qglow.graph.interpreter import Interpreter
 from qglow.graph.text import print_graph
 from qglow.quantization.attention_region import Role, attention_region
 from qglow.recipe.schema import Recipe
-from tests.end_to_end.zoo_flow import MODELS, float_graph, quantized, recipe
-from tests.unit.importer.tiny import save, tiny_model
+from qglow.toolchain import CompileOptions, compile_graph
+from tests.end_to_end.zoo_flow import MODELS, RUNNABLE, float_graph, quantized, recipe
+from tests.unit.importer.tiny import save, session, tiny_model
 from tests.zoo import wild_path, zoo_model, zoo_path
 
 LENGTH, WIDTH, HEADS = 6, 16, 2
@@ -217,6 +220,27 @@ def test_an_encoder_keeps_its_answers() -> None:
     accuracy = [100.0 * float(np.mean(np.array(found) == labels)) for found in answers]
     assert accuracy[0] >= accuracy[1] - 0.3
     assert np.mean(np.array(answers[0]) == np.array(answers[1])) >= 0.99
+
+
+def test_a_table_by_row_has_the_same_bits_everywhere(tmp_path: Path) -> None:
+    nodes = [node("Gather", ["table", "x"], ["e"]), node("Mul", ["e", "g"], ["y"])]
+    reach = np.logspace(-3, 1, 50, dtype=np.float32)[:, None]
+    constants = {"table": drawn(50, WIDTH) * reach, "g": drawn(WIDTH)}
+    built = tiny_model(nodes, {"x": [1, LENGTH]}, ["y"], constants, input_type=TensorProto.INT64)
+    model = qglow.load_model(save(built, tmp_path))
+    tokens = np.random.default_rng(0).integers(0, 50, (16, LENGTH))
+    int8 = model.quantize(model.profile({"x": tokens}), scheme="transformer", repair=False)
+    assert any(value.type.is_quantized for value in int8.graph.constants())
+    fed = {"x": tokens[:1]}
+    expected = Interpreter(int8.graph).run(fed)["y"]
+    for isa in RUNNABLE:
+        program = compile_graph(int8.graph, CompileOptions(isa=isa))
+        np.testing.assert_array_equal(program(fed)["y"], expected, isa)
+    (exported,) = session(export_qdq(int8.graph)).run(["y"], fed)
+    np.testing.assert_array_equal(exported, expected)
+    wanted = model.compile()(fed)["y"]
+    largest = np.max(np.abs(wanted), axis=-1, keepdims=True)
+    assert np.max(np.abs(expected - wanted) / largest) < 0.02
 
 
 def test_a_higher_effort_moves_no_float_node_to_integers(tmp_path: Path) -> None:

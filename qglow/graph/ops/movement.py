@@ -202,3 +202,8 @@ class Gather(Movement):
     def elements_from(self, count: int) -> tuple[int, ...]:
         """The first operand: some, as often as their indices come."""
         return (0,)
+
+    @property
+    def looks_up_rows(self) -> bool:
+        """Whether indices are those of the first axis."""
+        return self.axis == 0

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node
+from qglow.graph.interpreter import Interpreter
 from qglow.graph.operator import KeepFloat
 from qglow.graph.text import print_graph
 from qglow.profiling.engine import InterpreterEngine
@@ -146,6 +148,39 @@ def test_the_input_of_a_product_behind_a_gate_is_int16() -> None:
     }
     assert {named(llama(), f"{block}.down").name for block in "ab"} <= wide
     assert not any(named(llama(), f"{block}.up").name in wide for block in "ab")
+
+
+def looked_up(graph: Graph, word: int) -> Array:
+    """What both networks add positions to, for a sequence of one word."""
+    taps: dict[str, Array] = {}
+    add = named(graph, "positions")
+    tokens = {"tokens": np.full((1, TOKENS), word)}
+    Interpreter(graph).run(tokens, lambda value, array: taps.update({value.name: array}))
+    words = next(value for value in add.inputs if value is not None and not value.is_constant)
+    return taps[words.name]
+
+
+def test_tables_of_embeddings_have_a_scale_for_each_row() -> None:
+    graph = bert()
+    lookup = named(graph, "words")
+    table = lookup.inputs[0]
+    assert table is not None and table.data is not None
+    table.data[3] *= np.float32(1e-4)
+    table.data[4] = 0.0
+    made = quantized(graph, Recipe())
+    assert lookup.name not in float_nodes(made)
+    assert lookup.name in {node.name for node in made.report.quantized}
+    for word in (2, 3, 4):
+        found, wanted = looked_up(made.graph, word)[0, 0], table.data[word]
+        assert np.max(np.abs(found - wanted)) <= np.max(np.abs(wanted)) / 200.0
+
+
+def test_a_table_stays_float_by_rule_and_pattern() -> None:
+    graph = bert()
+    for recipe in (Recipe(keep_float=("words",)), Recipe(rules=(Rule(Match(name="words"), dtype="float"),))):
+        made = quantized(graph, recipe)
+        assert "kept by" in float_nodes(made)[named(graph, "words").name]
+        assert not any("scales" in value.name for value in made.graph.constants())
 
 
 def test_rules_come_before_the_policy() -> None:
