@@ -142,11 +142,11 @@ def _roots(graph: Graph, value: Value, user: Node, reasons: FloatReasons) -> lis
 
 
 def _refusal(graph: Graph, island: Island) -> str | None:
-    if any(node.operator.accumulate is not None for node in island):
+    if any(node.operator.accumulate or node.operator.recurs for node in island):
         return None
     members = set(island)
     entering = {v for node in island for v in _data(node) if v.producer not in members}
-    leaving = {v for n in island for v in n.outputs if _leaves(graph, v, members) and not _gives(v, members)}
+    leaving = {v for v in (n.output for n in island) if _leaves(graph, v, members) and not _gives(v, members)}
     saved, cost = gain(island), CONVERSION * sum(v.type.size for v in entering | leaving)
     if saved > cost:
         return None
@@ -172,6 +172,12 @@ def gain(island: Island) -> int:
 def _sums(node: Node) -> int:
     """Return the gain of a node's int8 weights and multiplications, in bytes."""
     operator = node.operator
+    if operator.recurs is not None:
+        w = node.operand(operator.recurs.w)
+        steps, batch, _ = node.output.type.shape
+        return (
+            0 if w is None else w.type.size * SAVING + int(MULTIPLICATION * w.type.size * (steps - 1) * batch)
+        )
     if operator.multiplies_activations:
         left = node.inputs[0]
         assert left is not None

@@ -204,7 +204,9 @@ def is_int8(node: Node) -> bool:
         return False
     if any(v is not None and v.type.is_quantized and not v.is_constant for v in node.inputs):
         return True
-    return node.operator.kept_operand is not None and any(v.type.is_quantized for v in node.outputs)
+    # The table of a look-up and the first states of a recurrent layer may be constant.
+    integers = node.operator.kept_operand is not None or node.operator.recurs is not None
+    return integers and any(v.type.is_quantized for v in node.outputs)
 
 
 def _stays_float(node: Node) -> bool:

@@ -110,7 +110,8 @@ def _with_integer_operands(node: Node, int8: Node) -> list[Value | None]:
         if value is None or integers is None or value.data is None or integers.data is None:
             continue
         kind = integers.type.quantization
-        if kind is not None and len(kind.scales) == 1 and integers.data.shape == value.data.shape:
+        fits = kind is not None and (len(kind.scales) == 1 or node.operator.recurs is not None)
+        if kind is not None and fits and integers.data.shape == value.data.shape:
             real = dequantize_by(integers.data, kind).astype(np.float32)
             operands[index] = constant(f"{node.name}.{index}.real", real)
     return operands

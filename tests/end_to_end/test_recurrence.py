@@ -78,6 +78,7 @@ def test_a_classifier_of_long_sequences_is_int8_and_accurate(operator: str, tmp_
     quantized = model.quantize(model.profile({"x": data[:32]}))
     layers = [node for node in quantized.graph.nodes if node.operator.recurs is not None]
     assert len(layers) == 2 and all(node.output.type.is_quantized for node in layers)
+    assert all(node.name in {entry.name for entry in quantized.report.quantized} for node in layers)
     executable = quantized.compile()
     wanted, found = [], []
     for sample in data[32:]:
