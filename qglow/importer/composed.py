@@ -1,6 +1,6 @@
 """Import of operators as the arithmetic that defines them.
 
-https://onnx.ai/onnx/operators/ Celu, CumSum, GroupNormalization, IsInf, IsNaN, LpNormalization,
+https://onnx.ai/onnx/operators/ Celu, CumProd, CumSum, GroupNormalization, IsInf, IsNaN, LpNormalization,
 MeanVarianceNormalization, RMSNormalization, Selu, Shrink, ThresholdedRelu
 """
 
@@ -12,18 +12,25 @@ import numpy as np
 
 from qglow.core.memory import require_more_memory
 from qglow.graph.graph import Value
+from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Div, Mul, Sub
 from qglow.graph.ops.functions import Abs, Elu, Sqrt
 from qglow.graph.ops.linear import MatMul
 from qglow.graph.ops.logic import Compare
+from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.normalization import InstanceNormalization
 from qglow.graph.ops.reduce import ReduceMean, ReduceSum
 from qglow.graph.ops.selection import Where
-from qglow.graph.ops.shape import Reshape, Transpose
+from qglow.graph.ops.shape import Identity, Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
+from qglow.importer.shape import joined
 
 LEAST_DEVIATION = 1e-9
 """Added to standard deviations by MeanVarianceNormalization, whose definition has the number."""
+
+
+MOST_STEPS = 512
+"""Places of an axis along which sums and products run element by element."""
 
 
 def _real(node: ImportNode, index: int = 0) -> Value:
@@ -98,8 +105,11 @@ def import_is_inf(node: ImportNode) -> None:
 
 
 def import_cum_sum(node: ImportNode) -> None:
-    """Import CumSum of reals along a constant axis: the product with a triangle of ones."""
-    x, axis = _real(node), node.axis(int(node.scalar(1, "the axis", 0)), node.rank())
+    """Import CumSum along a constant axis: of reals as the product with a triangle of ones."""
+    x, axis = node.value(0), node.axis(int(node.scalar(1, "the axis", 0)), node.rank())
+    if not x.type.is_float:
+        _run_along(node, Add(), 0, axis)
+        return
     size, rank = x.type.shape[axis], node.rank()
     require_more_memory(4 * size * size, f"node '{node.name}'")
     keep = np.tril if node.integer("reverse", 0) else np.triu
@@ -116,6 +126,33 @@ def import_cum_sum(node: ImportNode) -> None:
         perm = (*perm[:axis], rank - 1, *perm[axis + 1 : -1], axis)
         last = node.emit(Transpose(perm=perm), x, part="last")
         node.emit(Transpose(perm=perm), node.emit(MatMul(), last, addends, part="sums"))
+
+
+def import_cum_prod(node: ImportNode) -> None:
+    """Import CumProd along a constant axis, one product after the other."""
+    _run_along(node, Mul(), 1, node.axis(int(node.scalar(1, "the axis", 0)), node.rank()))
+
+
+def _run_along(node: ImportNode, operator: Operator, neutral: int, axis: int) -> None:
+    """Apply an operator to all elements up to each place of an axis, in their order."""
+    x, shape = node.value(0), node.kind().shape
+    size, exclusive, reverse = shape[axis], node.integer("exclusive", 0), node.integer("reverse", 0)
+    node.require(0 < size <= MOST_STEPS, f"{size} places; 1 to {MOST_STEPS} are supported")
+    one = (*shape[:axis], 1, *shape[axis + 1 :])
+    total = node.part_constant("neutral", np.full(one, neutral, x.type.element.dtype))
+    results: list[Value] = []
+    for place in reversed(range(size)) if reverse else range(size):
+        if exclusive:
+            results.append(total)
+        starts = tuple(place if i == axis else 0 for i in range(len(shape)))
+        ends = tuple(place + 1 if i == axis else extent for i, extent in enumerate(shape))
+        part = node.emit(Slice(starts, ends, (1,) * len(shape)), x, part=f"place{place}")
+        # The neutral element would turn -0.0 into 0.0.
+        total = node.emit(operator, total, part, part=f"until{place}") if exclusive or results else part
+        if not exclusive:
+            results.append(total)
+    whole = joined(node, results[::-1] if reverse else results, "whole", axis)
+    node.emit(Identity(), whole)
 
 
 def import_lp_normalization(node: ImportNode) -> None:
@@ -176,6 +213,7 @@ def import_mean_variance_normalization(node: ImportNode) -> None:
 
 RULES: dict[str, ImportRule] = {
     "Celu": ImportRule(import_celu, newest=28),
+    "CumProd": ImportRule(import_cum_prod, newest=26),
     "CumSum": ImportRule(import_cum_sum, newest=14),
     "GroupNormalization": ImportRule(import_group_normalization, newest=21),
     "IsInf": ImportRule(import_is_inf, newest=20),

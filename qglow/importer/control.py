@@ -1,4 +1,4 @@
-"""Control flow that constants decide: the chosen body, or all rounds of a loop, in place of the node."""
+"""Control flow that constants or shapes decide: the chosen body, or all rounds, in place of the node."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Open(Exception):
 
 
 class ControlFlow:
-    """If and Loop of ONNX: https://onnx.ai/onnx/operators/onnx__If.html, onnx__Loop.html."""
+    """If, Loop and Scan of ONNX: https://onnx.ai/onnx/operators/onnx__If.html, onnx__Loop.html and so on."""
 
     def __init__(self, importing: Importing) -> None:
         self._importing = importing
@@ -72,7 +72,7 @@ class ControlFlow:
         self.open = None
         if not is_control(proto):
             return False
-        act = self._choose if proto.op_type == "If" else self._repeat
+        act = {"If": self._choose, "Loop": self._repeat, "Scan": self._scan}[proto.op_type]
         try:
             with self._importing.attempt():
                 act(proto)
@@ -110,6 +110,46 @@ class ControlFlow:
         self._name_results(carried, proto.output[: len(carried)])
         self._collect(proto, len(carried), rounds)
 
+    def _scan(self, proto: NodeProto) -> None:
+        """Import a Scan of opset 9 and later: a round for every slice of the inputs."""
+        body, settings = _body(proto, "body"), {a.name: list(a.ints) for a in proto.attribute}
+        count = next(int(a.i) for a in proto.attribute if a.name == "num_scan_inputs")
+        first = len(proto.input) - count
+        states, sources = list(proto.input[:first]), proto.input[first:]
+        axes, back = (_listed(settings, f"scan_input_{what}", count) for what in ("axes", "directions"))
+        sizes = [self._extent(name, axis) for name, axis in zip(sources, axes, strict=True)]
+        if len(set(sizes)) != 1 or sizes[0] * max(sum(1 for _ in all_nodes(body.node)), 1) > MOST_NODES:
+            raise _Open
+        names = [value.name for value in body.input]
+        if len(names) != len(proto.input):
+            raise _Open  # opset 8 had batches
+        rounds = []
+        for number in range(sizes[0]):
+            slices = [
+                self._slice(proto, source, axis, sizes[0] - 1 - number if turned else number)
+                for source, axis, turned in zip(sources, axes, back, strict=True)
+            ]
+            results = self._body(body, dict(zip(names, [*states, *slices], strict=True)), proto)
+            states = results[:first]
+            rounds.append(results[first:])
+        self._name_results(states, proto.output[:first])
+        more = len(proto.output) - first
+        axes, back = (_listed(settings, f"scan_output_{what}", more) for what in ("axes", "directions"))
+        self._collect(proto, first, rounds, axes, back)
+
+    def _extent(self, name: str, axis: int) -> int:
+        value = self._importing.value(name)
+        if value is None or not -len(value.type.shape) <= axis < len(value.type.shape):
+            raise _Open
+        return value.type.shape[axis]
+
+    def _slice(self, proto: NodeProto, source: str, axis: int, index: int) -> str:
+        """Import one slice of a value and name it."""
+        place, result = (self._importing.fresh(f"{_label(proto)}__{what}") for what in ("place", "slice"))
+        self._importing.bind(place, np.array(index, np.int64))
+        self._importing.add(helper.make_node("Gather", [source, place], [result], axis=axis))
+        return result
+
     def _constant(self, name: str) -> Any:
         value = self._importing.value(name)
         if value is None or value.data is None or value.data.size != 1:
@@ -140,28 +180,47 @@ class ControlFlow:
             if output:
                 self._importing.add(helper.make_node("Identity", [name], [output]))
 
-    def _collect(self, proto: NodeProto, first: int, rounds: Sequence[Sequence[str]]) -> None:
-        """Put what each round gives besides behind one another along a new first axis."""
+    def _collect(
+        self,
+        proto: NodeProto,
+        first: int,
+        rounds: Sequence[Sequence[str]],
+        axes: Sequence[int] | None = None,
+        back: Sequence[int] | None = None,
+    ) -> None:
+        """Put what each round gives besides behind one another along a new axis: the first, or of `axes`.
+
+        back: whether the last round comes first.
+        """
         node = self._importing.view(proto)
         for number, output in enumerate(proto.output[first:]):
             if not output:
                 continue
             values = [self._importing.value(names[number]) for names in rounds]
-            rows = [
-                node.emit(Reshape((1, *value.type.shape)), value, part=f"row{index}")
-                for index, value in enumerate(values)
-                if value is not None
-            ]
-            if not rows or len(rows) < len(values):
+            rows, axis = list[Value](), axes[number] if axes else 0
+            for index, value in enumerate(values):
+                if value is None:
+                    raise _Open
+                shape = list(value.type.shape)
+                axis %= len(shape) + 1
+                shape.insert(axis, 1)
+                rows.append(node.emit(Reshape(tuple(shape)), value, part=f"row{index}"))
+            if not rows:
                 raise _Open
-            whole = joined(node, rows, f"rows{number}")
+            rows = rows[::-1] if back and back[number] else rows
+            whole = joined(node, rows, f"rows{number}", axis)
             node.emit(Identity(), whole, output=first + number)
         self._importing.finish(node)
 
 
 def is_control(proto: NodeProto) -> bool:
     """Whether a node is one of those that `ControlFlow` may replace."""
-    return proto.domain in ("", "ai.onnx") and proto.op_type in ("If", "Loop")
+    return proto.domain in ("", "ai.onnx") and proto.op_type in ("If", "Loop", "Scan")
+
+
+def _listed(settings: Mapping[str, list[int]], name: str, count: int) -> list[int]:
+    """Return a number for each of some inputs or outputs, 0 where none is stated."""
+    return settings.get(name) or [0] * count
 
 
 def _body(proto: NodeProto, name: str) -> GraphProto:

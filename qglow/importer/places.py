@@ -7,19 +7,33 @@ ScatterElements, ScatterND
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from qglow.core.memory import require_more_memory
-from qglow.core.types import Array, Shape
+from qglow.core.types import Array, ElementType, Shape
 from qglow.graph.graph import Value
+from qglow.graph.operator import Operator
+from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.movement import Gather
-from qglow.graph.ops.shape import Reshape
+from qglow.graph.ops.selection import Max, Min
+from qglow.graph.ops.shape import Identity, Reshape
 from qglow.importer.computed_places import gather_elements_at, gather_tuples_at
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 
 INDEX_BYTES = 8
+MOST_ROUNDS = 256
+"""Updates of one place that a reduction may have."""
+REDUCTIONS: dict[str, tuple[type[Operator], Callable[[np.dtype[Any]], float | int]]] = {
+    "add": (Add, lambda dtype: 0),
+    "mul": (Mul, lambda dtype: 1),
+    "max": (Max, lambda dtype: -math.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)),
+    "min": (Min, lambda dtype: math.inf if dtype.kind == "f" else int(np.iinfo(dtype).max)),
+}
+"""Operators of reductions, and what changes nothing in them."""
 
 
 def import_gather_elements(node: ImportNode) -> None:
@@ -88,7 +102,6 @@ def import_reverse_sequence(node: ImportNode) -> None:
 def import_scatter_elements(node: ImportNode) -> None:
     """Import ScatterElements, and Scatter before opset 11: updates at places along an axis."""
     shape, axis = node.kind().shape, node.axis(node.integer("axis", 0), node.rank())
-    _require_plain(node)
     index = _indices(node, 1, shape[axis])
     node.require(
         index.shape == node.kind(2).shape and index.ndim == len(shape), "indices and updates differ in shape"
@@ -96,34 +109,106 @@ def import_scatter_elements(node: ImportNode) -> None:
     numbers = _numbered(node, shape)
     fits = all(few <= many for i, (few, many) in enumerate(zip(index.shape, shape, strict=True)) if i != axis)
     node.require(fits, f"indices {list(index.shape)} are larger than data {list(shape)}")
-    np.put_along_axis(
-        numbers[tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))],
-        index,
-        numbers.size + np.arange(index.size).reshape(index.shape),
-        axis,
-    )
-    _replace(node, numbers)
+    part = numbers[tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))]
+    _scatter(node, numbers, np.take_along_axis(part, index, axis))
 
 
 def import_scatter_nd(node: ImportNode) -> None:
     """Import ScatterND: updates at index tuples. Of two for one place the later one counts."""
     shape = node.kind().shape
-    _require_plain(node)
     index = node.array(1, "the indices")
     node.require(index.ndim > 0 and index.shape[-1] <= len(shape), "indices do not fit the data")
     depth = index.shape[-1]
     wanted = (*index.shape[:-1], *shape[depth:])
     node.require(node.kind(2).shape == wanted, f"updates are {node.kind(2)}; shape {list(wanted)} is needed")
     numbers = _numbered(node, shape)
-    updates = numbers.size + np.arange(math.prod(wanted)).reshape(wanted)
     places = np.moveaxis(_in_range(node, index, shape[:depth]), -1, 0)
-    numbers[tuple(places)] = updates
-    _replace(node, numbers)
+    _scatter(node, numbers, numbers[tuple(places)])
 
 
-def _require_plain(node: ImportNode) -> None:
+def _scatter(node: ImportNode, numbers: Array, places: Array) -> None:
+    """Replace the elements at these positions by the updates, or combine them as the reduction says."""
     reduction = node.string("reduction", "none")
-    node.require(reduction == "none", f"reduction {reduction}; only none is supported")
+    if reduction == "none":
+        flat = numbers.reshape(-1)
+        flat[places.reshape(-1)] = numbers.size + np.arange(places.size)
+        _replace(node, flat.reshape(numbers.shape))
+        return
+    node.require(reduction in REDUCTIONS, f"reduction {reduction}; known are none, {', '.join(REDUCTIONS)}")
+    operator, neutral = REDUCTIONS[reduction]
+    total, dtype = node.value(0), node.kind().element.dtype
+    node.require(node.kind().element is not ElementType.BOOL, f"reduction {reduction} of {node.kind()}")
+    rounds = rounds_of(places.reshape(-1), numbers.size)
+    node.require(
+        len(rounds) <= MOST_ROUNDS, f"{len(rounds)} updates of one place; {MOST_ROUNDS} are supported"
+    )
+    rest = node.part_constant("neutral", np.array([neutral(dtype)], dtype))
+    updates = joined(node, (_flat(node, 2), rest), part="updates")
+    for number, chosen in enumerate(rounds):
+        positions = node.part_constant("chosen", chosen.reshape(numbers.shape))
+        update = node.emit(Gather(axis=0), updates, positions, part=f"update{number}")
+        total = node.emit(operator(), total, update, part=f"round{number}")
+    node.emit(Identity(), total)
+
+
+def rounds_of(targets: Array, size: int) -> list[Array]:
+    """Sources by target, in as many rounds as one target has sources, in their order.
+
+    targets: the place that each source goes to, -1 for none. size: how many places there are. In a round
+    a place without a source has the number behind the last one.
+    """
+    order = np.argsort(targets, kind="stable")
+    order = order[targets[order] >= 0]
+    places = targets[order]
+    firsts = np.flatnonzero(np.diff(places, prepend=-1))
+    ranks = np.arange(places.size) - np.repeat(firsts, np.diff(np.append(firsts, places.size)))
+    rounds = []
+    for number in range(int(ranks.max(initial=-1)) + 1):
+        chosen = np.full(size, targets.size, np.int64)
+        chosen[places[ranks == number]] = order[ranks == number]
+        rounds.append(chosen)
+    return rounds
+
+
+def import_col_to_im(node: ImportNode) -> None:
+    """Import Col2Im to a constant size: every pixel as the sum of the elements of blocks that lie on it."""
+    image, block = (tuple(int(n) for n in node.array(i, "a size").reshape(-1)) for i in (1, 2))
+    axes = len(image)
+    strides, dilations = (node.integers(name, (1,) * axes) for name in ("strides", "dilations"))
+    pads = node.integers("pads", (0,) * (2 * axes))
+    fits = (
+        len(block) == len(strides) == len(dilations) == axes == len(pads) // 2 and min(strides, default=0) > 0
+    )
+    node.require(
+        fits and node.rank() == 3 and min(*image, *block) > 0, f"block {list(block)} of {list(image)}"
+    )
+    counts = [
+        (image[i] + pads[i] + pads[axes + i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
+        for i in range(axes)
+    ]
+    images, columns, length = node.kind().shape
+    node.require(
+        min(counts) > 0 and length == math.prod(counts) and columns % math.prod(block) == 0,
+        f"{node.kind()} has no {math.prod(counts)} blocks of {list(block)}",
+    )
+    require_more_memory(INDEX_BYTES * math.prod(block) * length, f"node '{node.name}'")
+    targets, inside = np.zeros((), np.int64), np.ones((), np.bool_)
+    for i in range(axes):
+        within = np.arange(block[i]).reshape(-1, *(1,) * (2 * axes - 1 - i)) * dilations[i]
+        start = np.arange(counts[i]).reshape(-1, *(1,) * (axes - 1 - i)) * strides[i]
+        pixel = within + start - pads[i]
+        inside = inside & (pixel >= 0) & (pixel < image[i])
+        targets = targets * image[i] + pixel
+    rounds = rounds_of(np.where(inside, targets, -1).reshape(-1), math.prod(image))
+    channels = columns // math.prod(block)
+    blocks = node.emit(Reshape((images, channels, math.prod(block) * length)), node.value(0), part="blocks")
+    zero = node.part_constant("zero", np.zeros((images, channels, 1), node.kind().element.dtype))
+    blocks = joined(node, (blocks, zero), "padded", 2)
+    total: Value = zero
+    for number, chosen in enumerate(rounds):
+        part = node.emit(Gather(axis=2), blocks, node.part_constant("chosen", chosen), part=f"part{number}")
+        total = node.emit(Add(), total, part, part=f"sum{number}") if number else part
+    node.emit(Reshape((images, channels, *image)), total)
 
 
 def _indices(node: ImportNode, position: int, extent: int) -> Array:
@@ -166,6 +251,7 @@ def _flat(node: ImportNode, index: int) -> Value:
 
 
 RULES: dict[str, ImportRule] = {
+    "Col2Im": ImportRule(import_col_to_im, newest=18),
     "Compress": ImportRule(import_compress, newest=28),
     "GatherElements": ImportRule(import_gather_elements, newest=13),
     "GatherND": ImportRule(import_gather_nd, newest=13),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qglow.core.memory import require_more_memory
 from qglow.core.types import HALF_TYPES, ElementType
 from qglow.graph.graph import Value
 from qglow.graph.ops.functions import RoundTo
@@ -171,10 +172,15 @@ def import_identity(node: ImportNode) -> None:
 def import_dropout(node: ImportNode) -> None:
     """Import Dropout as it is at inference: nothing."""
     node.ignore("ratio", "seed", "is_test")
-    node.require_single_output()
     training = node.optional_array(2, "the training mode")
-    node.require(training is None or not training.any(), "training_mode true; export the model for inference")
+    drops = training is not None and training.any() and node.scalar(1, "the ratio", 0.5) != 0
+    node.require(not drops, "training_mode true; export the model for inference")
     node.emit(Identity(), node.value(0))
+    if node.is_used(1):
+        node.require(node.opset >= 10, "its mask is used")
+        size = node.kind().size
+        require_more_memory(size, f"node '{node.name}'")
+        node.emit(Identity(), node.part_constant("mask", np.ones(node.kind().shape, np.bool_)), output=1)
 
 
 def import_constant(node: ImportNode) -> None:

@@ -67,4 +67,32 @@ CASES = [
         CUBE,
         {"i": np.array([[[2, -1], [0, 0]]], np.int64), "u": floats(1, 2, 5)},
     ),
+    *(
+        Case(
+            f"scatter-{reduction}",
+            node("ScatterElements", "x", "i", "u", axis=1, reduction=reduction),
+            (18,),
+            CUBE,
+            {"i": np.array([[[0], [-4], [3], [0]]], np.int64), "u": floats(1, 4, 1)},
+        )
+        for reduction in ("add", "mul", "max", "min")
+    ),
+    *(
+        Case(
+            f"scatter-nd-{reduction}",
+            node("ScatterND", "x", "i", "u", reduction=reduction),
+            (18,),
+            CUBE,
+            {"i": np.array([[2, 1], [0, 0], [-1, 1]], np.int64), "u": floats(3, 5)},
+        )
+        for reduction in ("add", "mul", "max", "min")
+    ),
+    Case(
+        "col2im",
+        node("Col2Im", "x", "s", "b", pads=[0, 1, 1, 0], strides=[1, 2], dilations=[2, 1]),
+        (18,),
+        {"x": (2, 12, 12)},
+        {"s": ints(5, 6), "b": ints(2, 3)},
+    ),
+    Case("col2im-line", node("Col2Im", "x", "s", "b"), (18,), {"x": (1, 6, 4)}, {"s": ints(6), "b": ints(3)}),
 ]

@@ -96,3 +96,33 @@ def test_a_body_that_is_not_supported_leaves_nothing_behind(tmp_path: Path) -> N
     path = save(tiny_model(nodes, {"x": (1, 6)}, ["y"], constants, opset=16), tmp_path)
     with pytest.raises(UnsupportedError, match=r"one thing that qglow .*\n.*\(If, opset 16\)"):
         import_model(path, native=True)
+
+
+@pytest.mark.parametrize("back", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_scan_over_the_slices_of_an_input(axis: int, back: int, tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "e"], ["t"]), helper.make_node("Mul", ["t", "k"], ["row"])],
+        "body",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("s", "e")],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("t", "row")],
+    )
+    scan = helper.make_node(
+        "Scan",
+        ["start", "tall"],
+        ["last", "y"],
+        body=body,
+        num_scan_inputs=1,
+        scan_input_directions=[back],
+        scan_output_axes=[axis],
+        scan_output_directions=[1 - back],
+    )
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["tall"], perm=[1, 0]),
+        helper.make_node("Relu", ["two"], ["k"]),
+        scan,
+    ]
+    constants = {"start": np.ones(1, np.float32), "two": np.full(1, 2, np.float32)}
+    model = tiny_model(nodes, {"x": (1, 6)}, ["last", "y"], constants, opset=16)
+    graph = assert_same(save(model, tmp_path), [])
+    assert [value.type.shape for value in graph.outputs] == [(1,), (6, 1) if axis == 0 else (1, 6)]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from qglow.core.errors import QglowError
+from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
 from tests.unit.importer import (
     attention_cases,
@@ -20,6 +21,7 @@ from tests.unit.importer import (
     ranking_cases,
     recurrent_cases,
     reduce_cases,
+    sampling_cases,
     transposed_cases,
     volume_cases,
     window_cases,
@@ -224,6 +226,7 @@ CASES = [
     *normalization_cases.CASES,
     *place_cases.CASES,
     *reduce_cases.CASES,
+    *sampling_cases.CASES,
     *transposed_cases.CASES,
     *window_cases.CASES,
 ]
@@ -437,6 +440,34 @@ def test_functions_of_a_part_of_the_numbers(operator: str, tmp_path: Path) -> No
     assert_as_onnxruntime(import_model(path).graph, path)
 
 
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("exclusive", [0, 1])
+def test_sums_and_products_along_an_axis(exclusive: int, reverse: int, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["whole"], to=TensorProto.INT32),
+        helper.make_node("CumSum", ["whole", "axis"], ["sums"], exclusive=exclusive, reverse=reverse),
+        helper.make_node("Cast", ["sums"], ["y"], to=TensorProto.FLOAT),
+        helper.make_node("CumProd", ["x", "axis"], ["z"], exclusive=exclusive, reverse=reverse),
+    ]
+    model = tiny_model(nodes, {"x": (3, 4, 2)}, ["y", "z"], {"axis": np.int64(1)}, opset=26)
+    x = np.random.default_rng(2).integers(-4, 5, (3, 4, 2)).astype(np.float32)
+    found = Interpreter(import_model(save(model, tmp_path), native=True).graph).run({"x": x})
+    for name, run, neutral in (("y", np.cumsum, 0), ("z", np.cumprod, 1)):
+        whole = x[:, ::-1] if reverse else x
+        whole = np.concatenate([np.full((3, 1, 2), neutral), whole], 1)[:, :4] if exclusive else whole
+        expected = run(whole, 1)
+        np.testing.assert_array_equal(found[name], expected[:, ::-1] if reverse else expected)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_mask_of_a_dropout_that_drops_nothing(training: bool, tmp_path: Path) -> None:
+    node = helper.make_node("Dropout", ["x", "ratio", "training"], ["y", "mask"])
+    kept = helper.make_node("Where", ["mask", "x", "y"], ["z"])
+    constants = {"ratio": np.float32(0 if training else 0.5), "training": np.array(training)}
+    path = save(tiny_model([node, kept], {"x": IMAGE}, ["y", "z"], constants), tmp_path)
+    assert_as_onnxruntime(import_model(path, native=True).graph, path)
+
+
 def test_every_import_function_is_tried() -> None:
     from qglow.importer.rules import supported_operators
 
@@ -445,6 +476,10 @@ def test_every_import_function_is_tried() -> None:
     tried |= {operator for operator, *_ in GENERATED.values()} | {
         "IsInf",
         "IsNaN",
+        "CumProd",
+        "ConvInteger",
+        "DynamicQuantizeLinear",
+        "MatMulInteger",
         *BITS,
         *composed_cases.BOUNDED,
     }
