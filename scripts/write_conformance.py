@@ -17,11 +17,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "conformance.md"
 WAYS = ("interpreted", "compiled", "hosted")
 _HEAD = """# Conformance
 
-The node tests of onnx {version}, operator by operator: those that pass, of all. Every input of a test is an input of the
-model. *interpreted* runs the float graph in numpy and *compiled* native code, both without onnxruntime; *hosted* is
-interpreted too, and leaves nodes that qglow does not have to onnxruntime. Tests that spell out an operator's function
-(their names end in "expanded") are not counted. Sequences, optional values, strings, images in files and training are
-not supported. `python -m scripts.write_conformance` writes this page.
+The node tests of onnx {version}, operator by operator: those that pass, of all. Every input of a test
+is an input of the model. *interpreted* runs the float graph in numpy and *compiled* native code, both
+without onnxruntime; *hosted* is interpreted too, and leaves nodes that qglow does not have to
+onnxruntime. Tests that spell out an operator's function (their names end in "expanded") are not
+counted. Sequences, optional values, strings, images in files and training are not supported. `python -m
+scripts.write_conformance` writes this page.
 
 | operator | interpreted | compiled | hosted |
 | --- | ---: | ---: | ---: |
@@ -50,6 +51,7 @@ def sums(text: str) -> list[int]:
 
 
 def _operator(test: TestCase) -> str:
+    assert test.model is not None
     node = test.model.graph.node[0]
     return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
 
