@@ -14,7 +14,7 @@ from qglow.graph.ops.reduce import ReduceMax, ReduceMean
 from qglow.graph.ops.selection import Max, Where
 from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
-from qglow.importer.sampling import Sampling, Tap, linear_weights, sampled
+from qglow.importer.sampling import PixelPlaces, Tap, linear_weights, sampled
 
 
 def import_roi_align(node: ImportNode) -> None:
@@ -29,7 +29,7 @@ def import_roi_align(node: ImportNode) -> None:
     shape, regions = node.kind().shape, node.kind(1).shape[0]
     fits = len(shape) == 4 and node.kind(1).shape == (regions, 4) and min(bins) > 0 and node.kind().is_float
     node.require(fits, f"input {node.kind()} with regions {node.kind(1)}")
-    places, scale = Sampling(node), node.number("spatial_scale", 1.0)
+    places, scale = PixelPlaces(node), node.number("spatial_scale", 1.0)
     taps = []
     for axis, (size, count) in enumerate(zip(shape[2:], bins, strict=True)):
         ends = [
@@ -50,8 +50,8 @@ def import_roi_align(node: ImportNode) -> None:
     node.emit(Transpose(perm=(0, 3, 1, 2)), pooled)
 
 
-def _bin_places(places: Sampling, ends: Sequence[Value], bins: int, ratio: int, half: bool) -> Value:
-    """Sampling of all samples along one axis of regions, [regions, bins * ratio]."""
+def _bin_places(places: PixelPlaces, ends: Sequence[Value], bins: int, ratio: int, half: bool) -> Value:
+    """Places of all samples along one axis of regions, [regions, bins * ratio]."""
     if half:
         ends = [places.do(Sub(), end, 0.5, part="end") for end in ends]
     extent = places.do(Sub(), ends[1], ends[0], part="extent")
@@ -63,7 +63,7 @@ def _bin_places(places: Sampling, ends: Sequence[Value], bins: int, ratio: int, 
     return places.do(Add(), stepped, start, part="pixel")
 
 
-def _region_taps(places: Sampling, place: Value, size: int, shape: Shape) -> list[Tap]:
+def _region_taps(places: PixelPlaces, place: Value, size: int, shape: Shape) -> list[Tap]:
     """Two pixels at every place of a region; none counts where it is more than a pixel outside."""
     off = places.outside(place, -1.0, float(size))
     held = places.do(Clip(lo=0.0, hi=size - 1.0), place, part="held")

@@ -36,7 +36,7 @@ CUBIC = -0.75
 """The parameter of the cubic convolution. R. Keys, 1981, https://ieeexplore.ieee.org/document/1163711"""
 
 
-class Sampling:
+class PixelPlaces:
     """Arithmetic on places, as parts of one node."""
 
     def __init__(self, node: ImportNode) -> None:
@@ -89,7 +89,7 @@ def import_grid_sample(node: ImportNode) -> None:
         f"input {x.type} with grid {grid.type}",
     )
     node.require(mode != "cubic" or len(sizes) == 2, f"mode cubic over {len(sizes)} axes")
-    places = Sampling(node)
+    places = PixelPlaces(node)
     taps = []
     for axis, size in enumerate(sizes):
         place = _pixels(places, places.column(grid, len(sizes) - 1 - axis), size, aligned)
@@ -101,8 +101,8 @@ def import_grid_sample(node: ImportNode) -> None:
     node.emit(Transpose(perm=(0, last, *range(1, last))), total)
 
 
-def _pixels(places: Sampling, place: Value, size: int, aligned: bool) -> Value:
-    """Sampling from -1 to 1 as numbers of pixels."""
+def _pixels(places: PixelPlaces, place: Value, size: int, aligned: bool) -> Value:
+    """Places from -1 to 1 as numbers of pixels."""
     moved = places.do(Add(), place, 1.0, part="moved")
     if aligned:
         half = places.do(Div(), moved, 2.0, part="half")
@@ -112,7 +112,7 @@ def _pixels(places: Sampling, place: Value, size: int, aligned: bool) -> Value:
 
 
 def _padded_taps(
-    places: Sampling, place: Value, size: int, mode: str, padding: str, aligned: bool
+    places: PixelPlaces, place: Value, size: int, mode: str, padding: str, aligned: bool
 ) -> list[Tap]:
     low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
     if mode == "nearest":
@@ -136,7 +136,7 @@ def _padded_taps(
 
 
 def _tap(
-    places: Sampling, pixel: Value, weight: Value | None, size: int, padding: str, low: float, high: float
+    places: PixelPlaces, pixel: Value, weight: Value | None, size: int, padding: str, low: float, high: float
 ) -> Tap:
     """A pixel that is there in the place of one that may not be."""
     if padding == "zeros":
@@ -147,8 +147,8 @@ def _tap(
     return places.whole(places.do(Clip(lo=0.0, hi=size - 1.0), pixel, part="there")), weight
 
 
-def _reflected(places: Sampling, place: Value, low: float, high: float) -> Value:
-    """Sampling outside of a range thrown back at its ends, as often as it takes."""
+def _reflected(places: PixelPlaces, place: Value, low: float, high: float) -> Value:
+    """Places outside of a range thrown back at its ends, as often as it takes."""
     extent = high - low
     if extent <= 0:
         return places.do(Mul(), place, 0.0, part="only")
@@ -160,12 +160,12 @@ def _reflected(places: Sampling, place: Value, low: float, high: float) -> Value
     return places.do(Where(), places.outside(place, low, high), thrown, place, part="reflected")
 
 
-def linear_weights(places: Sampling, rest: Value) -> list[Value]:
+def linear_weights(places: PixelPlaces, rest: Value) -> list[Value]:
     """Weights of the pixels on both sides of a place that lies `rest` behind the first."""
     return [places.do(Sub(), 1.0, rest, part="weight0"), rest]
 
 
-def _cubic(places: Sampling, rest: Value) -> list[Value]:
+def _cubic(places: PixelPlaces, rest: Value) -> list[Value]:
     """Weights of four pixels in a row for a place between the second and the third."""
     other = places.do(Sub(), 1.0, rest, part="other")
     far, near = (-4 * CUBIC, 8 * CUBIC, -5 * CUBIC, CUBIC), (1.0, 0.0, -(CUBIC + 3), CUBIC + 2)
@@ -178,7 +178,7 @@ def _cubic(places: Sampling, rest: Value) -> list[Value]:
     ]
 
 
-def _polynomial(places: Sampling, x: Value, coefficients: Sequence[float]) -> Value:
+def _polynomial(places: PixelPlaces, x: Value, coefficients: Sequence[float]) -> Value:
     """Sum of coefficients times powers of x, from the highest power on."""
     total: Value | float = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
@@ -188,7 +188,7 @@ def _polynomial(places: Sampling, x: Value, coefficients: Sequence[float]) -> Va
 
 
 def sampled(
-    places: Sampling,
+    places: PixelPlaces,
     image: Value,
     sizes: Sequence[int],
     taps: Sequence[Sequence[Tap]],
@@ -239,7 +239,7 @@ def import_affine_grid(node: ImportNode) -> None:
 
 
 def _line(size: int, aligned: bool) -> Array:
-    """Sampling of pixels from -1 to 1: their centres, or with both ends on them."""
+    """Places of pixels from -1 to 1: their centres, or with both ends on them."""
     if aligned:
         return np.linspace(-1, 1, size) if size > 1 else np.array([-1.0])
     return (2 * np.arange(size) + 1) / size - 1
