@@ -44,7 +44,10 @@ def _recurrence(op: Recurrence, out: Export) -> None:
         inputs = [name, out.integers(f"{part}_shape", shape)]
         return out.builder.node("Reshape", f"{out.node.name}__{part}", inputs, result)
 
-    identity = out.builder.constant(f"{out.node.name}__identity", np.eye(columns, dtype=np.float32)[None])
+    # Made when the model is loaded: the file would hold its G * H squared elements.
+    square = _node(out, "ConstantOfShape", "square", [out.integers("square_shape", [columns, columns])])
+    identity = _node(out, "EyeLike", "diagonal", [square])
+    identity = shaped(identity, "identity", 1, columns, columns)
     turned = _node(out, "Transpose", "columns", [w], perm=[1, 0])
     first = shaped(carried, "carried", 1, batch, width)
     initial = shaped(hidden, "hidden", 1, batch, width)
