@@ -100,7 +100,8 @@ class ModuleBuilder:
         self.stepped = stepped
         self.is_shared = False
         self._steps: list[ProgramStep] = []
-        self.blob = WeightBlob()
+        # Constants of a program that stops after every kernel can be exchanged for others of the same sizes.
+        self.blob = WeightBlob(shared=not stepped)
         self.constants: dict[Buffer, int] = {}
         self.stored: dict[Call, list[int]] = {}
         self.places = {buffer: i for i, buffer in enumerate(program.placeholders)}

@@ -13,9 +13,13 @@ READ_SLACK = 64
 
 
 class WeightBlob:
-    """Collects arrays at 64-byte boundaries; equal contents are stored once."""
+    """Collects arrays at 64-byte boundaries.
 
-    def __init__(self) -> None:
+    shared: whether equal contents are stored once; else offsets depend on the sizes of arrays alone.
+    """
+
+    def __init__(self, shared: bool = True) -> None:
+        self._shared = shared
         self._offsets: dict[str, int] = {}
         self._parts: list[Array] = []
         self._size = 0
@@ -23,7 +27,7 @@ class WeightBlob:
     def add(self, array: Array) -> int:
         """Add an array unless its contents are stored already; return their offset in bytes."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        key = sha256_hex(data.data)
+        key = sha256_hex(data.data) if self._shared else str(len(self._parts))
         if key not in self._offsets:
             self._offsets[key] = self._size
             self._parts.append(data)
@@ -32,7 +36,7 @@ class WeightBlob:
 
     def contents(self) -> list[str]:
         """A digest of every array, in order."""
-        return list(self._offsets)
+        return list(self._offsets) if self._shared else [sha256_hex(part.data) for part in self._parts]
 
     def finish(self) -> Array:
         """All bytes (uint8) at an aligned address, with room behind the last for reads past its end."""

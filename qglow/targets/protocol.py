@@ -149,6 +149,13 @@ class SteppedProgram(Protocol):
         planned without reuse, and names are keys of `liveness.whole_at`.
         """
 
+    def exchanged(self, constants: Mapping[str, Array]) -> SteppedProgram | None:
+        """Return the program with other contents of these constants, which have the same shapes and types.
+
+        None where it has to be made anew: the program has no constant of a name, or reads it more than
+        once, or its code depends on the contents.
+        """
+
 
 @runtime_checkable
 class SteppedTarget(RunningTarget, Protocol):

@@ -6,11 +6,12 @@ Weights and biases are the dequantized integers of one int8 graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import numpy as np
 
+from qglow.core.text import format_attributes
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate
@@ -22,7 +23,7 @@ from qglow.numerics.quantize import dequantize_by
 from qglow.quantization.report import is_int8
 from qglow.report.tensors import counterpart
 from qglow.targets.capabilities import stepped
-from qglow.targets.protocol import SteppedTarget
+from qglow.targets.protocol import SteppedProgram, SteppedTarget
 from qglow.targets.registry import running_targets, select_target
 from qglow.toolchain import CompileOptions, lower_graph
 from qglow.tuning.sensitivity import int8_values, real_constants
@@ -38,19 +39,50 @@ class Rehearsal:
     float nodes read it as it is.
     """
 
-    def __init__(self, source: Graph, int8_graph: Graph, options: CompileOptions | None = None) -> None:
-        """Compile. Raises UsageError if no target can stop between instructions, where values are rounded."""
+    def __init__(
+        self,
+        source: Graph,
+        int8_graph: Graph,
+        options: CompileOptions | None = None,
+        others: Iterable[Rehearsal] = (),
+    ) -> None:
+        """Compile, or share the code of one of `others` that differs in the contents of constants alone.
+
+        Raises UsageError if no target can stop between instructions, where values are rounded.
+        """
         options = options or CompileOptions()
         graph = _with_integer_weights(source, int8_graph)
         places = _places(graph, source, int8_graph)
         verify_graph(graph, "with copies of values that are rounded")
+        self._graph = graph
+        self._program: SteppedProgram
+        self._whole: frozenset[str]
+        for other in others:
+            exchanged = other._exchanged(graph)
+            if exchanged is not None:
+                self._places = {name: at for name, at in places.items() if at in other._whole}
+                # The code's own graph: further exchanges begin with its constants.
+                self._program, self._whole, self._graph = exchanged, other._whole, other._graph
+                return
         target = _target(options)
         program = lower_graph(graph, CompileOptions(isa=options.isa, observe=True))
         target.select(program, target.choices() if options.cache else NO_CHOICES, epilogues=False)
         target.plan(program, reuse=False)
-        known = whole_at(program)
-        self._places = {name: place for name, place in places.items() if place in known}
+        self._whole = frozenset(whole_at(program))
+        self._places = {name: place for name, place in places.items() if place in self._whole}
         self._program = target.stepped(program, cache=options.cache)
+
+    def _exchanged(self, graph: Graph) -> SteppedProgram | None:
+        """The program for another graph, if it differs in the contents of constants alone."""
+        if _skeleton(graph) != _skeleton(self._graph):
+            return None
+        mine = {value.name: value.data for value in self._graph.constants()}
+        changed = {
+            value.name: value.data
+            for value in graph.constants()
+            if value.data is not None and not _same(mine.get(value.name), value.data)
+        }
+        return self._program.exchanged(changed)
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -71,6 +103,24 @@ def _target(options: CompileOptions) -> SteppedTarget:
     """Return the chosen target, or the host's best if that cannot stop between instructions."""
     target = select_target(options.isa)
     return target if isinstance(target, SteppedTarget) else stepped(running_targets()[-1])
+
+
+def _skeleton(graph: Graph) -> list[object]:
+    """All of a graph but the contents of its constants."""
+    values = [graph.inputs, graph.outputs, graph.constants()]
+    named: list[object] = [[(value.name, str(value.type)) for value in part] for part in values]
+    for node in graph.nodes:
+        operands = [None if value is None else value.name for value in node.inputs]
+        results = [(value.name, str(value.type)) for value in node.outputs]
+        named.append((node.name, node.operator.name, format_attributes(node.operator), operands, results))
+    return named
+
+
+def _same(known: Array | None, data: Array) -> bool:
+    """Whether two constants are equal."""
+    if known is data:
+        return True
+    return known is not None and known.dtype == data.dtype and np.array_equal(known, data)
 
 
 def _round(array: Array, kind: Quantization) -> None:

@@ -49,19 +49,24 @@ class Stage:
     def __init__(
         self, recipe: Recipe, quantizer: Quantizer, runs: FloatRuns, others: Iterable[Stage] = ()
     ) -> None:
-        """Quantize, and compile the rehearsal; one of `others` with an equal int8 form shares its own.
+        """Quantize, and prepare the rehearsal, with the code of one of `others` where that fits.
 
         others: stages with the same quantizer and runs.
         """
         self.recipe = recipe
+        self.rehearsal: Rehearsal
+        self._known: list[RehearsedNoise]
         self.result: QuantizedGraph = quantizer(recipe)
         self._quantizer = quantizer
         self._runs = runs
         self._identity = fingerprint(self.result.source), fingerprint(self.result.graph)
-        self._equal = next((other for other in others if self.equals(other)), None)
+        known = list(others)
+        self._equal = next((other for other in known if self.equals(other)), None)
         if self._equal is None:
-            self.rehearsal = Rehearsal(self.result.source, self.result.graph, quantizer.options)
-            self._known: list[RehearsedNoise] = []
+            self.rehearsal = Rehearsal(
+                self.result.source, self.result.graph, quantizer.options, [other.rehearsal for other in known]
+            )
+            self._known = []
         else:
             self.rehearsal, self._known = self._equal.rehearsal, self._equal._known
 

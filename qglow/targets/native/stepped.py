@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
@@ -12,6 +14,7 @@ from qglow.codegen.cache import KernelCache
 from qglow.codegen.compiler import compile_program
 from qglow.codegen.jit import load
 from qglow.codegen.memory import aligned, aligned_bytes, aligned_tensor
+from qglow.codegen.module import ModuleBuilder
 from qglow.core.types import Array
 from qglow.instructions.liveness import Usage, changed_after, overlap, written_borders, written_parts
 from qglow.instructions.passes.stacking import is_internal, stacks
@@ -36,7 +39,7 @@ class SteppedCode:
         compiled = compile_program(
             program, target, stepped=True, processes=choose_processes(), kernels=kernels
         )
-        self._program, self._bias = program, target.activation_bias
+        self._program, self._target, self._bias = program, target, target.activation_bias
         self._run = load(compiled)
         self._weights, self._places = aligned(compiled.weights), compiled.placeholders
         self._arena_size = compiled.arena_size
@@ -60,6 +63,37 @@ class SteppedCode:
             for name in (name for i in group for name in after.get(self._number[id(i)], ())):
                 changes[name](self._seen(self._buffers[name], arena, tensors))
         return {b.name: self._read(b, arena, tensors) for b in self._program.outputs()}
+
+    def exchanged(self, constants: Mapping[str, Array]) -> SteppedCode | None:
+        """The same code with other contents of constants, as `SteppedProgram` says."""
+        reads = Counter(b.root for i in self._program.code for _, b in i.operands())
+        own = {buffer.name: buffer for buffer in self._program.constants if reads[buffer] == 1}
+        if any(name not in own or not _fits(own[name], data) for name, data in constants.items()):
+            return None
+        before = {name: own[name].data for name in constants}
+        try:
+            for name, data in constants.items():
+                own[name].data = data
+            weights = self._weights_of(ModuleBuilder(self._program, self._target, stepped=True))
+        finally:
+            for name, known in before.items():
+                own[name].data = known
+        if weights is None:
+            return None
+        other = copy.copy(self)
+        other._weights = weights
+        return other
+
+    def _weights_of(self, builder: ModuleBuilder) -> Array | None:
+        """The constants in the order that the code expects, or None where the code would be another one."""
+        if [call.key for call in builder.calls] != self._keys:
+            return None
+        return aligned(builder.weights())
+
+    @cached_property
+    def _keys(self) -> list[tuple[object, ...]]:
+        """Keys of all calls: the code depends on nothing else."""
+        return [call.key for call in ModuleBuilder(self._program, self._target, stepped=True).calls]
 
     @cached_property
     def _buffers(self) -> dict[str, Buffer]:
@@ -128,3 +162,9 @@ class SteppedCode:
         offset = start + layout.offset * dtype.itemsize
         seen: Array = np.ndarray(buffer.type.shape, dtype, memory.data, offset, strides)
         return seen
+
+
+def _fits(buffer: Buffer, data: Array) -> bool:
+    """Whether an array can take the place of a constant's contents."""
+    known = buffer.data
+    return known is not None and known.shape == data.shape and known.dtype == data.dtype

@@ -45,6 +45,10 @@ class SteppedInterpreter:
 
         return self._interpreter.run_between(inputs, change)
 
+    def exchanged(self, constants: Mapping[str, Array]) -> SteppedInterpreter | None:
+        """None: an interpreter costs little to make."""
+        return None
+
 
 def _part(whole: Array, part: Buffer) -> Array:
     """Part of a whole buffer that an instruction wrote."""

@@ -346,3 +346,39 @@ def test_equal_int8_forms_are_rehearsed_once(monkeypatch: pytest.MonkeyPatch) ->
     assert same.level == level
     assert same.measured is plain.measured
     assert plain.program_if_made is not None
+
+
+def test_calibrations_share_the_code_of_one_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = images(4)
+    quantizer, options = made(residual_network(), kept), CompileOptions(threads=1)
+    results = [quantizer(Recipe(calibration=Calibration.parse(name))) for name in METHODS]
+    alone = [Rehearsal(found.source, found.graph, options) for found in results]
+    first, *others = results
+    shared = [Rehearsal(first.source, first.graph, options)]
+    with monkeypatch.context() as patch:
+        patch.setattr("qglow.tuning.rehearsal.lower_graph", None)  # nothing more is compiled
+        shared += [Rehearsal(found.source, found.graph, options, shared[-1:]) for found in others]
+    runs = float_runs(quantizer.graph, kept, options)
+    biases = set[bytes]()
+    for result, own, other in zip(results, alone, shared, strict=True):
+        biases.add(
+            b"".join(value.data.tobytes() for value in result.graph.constants() if value.data is not None)
+        )
+        assert own.rounded == other.rounded
+        for given in runs.inputs:
+            wanted = own(given, {})
+            for name, array in other(given, {}).items():
+                np.testing.assert_array_equal(array, wanted[name])
+    assert len(biases) > 1
+
+
+def test_other_weights_are_compiled_anew() -> None:
+    kept = images(4)
+    quantizer, options = made(residual_network(), kept), CompileOptions(threads=1)
+    plain, wide = quantizer(Recipe()), quantizer(Recipe(per_tensor=True))
+    first = Rehearsal(plain.source, plain.graph, options)
+    alone = Rehearsal(wide.source, wide.graph, options)
+    given = {name: array[None] for name, array in kept[0].inputs.items()}
+    wanted = alone(given, {})
+    for name, array in Rehearsal(wide.source, wide.graph, options, [first])(given, {}).items():
+        np.testing.assert_array_equal(array, wanted[name])
