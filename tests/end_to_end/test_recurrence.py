@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -44,13 +45,13 @@ def classifier(operator: str, path: Path) -> Path:
         helper.make_node("Flatten", ["states"], ["flat"]),
         helper.make_node("Gemm", ["flat", "v", "a"], ["scores"]),
     ]
-    return write(nodes, {"x": [1, STEPS, INPUTS]}, {"scores": [1, CLASSES]}, constants, path)
+    return write(nodes, {"x": ["n", STEPS, INPUTS]}, {"scores": ["n", CLASSES]}, constants, path)
 
 
 def write(
     nodes: list[onnx.NodeProto],
-    inputs: dict[str, list[int]],
-    outputs: dict[str, list[int]],
+    inputs: dict[str, list[Any]],
+    outputs: dict[str, list[Any]],
     constants: dict[str, Array],
     path: Path,
 ) -> Path:
@@ -135,3 +136,15 @@ def test_int8_states_pass_from_call_to_call_without_loss(tmp_path: Path) -> None
         noise += float(np.sum((found["y"] - wanted) ** 2))
         signal += float(np.sum(wanted**2))
     assert 10.0 * np.log10(signal / noise) >= 25.0
+
+
+def test_a_saved_program_and_more_threads_give_the_same_bits(tmp_path: Path) -> None:
+    """Nine sequences at once: two whole blocks of four, shared by threads, and one left over."""
+    path = classifier("GRU", tmp_path / "model.onnx")
+    data = np.random.default_rng(2).normal(size=(9, STEPS, INPUTS)).astype(np.float32)
+    model = qglow.load_model(path, shapes={"x": data.shape})
+    quantized = model.quantize(model.profile({"x": data}), repair=False)
+    expected = quantized.interpret({"x": data})["scores"]
+    quantized.save(tmp_path / "saved")
+    for executable in (quantized.compile(threads=2), qglow.load(tmp_path / "saved" / "model.qglow")):
+        assert np.array_equal(executable({"x": data})["scores"], expected)
