@@ -17,6 +17,11 @@ from qglow.importer.rules import DOMAINS
 MOST_NODES = 1_000_000
 """Nodes that the functions of a model may become."""
 
+_SPELLED_OUT = "spelled.out"
+"""Domain of functions that stand for single nodes."""
+_GET_FUNCTION = "get_context_dependent_function_with_opset_version"
+"""Method that the types which onnx declares for its own extension leave out."""
+
 FAILURES = (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
 """What onnx raises where a function does not fit its caller. The node stays, and is refused by name."""
 
@@ -87,10 +92,52 @@ def _definitions_inlined(
         if tensor.name not in stated
     )
     known = [(domain, name) for domain, rules in DOMAINS.items() for name in rules]
+    for model in (_spelled_out(typed, defined), typed):
+        try:
+            return inliner.inline_selected_functions(model, known, exclude=True, inline_schema_functions=True)
+        except FAILURES:
+            continue
+    return _one_by_one(proto, typed, defined)
+
+
+def _spelled_out(model: ModelProto, defined: set[tuple[str, str]]) -> ModelProto:
+    """The model with local functions for the operators that are called without one of their inputs.
+
+    onnx's inliner asks for the type of every input, and there is none of one that is left out.
+    """
+    if not any(_key(node) in defined and "" in node.input for node in model.graph.node):
+        return model
+    typed = ModelProto()
+    typed.CopyFrom(model)
+    calls = [node for node in typed.graph.node if _key(node) in defined and "" in node.input]
     try:
-        return inliner.inline_selected_functions(typed, known, exclude=True, inline_schema_functions=True)
+        inferred = onnx.shape_inference.infer_shapes(typed)
     except FAILURES:
-        return _one_by_one(proto, typed, defined)
+        return model
+    values = (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
+    types = {value.name: value.type.SerializeToString() for value in values}
+    versions = {_standard(entry.domain): entry.version for entry in typed.opset_import}
+    for number, node in enumerate(calls):
+        schema = onnx.defs.get_schema(node.op_type, versions[_standard(node.domain)], node.domain)
+        if not getattr(schema, "has_context_dependent_function", False) or any(
+            n and n not in types for n in node.input
+        ):
+            continue
+        try:
+            body = getattr(schema, _GET_FUNCTION)(
+                versions[_standard(node.domain)],
+                node.SerializeToString(),
+                [types.get(name, b"") for name in node.input],
+            )
+        except FAILURES:
+            continue
+        function = onnx.FunctionProto.FromString(body)
+        function.domain, function.name = _SPELLED_OUT, f"{node.op_type}_{number}"
+        typed.functions.append(function)
+        node.domain, node.op_type = function.domain, function.name
+    if typed.functions:
+        typed.opset_import.append(helper.make_opsetid(_SPELLED_OUT, 1))
+    return typed
 
 
 def _one_by_one(proto: ModelProto, typed: ModelProto, defined: set[tuple[str, str]]) -> ModelProto:

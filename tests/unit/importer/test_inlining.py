@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import FunctionProto, NodeProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from qglow.core.errors import ModelError, UnsupportedError
 from qglow.graph.interpreter import Interpreter
@@ -86,3 +87,21 @@ def test_a_function_that_cannot_be_inlined_is_refused_by_name(tmp_path: Path) ->
     path = save(model([call("old", "x")], [old]), tmp_path)
     with pytest.raises(UnsupportedError, match="own.old|NoSuchOperator"):
         import_model(path)
+
+
+def test_function_of_an_operator_without_an_optional_input(tmp_path: Path) -> None:
+    names = {"q": (1, 3, 8), "k": (1, 3, 8), "v": (1, 3, 8), "d": (1, 3, 8)}
+    node = helper.make_node(
+        "LinearAttention",
+        ["q", "k", "v", "", "d"],
+        ["y", "state"],
+        q_num_heads=2,
+        kv_num_heads=2,
+        update_rule="gated",
+    )
+    model = tiny_model([node], names, ["y"], opset=27)
+    rng = np.random.default_rng(4)
+    feeds = {name: rng.uniform(-1, 0, shape).astype(np.float32) for name, shape in names.items()}
+    (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    found = Interpreter(import_model(save(model, tmp_path), native=True).graph).run(feeds)["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
