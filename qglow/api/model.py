@@ -28,7 +28,7 @@ from qglow.core.interruption import Interrupted
 from qglow.core.keywords import taking
 from qglow.core.passes import LogEntry
 from qglow.core.progress import Progress
-from qglow.core.types import Array, Given, Shape, TensorType
+from qglow.core.types import Array, Dimension, Given, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import Profile
@@ -47,7 +47,7 @@ from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.profiling import profile_model
 from qglow.toolchain.samples import Data
-from qglow.toolchain.specialised import SpecialisedExecutable
+from qglow.toolchain.specialised import fits, specialised_executable
 from qglow.toolchain.undecided import UndecidedModel, open_model
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
@@ -86,7 +86,7 @@ class Model:
     def _loaded(self) -> LoadedModel:
         """The model with its graph. Raises UndecidedError where values of inputs decide it."""
         if isinstance(self._opened, UndecidedModel):
-            raise self._opened.undecided
+            raise self._opened.refusal
         return self._opened
 
     def __repr__(self) -> str:
@@ -111,8 +111,7 @@ class Model:
     def bound(self) -> tuple[str, ...]:
         """Sentences on what was bound without being asked for, and on inputs that decide shapes."""
         if isinstance(self._opened, UndecidedModel):
-            names = ", ".join(f"'{name}'" for name in self._opened.undecided.inputs)
-            return (f"compiled anew for new values of {names}, which decide shapes or parameters",)
+            return (self._opened.note(),)
         return self._loaded.bound
 
     @property
@@ -181,10 +180,13 @@ class Model:
 
         Raises UsageError for an input that is missing, unknown or of another type.
         """
-        if isinstance(self._opened, UndecidedModel):
-            decided = self._opened.decided(inputs)
-            return interpret(decided.model.graph, decided.inputs)
-        return interpret(self._loaded.graph, inputs)
+        opened = self._opened
+        if isinstance(opened, LoadedModel):
+            if not opened.is_free or fits(inputs, opened.inputs):
+                return interpret(opened.graph, inputs)
+            opened = UndecidedModel.of(opened)
+        decided = opened.decided(inputs)
+        return interpret(decided.model.graph, decided.inputs)
 
     @taking(RunOptions, places=("isa", "threads"))
     def compile(self, **options: Unpack[RunKeywords]) -> Executable:
@@ -194,8 +196,11 @@ class Model:
         process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
         """
         if isinstance(self._opened, UndecidedModel):
-            return SpecialisedExecutable(self._opened, CompileOptions(**options))
-        return compile_graph(self._loaded.graph, CompileOptions(**options))
+            return specialised_executable(self._opened, CompileOptions(**options))
+        reference = compile_graph(self._opened.graph, CompileOptions(**options))
+        if not self._opened.is_free:
+            return reference
+        return specialised_executable(UndecidedModel.of(self._opened), CompileOptions(**options), reference)
 
     @taking(IsaOptions, places=("isa",))
     def tune_kernels(
@@ -218,6 +223,23 @@ class Model:
         UsageError, and UnsupportedError for what the target cannot execute.
         """
         write_graph(Path(path), self._loaded.graph, CompileOptions(**options))
+
+    @property
+    def dimensions(self) -> dict[str, tuple[Dimension, ...] | None]:
+        """Dimensions of the inputs as the file declares them: numbers, symbols, or None for any size.
+
+        None for an input without a shape.
+        """
+        found = self._opened.dimensions
+        return {name: None if sizes is None else tuple(sizes) for name, sizes in found.items()}
+
+    def at(self, shapes: Mapping[str, Sequence[int]]) -> Model:
+        """The same model with these shapes of inputs; values keep their names.
+
+        Raises UsageError for shapes that do not fit.
+        """
+        opened = self._opened
+        return Model((opened if isinstance(opened, UndecidedModel) else UndecidedModel.of(opened)).at(shapes))
 
     def with_batch(self, batch: int) -> Model:
         """The same model with another batch size; values keep their names.

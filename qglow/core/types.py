@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
+Dimension = int | str | None
+"""Dimension of an input as a model's file declares it: a number, a symbol, or nothing."""
 Given = Array | int | float | bool | Sequence[object]
 """A value that a caller states for a tensor: an array of its type, or Python numbers that convert to it."""
 UNSIGNED = "unsigned"

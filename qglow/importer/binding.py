@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import onnx
 
-from qglow.core.errors import UsageError
-from qglow.core.types import Shape
-
-Dimension = int | str | None
+from qglow.core.errors import UnboundError, UsageError
+from qglow.core.types import Dimension, Shape
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ def bind_inputs(
 
     A shape given for an input binds its symbols in the other inputs too. A symbolic first
     dimension that is still free becomes `default_batch`. Raises UsageError for shapes that do
-    not fit the model and for dimensions that nobody has bound.
+    not fit the model, UnboundError for dimensions that nobody has bound.
     """
     declared = {value.name: tensor_shape(value) for value in inputs}
     check_names("shape", shapes, list(declared))
@@ -77,7 +75,7 @@ def _default(
     name: str, dims: Sequence[Dimension] | None, symbols: dict[str, int], batch: int, notes: list[str]
 ) -> Shape:
     if dims is None:
-        raise UsageError(f"input '{name}' declares no shape; give one, as in `shapes={name}=1,3,224,224`")
+        raise UnboundError(f"input '{name}' declares no shape; give one, as in `shapes={name}=1,3,224,224`")
     bound: list[int] = []
     for position, dim in enumerate(dims):
         if isinstance(dim, int):
@@ -90,7 +88,7 @@ def _default(
                 symbols[dim] = batch
             notes.append(f"input '{name}' of shape {_show(dims)}: first dimension bound to {batch}")
         else:
-            raise UsageError(
+            raise UnboundError(
                 f"input '{name}' has shape {_show(dims)}; bind its dimensions, as in "
                 f"`shapes={name}={_suggestion(dims, batch)}`"
             )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 
-from qglow.core.errors import ModelError, UndecidedError, UnsupportedError, UsageError
-from qglow.core.types import Array, ElementType, Given, Quantization, TensorType
+from qglow.core.errors import ModelError, UnboundError, UndecidedError, UnsupportedError, UsageError
+from qglow.core.types import Array, Dimension, ElementType, Given, Quantization, TensorType
 from qglow.graph.graph import Graph, mark_unsigned
-from qglow.importer.binding import bind_inputs, real_inputs
+from qglow.importer.binding import bind_inputs, real_inputs, tensor_shape
 from qglow.importer.building import GraphImport, unsupported_operators
 from qglow.importer.integer_inputs import INTEGERS, input_parameters, parameter_names
 from qglow.importer.loading import ModelFile, check, load
@@ -35,7 +35,7 @@ class ImportedModel:
 
     `bound_dimensions` are sentences on dimensions bound without being asked for, and on inputs and
     outputs that have another type here; `digest` is the SHA-256 of the model file in hexadecimal;
-    `inputs` and `outputs` give names and types.
+    `inputs` and `outputs` give names and types; `dimensions` are those that the file declares, by input.
     """
 
     path: Path
@@ -45,6 +45,7 @@ class ImportedModel:
     digest: str
     inputs: tuple[tuple[str, TensorType], ...]
     outputs: tuple[tuple[str, TensorType], ...]
+    dimensions: Mapping[str, Sequence[Dimension] | None] = field(default_factory=dict)
 
 
 def import_model(
@@ -61,8 +62,8 @@ def import_model(
     Nodes that qglow does not know run in onnxruntime, unless `native`: then they are refused.
     Values keep their ONNX names, nodes too where they have one, else `Op_k` with their position.
     Raises ModelError for a damaged or invalid file, UnsupportedError with the causes of all that
-    is unsupported, UsageError for shapes and values that do not fit, and UndecidedError with the names of
-    inputs without whose values the rest cannot be imported.
+    is unsupported, UsageError for shapes and values that do not fit, UnboundError where dimensions are left,
+    and UndecidedError with the names of inputs without whose values the rest cannot be imported.
     """
     path = Path(path)
     model = load(path)
@@ -74,9 +75,12 @@ def import_model(
     elements, parameters, refused, undecided = _input_elements(path, model, declared)
     try:
         bound = bind_inputs(every_input, _with_values(shapes or {}, constants), default_batch)
-    except UsageError:
+    except UsageError as error:
         # Shapes are no help to a model that is not supported in any of them.
         refuse(path, refused + (unsupported_operators(model) if native else []))
+        if isinstance(error, UnboundError):
+            free = {value.name: tensor_shape(value) for value in declared}
+            raise UnboundError(str(error), free, model.digest) from error
         raise
     types = {n: TensorType(elements[n], bound.shapes[n], parameters.get(n)) for n in elements}
     _ask(path, model, undecided, types)
@@ -109,6 +113,7 @@ def import_model(
         model.digest,
         tuple((v.name, v.type) for v in graph.inputs),
         tuple((v.name, v.type) for v in graph.outputs),
+        {value.name: tensor_shape(value) for value in declared},
     )
 
 

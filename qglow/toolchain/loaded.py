@@ -10,7 +10,7 @@ from qglow.core.batch import batch_of, common_batch
 from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.inputs import note_input
 from qglow.core.passes import LogEntry, parse_pipeline
-from qglow.core.types import Given, Shape, TensorType
+from qglow.core.types import Dimension, Given, Shape, TensorType
 from qglow.graph.graph import Graph, mark_unsigned, unsigned_interface
 from qglow.graph.verifier import verify_graph
 from qglow.passes import ALL_PASSES, canonical_pipeline
@@ -25,7 +25,7 @@ class LoadedModel:
     path: the file. sha256: of its bytes. opset: of the file. bound: sentences on dimensions that were
     bound without being asked for. passes: the pipeline as text. log: what its passes did and did not do.
     native: whether nodes that qglow does not know were refused. values: inputs that were given and are
-    constants.
+    constants. given: shapes that the caller gave. dimensions: those that the file declares, by input.
     """
 
     path: Path
@@ -37,6 +37,14 @@ class LoadedModel:
     log: tuple[LogEntry, ...] = ()
     native: bool = False
     values: Mapping[str, Given] = field(default_factory=dict)
+    given: Mapping[str, Shape] = field(default_factory=dict)
+    dimensions: Mapping[str, Sequence[Dimension] | None] = field(default_factory=dict)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the file leaves dimensions open that the caller has not bound."""
+        open_ = (name for name, d in self.dimensions.items() if d is None or not all(map(_is_number, d)))
+        return any(name not in self.given for name in open_)
 
     @property
     def source(self) -> ModelReference:
@@ -113,8 +121,8 @@ def read_model(
     native: whether nodes that qglow does not know are refused instead of left to onnxruntime.
     values: inputs that become constants.
 
-    Raises ModelError, UnsupportedError, UsageError for shapes, values or a pipeline that do not fit, and
-    UndecidedError where values are missing.
+    Raises ModelError, UnsupportedError, UsageError for shapes, values or a pipeline that do not fit,
+    UnboundError where dimensions are free, and UndecidedError where values are missing.
     """
     from qglow.importer import import_model  # needs onnx, which running int8 programs does without
 
@@ -136,7 +144,13 @@ def read_model(
         tuple(log.entries),
         native,
         dict(values or {}),
+        {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()},
+        imported.dimensions,
     )
+
+
+def _is_number(dimension: Dimension) -> bool:
+    return isinstance(dimension, int)
 
 
 def read_profiled_model(profile: Profile, path: Path | None = None) -> LoadedModel:

@@ -1,33 +1,57 @@
-"""An executable that compiles a model for the values that decide its shapes, once for each of them."""
+"""An executable that compiles a model for the shapes and values that it is called with, once for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from dataclasses import dataclass
 
-from qglow.core.errors import UsageError
+import numpy as np
+
+from qglow.core.errors import UndecidedError, UsageError
 from qglow.core.types import Array, TensorType
+from qglow.graph.graph import Graph
 from qglow.instructions.program import Program
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
 from qglow.targets.registry import select_target
 from qglow.toolchain.compilation import compile_graph
 from qglow.toolchain.options import CompileOptions
-from qglow.toolchain.undecided import Kept, UndecidedModel
+from qglow.toolchain.undecided import Kept, Specialisation, UndecidedModel
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A graph for the shapes and values of one call, the inputs that it still has, and its key."""
+
+    graph: Graph
+    inputs: Mapping[str, Array]
+    key: Specialisation
 
 
 class SpecialisedExecutable(Executable):
-    """Programs of one model, one for each set of values that decide its shapes.
+    """Programs of one model, one for each set of shapes, and of values that decide shapes.
 
-    A call takes all inputs of the model, and compiles where such values are new. What a single program has,
-    its outputs' types, sizes and activations, is an UndecidedError here: load the model with `values`.
+    A call takes all inputs of the model, and compiles where such shapes or values are new. What a single
+    program has, its outputs' types, sizes, activations and `bind`, is that of the `reference`; where there is
+    none, it is an error that says what is missing.
     """
 
-    def __init__(self, model: UndecidedModel, options: CompileOptions) -> None:
-        """Raise UsageError for a target that the host cannot run."""
-        self._model = model
+    def __init__(
+        self,
+        specialise: Callable[[Mapping[str, Array]], Specialised],
+        options: CompileOptions,
+        reference: Executable | UsageError,
+        types: Mapping[str, TensorType] | None = None,
+    ) -> None:
+        """`types` of the inputs, where they are known without a reference.
+
+        Raises UsageError for a target that the host cannot run.
+        """
+        self._specialise = specialise
         self._options = options
         self._target = select_target(options.isa)
+        self._reference = reference
+        self._types = types
         self._kept: Kept[Executable] = Kept()
 
     @property
@@ -38,57 +62,88 @@ class SpecialisedExecutable(Executable):
     @property
     def threads(self) -> int:
         """Number of threads that a call may run on; small programs use one."""
+        if isinstance(self._reference, Executable):
+            return self._reference.threads
         return choose_threads(self._options.threads)
 
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs, in the model's order."""
-        return self._model.inputs
+        return self._one.inputs if self._types is None else dict(self._types)
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once. Raises DataError for missing, unknown or misshapen inputs."""
-        decided = self._model.decided(inputs)
-        program = self._kept.get(decided.key, lambda: compile_graph(decided.model.graph, self._options))
-        return program(decided.inputs)
+        reference = self._reference
+        if isinstance(reference, Executable) and fits(inputs, reference.inputs):
+            return reference(inputs)
+        made = self._specialise(inputs)
+        program = self._kept.get(made.key, lambda: compile_graph(made.graph, self._options))
+        return program(made.inputs)
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
-        """Raise UsageError: values that decide may change in the arrays that are bound."""
-        names = ", ".join(f"'{name}'" for name in self._model.undecided.inputs)
-        raise UsageError(f"bind needs a model that was loaded with the values of {names} (`values`)")
+        """Bind arrays of the reference's shapes, see `Executable.bind`."""
+        return self._one.bind(inputs, outputs)
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        """Raise UndecidedError."""
-        self._refuse()
+        """Names and types of the reference's outputs."""
+        return self._one.outputs
 
     @property
     def program(self) -> Program:
-        """Raise UndecidedError."""
-        self._refuse()
+        """Program of the reference."""
+        return self._one.program
 
     @property
     def activation_bias(self) -> int:
-        """Raise UndecidedError."""
-        self._refuse()
+        """Number that the reference adds to int8 inputs and outputs that `bind` takes."""
+        return self._one.activation_bias
 
     @property
     def state(self) -> dict[str, Array]:
-        """Raise UndecidedError."""
-        self._refuse()
+        """Tensors that the reference keeps from call to call."""
+        return self._one.state
 
     @property
     def arena_bytes(self) -> int:
-        """Raise UndecidedError."""
-        self._refuse()
+        """Bytes of activations that a call of the reference needs."""
+        return self._one.arena_bytes
 
     @property
     def weight_bytes(self) -> int:
-        """Raise UndecidedError."""
-        self._refuse()
+        """Bytes of packed constants of the reference."""
+        return self._one.weight_bytes
 
     def activations(self) -> dict[str, Array]:
-        """Raise UndecidedError."""
-        self._refuse()
+        """Copies of the activations that this thread's last call of the reference left."""
+        return self._one.activations()
 
-    def _refuse(self) -> NoReturn:
-        raise self._model.undecided
+    @property
+    def _one(self) -> Executable:
+        """The reference. Raises the error that says why there is none."""
+        if isinstance(self._reference, Executable):
+            return self._reference
+        raise self._reference
+
+
+def specialised_executable(
+    model: UndecidedModel, options: CompileOptions, reference: Executable | None = None
+) -> SpecialisedExecutable:
+    """Compile a float model for what it is called with. Raises UsageError for a target that is not here."""
+
+    def specialise(inputs: Mapping[str, Array]) -> Specialised:
+        decided = model.decided(inputs)
+        return Specialised(decided.model.graph, decided.inputs, decided.key)
+
+    types = model.inputs if isinstance(model.reason, UndecidedError) else None
+    return SpecialisedExecutable(specialise, options, reference or model.refusal, types)
+
+
+def fits(inputs: Mapping[str, Array], kinds: Mapping[str, TensorType]) -> bool:
+    """Whether a program of these types judges the inputs: their names differ, or their shapes are its own.
+
+    One sample may have the axis that samples are stacked along.
+    """
+    if set(inputs) != set(kinds):
+        return True
+    return all(np.shape(inputs[name]) in (kind.shape, (1, *kind.shape)) for name, kind in kinds.items())

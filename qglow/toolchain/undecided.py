@@ -16,30 +16,35 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from qglow.core.errors import DataError, ModelError, UndecidedError
-from qglow.core.types import Array, Given, Shape, TensorType
+from qglow.core.errors import DataError, ModelError, UnboundError, UndecidedError, UsageError
+from qglow.core.types import Array, Dimension, Given, Shape, TensorType
 from qglow.toolchain.loaded import LoadedModel, read_model
 
 KEPT = 32
 """Specialisations of one model that are kept; the one that was used longest ago makes room for another."""
 
+Reason = UndecidedError | UnboundError
 _Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
 class Specialisation:
-    """Values of the inputs that decide; equal ones need one program.
+    """Shapes of the inputs, and values of those that decide; equal ones need one program.
 
-    values: name, element type, shape and bytes of each.
+    shapes: name and shape of each input, where dimensions are free. values: name, element type, shape and
+    bytes.
     """
 
+    shapes: tuple[tuple[str, Shape], ...]
     values: tuple[tuple[str, str, Shape, bytes], ...]
 
     @staticmethod
-    def of(names: Sequence[str], inputs: Mapping[str, Array]) -> Specialisation:
-        """The specialisation for these inputs, of which the named ones decide."""
+    def of(inputs: Mapping[str, Array], names: Sequence[str], free: bool) -> Specialisation:
+        """The specialisation for these inputs, of which the named ones decide; `free`: so do all shapes."""
         arrays = [(name, np.asarray(inputs[name])) for name in names]
-        return Specialisation(tuple((name, str(a.dtype), a.shape, a.tobytes()) for name, a in arrays))
+        values = tuple((name, str(a.dtype), a.shape, a.tobytes()) for name, a in arrays)
+        shapes = tuple((name, np.shape(inputs[name])) for name in sorted(inputs)) if free else ()
+        return Specialisation(shapes, values)
 
 
 class Kept(Generic[_Made]):
@@ -62,7 +67,7 @@ class Kept(Generic[_Made]):
 
 @dataclass(frozen=True)
 class Decided:
-    """A model for the values of one call, the inputs that it still has, and its key."""
+    """A model for the shapes and values of one call, the inputs that it still has, and its key."""
 
     model: LoadedModel
     inputs: dict[str, Array]
@@ -70,39 +75,73 @@ class Decided:
 
 
 class UndecidedModel:
-    """An ONNX model without the values of inputs that decide; `undecided` is the error that names them."""
+    """An ONNX model without shapes or values that decide what it is.
 
-    def __init__(
-        self,
-        path: Path,
-        shapes: Mapping[str, Sequence[int]] | None,
-        passes: str | None,
-        native: bool,
-        values: Mapping[str, Given] | None,
-        undecided: UndecidedError,
-    ) -> None:
-        self.path = path
-        self.undecided = undecided
-        self._shapes, self._values = dict(shapes or {}), dict(values or {})
-        self._passes, self._native = passes, native
+    reason: the error that names what is missing; None for a model that has a graph and can be had in other
+    shapes too. names: of all inputs.
+    """
+
+    def __init__(self, source: Source, names: Sequence[str], digest: str, reason: Reason | None) -> None:
+        self.reason = reason
+        self.source = source
+        self.names = tuple(names)
+        self._digest = digest
+        self._free = not isinstance(reason, UndecidedError)
         self._kept: Kept[LoadedModel | UndecidedError] = Kept()
+
+    @staticmethod
+    def of(loaded: LoadedModel) -> UndecidedModel:
+        """The model in any shapes that its file and the caller leave open."""
+        source = Source(loaded.path, loaded.given, loaded.passes, loaded.native, loaded.values)
+        return UndecidedModel(source, tuple(loaded.inputs), loaded.sha256, None)
+
+    @property
+    def path(self) -> Path:
+        """The ONNX file."""
+        return self.source.path
 
     @property
     def inputs(self) -> dict[str, TensorType]:
-        """Names and types of all inputs, those that decide among them."""
-        return dict(self.undecided.types)
+        """Names and types of all inputs. Raises UnboundError where shapes are missing."""
+        if isinstance(self.reason, UndecidedError):
+            return dict(self.reason.types)
+        raise self.refusal
+
+    @property
+    def refusal(self) -> Reason:
+        """The error for what needs a graph."""
+        assert self.reason is not None, "a model with a graph refuses nothing"
+        return self.reason
+
+    @property
+    def dimensions(self) -> Mapping[str, Sequence[Dimension] | None]:
+        """Dimensions of the inputs as the file declares them, or as they are bound where values decide."""
+        if isinstance(self.reason, UnboundError):
+            return self.reason.dimensions
+        return {name: kind.shape for name, kind in self.inputs.items()}
+
+    def note(self) -> str:
+        """Sentence on what programs are compiled for."""
+        if isinstance(self.reason, UndecidedError):
+            names = ", ".join(f"'{name}'" for name in self.reason.inputs)
+            return f"compiled anew for new values of {names}, which decide shapes or parameters"
+        return "compiled anew for new shapes of the inputs, of which dimensions are free"
+
+    def at(self, shapes: Mapping[str, Sequence[int]]) -> LoadedModel:
+        """The model with these shapes of inputs. Raises what `read_model` does."""
+        return self._checked(self.source.read({**self.source.shapes, **shapes}, self.source.values))
 
     def decided(self, inputs: Mapping[str, Array]) -> Decided:
-        """The model for these inputs; shapes are those that the model was loaded with.
+        """The model for these inputs.
 
-        Raises DataError for missing or unknown inputs, and what `read_model` does.
+        Raises DataError for missing or unknown inputs and shapes that do not fit, and what `read_model` does.
         """
-        if set(inputs) != set(self.inputs):
-            given, wanted = ", ".join(sorted(inputs)) or "none", ", ".join(self.inputs)
+        if set(inputs) != set(self.names):
+            given, wanted = ", ".join(sorted(inputs)) or "none", ", ".join(self.names)
             raise DataError(f"inputs {given} given, {wanted} wanted")
-        names = self.undecided.inputs
+        names = self.reason.inputs if isinstance(self.reason, UndecidedError) else ()
         while True:
-            key = Specialisation.of(names, inputs)
+            key = Specialisation.of(inputs, names, self._free)
             found = self._kept.get(key, functools.partial(self._read, names, inputs))
             if isinstance(found, LoadedModel):
                 rest = {name: array for name, array in inputs.items() if name not in names}
@@ -112,14 +151,43 @@ class UndecidedModel:
     def _read(self, names: Sequence[str], inputs: Mapping[str, Array]) -> LoadedModel | UndecidedError:
         """The model with the values of these inputs, or the error that names further ones."""
         values = {name: np.asarray(inputs[name]) for name in names}
-        shapes = {name: shape for name, shape in self._shapes.items() if name not in values}
+        shapes = {name: shape for name, shape in self.source.shapes.items() if name not in values}
+        if self._free:
+            shapes |= {name: self._shape(name, inputs[name]) for name in inputs if name not in values}
         try:
-            model = read_model(self.path, shapes, self._passes, self._native, self._values | values)
+            model = self.source.read(shapes, {**self.source.values, **values})
         except UndecidedError as error:
             return error
-        if model.sha256 != self.undecided.digest:
+        except UsageError as error:
+            raise DataError(str(error)) from error
+        return self._checked(model)
+
+    def _shape(self, name: str, array: Array) -> Shape:
+        """Return the shape of an input. Raises DataError where the caller has bound another one."""
+        found, bound = np.shape(array), self.source.shapes.get(name)
+        if bound is not None and tuple(bound) != found:
+            raise DataError(f"input '{name}' has shape {found}, the model was loaded with {tuple(bound)}")
+        return found
+
+    def _checked(self, model: LoadedModel) -> LoadedModel:
+        if model.sha256 != self._digest:
             raise ModelError(f"{self.path} has changed since it was loaded; load it again")
         return model
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model's file, and what the caller has said of it: see `read_model`."""
+
+    path: Path
+    shapes: Mapping[str, Sequence[int]]
+    passes: str | None
+    native: bool
+    values: Mapping[str, Given]
+
+    def read(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Given]) -> LoadedModel:
+        """The model with these shapes and values."""
+        return read_model(self.path, shapes, self.passes, self.native, values)
 
 
 def open_model(
@@ -129,8 +197,11 @@ def open_model(
     native: bool = False,
     values: Mapping[str, Given] | None = None,
 ) -> LoadedModel | UndecidedModel:
-    """Read a model like `read_model`; where values of inputs decide, one that waits for them."""
+    """Read a model like `read_model`; where shapes or values are missing, one that waits for them."""
+    source = Source(path, dict(shapes or {}), passes, native, dict(values or {}))
     try:
-        return read_model(path, shapes, passes, native, values)
+        return source.read(source.shapes, source.values)
     except UndecidedError as error:
-        return UndecidedModel(path, shapes, passes, native, values, error)
+        return UndecidedModel(source, tuple(error.types), error.digest, error)
+    except UnboundError as error:
+        return UndecidedModel(source, tuple(error.dimensions), error.digest, error)
