@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.files import write_graph
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.loaded import LoadedModel
-from qglow.toolchain.profiling import profile_model
+from qglow.toolchain.profiling import profile_free_model, profile_model
 from qglow.toolchain.samples import Data
 from qglow.toolchain.specialised import fits, specialised_executable
 from qglow.toolchain.undecided import UndecidedModel, open_model
@@ -276,9 +277,13 @@ class Model:
         Raises DataError for data that does not fit the model, UsageError for wrong options and for a
         model that is quantized already.
         """
-        return profile_model(
-            self._loaded,
-            CalibrationSamples(data, options["select"], options["samples"]),
+        samples = CalibrationSamples(data, options["select"], options["samples"])
+        if isinstance(self._opened, UndecidedModel):
+            make = functools.partial(profile_free_model, self._opened)
+        else:
+            make = functools.partial(profile_model, self._opened)
+        return make(
+            samples,
             recipe=recipe,
             batch_size=options["batch_size"],
             engine=options["engine"],
@@ -335,4 +340,9 @@ class Model:
             progress=progress,
             interrupted=interrupted,
         )
-        return QuantizedModel(quantize_model(self._loaded, profile, chosen, work))
+        opened = self._opened
+        if isinstance(opened, UndecidedModel):
+            if profile is None:
+                raise opened.refusal
+            opened = opened.at(profile.shapes)
+        return QuantizedModel(quantize_model(opened, profile, chosen, work))

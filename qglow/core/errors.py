@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qglow.core.types import Dimension, TensorType
+    from qglow.core.types import Dimension, ElementType, TensorType
 
 
 class QglowError(Exception):
@@ -81,18 +81,20 @@ class UndecidedError(UsageError):
 class UnboundError(UsageError):
     """Dimensions of a model's inputs are free, and what was asked for needs one shape.
 
-    dimensions: those that the file declares, by name of the input; None for one without a shape. digest:
-    SHA-256 of the model's file.
+    dimensions: those that the file declares, by name of the input; None for one without a shape. elements:
+    types of their elements. digest: SHA-256 of the model's file.
     """
 
     def __init__(
         self,
         message: str,
         dimensions: Mapping[str, Sequence[Dimension] | None] | None = None,
+        elements: Mapping[str, ElementType] | None = None,
         digest: str = "",
     ) -> None:
         super().__init__(message)
         self.dimensions = {name: None if d is None else tuple(d) for name, d in (dimensions or {}).items()}
+        self.elements = dict(elements or {})
         self.digest = digest
 
 

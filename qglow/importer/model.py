@@ -80,7 +80,7 @@ def import_model(
         refuse(path, refused + (unsupported_operators(model) if native else []))
         if isinstance(error, UnboundError):
             free = {value.name: tensor_shape(value) for value in declared}
-            raise UnboundError(str(error), free, model.digest) from error
+            raise UnboundError(str(error), free, elements, model.digest) from error
         raise
     types = {n: TensorType(elements[n], bound.shapes[n], parameters.get(n)) for n in elements}
     _ask(path, model, undecided, types)

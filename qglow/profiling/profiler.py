@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from qglow.core.errors import DataError, InternalError
 from qglow.core.progress import Advance
@@ -36,6 +37,33 @@ def profile(
     (default: the graph's). keep_samples: how many samples the profile keeps; see `Keeper`. Raises DataError
     if there is no sample, UsageError for a wrong number to keep.
     """
+    seen = observe(samples, engine, batch_size, keep_samples, advance)
+    bound = {v.name: v.type.shape for v in graph.inputs} if shapes is None else dict(shapes)
+    return profile_of(graph, seen, engine, model=model, shapes=bound, preprocessing=preprocessing)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Samples that an engine has run: their digest, their number, and those to keep, `limit` at most."""
+
+    digest: DataDigest
+    count: int
+    kept: tuple[Sample, ...]
+    limit: int
+    note: str
+
+
+def observe(
+    samples: Iterable[Sample],
+    engine: Engine,
+    batch_size: int = 1,
+    keep_samples: int = KEPT,
+    advance: Advance = lambda done: None,
+) -> Observed:
+    """Run samples through an engine.
+
+    Raises DataError if there is none, UsageError for a wrong number to keep.
+    """
     digest, keeper, count = DataDigest(), Keeper(keep_samples), 0
     for batch in batches(_counted(samples, digest, keeper), batch_size):
         engine.run(batch.inputs)
@@ -43,24 +71,36 @@ def profile(
         advance(len(batch))
     if not count:
         raise DataError("there is no sample to profile with")
+    return Observed(digest, count, keeper.samples, keep_samples, keeper.note)
+
+
+def profile_of(
+    graph: Graph,
+    seen: Observed,
+    engine: Engine,
+    *,
+    model: ModelReference,
+    shapes: Mapping[str, Shape],
+    preprocessing: Preprocessing | None = None,
+) -> Profile:
+    """The profile of a graph from what an engine has collected over the samples."""
     ids, collected = structural_ids(graph), engine.collect()
     values: dict[str, ProfiledValue] = {}
     for value in profiled_values(graph):
         if value.name not in collected:
             raise InternalError(f"the engine has no statistics of value '{value.name}'")
         values.setdefault(ids[value], ProfiledValue(value.name, collected[value.name]))
-    bound = {v.name: v.type.shape for v in graph.inputs} if shapes is None else dict(shapes)
     return Profile(
         model,
         fingerprint(graph),
-        count,
-        digest,
-        bound,
+        seen.count,
+        seen.digest,
+        dict(shapes),
         preprocessing,
         values,
-        keeper.samples,
-        keep_samples,
-        keeper.note,
+        seen.kept,
+        seen.limit,
+        seen.note,
     )
 
 

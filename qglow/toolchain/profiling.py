@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qglow.core.errors import UsageError
+from qglow.core.errors import UnboundError, UsageError
 from qglow.core.progress import Progress, start
 from qglow.profiling.engine import Engine, InterpreterEngine
 from qglow.profiling.profile import Profile
@@ -14,7 +14,9 @@ from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.engine import CompiledEngine
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.options import CompileOptions
-from qglow.toolchain.samples import open_samples
+from qglow.toolchain.samples import FreeInputs, open_samples, open_specified
+from qglow.toolchain.shapes import profile_shapes
+from qglow.toolchain.undecided import UndecidedModel
 
 ENGINES = ("compiled", "interpreter")
 
@@ -53,6 +55,39 @@ def profile_model(
         preprocessing=None if recipe is None else recipe.preprocessing,
         keep_samples=keep_samples,
         advance=start(progress, opened.size),
+    )
+
+
+def profile_free_model(
+    model: UndecidedModel,
+    data: CalibrationSamples,
+    *,
+    recipe: Recipe | None = None,
+    batch_size: int | None = None,
+    engine: str = "compiled",
+    keep_samples: int = KEPT,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Profile a model with free dimensions, over samples whose shapes may differ; see `profile_model`.
+
+    Raises UsageError also for a batch size other than 1.
+    """
+    if not isinstance(model.reason, UnboundError):
+        raise model.refusal
+    if batch_size not in (None, 1):
+        raise UsageError(
+            f"batch_size {batch_size}: shapes are free, so samples run one by one", field="batch_size"
+        )
+    inputs = FreeInputs.of(model.reason.dimensions, model.reason.elements)
+    opened = open_specified(data.data, inputs.specs, recipe=recipe, select=data.select, samples=data.samples)
+    return profile_shapes(
+        lambda shapes: model.at(inputs.shapes(shapes)),
+        opened,
+        lambda bound: _engine(bound, engine, options),
+        None if recipe is None else recipe.preprocessing,
+        keep_samples,
+        start(progress, opened.size),
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from qglow.core.batch import sample_shapes
 from qglow.core.errors import DataError
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Dimension, ElementType, Shape, TensorType
 from qglow.profiling.datasets import DataSet, open_data, parse_selection
 from qglow.profiling.labels import check_label_array
 from qglow.profiling.samples import InputSpec, InputSpecs
@@ -35,6 +36,50 @@ def open_samples(
     """
     shapes = sample_shapes({name: kind.shape for name, kind in inputs.items()})
     specs = {name: InputSpec(shapes[name], kind.element.dtype) for name, kind in inputs.items()}
+    return open_specified(data, specs, recipe=recipe, select=select, samples=samples, labels=labels)
+
+
+@dataclass(frozen=True)
+class FreeInputs:
+    """Inputs of a model with free dimensions: forms of one sample, names of those with a batch axis."""
+
+    specs: InputSpecs
+    batched: frozenset[str]
+
+    @staticmethod
+    def of(
+        dimensions: Mapping[str, Sequence[Dimension] | None], elements: Mapping[str, ElementType]
+    ) -> FreeInputs:
+        """Inputs as a file declares them; a first dimension that is 1 or free is the batch.
+
+        Raises DataError for an input without a shape.
+        """
+        specs: dict[str, InputSpec] = {}
+        batched = set()
+        for name, sizes in dimensions.items():
+            if sizes is None:
+                raise DataError(f"input '{name}' declares no shape; give one (`shapes`)")
+            if sizes and (sizes[0] == 1 or not isinstance(sizes[0], int)):
+                batched.add(name)
+            kept = (size if isinstance(size, int) else None for size in sizes[name in batched :])
+            specs[name] = InputSpec(tuple(kept), elements[name].dtype)
+        return FreeInputs(specs, frozenset(batched))
+
+    def shapes(self, sample: Mapping[str, Shape]) -> dict[str, Shape]:
+        """Shapes of inputs that hold one sample of these shapes."""
+        return {name: (1, *shape) if name in self.batched else shape for name, shape in sample.items()}
+
+
+def open_specified(
+    data: Data,
+    specs: InputSpecs,
+    *,
+    recipe: Recipe | None = None,
+    select: str | None = None,
+    samples: int | None = None,
+    labels: str | Path | None = None,
+) -> DataSet:
+    """Open samples of these forms. Raises the errors of `open_samples`."""
     if isinstance(data, Mapping):
         source = _arrays(data, specs, recipe or Recipe())
         return DataSet("arrays", source, specs, parse_selection(select), samples)

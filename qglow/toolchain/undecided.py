@@ -31,12 +31,12 @@ _Made = TypeVar("_Made")
 class Specialisation:
     """Shapes of the inputs, and values of those that decide; equal ones need one program.
 
-    shapes: name and shape of each input, where dimensions are free. values: name, element type, shape and
-    bytes.
+    values: name, element type, shape and bytes. shapes: name and shape of each input, where dimensions are
+    free.
     """
 
-    shapes: tuple[tuple[str, Shape], ...]
     values: tuple[tuple[str, str, Shape, bytes], ...]
+    shapes: tuple[tuple[str, Shape], ...] = ()
 
     @staticmethod
     def of(inputs: Mapping[str, Array], names: Sequence[str], free: bool) -> Specialisation:
@@ -44,7 +44,7 @@ class Specialisation:
         arrays = [(name, np.asarray(inputs[name])) for name in names]
         values = tuple((name, str(a.dtype), a.shape, a.tobytes()) for name, a in arrays)
         shapes = tuple((name, np.shape(inputs[name])) for name in sorted(inputs)) if free else ()
-        return Specialisation(shapes, values)
+        return Specialisation(values, shapes)
 
 
 class Kept(Generic[_Made]):
@@ -159,7 +159,9 @@ class UndecidedModel:
         except UndecidedError as error:
             return error
         except UsageError as error:
-            raise DataError(str(error)) from error
+            if not self._free:
+                raise
+            raise DataError(str(error)) from error  # from shapes of the call's arrays
         return self._checked(model)
 
     def _shape(self, name: str, array: Array) -> Shape:

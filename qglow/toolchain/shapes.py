@@ -1,0 +1,116 @@
+"""Profiles of a model over samples of several shapes: one program a shape, one profile of all."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from qglow.core.progress import Advance
+from qglow.core.types import Array, Shape
+from qglow.profiling.datasets import DataSet
+from qglow.profiling.engine import Engine
+from qglow.profiling.histogram import ValueProfile
+from qglow.profiling.profile import Profile
+from qglow.profiling.profiler import observe, profile_of
+from qglow.profiling.samples import Sample
+from qglow.recipe.data import Preprocessing
+from qglow.toolchain.loaded import LoadedModel
+
+MOST_PROGRAMS = 8
+"""Shapes whose programs are kept while samples are run; the statistics of others stay."""
+
+Shapes = tuple[tuple[str, Shape], ...]
+"""Shape of every input of a sample, without a batch axis."""
+ModelAt = Callable[[Mapping[str, Shape]], LoadedModel]
+
+
+class ShapedEngine:
+    """Runs batches of any shapes, each by an engine of its own shapes. Satisfies profiling's `Engine`.
+
+    Statistics of one value over several shapes are added up. Those of channels are left out where the number
+    of channels is not the same in all of them.
+    """
+
+    def __init__(self, at: ModelAt, make: Callable[[LoadedModel], Engine]) -> None:
+        """`at` gives the model for shapes of one sample, `make` an engine that runs it."""
+        self._at, self._make = at, make
+        self._engines: dict[Shapes, Engine] = {}
+        self._collected: dict[str, ValueProfile] = {}
+
+    def run(self, inputs: Mapping[str, Array]) -> None:
+        """Run one batch and count it in."""
+        key = tuple((name, np.shape(array)[1:]) for name, array in inputs.items())
+        if key not in self._engines:
+            if len(self._engines) >= MOST_PROGRAMS:
+                self._take_over(self._engines.pop(next(iter(self._engines))))
+            self._engines[key] = self._make(self._at(dict(key)))
+        self._engines[key].run(inputs)
+
+    def collect(self) -> dict[str, ValueProfile]:
+        """Statistics by value name, over all batches."""
+        for engine in self._engines.values():
+            self._take_over(engine)
+        self._engines = {}
+        return dict(self._collected)
+
+    def clear(self) -> None:
+        """Forget everything; what `collect` has given before stays as it is."""
+        self._engines, self._collected = {}, {}
+
+    def _take_over(self, engine: Engine) -> None:
+        for name, found in engine.collect().items():
+            known = self._collected.get(name)
+            self._collected[name] = found if known is None else _sum(known, found)
+
+
+def _sum(first: ValueProfile, second: ValueProfile) -> ValueProfile:
+    """Statistics of both parts, without those of channels that differ."""
+    parts = [first, second]
+    kinds = {None if p.channels is None else (p.channels.axis, p.channels.low.size) for p in parts}
+    if len(kinds) > 1:
+        parts = [replace(part, channels=None) for part in parts]
+    total = ValueProfile()
+    if parts[0].channels is not None:
+        total.channels = parts[0].channels.empty(parts[0].channels.axis, parts[0].channels.low.size)
+    for part in parts:
+        total.merge(part)
+    return total
+
+
+def profile_shapes(
+    at: ModelAt,
+    data: DataSet,
+    make: Callable[[LoadedModel], Engine],
+    preprocessing: Preprocessing | None,
+    keep_samples: int,
+    advance: Advance,
+) -> Profile:
+    """Profile a model over samples whose shapes may differ.
+
+    at: the model for shapes of one sample. make: an engine for a model. The profile is of the graph of the
+    shapes that most samples have, the largest of those that are equally frequent, and keeps samples of these
+    shapes. Raises the errors of `observe`.
+    """
+    counted: Counter[Shapes] = Counter()
+
+    def samples() -> Iterator[Sample]:
+        for sample in data:
+            counted[_shapes(sample)] += 1
+            yield sample
+
+    engine = ShapedEngine(at, make)
+    seen = observe(samples(), engine, 1, keep_samples, advance)
+    common = max(counted, key=lambda key: (counted[key], sum(math.prod(s) for _, s in key), key))
+    model = at(dict(common))
+    seen = replace(seen, kept=tuple(sample for sample in seen.kept if _shapes(sample) == common))
+    return profile_of(
+        model.graph, seen, engine, model=model.source, shapes=model.shapes, preprocessing=preprocessing
+    )
+
+
+def _shapes(sample: Sample) -> Shapes:
+    return tuple((name, array.shape) for name, array in sample.inputs.items())
