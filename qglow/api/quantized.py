@@ -31,6 +31,8 @@ from qglow.toolchain import CompileOptions, selected_program
 from qglow.toolchain.compilation import compile_known
 from qglow.toolchain.files import write_graph
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
+from qglow.toolchain.specialised import SpecialisedExecutable, fits
+from qglow.tuning.replay import Replay
 
 
 def load_quantized(directory: str | Path, model: str | Path | None = None) -> QuantizedModel:
@@ -126,16 +128,24 @@ class QuantizedModel:
         Every int8 value has the bits that compiled code gives it. Raises UsageError for an input
         that is missing, unknown or of another type.
         """
-        return interpret(self._parts.int8, inputs)
+        if self._parts.profile is None or fits(inputs, self._parts.inputs):
+            return interpret(self._parts.int8, inputs)
+        made = Replay(self._parts)(inputs)
+        return interpret(made.graph, made.inputs)
 
     @taking(RunOptions, places=("isa", "threads"))
     def compile(self, **options: Unpack[RunKeywords]) -> Executable:
         """Compile for an instruction set (default: QGLOW_ISA, else the host's best).
 
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
-        process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
+        process may use); results do not depend on it. Where the model's file leaves dimensions open, a call
+        may have other shapes than the profile: they are compiled when first seen, for which the float
+        model has to be there. Raises UsageError for an ISA that the host lacks.
         """
-        return compile_known(self._parts.int8, CompileOptions(**options))
+        reference = compile_known(self._parts.int8, CompileOptions(**options))
+        if self._parts.profile is None:
+            return reference
+        return SpecialisedExecutable(Replay(self._parts), CompileOptions(**options), reference)
 
     @taking(IsaOptions)
     def save(

@@ -5,6 +5,7 @@
     int8.txt           the int8 graph, and float.txt the float graph that it stands for
     constants.npz      the constants that both name by digest
     recipe.yaml        every choice that made it
+    profile.yaml       the profile without its samples, where the model has free dimensions: for other shapes
     quantization.json  what quantization did, for explanations
     report.json .md .html
     manifest.json      written last: the float model's path and digest, and the digest of every file
@@ -15,10 +16,11 @@ directory, and recognised by its digest.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +37,8 @@ from qglow.core.version import __version__
 from qglow.graph.graph import Graph
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
-from qglow.profiling.profile import ModelReference
+from qglow.profiling.profile import ModelReference, Profile
+from qglow.profiling.profile_file import parse, to_yaml
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.loading import parse_recipe
 from qglow.report.comparison import Comparison
@@ -58,6 +61,7 @@ INT8_GRAPH = "int8.txt"
 FLOAT_GRAPH = "float.txt"
 CONSTANTS = "constants.npz"
 RECIPE = "recipe.yaml"
+PROFILE = "profile.yaml"
 QUANTIZATION = "quantization.json"
 REPORT = "report.json"
 
@@ -85,6 +89,8 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
         write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
         write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
         write_atomically(folder / RECIPE, parts.recipe.to_yaml())
+        if parts.profile is not None:
+            write_atomically(folder / PROFILE, to_yaml(parts.profile(), target))
         content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
         write_atomically(folder / QUANTIZATION, content + "\n")
         save_reports(parts, folder, measured)
@@ -131,11 +137,12 @@ def load_parts(folder: Path) -> QuantizedParts:
         source = ModelReference(folder / path, str(facts["sha256"]))
         info = _info(source, facts, int8)
         diagnosis, verdict = _measured(folder, manifest)
+        profile = _profile(folder, manifest)
     except (TextError, VerificationError, RecipeError) as error:
         raise ArtefactError(f"{folder} is damaged: {error}; quantize the model again") from error
     except (zipfile.BadZipFile, *MALFORMED) as error:
         raise ArtefactError(f"{folder} is damaged ({error}); quantize the model again") from error
-    return QuantizedParts(source, info, recipe, report, int8, real, diagnosis, verdict)
+    return QuantizedParts(source, info, recipe, report, int8, real, diagnosis, verdict, profile)
 
 
 def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:
@@ -174,6 +181,14 @@ def _measured(folder: Path, manifest: Mapping[str, Any]) -> tuple[Diagnosis | No
         None if diagnosis is None else from_plain(Diagnosis, diagnosis),
         None if verdict is None else from_plain(ModelVerdict, verdict),
     )
+
+
+def _profile(folder: Path, manifest: Mapping[str, Any]) -> Callable[[], Profile] | None:
+    """Return what reads the profile when it is needed; None where there is none."""
+    if PROFILE not in manifest["files"]:
+        return None
+    text = read_checked(folder, manifest, PROFILE).decode()
+    return functools.cache(lambda: parse(text, str(folder / PROFILE), folder)[0])
 
 
 def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:

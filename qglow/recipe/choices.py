@@ -11,6 +11,8 @@ from qglow.core.options import not_one_of
 
 SCHEMAS = ("asymmetric", "symmetric", "symmetric_with_uint8", "symmetric_with_power2_scale")
 CALIBRATIONS = ("auto", "minmax", "kl", "percentile", "mse")
+UNSTATED = "default"
+"""Stands for the default where nobody has stated it."""
 CALIBRATION_FORMS = tuple("percentile:P" if name == "percentile" else name for name in CALIBRATIONS)
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -64,16 +66,20 @@ class Calibration:
 
     @staticmethod
     def parse(text: str) -> Calibration:
-        """Read "auto", "minmax", "kl", "mse" or "percentile:99.99". Raises ValueError for other text.
+        """Read "auto", "minmax", "kl", "mse" or "percentile:99.99", or "default" for what nobody has stated.
+
+        Raises ValueError for other text.
 
         >>> Calibration.parse("percentile:99.99")
         Calibration(method='percentile', percent=99.99)
         >>> str(Calibration.parse("mse"))
         'mse'
         """
+        if text == UNSTATED:
+            return Calibration()
         method, colon, argument = text.partition(":")
         if method not in CALIBRATIONS:
-            raise ValueError(not_one_of(method, CALIBRATIONS))
+            raise ValueError(not_one_of(method, (UNSTATED, *CALIBRATIONS)))
         if method != "percentile":
             if colon:
                 raise ValueError(f"{method!r} takes no argument, found {text!r}")
@@ -85,6 +91,10 @@ class Calibration:
         if not 50.0 < percent <= 100.0:
             raise ValueError(f"{text!r}: write percentile:P with P above 50 and at most 100")
         return Calibration(method, percent, stated=True)
+
+    def to_text(self) -> str:
+        """Text that `parse` reads back: "default" for the default that nobody has stated."""
+        return UNSTATED if self.is_default else str(self)
 
     def __str__(self) -> str:
         return self.method if self.percent is None else f"{self.method}:{self.percent!r}"

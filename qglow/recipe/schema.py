@@ -86,7 +86,7 @@ class Recipe:
         group=SCALES,
         metavar="METHOD",
         read=as_calibration,
-        write=str,
+        write=Calibration.to_text,
         typed=str,
         keyword="Calibration | str",
         more=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from qglow.core.files import sha256_hex
 from qglow.core.reading import read_bytes
 from qglow.core.types import Shape, TensorType
 from qglow.graph.graph import Graph
-from qglow.profiling.profile import ModelReference
+from qglow.profiling.profile import ModelReference, Profile
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
 from qglow.report.diagnosis import Diagnosis
@@ -29,7 +30,8 @@ class QuantizedParts:
 
     source: the float model's file and digest. info: about that model, for reports. `real` is the
     float graph that `int8` stands for, node by node. diagnosis: of the directory's report, where it has one.
-    verdict: of the check that ended the quantization; None where there was none.
+    verdict: of the check that ended the quantization; None where there was none. profile: gives the profile
+    that the ranges are from, where the model's file leaves dimensions open.
     """
 
     source: ModelReference
@@ -40,6 +42,7 @@ class QuantizedParts:
     real: Graph
     diagnosis: Diagnosis | None = None
     verdict: ModelVerdict | None = None
+    profile: Callable[[], Profile] | None = None
 
     @property
     def inputs(self) -> dict[str, TensorType]:

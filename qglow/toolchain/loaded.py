@@ -41,10 +41,17 @@ class LoadedModel:
     dimensions: Mapping[str, Sequence[Dimension] | None] = field(default_factory=dict)
 
     @property
+    def has_symbols(self) -> bool:
+        """Whether the file leaves dimensions of inputs open."""
+        return bool(self._open_inputs())
+
+    @property
     def is_free(self) -> bool:
         """Whether the file leaves dimensions open that the caller has not bound."""
-        open_ = (name for name, d in self.dimensions.items() if d is None or not all(map(_is_number, d)))
-        return any(name not in self.given for name in open_)
+        return any(name not in self.given for name in self._open_inputs())
+
+    def _open_inputs(self) -> list[str]:
+        return [name for name, d in self.dimensions.items() if d is None or not all(map(_is_number, d))]
 
     @property
     def source(self) -> ModelReference:

@@ -8,6 +8,7 @@ from pathlib import Path
 from qglow.core.errors import UsageError
 from qglow.core.interruption import Interrupted, Interruption
 from qglow.core.progress import Progress
+from qglow.passes import canonical_pipeline
 from qglow.profiling.profile import Profile
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
@@ -67,6 +68,9 @@ def quantize_model(
         recipe = replace(recipe, preprocessing=profile.preprocessing)
     made = _calibrated(model, profile, recipe, options)
     parts = _parts(model, made.recipe, made.result)
+    if model.has_symbols and not model.values and model.passes == str(canonical_pipeline()):
+        lean = replace(profile, kept=())
+        parts = replace(parts, profile=lambda: lean)
     if options.check:
         verdict = check_model(model, profile, parts, options.code, made.runs, made.program)
         parts = replace(parts, verdict=verdict)

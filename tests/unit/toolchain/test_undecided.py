@@ -91,7 +91,7 @@ def test_what_needs_one_graph_asks_for_the_values(path: Path) -> None:
     ):
         with pytest.raises(qglow.UndecidedError, match="'sizes'"):
             use()
-    with pytest.raises(qglow.UsageError, match="loaded with the values of 'sizes'"):
+    with pytest.raises(qglow.UsageError, match="the values of input 'sizes'"):
         program.bind({}, {})
 
 

@@ -1,0 +1,113 @@
+"""An int8 graph for other input shapes than those that it was quantized with.
+
+Quantization is repeated over the float graph of the other shapes, with the same profile, the recipe that was
+found, and every node as int8 or float as it was. Parameters come out the same, since they do not depend on
+shapes; weights and biases are taken over, because their rounding may have looked at samples.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from qglow.core.errors import DataError, UnsupportedError, UsageError
+from qglow.core.types import Array, Shape
+from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.quantization.pipeline import quantize_with
+from qglow.quantization.report import PASSED_ON, QuantizationReport
+from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
+from qglow.report.parts import QuantizedParts, source_file
+from qglow.toolchain.loaded import read_model
+from qglow.toolchain.specialised import Specialised
+from qglow.toolchain.undecided import Kept, Specialisation
+
+
+class Replay:
+    """Int8 graphs of one quantized model, for the shapes of each call; threads may share it."""
+
+    def __init__(self, parts: QuantizedParts) -> None:
+        self._parts = parts
+        self._kept: Kept[Graph] = Kept()
+
+    def __call__(self, inputs: Mapping[str, Array]) -> Specialised:
+        """The graph for these inputs.
+
+        Raises DataError for shapes that do not fit the model, ModelError if its file is missing or changed.
+        """
+        if set(inputs) != set(self._parts.inputs):
+            wanted = ", ".join(self._parts.inputs)
+            raise DataError(f"inputs {', '.join(sorted(inputs)) or 'none'} given, {wanted} wanted")
+        shapes = {name: np.shape(inputs[name]) for name in self._parts.inputs}
+        key = Specialisation.of(inputs, (), free=True)
+        return Specialised(self._kept.get(key, lambda: graph_at(self._parts, shapes)), inputs, key)
+
+
+def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
+    """The int8 graph of a quantized model for these shapes of its inputs.
+
+    Raises DataError for shapes that do not fit, ModelError if the float model is missing or has changed.
+    """
+    assert parts.profile is not None and parts.report is not None, "the file leaves no dimensions open"
+    path = source_file(parts)
+    try:
+        model = read_model(path, shapes)
+        profile = parts.profile()
+        recipe = _settled(parts.recipe, parts.report)
+        graph = quantize_with(model.graph, profile.by_name(), profile.samples, recipe).graph
+    except UsageError as error:
+        raise DataError(str(error)) from error
+    _take_weights(graph, parts.int8)
+    _check_parameters(graph, parts.int8, shapes)
+    return graph
+
+
+def _settled(recipe: Recipe, report: QuantizationReport) -> Recipe:
+    """The recipe with rules that make every node int8 or float as it was."""
+    rules = list(recipe.rules)
+    for dtype, names in (
+        ("int8", [n.name for n in report.quantized if not (n.dynamic or n.result.startswith("i16"))]),
+        ("float", [n.name for n in report.float_nodes if n.dtype == "float32" and n.reason != PASSED_ON]),
+    ):
+        if names:
+            rules.append(Rule(Match(name="|".join(map(re.escape, names))), dtype=dtype))
+    return replace(recipe, rules=tuple(rules), strict=False)
+
+
+def _take_weights(graph: Graph, known: Graph) -> None:
+    """Replace integer weights and biases by those of the nodes of the same name in `known`."""
+    nodes = {node.name: node for node in known.nodes}
+    for node in graph.nodes:
+        policy, twin = node.operator.accumulate, nodes.get(node.name)
+        if policy is None or twin is None or twin.operator.name != node.operator.name:
+            continue
+        names = {name for name in (policy.w, policy.bias) if name}
+        places = [i for i, name in enumerate(node.operator.operands) if name.rstrip("?") in names]
+        node.inputs = tuple(_taken(node, twin, i) if i in places else v for i, v in enumerate(node.inputs))
+
+
+def _taken(node: Node, twin: Node, index: int) -> Value | None:
+    """Return the constant operand of the twin, or the node's own where the twin has none like it."""
+    own, other = node.inputs[index], twin.inputs[index] if index < len(twin.inputs) else None
+    if own is None or other is None or own.data is None or other.data is None:
+        return own
+    if own.type.shape != other.type.shape:
+        return own
+    return constant(own.name, other.data, other.type.quantization)
+
+
+def _check_parameters(graph: Graph, known: Graph, shapes: Mapping[str, Shape]) -> None:
+    """Raise UnsupportedError where a value has other parameters than it was quantized with."""
+    expected = {value.name: value.type.quantization for value in known.values() if not value.is_constant}
+    for value in graph.values():
+        if value.is_constant or value.name not in expected:
+            continue
+        if value.type.quantization != expected[value.name]:
+            text = ", ".join(f"{name}={list(shape)}" for name, shape in shapes.items())
+            raise UnsupportedError(
+                f"parameters of '{value.name}' depend on shapes, so the model cannot be had for {text}; "
+                "bind these shapes when it is profiled (`shapes`)"
+            )
