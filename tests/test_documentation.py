@@ -120,7 +120,7 @@ def test_recipe_tables_name_every_key_and_every_choice() -> None:
         assert f"`{choice}" in text
     default = Recipe()
     assert f"| `schema` | `{default.schema}`," in text
-    assert f"| `calibration` | `{default.calibration}`," in text
+    assert f"| `calibration` | `{default.calibration.to_text()}`," in text
     rows = table_rows(section(text, "Quantization").split("###")[0])
     for declared in options_of_dataclass(Recipe):
         values = rows.get(f"`{declared.key}`", {}).get("values (default first)", "")

@@ -31,7 +31,7 @@ PUBLIC = {
     # data and types
     "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
     # errors
-    "QglowError", "ComparisonFailed", "UsageError", "UndecidedError", "UnsupportedError",
+    "QglowError", "ComparisonFailed", "UsageError", "UnboundError", "UndecidedError", "UnsupportedError",
     "InputFileError", "ModelError", "ProfileError", "DataError", "RecipeError", "ArtefactError",
     "RegressionError", "InternalError", "MemoryLimitError",
     "__version__",

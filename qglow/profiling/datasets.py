@@ -8,6 +8,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from qglow.core.reading import damaged_arrays, load_array, open_regular
 from qglow.core.types import Array
 from qglow.profiling.archived import read_rows
 from qglow.profiling.images import SUFFIXES, find_images
+from qglow.profiling.kept import SAMPLES
 from qglow.profiling.labels import FileLabels, check_label_array, find_labels, read_file_labels
 from qglow.profiling.plugins import open_plugin
 from qglow.profiling.samples import DataDigest, InputSpec, InputSpecs, Sample, fit_sample, shape_text
@@ -27,6 +29,7 @@ from qglow.profiling.sources import (
     ReadTensor,
     Rows,
     SampleSource,
+    SeriesSource,
     TensorDirectorySource,
     find_function,
 )
@@ -164,7 +167,13 @@ def _open_source(
             if read_tensor is None:
                 raise DataError(f"{path}: ONNX test data cannot be read here")
             return TensorDirectorySource(folders, list(specs), read_tensor)
-        return _open_images(path, find_images(path), specs, recipe, labels)
+        images, arrays = find_images(path), _array_files(path)
+        if arrays and not images:
+            if labels is not None:
+                raise DataError(f"{path}: labels of array files are in the .npz files themselves")
+            opened = [partial(_open_file, file, specs, recipe, None, _all_rows) for file in arrays]
+            return SeriesSource(str(path), opened)
+        return _open_images(path, images, specs, recipe, labels)
     if path.is_file():
         return _open_file(path, specs, recipe, labels, needed)
     plugin = open_plugin(data, specs)
@@ -173,6 +182,16 @@ def _open_source(
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", data):
         return FunctionSource(data, find_function(data), specs, recipe.data.ignore_label)
     raise DataError(f"{data}: no such file or directory")
+
+
+def _array_files(folder: Path) -> list[Path]:
+    """Return the .npy and .npz files in a folder, sorted by name, without samples that a profile keeps."""
+    found = (path for path in folder.iterdir() if path.suffix.lower() in (".npy", ".npz"))
+    return sorted(path for path in found if path.is_file() and not path.name.endswith(SAMPLES))
+
+
+def _all_rows(rows: int) -> int:
+    return rows
 
 
 def _open_file(

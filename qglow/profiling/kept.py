@@ -47,6 +47,10 @@ class KeptRecord:
     sha256: str = ""
 
 
+SAMPLES = ".samples.npz"
+"""End of the names of files with samples."""
+
+
 class Keeper:
     """Collects, of all samples that it is given, those with the smallest digests, in any order.
 
@@ -104,7 +108,7 @@ def merge_kept(parts: Iterable[Sequence[Sample]], limit: int) -> tuple[Sample, .
 
 def samples_path(profile: Path) -> Path:
     """Path of the samples of a profile file: NAME.samples.npz beside NAME.yaml."""
-    return profile.with_name(f"{profile.stem}.samples.npz")
+    return profile.with_name(f"{profile.stem}{SAMPLES}")
 
 
 def pack_kept(samples: Sequence[Sample]) -> bytes:

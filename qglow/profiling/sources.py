@@ -8,7 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from qglow.profiling.labels import FileLabels, Label, check_label_array, label_o
 from qglow.profiling.samples import InputSpecs, Sample
 from qglow.recipe.data import Preprocessing
 
+T = TypeVar("T")
 ReadTensor = Callable[[Path], Array]
 Rows = Array | FirstRows
 """Samples along the first axis."""
@@ -172,6 +173,34 @@ class TensorDirectorySource(IndexedSource):
         return int(tensor.shape[0])
 
 
+class SeriesSource(SampleSource):
+    """Sources one after the other, each opened when it is its turn: array files of a folder, for one."""
+
+    def __init__(self, name: str, parts: Sequence[Callable[[], SampleSource]]) -> None:
+        self._name, self._parts = name, parts
+
+    @property
+    def size(self) -> int | None:
+        """Unknown: only opening them all would tell."""
+        return None
+
+    def samples(self, selection: slice) -> Iterator[Sample]:
+        """The selected samples; those between are read and dropped. Only forward slices."""
+        parts = (part().samples(slice(None)) for part in self._parts)
+        return selected_forwards(itertools.chain.from_iterable(parts), selection, self._name)
+
+
+def selected_forwards(samples: Iterable[T], selection: slice, name: str) -> Iterator[T]:
+    """Elements that a slice selects while they are read.
+
+    Raises UsageError for a slice that counts from the end.
+    """
+    bounds = (selection.start, selection.stop, selection.step)
+    if any(bound is not None and bound < 0 for bound in bounds):
+        raise UsageError(f"{name}: read forwards only, so `select` takes no negative numbers")
+    return itertools.islice(samples, *bounds)
+
+
 class FunctionSource(SampleSource):
     """A Python function that yields a dict a sample: arrays by input name and, if known, "label".
 
@@ -195,11 +224,8 @@ class FunctionSource(SampleSource):
 
     def samples(self, selection: slice) -> Iterator[Sample]:
         """The selected samples; those between are made and dropped. Only forward slices."""
-        bounds = (selection.start, selection.stop, selection.step)
-        if any(bound is not None and bound < 0 for bound in bounds):
-            raise UsageError(f"{self._spec}: read forwards only, so `select` takes no negative numbers")
-        numbered = enumerate(self._call())
-        return (self._sample(index, values) for index, values in itertools.islice(numbered, *bounds))
+        numbered = selected_forwards(enumerate(self._call()), selection, self._spec)
+        return (self._sample(index, values) for index, values in numbered)
 
     def _call(self) -> Iterator[object]:
         """Yield what the function yields; its errors become DataError, because it is the caller's data."""
