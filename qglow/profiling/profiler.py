@@ -43,7 +43,7 @@ def profile(
 
 
 @dataclass(frozen=True)
-class Observed:
+class RunSamples:
     """Samples that an engine has run: their digest, their number, and those to keep, `limit` at most."""
 
     digest: DataDigest
@@ -59,7 +59,7 @@ def observe(
     batch_size: int = 1,
     keep_samples: int = KEPT,
     advance: Advance = lambda done: None,
-) -> Observed:
+) -> RunSamples:
     """Run samples through an engine.
 
     Raises DataError if there is none, UsageError for a wrong number to keep.
@@ -71,12 +71,12 @@ def observe(
         advance(len(batch))
     if not count:
         raise DataError("there is no sample to profile with")
-    return Observed(digest, count, keeper.samples, keep_samples, keeper.note)
+    return RunSamples(digest, count, keeper.samples, keep_samples, keeper.note)
 
 
 def profile_of(
     graph: Graph,
-    seen: Observed,
+    seen: RunSamples,
     engine: Engine,
     *,
     model: ModelReference,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from qglow.core.batch import batch_of
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
+from qglow.quantization.choices import Choices
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.report import Repair
 from qglow.quantization.scheme import IN_ATTENTION
@@ -100,7 +101,19 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     for step in (search.without_harm, search.with_wide_nodes):
         if stage.sqnr_db < ENOUGH_DB:
             stage = step(stage)
-    return Repaired(stage.recipe, tuple(search.repairs), stage.result, runs, stage.program_if_made)
+    recipe = _stated(stage.recipe, quantizer)
+    return Repaired(recipe, tuple(search.repairs), stage.result, runs, stage.program_if_made)
+
+
+def _stated(recipe: Recipe, quantizer: Quantizer) -> Recipe:
+    """The recipe with its calibration stated, so that nothing chooses another one when it is used again.
+
+    In a model with attention the default stays what it is: there it means two calibrations.
+    """
+    choices = Choices.of(quantizer.graph, recipe)
+    if any(choice.in_attention for choice in choices.nodes.values()):
+        return recipe
+    return replace(recipe, calibration=replace(recipe.calibration, stated=True))
 
 
 def affordable(quantizer: Quantizer, kept: Sequence[Sample]) -> Sequence[Sample]:
