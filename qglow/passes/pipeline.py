@@ -23,6 +23,7 @@ from qglow.passes.raise_channel_shuffle import RaiseChannelShuffle
 from qglow.passes.raise_gelu import RaiseGelu
 from qglow.passes.raise_hard_swish import RaiseHardSwish
 from qglow.passes.raise_layer_norm import RaiseLayerNorm
+from qglow.passes.raise_sigmoid import RaiseSigmoid
 from qglow.passes.raise_softmax import RaiseSoftmax
 from qglow.passes.raise_swish import RaiseSwish
 from qglow.passes.simplify_algebra import SimplifyAlgebra
@@ -51,6 +52,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     JoinAffine,
     FoldBatchnorm,
     BatchnormToAffine,
+    RaiseSigmoid,
     RaiseSwish,
     FuseActivation,
     DequantizeConstants,
@@ -73,6 +75,7 @@ def canonical_pipeline() -> Pipeline[Graph]:
             MinMaxToClip(),
             SimplifyAlgebra(),
             RaiseGelu(),
+            RaiseSigmoid(),
             RaiseHardSwish(),
             RaiseSoftmax(),
             RaiseLayerNorm(),

@@ -77,7 +77,7 @@ def test_a_budget_stops_after_that_many_rewrites_with_a_valid_graph(rng: random.
 def test_the_canonical_pipeline_prints() -> None:
     assert str(canonical_pipeline()) == (
         "fold-constants,eliminate-dead-nodes,simplify-algebra,eliminate-common-subexpressions,"
-        "min-max-to-clip,simplify-algebra,raise-gelu,raise-hard-swish,raise-softmax,raise-layer-norm,"
+        "min-max-to-clip,simplify-algebra,raise-gelu,raise-sigmoid,raise-hard-swish,raise-softmax,raise-layer-norm,"
         "raise-channel-shuffle,simplify-slices,sink-transposes,sink-reshapes,pad-into-conv,pad-into-pool,"
         "matmul-add-to-gemm,sink-reshapes,matmul-add-to-gemm,"
         "arithmetic-to-affine,fold-batchnorm,batchnorm-to-affine,join-affine,raise-swish,"
