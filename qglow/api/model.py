@@ -61,12 +61,14 @@ def load_model(
     values: Mapping[str, Given] | None = None,
     **options: Unpack[LoadKeywords],
 ) -> Model:
-    """Load an ONNX file as a float model with static shapes.
+    """Load an ONNX file as a float model.
 
-    `shapes` maps input names to shapes; a symbolic first dimension that is left free becomes 1,
-    which `Model.bound` reports. `values` maps input names to arrays or numbers: these inputs
-    become constants, and the model has them no more. `passes` is a pipeline, such as
-    "fold-constants,fold-batchnorm", to run over the graph instead of those that make it canonical.
+    `shapes` maps input names to shapes, which then are the only ones. Dimensions that are left free take any
+    size in calls; `Model.shapes` has 1 for a first one, which `Model.bound` reports. A model with other free
+    dimensions has no shapes of its own: what needs one graph raises UnboundError.
+    `values` maps input names to arrays or numbers: these inputs become constants, and the model has them no
+    more. `passes` is a pipeline, such as "fold-constants,fold-batchnorm", to run over the graph instead of
+    those that make it canonical.
     Nodes that qglow does not know run in onnxruntime, which `Model.bound` reports too, unless `native`.
     Where values of inputs decide shapes and are not given, the model is interpreted and compiled for those of
     each call; all else that needs its graph raises UndecidedError with the names of these inputs.
@@ -79,7 +81,7 @@ def load_model(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """A float model with static shapes, its graph in canonical form. Made by `load_model`."""
+    """A float model, its graph in canonical form. Made by `load_model`."""
 
     _opened: LoadedModel | UndecidedModel
 
@@ -177,9 +179,10 @@ class Model:
         )
 
     def interpret(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the float model in numpy, slowly: outputs by name, for arrays of exactly the input types.
+        """Run the float model in numpy, slowly: outputs by name, for arrays of the input types.
 
-        Raises UsageError for an input that is missing, unknown or of another type.
+        Free dimensions take any size. Raises UsageError or DataError for an input that is missing, unknown or
+        of another type or shape.
         """
         opened = self._opened
         if isinstance(opened, LoadedModel):
@@ -194,7 +197,8 @@ class Model:
         """Compile the float model for an instruction set (default: QGLOW_ISA, else the host's best).
 
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
-        process may use); results do not depend on it. Raises UsageError for an ISA that the host lacks.
+        process may use); results do not depend on it. Where dimensions are free, other shapes than those
+        of the model are compiled when a call has them. Raises UsageError for an ISA that the host lacks.
         """
         if isinstance(self._opened, UndecidedModel):
             return specialised_executable(self._opened, CompileOptions(**options))

@@ -34,8 +34,9 @@ def bind_inputs(
     declared = {value.name: tensor_shape(value) for value in inputs}
     check_names("shape", shapes, list(declared))
     symbols: dict[str, int] = {}
+    binders: dict[str, str] = {}
     for name, shape in shapes.items():
-        _bind_given(name, declared[name], shape, symbols)
+        _bind_given(name, declared[name], shape, symbols, binders)
     notes: list[str] = []
     bound: dict[str, Shape] = {}
     for name, dims in declared.items():
@@ -55,8 +56,13 @@ def check_names(kind: str, names: Iterable[str], inputs: list[str]) -> None:
 
 
 def _bind_given(
-    name: str, dims: Sequence[Dimension] | None, shape: Sequence[int], symbols: dict[str, int]
+    name: str,
+    dims: Sequence[Dimension] | None,
+    shape: Sequence[int],
+    symbols: dict[str, int],
+    binders: dict[str, str],
 ) -> None:
+    """Bind the symbols of one input; `binders` says which input bound a symbol."""
     text = ",".join(map(str, shape))
     if any(int(d) < 0 for d in shape):
         raise UsageError(f"shape {name}={text} has a negative dimension")
@@ -67,8 +73,10 @@ def _bind_given(
     for dim, size in zip(dims, shape, strict=True):
         if isinstance(dim, int) and dim != size:
             raise UsageError(f"shape {name}={text} contradicts the model, which has {_show(dims)}")
-        if isinstance(dim, str) and symbols.setdefault(dim, int(size)) != size:
-            raise UsageError(f"shape {name}={text} binds {dim} to {size}, another one to {symbols[dim]}")
+        if isinstance(dim, str):
+            binder, known = binders.setdefault(dim, name), symbols.setdefault(dim, int(size))
+            if known != size:
+                raise UsageError(f"shape {name}={text} binds {dim} to {size}, that of '{binder}' to {known}")
 
 
 def _default(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,7 @@ from qglow.codegen.memory import aligned_tensor
 from qglow.core.batch import as_taken
 from qglow.core.errors import DataError, UsageError
 from qglow.core.memory import require_memory
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Shape, TensorType
 from qglow.instructions.program import Program
 from qglow.kernels.emit.operand import is_int8_activation, physical_dtype, to_logical, to_physical
 from qglow.numerics.quantize import as_signed, as_unsigned
@@ -75,6 +75,23 @@ class Executable:
         return dict(self._signature.outputs)
 
     @property
+    def programs(self) -> tuple[dict[str, Shape], ...]:
+        """Shapes of the inputs of every program that is compiled: here those of the only one."""
+        return ({name: kind.shape for name, kind in self.inputs.items()},)
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Compile ahead of a call with inputs of these shapes, where dimensions are free.
+
+        Raises DataError for shapes that no call may have.
+        """
+        check_input_names(shapes, self.inputs)
+        for name, kind in self.inputs.items():
+            if tuple(shapes[name]) != kind.shape:
+                raise DataError(
+                    f"input '{name}' has shape {tuple(shapes[name])}, the program wants {kind.shape}"
+                )
+
+    @property
     def state(self) -> dict[str, Array]:
         """Tensors that the program keeps from call to call, live: a profile's counts, for one."""
         return dict(self._loaded.state)
@@ -126,11 +143,15 @@ class Executable:
         return self._loaded.activations(self.program)
 
     def _check_names(self, inputs: Mapping[str, Array]) -> None:
-        wanted = list(self._signature.inputs)
-        if set(wanted) != set(inputs):
-            raise DataError(
-                f"inputs {', '.join(sorted(inputs)) or 'none'} given, {', '.join(wanted) or 'none'} wanted"
-            )
+        check_input_names(inputs, self._signature.inputs)
+
+
+def check_input_names(given: Collection[str], wanted: Collection[str]) -> None:
+    """Raise DataError where other inputs are given than those that are wanted."""
+    if set(wanted) != set(given):
+        raise DataError(
+            f"inputs {', '.join(sorted(given)) or 'none'} given, {', '.join(wanted) or 'none'} wanted"
+        )
 
 
 def _input_array(name: str, kind: TensorType, array: Array, bias: int) -> Array:

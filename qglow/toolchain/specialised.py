@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qglow.core.errors import UndecidedError, UsageError
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.instructions.program import Program
 from qglow.runtime.cores import choose_threads
-from qglow.runtime.executable import Executable
+from qglow.runtime.executable import Executable, check_input_names
 from qglow.targets.registry import select_target
 from qglow.toolchain.compilation import compile_graph
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.undecided import Kept, Specialisation, UndecidedModel
+
+_NO_VALUE = np.array(None, object)
+"""Element of arrays of which only the shape matters: no input takes it as its value."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,32 @@ class SpecialisedExecutable(Executable):
         if isinstance(reference, Executable) and fits(inputs, reference.inputs):
             return reference(inputs)
         made = self._specialise(inputs)
-        program = self._kept.get(made.key, lambda: compile_graph(made.graph, self._options))
-        return program(made.inputs)
+        return self._program(made)(made.inputs)
+
+    @property
+    def programs(self) -> tuple[dict[str, Shape], ...]:
+        """Shapes of the inputs of every program that is kept: the reference, then the last used at the end.
+
+        Inputs that decide by their values are there only with these shapes.
+        """
+        own = self._reference.programs if isinstance(self._reference, Executable) else ()
+        return (*own, *(_shapes(key) for key in self._kept.keys))
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Compile ahead of a call with inputs of these shapes.
+
+        Raises DataError for shapes that no call may have, UndecidedError where values decide.
+        """
+        if isinstance(self._reference, UndecidedError):
+            raise self._reference
+        stand_ins = {name: np.broadcast_to(_NO_VALUE, tuple(shape)) for name, shape in shapes.items()}
+        if isinstance(self._reference, Executable) and fits(stand_ins, self._reference.inputs):
+            check_input_names(shapes, self._reference.inputs)
+            return
+        self._program(self._specialise(stand_ins))
+
+    def _program(self, made: Specialised) -> Executable:
+        return self._kept.get(made.key, lambda: compile_graph(made.graph, self._options))
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
         """Bind arrays of the reference's shapes, see `Executable.bind`."""
@@ -147,3 +174,7 @@ def fits(inputs: Mapping[str, Array], kinds: Mapping[str, TensorType]) -> bool:
     if set(inputs) != set(kinds):
         return True
     return all(np.shape(inputs[name]) in (kind.shape, (1, *kind.shape)) for name, kind in kinds.items())
+
+
+def _shapes(key: Specialisation) -> dict[str, Shape]:
+    return {**{name: shape for name, _, shape, _ in key.values}, **dict(key.shapes)}

@@ -64,6 +64,12 @@ class Kept(Generic[_Made]):
                 self._made.popitem(last=False)
             return self._made[key]
 
+    @property
+    def keys(self) -> tuple[Specialisation, ...]:
+        """Keys of what is kept, the one that was used last at the end."""
+        with self._lock:
+            return tuple(self._made)
+
 
 @dataclass(frozen=True)
 class Decided:
