@@ -159,6 +159,9 @@ class Traits:
     takes_halves: ClassVar[bool] = False
     """It reads and gives reals of 16 bits, which others have as constant weights only."""
 
+    tells_ratios: ClassVar[bool] = False
+    """Its result depends on ratios of its operand: small values matter as much as large ones."""
+
     measures_rows: ClassVar[bool] = False
     """Its result is the scale of every row of its operand, measured while the model runs."""
 

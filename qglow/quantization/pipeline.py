@@ -31,6 +31,7 @@ from qglow.quantization.group_weights import WeightGroups
 from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands, release_products
+from qglow.quantization.logarithms import keep_logarithms_float
 from qglow.quantization.placement import (
     FloatReasons,
     Overruled,
@@ -227,6 +228,7 @@ class _Quantizer:
         overruled = Overruled(choices, frozenset(reasons))
         release_products(graph, reasons)
         keep_unsuited_float(graph, self._profiled, reasons)
+        keep_logarithms_float(graph, self._profiled, reasons)
         overruled.take_from(reasons)
         plan_islands(graph, reasons)
         overruled.take_from(reasons)

@@ -154,6 +154,7 @@ class Log(Function, elementary.Log):
     """The natural logarithm of x; NaN below 0."""
 
     name: ClassVar[str] = "Log"
+    tells_ratios: ClassVar[bool] = True
 
 
 @register

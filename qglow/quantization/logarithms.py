@@ -1,0 +1,86 @@
+"""Values whose logarithm is taken: spectra and likelihoods, whose small elements count as much as the large.
+
+Even steps of int8 over such a value make everything below one step equal, and the logarithm then tells
+nothing of it. Its nodes stay float, back to where the values come from: sums of products, of which those of
+powers (never negative) stay float too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from qglow.graph.graph import Graph, Node, Value
+from qglow.numerics.histogram import SIGN, bin_index
+from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
+
+STEPS = 255
+SMALL = 0.1
+"""Share of the elements below one step of int8 from which on they matter."""
+
+
+def keep_logarithms_float(
+    graph: Graph, statistics: Mapping[str, ValueProfile], reasons: FloatReasons
+) -> None:
+    """Add to `reasons` the nodes between a logarithm of wide values and the products that these come from."""
+    for node in graph.nodes:
+        if not node.operator.tells_ratios:
+            continue
+        chain = _chain(node, statistics)
+        values = [value for part in chain for value in _computed(part)]
+        wide = next((value for value in values if spans_widely(statistics.get(value.name))), None)
+        if wide is None:
+            continue
+        for part in chain:
+            _keep(part, f"the logarithm '{node.output.name}' is taken of it: {_why(wide)}", reasons)
+
+
+def _why(value: Value) -> str:
+    return f"int8 would make the small values of '{value.name}' equal"
+
+
+def spans_widely(profile: ValueProfile | None) -> bool:
+    """Whether many elements are below one step of int8 over the range of all; False without a histogram."""
+    if profile is None or not profile.total:
+        return False
+    step = max(-profile.low, profile.high) / STEPS
+    if not 0.0 < step < np.inf:
+        return False
+    first = int(bin_index(np.array(step, np.float32)))
+    small = int(profile.counts[:first].sum() + profile.counts[SIGN : SIGN + first].sum())
+    return small >= SMALL * profile.total
+
+
+def _chain(node: Node, statistics: Mapping[str, ValueProfile]) -> list[Node]:
+    """Return a logarithm and the nodes before it, back to products; those of powers are among them."""
+    chain, waiting, seen = [node], _computed(node), {node}
+    while waiting:
+        producer = waiting.pop().producer
+        if producer is None or producer in seen or not handles_reals(producer):
+            continue
+        seen.add(producer)
+        sources = _computed(producer)
+        if not producer.operator.is_light:
+            sources = [value for value in sources if _is_power(statistics.get(value.name))]
+            if not sources:
+                continue
+        chain.append(producer)
+        waiting += sources
+    return chain
+
+
+def _is_power(profile: ValueProfile | None) -> bool:
+    return profile is not None and profile.low >= 0.0 and spans_widely(profile)
+
+
+def _keep(node: Node, reason: str, reasons: FloatReasons) -> None:
+    if handles_reals(node):
+        reasons.setdefault(node, reason)
+
+
+def _computed(node: Node) -> list[Value]:
+    """Return the computed operands that would be int8."""
+    operands = (node.inputs[index] for index in data_operands(node) if index < len(node.inputs))
+    return [value for value in operands if value is not None and value.data is None]

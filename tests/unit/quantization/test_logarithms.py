@@ -1,0 +1,95 @@
+"""Spectra and likelihoods stay float before a logarithm; narrow values do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.core.types import Array, float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph
+from qglow.graph.interpreter import Interpreter
+from qglow.graph.ops.elementwise import Add, Mul
+from qglow.graph.ops.functions import Log
+from qglow.graph.ops.linear import Gemm
+from qglow.profiling.histogram import ValueProfile
+from qglow.quantization import pipeline
+from qglow.quantization.logarithms import keep_logarithms_float, spans_widely
+from qglow.quantization.pipeline import quantize_with
+from qglow.quantization.placement import FloatReasons
+from qglow.recipe.schema import Recipe
+
+RANDOM = np.random.default_rng(2)
+SIGNAL = RANDOM.normal(size=(64, 32)).astype(np.float32)
+FOURIER = RANDOM.normal(size=(32, 16)).astype(np.float32) * np.logspace(-2, 0, 16, dtype=np.float32)
+MEL = np.repeat(np.eye(8, dtype=np.float32), 2, axis=0)
+
+
+def spectrum() -> Graph:
+    """Log of the mel bands of the power of a transform, and a layer behind it."""
+    b = GraphBuilder("g")
+    waves = b.node(Gemm(), b.input("x", float_type(64, 32)), b.constant("f", FOURIER), name="waves")
+    power = b.node(Mul(), waves, waves, name="power")
+    bands = b.node(Gemm(), power, b.constant("mel", MEL), name="bands")
+    safe = b.node(Add(), bands, b.constant("eps", np.array(1e-6, np.float32)), name="safe")
+    levels = b.node(Log(), safe, name="levels")
+    return b.finish(b.node(Gemm(), levels, b.constant("w", MEL.T.copy()), name="y"))
+
+
+def statistics(graph: Graph, x: Array) -> dict[str, ValueProfile]:
+    found: dict[str, ValueProfile] = {}
+
+    def see(value: object, array: Array) -> None:
+        name = value.name  # type: ignore[attr-defined]
+        found[name] = ValueProfile.of_shape(array.shape)
+        found[name].observe(array)
+
+    Interpreter(graph).run({"x": x}, see)
+    return found
+
+
+def kept(graph: Graph, x: Array) -> dict[str, str]:
+    reasons: FloatReasons = {}
+    keep_logarithms_float(graph, statistics(graph, x), reasons)
+    return {node.output.name: reason for node, reason in reasons.items()}
+
+
+def test_the_chain_of_a_wide_spectrum_stays_float_back_to_its_transform() -> None:
+    found = kept(spectrum(), SIGNAL)
+    assert set(found) == {"levels", "safe", "bands", "power"}
+    assert all("'levels' is taken of it: int8 would make the small values" in why for why in found.values())
+
+
+def test_a_narrow_value_does_not() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(64, 32))
+    graph = b.finish(b.node(Log(), b.node(Add(), x, x, name="twice"), name="y"))
+    assert kept(graph, np.abs(SIGNAL) * 0 + RANDOM.uniform(1, 4, (64, 32)).astype(np.float32)) == {}
+
+
+def test_width_is_the_share_below_one_step() -> None:
+    def profile(values: Array) -> ValueProfile:
+        found = ValueProfile()
+        found.observe(np.asarray(values, np.float32).reshape(1, -1))
+        return found
+
+    assert not spans_widely(None) and not spans_widely(profile(np.zeros(10)))
+    assert spans_widely(profile(np.array([1e-4] * 2 + [1.0] * 8)))
+    assert not spans_widely(profile(np.array([1e-4] + [1.0] * 19)))
+    assert spans_widely(profile(np.array([-1e-4] * 2 + [-1.0] * 8)))
+
+
+def error(graph: Graph) -> float:
+    """Power of the error of an int8 graph, relative to that of the result."""
+    expected = Interpreter(graph).run({"x": SIGNAL})["y"]
+    result = quantize_with(graph, statistics(graph, SIGNAL), 1, Recipe())
+    assert result.report.quantized
+    found = Interpreter(result.graph).run({"x": SIGNAL})["y"]
+    return float(np.square(expected - found).mean() / np.square(expected).mean())
+
+
+def test_the_model_keeps_its_small_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept_float = error(spectrum())
+    monkeypatch.setattr(pipeline, "keep_logarithms_float", lambda *_: None)
+    assert kept_float < 0.3 * error(spectrum())
+    assert kept_float < 0.01
