@@ -10,6 +10,7 @@ from qglow.api.options import MODEL, OUTPUT, TrustOptions
 from qglow.cli.options import RECIPE, DataOptions, TargetOptions, read_recipe
 from qglow.cli.output import say, showing_progress
 from qglow.cli.targets import open_program
+from qglow.core.errors import DataError
 from qglow.core.options import Writes, declare, option
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ def run(program: ProgramOptions, data: DataOptions, running: TrustOptions, answe
     An ONNX model runs in float unless it is quantized already. Prints one line for each sample: its best
     classes with their scores, or the first elements of outputs that are no class scores.
     """
-    import numpy as np
-
     from qglow.api import run_data
     from qglow.core.arrays import pack_arrays
     from qglow.core.files import atomic_writer
@@ -63,7 +62,7 @@ def run(program: ProgramOptions, data: DataOptions, running: TrustOptions, answe
     executable, own = open_program(
         program.target, program.shapes, running.isa, running.trust, running.threads, program.values
     )
-    collected: dict[str, list[Array]] = {name: [] for name in executable.outputs}
+    collected: dict[str, list[Array]] = {}
     with showing_progress("running") as progress:
         opened = run_data(
             executable,
@@ -76,10 +75,24 @@ def run(program: ProgramOptions, data: DataOptions, running: TrustOptions, answe
         for key, outputs in opened:
             say(f"{key}: " + "; ".join(_answer(name, array, answers.top) for name, array in outputs.items()))
             for name, array in outputs.items() if answers.output is not None else ():
-                collected[name].append(array)
+                collected.setdefault(name, []).append(array)
     if answers.output is not None:
         with atomic_writer(answers.output) as stream:
-            pack_arrays(stream, {name: np.stack(arrays) for name, arrays in collected.items()})
+            pack_arrays(stream, {name: _stacked(name, arrays) for name, arrays in collected.items()})
+
+
+def _stacked(name: str, arrays: list[Array]) -> Array:
+    """Outputs of all samples along a new first axis. Raises DataError where their shapes differ."""
+    import numpy as np
+
+    for array in arrays:
+        if array.shape != arrays[0].shape:
+            shapes = f"{list(arrays[0].shape)} and {list(array.shape)}"
+            raise DataError(
+                f"output '{name}' has shapes {shapes}, which no array holds together; "
+                "write samples of one shape at a time (--select)"
+            )
+    return np.stack(arrays)
 
 
 def _answer(name: str, array: Array, top: int) -> str:

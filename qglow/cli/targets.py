@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qglow.cli.options import parse_shapes, parse_values, read_recipe
 from qglow.cli.output import note, notes
-from qglow.core.errors import InputFileError, ModelError, ProfileError, UsageError
+from qglow.core.errors import InputFileError, ModelError, ProfileError, UnboundError, UsageError
 from qglow.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def open_graph_target(
         raise UsageError(f"{target} is no quantized directory: --model does not apply")
     _refuse_program(target)
     model = open_model(target, shape, native, values)
-    if model.is_quantized and profile is None:
+    if profile is None and _is_quantized(model):
         return model.quantize(recipe=read_recipe(recipe), check=False)
     if profile is None:
         return model
@@ -108,6 +108,14 @@ def open_program(
     model = open_graph_target(target, shape, values=values)
     recipe = model.recipe if isinstance(model, QuantizedModel) else Recipe()
     return model.compile(isa=isa, threads=threads), recipe
+
+
+def _is_quantized(model: Model) -> bool:
+    """Whether a model brings its own parameters; one without shapes runs as it is."""
+    try:
+        return model.is_quantized
+    except UnboundError:
+        return False
 
 
 def _refuse_program(target: Path) -> None:

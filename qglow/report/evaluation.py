@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.core.errors import DataError
-from qglow.core.progress import Progress, start
+from qglow.core.errors import DataError, UnboundError
+from qglow.core.progress import Advance, Progress, start
 from qglow.core.types import Array
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.samples import batches
@@ -22,7 +22,7 @@ from qglow.report.task_metric import TaskMetric, open_metric
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions, compile_graph
-from qglow.toolchain.samples import Data, open_samples
+from qglow.toolchain.samples import Data, FreeInputs, open_samples, open_specified
 
 
 def open_evaluation_data(
@@ -59,9 +59,17 @@ def run_over_data(
     """Name and outputs of every sample, one after the other: reals without a batch axis.
 
     An output without a batch axis is whole where the batch is 1. Raises DataError for data that does not fit
-    the program, and for such an output of a larger batch.
+    the program, and for such an output of a larger batch. Where dimensions are free and the program has no
+    shapes of its own, samples may differ in shape.
     """
-    runner = RealInterface(program, program.inputs, program.outputs)
+    try:
+        kinds = program.inputs
+    except UnboundError as unbound:
+        free = FreeInputs.of(unbound.dimensions, unbound.elements)
+        specified = open_specified(data, free.specs, recipe=recipe, select=select, samples=samples)
+        yield from _run_one_by_one(program, specified, free, start(progress, specified.size))
+        return
+    runner = RealInterface(program, kinds, program.outputs)
     opened = open_samples(data, runner.inputs, recipe=recipe, select=select, samples=samples)
     advance = start(progress, opened.size)
     for batch in batches(opened, batch_size(runner)):
@@ -69,6 +77,17 @@ def run_over_data(
         for row, key in enumerate(batch.keys):
             yield key, {name: _of_sample(name, array, row, len(batch)) for name, array in outputs.items()}
         advance(len(batch))
+
+
+def _run_one_by_one(
+    program: Executable, opened: DataSet, free: FreeInputs, advance: Advance
+) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Name and outputs of every sample, each at its own shape."""
+    for sample in opened:
+        inputs = {name: a[None] if name in free.batched else a for name, a in sample.inputs.items()}
+        outputs = program(inputs)
+        yield sample.key, {name: _of_sample(name, array, 0, 1) for name, array in outputs.items()}
+        advance(1)
 
 
 def _of_sample(name: str, array: Array, row: int, samples: int) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import qglow
+from qglow.cli.main import main
 from qglow.core.types import Array
 from qglow.toolchain import undecided
 from qglow.tuning.replay import graph_at
@@ -148,3 +149,20 @@ def test_int8_has_the_same_parameters_and_weights_in_all_shapes(tmp_path: Path) 
             assert value.type.quantization == known[value.name].type.quantization
             if value.is_constant and value.type.is_quantized:
                 np.testing.assert_array_equal(value.data, known[value.name].data)
+
+
+def test_run_takes_samples_of_different_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, folder, out = sequence_model(tmp_path), tmp_path / "data", tmp_path / "out.npz"
+    folder.mkdir()
+    for length in (5, 9):
+        np.save(folder / f"{length}.npy", sequence(length)["x"])
+    assert main(["run", str(path), "--data", str(folder)]) == 0
+    told = capsys.readouterr().out
+    assert "y [5, 5]" in told and "y [9, 5]" in told
+    command = ["run", str(path), "--data", str(folder), "-o", str(out)]
+    assert main(command) == 4
+    assert "shapes [5, 5] and [9, 5]" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*command, "--select", "1:2"]) == 0
+    (expected,) = session(path).run(None, sequence(9))
+    np.testing.assert_allclose(np.load(out)["y"], expected, rtol=1e-4, atol=1e-5)
