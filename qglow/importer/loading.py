@@ -173,6 +173,8 @@ def _texts(proto: ModelProto) -> Iterator[object]:
 
 def _opset(path: Path, proto: ModelProto) -> int:
     versions = {entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")}
+    if not versions and all(node.domain not in ("", "ai.onnx") for node in proto.graph.node):
+        return int(onnx.defs.onnx_opset_version())  # no node is of any
     if len(versions) != 1:
         raise ModelError(
             f"{path} imports {len(versions)} versions of the standard operator set; one is valid"

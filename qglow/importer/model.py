@@ -67,7 +67,7 @@ def import_model(
     """
     path = Path(path)
     model = load(path)
-    _check_opset(path, model.opset)
+    _check_opset(path, model)
     every_input = real_inputs(model.proto.graph)
     constants = given_arrays(every_input, values or {})
     bind_values(model.proto, constants)
@@ -158,13 +158,24 @@ def _opaque_notes(opaque: Sequence[tuple[str, str, str]]) -> Iterator[str]:
         yield f"{count} in onnxruntime, in float: {listed}{more}"
 
 
-def _check_opset(path: Path, opset: int) -> None:
-    newest = newest_opset()
-    if not OLDEST_OPSET <= opset <= newest:
+def _check_opset(path: Path, model: ModelFile) -> None:
+    """Refuse operator sets that are too new, and older ones in which an operator of the model is different."""
+    newest, opset = newest_opset(), model.opset
+    if opset > newest or (opset < OLDEST_OPSET and not all(_is_lasting(n, opset) for n in model.nodes)):
         raise UnsupportedError(
             f"{path} uses opset {opset}; supported are {OLDEST_OPSET} to {newest}: "
             "convert it with onnx.version_converter or export it again"
         )
+
+
+def _is_lasting(node: onnx.NodeProto, opset: int) -> bool:
+    """Whether an operator of an old operator set has the same definition in the oldest that is supported."""
+    versions = (opset, OLDEST_OPSET)
+    try:
+        schemas = [onnx.defs.get_schema(node.op_type, version, node.domain) for version in versions]
+    except onnx.defs.SchemaError:
+        return False
+    return schemas[0].since_version == schemas[1].since_version
 
 
 def _input_elements(

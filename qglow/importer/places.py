@@ -1,7 +1,7 @@
 """Import of what picks or replaces elements at places that are known before the model runs.
 
 https://onnx.ai/onnx/operators/ Compress, GatherElements, GatherND, ReverseSequence, Scatter,
-ScatterElements, ScatterND
+ScatterElements, ScatterND, TensorScatter
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.selection import Max, Min
 from qglow.graph.ops.shape import Identity, Reshape
-from qglow.importer.computed_places import gather_elements_at, gather_tuples_at
+from qglow.importer.computed_places import gather_elements_at, gather_tuples_at, import_tensor_scatter
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 
@@ -259,4 +259,5 @@ RULES: dict[str, ImportRule] = {
     "Scatter": ImportRule(import_scatter_elements, newest=11),
     "ScatterElements": ImportRule(import_scatter_elements, newest=18),
     "ScatterND": ImportRule(import_scatter_nd, newest=18),
+    "TensorScatter": ImportRule(import_tensor_scatter, newest=24),
 }

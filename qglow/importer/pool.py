@@ -15,17 +15,20 @@ from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.reduce import ReduceSum
 from qglow.graph.ops.shape import Identity, Reshape
 from qglow.graph.traits import SlidingWindow
+from qglow.importer.max_places import emit_max_places
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.volumes import RANK, emit_pool_over_volume
 from qglow.importer.windows import emit_windowed, image, read_window
 
 
 def import_max_pool(node: ImportNode) -> None:
-    """Import MaxPool without the Indices output."""
-    node.require_single_output()
+    """Import MaxPool, and its places where something reads them."""
     node.ignore("storage_order")  # only numbers the elements of Indices
     ceil = node.integer("ceil_mode", 0) != 0
     _windowed(node, lambda w: MaxPool(w.kernel, w.strides, w.pads, w.dilations, ceil_mode=ceil))
+    if node.is_used(1):
+        counts = node.results[node.proto.output[0]].type.shape[2:]
+        emit_max_places(node, node.integers("kernel_shape", ()), counts)
 
 
 def import_average_pool(node: ImportNode) -> None:

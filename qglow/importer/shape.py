@@ -139,6 +139,21 @@ def import_cast_like(node: ImportNode) -> None:
     _cast(node, node.value(0), node.context.reals.get(like.name, like.type.element))
 
 
+def import_bit_cast(node: ImportNode) -> None:
+    """Import BitCast between integers, which is a Cast that wraps; of constants between all types."""
+    to, x = node.integer("to", 0), node.value(0)
+    node.require(to in ELEMENTS, f"a result of {element_name(to)}")
+    element, found = ELEMENTS[to], x.type.element
+    node.require(not x.type.is_quantized and found.size == element.size, f"{x.type} as {element_name(to)}")
+    if x.data is not None:
+        node.constant(x.data.view(element.dtype))
+        return
+    real = x.type.is_float or element in (ElementType.FLOAT, ElementType.DOUBLE)
+    node.require(not real, f"the bits of computed {x.type} as {element_name(to)}; integers are supported")
+    node.require(element is not ElementType.BOOL, "integers as bool, which may have none of its bits")
+    node.emit(Cast(to=element), x)
+
+
 def _cast(node: ImportNode, x: Value, element: ElementType) -> None:
     """Cast as the node's output. Computed reals of 16 and 64 bits are float32 here.
 
@@ -200,6 +215,7 @@ def import_constant(node: ImportNode) -> None:
 
 
 RULES: dict[str, ImportRule] = {
+    "BitCast": ImportRule(import_bit_cast, newest=26),
     "Cast": ImportRule(import_cast, newest=28, reads_halves=True),
     "CastLike": ImportRule(import_cast_like, newest=25, reads_halves=True),
     "Concat": ImportRule(import_concat, newest=13),
