@@ -159,7 +159,7 @@ def _opaque_notes(opaque: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _check_opset(path: Path, model: ModelFile) -> None:
-    """Refuse operator sets that are too new, and older ones in which an operator of the model is different."""
+    """Refuse operator sets that are too new, and old ones that define the model's operators otherwise."""
     newest, opset = newest_opset(), model.opset
     if opset > newest or (opset < OLDEST_OPSET and not all(_is_lasting(n, opset) for n in model.nodes)):
         raise UnsupportedError(

@@ -286,7 +286,7 @@ def unsupported_node(
     [
         (unsupported_node("Conv", ["x", "w"], auto_pad="SAME"), "auto_pad"),
         (
-            unsupported_node("MaxPool", ["x"], 2, kernel_shape=[1, 1], pads=[1, 1, 1, 1]),
+            unsupported_node("MaxPool", ["x"], 2, kernel_shape=[2, 1], dilations=[9, 1], pads=[1, 0, 1, 0]),
             "lies in the padding",
         ),
         (unsupported_node("AveragePool", ["x"], kernel_shape=[2, 2], strides=[2]), "strides"),
