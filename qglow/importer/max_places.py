@@ -1,4 +1,4 @@
-"""The Indices output of MaxPool: where in the image the largest element of every window is."""
+"""Places of maxima: where in the image the largest element of every window of a pool is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INDEX_BYTES = 8
 
 
 def emit_max_places(node: ImportNode, kernel: tuple[int, ...], counts: tuple[int, ...]) -> None:
-    """Add the second output of a MaxPool with so many windows along each spatial axis.
+    """Add the second output of a pool of maxima with so many windows along each spatial axis.
 
     Elements are numbered through the whole tensor; of equal ones the first of a window counts. With
     `storage_order` 1 those of an image are numbered column by column.
