@@ -1,0 +1,179 @@
+"""Other people's models with default settings: do they load, agree in float, and hold up in int8?
+
+Each model has the shapes of its first sample and is calibrated and judged on its own samples of these shapes.
+It is compiled in float and compared with onnxruntime; then profiled, quantized and compared again. Times are
+medians on one thread, in turns with onnxruntime float32. Exits with 1 where float differs by more than 1e-3
+of an output's largest element, or a verdict is "broken".
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+import qglow
+from qglow.core.batch import common_batch
+from qglow.core.types import Array
+from qglow.report.bench import bench
+from qglow.report.contenders import of_executable, of_onnxruntime
+from scripts.benchmarks.frame import Benchmark, Outcome, add_alternations_option, with_progress
+from scripts.benchmarks.models.wild import WILD, wild_names, wild_samples
+from scripts.benchmarks.tables import conditions, markdown_table
+
+LARGEST_ERROR = 1e-3
+INT8, REAL = "qglow int8", "ORT float32"
+TITLES = (
+    "model",
+    "float error",
+    "int8 nodes",
+    "float nodes",
+    "opaque",
+    "SQNR, dB",
+    "verdict",
+    f"{REAL} / int8",
+)
+_QUIET = 3
+
+Sample = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class WildRow:
+    """Figures of one model.
+
+    error: of float, relative to the largest element. sqnr_db: None where int8 is exact.
+    """
+
+    name: str
+    error: float
+    int8: int
+    real: int
+    opaque: int
+    sqnr_db: float | None
+    verdict: str
+    ratio: float
+
+    @property
+    def failures(self) -> list[str]:
+        """One line for each promise that does not hold."""
+        found = []
+        if self.error > LARGEST_ERROR:
+            found.append(f"{self.name}: float differs by {self.error:.1e}")
+        if self.verdict == "broken":
+            found.append(f"{self.name}: the int8 model is broken")
+        return found
+
+
+def measure(name: str, alternations: int) -> WildRow:
+    """Load, compare, quantize and time one model."""
+    path = WILD / f"{name}.onnx"
+    first, *others = wild_samples(WILD / f"{name}.inputs.npz")
+    samples = [first, *(other for other in others if _shapes(other) == _shapes(first))]
+    model = qglow.load_model(path, _shapes(first))
+    expected = _by_onnxruntime(path, samples)
+    program = model.compile(threads=1)
+    error = max(_error(program(sample), wanted) for sample, wanted in zip(samples, expected, strict=True))
+    quantized = model.quantize(None if model.is_quantized else model.profile(_data(model, samples)))
+    int8 = quantized.compile(threads=1)
+    report, verdict = quantized.report, quantized.verdict
+    assert report is not None
+    result = bench({INT8: of_executable(int8, first), REAL: of_onnxruntime(path, first)}, alternations)
+    times = {key: latency.median_ms for key, latency in result.latencies.items()}
+    return WildRow(
+        name,
+        error,
+        len(report.quantized),
+        len(report.float_nodes),
+        sum(node.hosted for node in report.float_nodes),
+        _sqnr_db([int8(sample) for sample in samples], expected),
+        "none: its own parameters" if verdict is None else str(verdict).split(":")[0],
+        times[REAL] / times[INT8],
+    )
+
+
+def _shapes(sample: Sample) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in sample.items()}
+
+
+def _data(model: qglow.Model, samples: Sequence[Sample]) -> dict[str, Array]:
+    """Samples along the first axis; inputs that have no batch there get an axis of samples."""
+    batched = common_batch(model.shapes) is not None
+    joined = {name: [sample[name] for sample in samples] for name in model.inputs}
+    return {
+        name: np.concatenate(arrays) if batched or arrays[0].shape[:1] == (1,) else np.stack(arrays)
+        for name, arrays in joined.items()
+    }
+
+
+def _by_onnxruntime(path: Path, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, _QUIET
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return [dict(zip(names, session.run(names, dict(sample)), strict=True)) for sample in samples]
+
+
+def _error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """Largest difference of an output, relative to its largest element."""
+    errors = [0.0]
+    for name, wanted in expected.items():
+        if wanted.size:
+            difference = np.abs(wanted.astype(np.float64) - found[name]).max()
+            errors.append(float(difference) / max(float(np.abs(wanted).max()), 1e-9))
+    return max(errors)
+
+
+def _sqnr_db(found: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]) -> float | None:
+    """SQNR of the worst output over all samples, in dB; None if no output differs, or all are zero."""
+    levels = []
+    for name in expected[0]:
+        wanted = np.concatenate([np.ravel(outputs[name]).astype(np.float64) for outputs in expected])
+        given = np.concatenate([np.ravel(outputs[name]).astype(np.float64) for outputs in found])
+        noise, signal = float(np.square(wanted - given).sum()), float(np.square(wanted).sum())
+        if noise > 0.0 and signal > 0.0:
+            levels.append(10.0 * math.log10(signal / noise))
+    return min(levels, default=None)
+
+
+def to_markdown(rows: Sequence[WildRow]) -> str:
+    """The table of the documentation."""
+    body = [
+        (
+            row.name,
+            f"{row.error:.0e}",
+            f"{row.int8}",
+            f"{row.real - row.opaque}",
+            f"{row.opaque}",
+            "exact" if row.sqnr_db is None else f"{row.sqnr_db:.1f}",
+            row.verdict,
+            f"{row.ratio:.2f}",
+        )
+        for row in rows
+    ]
+    mean = math.exp(sum(math.log(row.ratio) for row in rows) / len(rows))
+    note = f"Geometric mean of the ratios of times: {mean:.2f}."
+    return f"{markdown_table(TITLES, body)}\n\n{note} {conditions()}"
+
+
+@dataclass(frozen=True)
+class _Named:
+    name: str
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    names = options.models or wild_names()
+    rows = [measure(model.name, options.alternations) for model in with_progress([_Named(n) for n in names])]
+    return Outcome(to_markdown(rows), failures=[failure for row in rows for failure in row.failures])
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add_alternations_option(parser, 15)
+
+
+BENCHMARK = Benchmark(__doc__, _measure_all, table="wild", add_options=_add_options)

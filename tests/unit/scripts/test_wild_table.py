@@ -1,0 +1,35 @@
+"""The benchmark of other people's models: its table, its promises, and how it judges outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scripts.benchmarks.measurements.wild import WildRow, _error, _sqnr_db, to_markdown
+
+
+def row(**changes: object) -> WildRow:
+    values = {"name": "m", "error": 1e-6, "int8": 3, "real": 2, "opaque": 1, "sqnr_db": 30.0}
+    return WildRow(**{**values, "verdict": "good", "ratio": 4.0, **changes})  # type: ignore[arg-type]
+
+
+def test_the_table_has_a_line_a_model_and_the_mean_of_the_ratios() -> None:
+    text = to_markdown([row(), row(name="n", sqnr_db=None, ratio=1.0)])
+    assert "| m | 1e-06 | 3 | 1 | 1 | 30.0 | good | 4.00 |" in text
+    assert "| n | 1e-06 | 3 | 1 | 1 | exact | good | 1.00 |" in text
+    assert "Geometric mean of the ratios of times: 2.00." in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"), [({}, 0), ({"error": 0.01}, 1), ({"verdict": "broken", "error": 1.0}, 2)]
+)
+def test_promises_that_do_not_hold_are_named(changes: dict[str, object], count: int) -> None:
+    assert len(row(**changes).failures) == count
+
+
+def test_the_worst_output_counts() -> None:
+    expected = {"a": np.array([1.0, -2.0]), "b": np.array([10.0]), "empty": np.zeros(0)}
+    found = {"a": np.array([1.0, -1.0]), "b": np.array([10.0]), "empty": np.zeros(0)}
+    assert _error(found, expected) == 0.5
+    assert _sqnr_db([found], [expected]) == pytest.approx(10 * np.log10(5))
+    assert _sqnr_db([expected], [expected]) is None
