@@ -22,7 +22,7 @@ PUBLIC = {
     "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
     "tune", "list_targets",
     # stages
-    "Model", "Profile", "QuantizedModel", "Executable",
+    "Model", "Profile", "QuantizedModel", "Executable", "StreamingExecutable",
     # choices and results
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DriftReport", "LayerReport",

@@ -44,6 +44,7 @@ if typing.TYPE_CHECKING:
     from qglow.report.sufficiency import SufficiencyReport
     from qglow.report.verdict import ModelVerdict
     from qglow.runtime.executable import Executable
+    from qglow.runtime.streaming import StreamingExecutable
     from qglow.targets.listing import TargetInfo, list_targets
     from qglow.toolchain.calibration import CalibrationSamples
     from qglow.toolchain.kernel_tuning import KernelTuning
@@ -81,6 +82,7 @@ __all__ = [
     "QuantizedModel",
     "Recipe",
     "Rule",
+    "StreamingExecutable",
     "SufficiencyReport",
     "TargetInfo",
     "TensorType",
@@ -147,6 +149,7 @@ _NAMES_OF = {
     "qglow.report.verdict": ("ModelVerdict",),
     "qglow.report.sufficiency": ("SufficiencyReport",),
     "qglow.runtime.executable": ("Executable",),
+    "qglow.runtime.streaming": ("StreamingExecutable",),
     "qglow.targets.listing": ("TargetInfo", "list_targets"),
     "qglow.toolchain.calibration": ("CalibrationSamples",),
     "qglow.toolchain.kernel_tuning": ("KernelTuning",),

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, overload
 
 from qglow.api.keywords import (
     IsaKeywords,
@@ -41,6 +41,7 @@ from qglow.report.parts import model_info
 from qglow.report.report import ModelInfo
 from qglow.report.stages import stage_text
 from qglow.runtime.executable import Executable
+from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, compile_graph, selected_program
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.files import write_graph
@@ -192,20 +193,36 @@ class Model:
         decided = opened.decided(inputs)
         return interpret(decided.model.graph, decided.inputs)
 
+    @overload
+    def compile(self, *, states: None = None, **options: Unpack[RunKeywords]) -> Executable: ...
+
+    @overload
+    def compile(
+        self, *, states: Mapping[str, str], **options: Unpack[RunKeywords]
+    ) -> StreamingExecutable: ...
+
     @taking(RunOptions, places=("isa", "threads"))
-    def compile(self, **options: Unpack[RunKeywords]) -> Executable:
+    def compile(
+        self, *, states: Mapping[str, str] | None = None, **options: Unpack[RunKeywords]
+    ) -> Executable:
         """Compile the float model for an instruction set (default: QGLOW_ISA, else the host's best).
 
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
         process may use); results do not depend on it. Where dimensions are free, other shapes than those
-        of the model are compiled when a call has them. Raises UsageError for an ISA that the host lacks.
+        of the model are compiled when a call has them. states: inputs that the program keeps itself, each
+        with the output of equal type that its next call reads there; see `StreamingExecutable`. Raises
+        UsageError for an ISA that the host lacks, and for states of other names or types than the model has.
         """
+        executable = self._compiled(CompileOptions(**options))
+        return executable if states is None else StreamingExecutable(executable, states)
+
+    def _compiled(self, options: CompileOptions) -> Executable:
         if isinstance(self._opened, UndecidedModel):
-            return specialised_executable(self._opened, CompileOptions(**options))
-        reference = compile_graph(self._opened.graph, CompileOptions(**options))
+            return specialised_executable(self._opened, options)
+        reference = compile_graph(self._opened.graph, options)
         if not self._opened.is_free:
             return reference
-        return specialised_executable(UndecidedModel.of(self._opened), CompileOptions(**options), reference)
+        return specialised_executable(UndecidedModel.of(self._opened), options, reference)
 
     @taking(IsaOptions, places=("isa",))
     def tune_kernels(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, overload
 
 from qglow.api.keywords import IsaKeywords, RunKeywords, StageTextKeywords
 from qglow.api.options import IsaOptions, RunOptions, StageTextOptions
@@ -27,6 +27,7 @@ from qglow.report.parts import QuantizedParts
 from qglow.report.stages import stage_text
 from qglow.report.verdict import ModelVerdict
 from qglow.runtime.executable import Executable
+from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, selected_program
 from qglow.toolchain.compilation import compile_known
 from qglow.toolchain.files import write_graph
@@ -133,19 +134,36 @@ class QuantizedModel:
         made = Replay(self._parts)(inputs)
         return interpret(made.graph, made.inputs)
 
+    @overload
+    def compile(self, *, states: None = None, **options: Unpack[RunKeywords]) -> Executable: ...
+
+    @overload
+    def compile(
+        self, *, states: Mapping[str, str], **options: Unpack[RunKeywords]
+    ) -> StreamingExecutable: ...
+
     @taking(RunOptions, places=("isa", "threads"))
-    def compile(self, **options: Unpack[RunKeywords]) -> Executable:
+    def compile(
+        self, *, states: Mapping[str, str] | None = None, **options: Unpack[RunKeywords]
+    ) -> Executable:
         """Compile for an instruction set (default: QGLOW_ISA, else the host's best).
 
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
         process may use); results do not depend on it. Where the model's file leaves dimensions open, a call
         may have other shapes than the profile: they are compiled when first seen, for which the float
-        model has to be there. Raises UsageError for an ISA that the host lacks.
+        model has to be there.
+        states: inputs that the program keeps itself, each with the output of equal type that its next call
+        reads there; see `StreamingExecutable`. Raises UsageError for an ISA that the host lacks, and for
+        states of other names or types than the model has.
         """
-        reference = compile_known(self._parts.int8, CompileOptions(**options))
+        executable = self._compiled(CompileOptions(**options))
+        return executable if states is None else StreamingExecutable(executable, states)
+
+    def _compiled(self, options: CompileOptions) -> Executable:
+        reference = compile_known(self._parts.int8, options)
         if self._parts.profile is None:
             return reference
-        return SpecialisedExecutable(Replay(self._parts), CompileOptions(**options), reference)
+        return SpecialisedExecutable(Replay(self._parts), options, reference)
 
     @taking(IsaOptions)
     def save(

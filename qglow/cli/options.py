@@ -207,6 +207,23 @@ def parse_values(texts: Sequence[str] | None) -> dict[str, Given]:
     return values
 
 
+def parse_states(texts: Sequence[str]) -> dict[str, str]:
+    """Outputs by the name of the input that reads them in the next call. Raises UsageError for other texts.
+
+    >>> parse_states(["h=next_h"])
+    {'h': 'next_h'}
+    """
+    states: dict[str, str] = {}
+    for text in texts:
+        name, equals, output = text.partition("=")
+        if not (name and equals and output):
+            raise UsageError(f"--state {text}: write INPUT=OUTPUT")
+        if name in states:
+            raise UsageError(f"--state {name} is given twice")
+        states[name] = output
+    return states
+
+
 def _file(path: str) -> Array:
     from qglow.core.reading import load_array
 

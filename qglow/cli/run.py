@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import MODEL, OUTPUT, TrustOptions
-from qglow.cli.options import RECIPE, DataOptions, TargetOptions, read_recipe
+from qglow.cli.options import RECIPE, DataOptions, TargetOptions, parse_states, read_recipe
 from qglow.cli.output import say, showing_progress
 from qglow.cli.targets import open_program
 from qglow.core.errors import DataError
@@ -32,6 +33,14 @@ class ProgramOptions(TargetOptions):
         group=MODEL,
     )
     recipe: Path | None = declare(RECIPE, None)
+    states: Sequence[str] = option(
+        (),
+        "Input that keeps an output for the next sample, as h=next_h: the samples are one stream",
+        group=MODEL,
+        metavar="INPUT=OUTPUT",
+        flags=("--state",),
+        typed=list[str],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +63,18 @@ def run(program: ProgramOptions, data: DataOptions, running: TrustOptions, answe
 
     An ONNX model runs in float unless it is quantized already. Prints one line for each sample: its best
     classes with their scores, or the first elements of outputs that are no class scores.
+    With --state the samples are the pieces of one stream, in their order.
     """
-    from qglow.api import run_data
+    from qglow.api import StreamingExecutable, run_data
     from qglow.core.arrays import pack_arrays
     from qglow.core.files import atomic_writer
 
+    states = parse_states(program.states)
     executable, own = open_program(
         program.target, program.shapes, running.isa, running.trust, running.threads, program.values
     )
+    if states:
+        executable = StreamingExecutable(executable, states)
     collected: dict[str, list[Array]] = {}
     with showing_progress("running") as progress:
         opened = run_data(

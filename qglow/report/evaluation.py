@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.core.errors import DataError, UnboundError
+from qglow.core.errors import DataError, UnboundError, UsageError
 from qglow.core.progress import Advance, Progress, start
 from qglow.core.types import Array
 from qglow.profiling.datasets import DataSet
@@ -21,6 +21,7 @@ from qglow.report.runner import RealInterface, Runner, batch_size, real_types, r
 from qglow.report.task_metric import TaskMetric, open_metric
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
+from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, compile_graph
 from qglow.toolchain.samples import Data, FreeInputs, open_samples, open_specified
 
@@ -58,9 +59,10 @@ def run_over_data(
 ) -> Iterator[tuple[str, dict[str, Array]]]:
     """Name and outputs of every sample, one after the other: reals without a batch axis.
 
-    An output without a batch axis is whole where the batch is 1. Raises DataError for data that does not fit
-    the program, and for such an output of a larger batch. Where dimensions are free and the program has no
-    shapes of its own, samples may differ in shape.
+    An output without a batch axis is whole where the batch is 1. Samples of a program that keeps states are
+    one stream. Where dimensions are free and the program has no shapes of its own, samples may differ in
+    shape. Raises DataError for data that does not fit the program, and for such an output of a larger batch,
+    UsageError for a program that keeps states and takes more than one sample at once.
     """
     try:
         kinds = program.inputs
@@ -69,6 +71,11 @@ def run_over_data(
         specified = open_specified(data, free.specs, recipe=recipe, select=select, samples=samples)
         yield from _run_one_by_one(program, specified, free, start(progress, specified.size))
         return
+    if isinstance(program, StreamingExecutable) and batch_size(program) > 1:
+        raise UsageError(
+            f"samples of a stream run one after the other, but the program takes {batch_size(program)} at "
+            "once: bind a batch of 1"
+        )
     runner = RealInterface(program, kinds, program.outputs)
     opened = open_samples(data, runner.inputs, recipe=recipe, select=select, samples=samples)
     advance = start(progress, opened.size)

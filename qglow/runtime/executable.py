@@ -132,7 +132,7 @@ class Executable:
             raise UsageError(f"no output is called {unknown[0]!r}; the outputs are {', '.join(given)}")
         read = {name: _bound_array(name, kind, inputs[name], bias) for name, kind in taken.items()}
         written = {name: _bound_array(name, kind, outputs.get(name), bias) for name, kind in given.items()}
-        _check_writing(written, {**read, **self._loaded.state})
+        check_writing(written, {**read, **self._loaded.state})
         return self._loaded.bind({**read, **written})
 
     def activations(self) -> dict[str, Array]:
@@ -183,7 +183,7 @@ def _bound_array(name: str, kind: TensorType, array: object, bias: int) -> Array
     return array
 
 
-def _check_writing(written: Mapping[str, Array], others: Mapping[str, Array]) -> None:
+def check_writing(written: Mapping[str, Array], others: Mapping[str, Array]) -> None:
     """Refuse arrays that are read-only, or that share memory with other arrays of the call."""
     seen = dict(others)
     for name, array in written.items():

@@ -30,6 +30,7 @@ NOT_DERIVED = {
     "profiles",
     "shapes",
     "values",
+    "states",
     "model",
     "layers",
     "data",
