@@ -89,10 +89,9 @@ def quantize(
     """Make an int8 model from a float model and its profile.
 
     Writes a directory: model.qglow to run, model.qdq.onnx for other runtimes, and reports. --profile is
-    enough, since the profile knows its model. A model that is quantized already takes none and keeps its
-    parameters; --dynamic needs none. The verdict comes from running float and int8 over the samples that
-    the profile keeps. With --data the int8 model is compared with onnxruntime. Choices here override those
-    of --recipe.
+    enough, since the profile knows its model. A model that is quantized already keeps its parameters, and
+    --dynamic needs none. The verdict comes from running float and int8 over the samples that the profile
+    keeps. With --data the int8 model is compared with onnxruntime.
     """
     chosen = read_recipe(source.recipe, **choices)
     loaded, profile = _open(source)

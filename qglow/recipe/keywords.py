@@ -31,7 +31,7 @@ class RecipeChoices(TypedDict, total=False):
     for all other values."""
 
     per_tensor: bool | None
-    """One scale for a whole weight tensor, not one per output channel."""
+    """One scale for a whole weight tensor."""
 
     keep_float: Sequence[str] | str | None
     """Keep nodes in float, by name, re:REGEX or op:OPERATOR. A name is that of a node or of its result; a
@@ -71,7 +71,7 @@ class RecipeChoices(TypedDict, total=False):
     profile."""
 
     correct_bias: bool | None
-    """Correct biases for the mean error of rounded weights."""
+    """Correct biases for rounded weights."""
 
     io: str | None
     """Type of the model's inputs and outputs: float, int8. int8 leaves out the conversion of inputs and

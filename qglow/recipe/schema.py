@@ -96,9 +96,7 @@ class Recipe:
             "mse for all other values."
         ),
     )
-    per_tensor: bool = option(
-        False, "One scale for a whole weight tensor, not one per output channel", group=SCALES, read=as_flag
-    )
+    per_tensor: bool = option(False, "One scale for a whole weight tensor", group=SCALES, read=as_flag)
     keep_float: tuple[str, ...] = option(
         (),
         "Keep nodes in float, by name, re:REGEX or op:OPERATOR",
@@ -194,7 +192,7 @@ class Recipe:
     )
     correct_bias: bool = option(
         True,
-        "Correct biases for the mean error of rounded weights",
+        "Correct biases for rounded weights",
         group=ACCURACY,
         negative="--no-correct-bias",
         read=as_flag,
