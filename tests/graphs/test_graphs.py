@@ -1,0 +1,104 @@
+"""Random correct models: the rules hold, every operator has its turn, and a broken rule is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+
+import qglow
+from qglow.importer.rules import supported_operators
+from tests.graphs.__main__ import read, save
+from tests.graphs.builder import MAKERS, NEWEST_OPSET, Builder
+from tests.graphs.checker import check
+from tests.graphs.drawing import OLDEST_OPSET, Case, cases, finished, grow
+
+NOT_GENERATED = {
+    **dict.fromkeys(
+        ("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range"),
+        "reads constants alone, so that nothing of a graph flows through it",
+    ),
+    **dict.fromkeys(("DFT", "STFT"), "takes signals of a layout that no other operator makes"),
+    **dict.fromkeys(
+        ("AffineGrid", "Attention", "Col2Im", "GridSample", "RoiAlign", "Upsample"),
+        "takes several inputs whose shapes depend on one another",
+    ),
+    **dict.fromkeys(("Compress", "NonZero"), "has a shape that depends on values"),
+    **dict.fromkeys(
+        (
+            "ConvInteger",
+            "DequantizeLinear",
+            "DynamicQuantizeLinear",
+            "MatMulInteger",
+            "QLinearConv",
+            "QLinearMatMul",
+            "QuantizeLinear",
+        ),
+        "makes the model a quantized one, which takes no profile",
+    ),
+    "BitCast": "reads the bits of its input, which no other operator gives a meaning",
+    "BitShift": "takes unsigned integers",
+    "CumProd": "onnxruntime does not have it",
+    "TensorScatter": "onnxruntime does not have it",
+    "Constant": "stands for constants of every generated model",
+}
+"""Operators that are imported and not drawn, and why."""
+
+
+@pytest.mark.sweep
+@hypothesis.settings(max_examples=300, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(cases())
+def test_correct_models(case: Case) -> None:
+    check(case)
+
+
+def test_every_operator_is_generated_or_has_a_reason() -> None:
+    assert sorted({*MAKERS, *NOT_GENERATED}) == supported_operators()
+    assert not MAKERS.keys() & NOT_GENERATED.keys()
+
+
+class RandomBuilder(Builder):
+    """A builder that draws from its own random numbers."""
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.rng.integers(low, high, endpoint=True))
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_every_generated_operator_fits_some_graph(name: str) -> None:
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        opset = int(rng.integers(OLDEST_OPSET, NEWEST_OPSET, endpoint=True))
+        builder = RandomBuilder(lambda _: 0, opset, rng, False)
+        grow(builder, name)
+        if any(node.op_type == name for node in builder.nodes):
+            return
+    pytest.fail(f"{name} is never drawn")
+
+
+def relu_case() -> Case:
+    """A model of one Relu, and its samples."""
+    builder = Builder(lambda _: 0, 13, np.random.default_rng(0), False)
+    value = builder.input(builder.floats([1, 4]))
+    builder.add("Relu", [value.name], exact=True)
+    return finished(builder)
+
+
+def test_a_saved_case_is_read_back(tmp_path: Path) -> None:
+    case = relu_case()
+    save(case, tmp_path)
+    again = read(tmp_path)
+    assert (again.model, again.exact) == (case.model, case.exact) and check(again) == "exported"
+    for one, other in zip(again.samples, case.samples, strict=True):
+        assert one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
+
+
+def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = qglow.Model.interpret
+    monkeypatch.setattr(
+        qglow.Model, "interpret", lambda self, inputs: {n: -a for n, a in right(self, inputs).items()}
+    )
+    with pytest.raises(AssertionError, match="the interpreter"):
+        check(relu_case())
