@@ -15,6 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -94,18 +95,21 @@ def passing(tests: list[TestCase], way: str) -> set[str]:
 
 
 def _results(test: TestCase, run: Runner, folder: Path) -> Iterator[bool]:
-    for inputs, outputs in test.data_sets:
+    # Releases of onnx type its tests differently, or not at all.
+    data_sets: Any = test.data_sets
+    for inputs, outputs in data_sets:
         yield _passes(test, run, inputs, outputs, folder)
 
 
 def _passes(test: TestCase, run: Runner, inputs: list[object], outputs: list[object], folder: Path) -> bool:
-    graph = test.model.graph
+    model: Any = test.model
+    graph = model.graph
     inputs, outputs = ([_as_array(value) for value in values] for values in (inputs, outputs))
     feeds = {v.name: a for v, a in zip(graph.input, inputs, strict=False)}
     if not all(isinstance(a, np.ndarray | np.generic) for a in [*feeds.values(), *outputs]):
         return False
     path = folder / "node.onnx"
-    path.write_bytes(test.model.SerializeToString())
+    path.write_bytes(model.SerializeToString())
     try:
         results = run(path, {name: np.asarray(array) for name, array in feeds.items()})
     except QglowError:
