@@ -25,6 +25,8 @@ from qglow.graph.ops.shape import Identity, Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 
+GROUPS_HAVE_CHANNELS = 21
+"""Operator set from which on GroupNormalization has a scale and a bias for each channel."""
 LEAST_DEVIATION = 1e-9
 """Added to standard deviations by MeanVarianceNormalization, whose definition has the number."""
 
@@ -181,17 +183,24 @@ def import_rms_normalization(node: ImportNode) -> None:
 
 
 def import_group_normalization(node: ImportNode) -> None:
-    """Import GroupNormalization: groups of channels standardized, then scale and bias by channel."""
+    """Import GroupNormalization: groups of channels standardized, then scale and bias by channel.
+
+    Before opset 21 they are by group.
+    """
     node.require(node.integer("stash_type", 1) == 1, "statistics in another type than float")
     x, groups = _real(node), node.integer("num_groups", 0)
     node.require(node.rank() >= 3, f"input has {node.rank()} dimensions; at least three are needed")
     images, channels, *pixels = x.type.shape
     node.require(groups > 0 and channels % groups == 0, f"{channels} channels in {groups} groups")
     shape = (images, groups, channels // groups * math.prod(pixels))
-    one = node.part_constant("ones", np.ones(groups, np.float32))
-    zero = node.part_constant("zeros", np.zeros(groups, np.float32))
     apart = node.emit(Reshape(shape=shape), x, part="groups")
     operator = InstanceNormalization(epsilon=node.number("epsilon", 1e-5))
+    if node.opset < GROUPS_HAVE_CHANNELS:
+        normal = node.emit(operator, apart, node.value(1), node.value(2), part="normal")
+        node.emit(Reshape(shape=x.type.shape), normal)
+        return
+    one = node.part_constant("ones", np.ones(groups, np.float32))
+    zero = node.part_constant("zeros", np.zeros(groups, np.float32))
     normal = node.emit(operator, apart, one, zero, part="normal")
     normal = node.emit(Reshape(shape=x.type.shape), normal, part="channels")
     column = Reshape(shape=(channels, *(1,) * len(pixels)))

@@ -20,7 +20,7 @@ from qglow.importer.refusal import Refusal, refuse
 from qglow.importer.rules import OLDEST_OPSET, newest_opset
 from qglow.importer.tensors import BORDER, ELEMENTS, QUANTIZED, element_name
 from qglow.importer.values import bind_values, given_arrays
-from qglow.interchange.nodes import all_nodes, is_defined
+from qglow.interchange.nodes import all_nodes, is_defined, is_deprecated
 
 PLAIN = ELEMENTS | BORDER
 """Elements of inputs by ONNX's numbers."""
@@ -85,7 +85,8 @@ def import_model(
     types = {n: TensorType(elements[n], bound.shapes[n], parameters.get(n)) for n in elements}
     _ask(path, model, undecided, types)
     every = [*model.nodes, *(node for function in model.proto.functions for node in function.node)]
-    if all(is_defined(node, model.opset) for node in all_nodes(every)):
+    opset = model.opset
+    if all(is_defined(node, opset) and not is_deprecated(node, opset) for node in all_nodes(every)):
         check(path, model)
     kinds = {v.name: QUANTIZED.get(v.type.tensor_type.elem_type) for v in declared}
     unsigned = [name for name in parameters if kinds[name] == QUANTIZED[onnx.TensorProto.UINT8]]

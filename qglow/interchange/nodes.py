@@ -18,6 +18,16 @@ def is_defined(proto: NodeProto, opset: int) -> bool:
     return proto.domain not in ("", "ai.onnx") or bool(onnx.defs.has(proto.op_type, opset, ""))
 
 
+def is_deprecated(proto: NodeProto, opset: int) -> bool:
+    """Whether ONNX has withdrawn the definition, so that its checker refuses what runtimes run."""
+    standard = proto.domain in ("", "ai.onnx")
+    return standard and is_defined(proto, opset) and _schema(proto, opset).deprecated
+
+
+def _schema(proto: NodeProto, opset: int) -> onnx.defs.OpSchema:
+    return onnx.defs.get_schema(proto.op_type, opset, "")
+
+
 def since_version(proto: NodeProto, opset: int) -> int:
     """The operator set that defined the operator of a node; 1 for other domains and unknown operators."""
     if proto.domain not in ("", "ai.onnx"):

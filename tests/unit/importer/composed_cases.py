@@ -33,6 +33,12 @@ CASES = [
     Case("rms-two", node("RMSNormalization", "x", "s", axis=1), (23,), LINES, {"s": floats(6, 9)}),
     Case("group", node("GroupNormalization", "x", "s", "h", num_groups=3), (21,), constants=WHOLE),
     Case("group-line", node("GroupNormalization", "x", "s", "h", num_groups=2), (21,), LINES, WHOLE),
+    Case(
+        "group-old",
+        node("GroupNormalization", "x", "s", "h", num_groups=3),
+        (18, 20),
+        constants={"s": floats(3), "h": floats(3)},
+    ),
     Case("mean-variance", node("MeanVarianceNormalization", "x"), (9, 13)),
     Case("mean-variance-axes", node("MeanVarianceNormalization", "x", axes=[1, -1]), (13,)),
     Case("hardmax", node("Hardmax", "x"), (13, 21)),
