@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from qglow.kernels.arithmetic.requantize import IntegerRange, clamp_float
 from qglow.kernels.emit.builder import F32, I16, I32, Number, Value, scalar, suffix, vec
 from qglow.kernels.emit.emitter import Emitter
-from qglow.kernels.tiles.output import PACKED, bounded_bytes
+from qglow.kernels.tiles.output import PACKED, bounded_words
 
 MAGIC_WORD = 0x4B00
 """Upper 16 bits of a float32 whose value is exactly 2^23 + n if its lower 16 bits are n."""
@@ -92,9 +92,9 @@ def _round_register(e: Emitter, values: Sequence[Value], result: IntegerRange, p
     halves = []
     for first in (0, 2):
         half = e.target.narrow_words(e, *rounded[first : first + 2])
-        halves.append(e.intrinsic("llvm.sadd.sat", half, scalar(half.type, result.zero_point)))
-    packed = e.target.narrow_bytes(e, *halves)
-    return bounded_bytes(e, packed, result.low, result.high)
+        moved = e.intrinsic("llvm.sadd.sat", half, scalar(half.type, result.zero_point))
+        halves.append(bounded_words(e, moved, result.low, result.high))
+    return e.target.narrow_bytes(e, *halves)
 
 
 def _without_nan(e: Emitter, value: Value) -> Value:

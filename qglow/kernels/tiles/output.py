@@ -145,10 +145,9 @@ class OutputStage:
             yield self._in_order(e, self._pack(e, rounded)), parts
 
     def _finish(self, e: Emitter, tile: Iterable[Finished]) -> None:
-        """Clamp bytes, pass them through the epilogue, and store them or add them up for a mean."""
+        """Pass bytes through the epilogue, and store them or add them up for a mean."""
         summed: list[Finished] = []
-        for packed, parts in tile:
-            results = self._bounded(e, packed)
+        for results, parts in tile:
             if self.epilogue is not None:
                 results = self.epilogue.apply(e, results, parts)
             if self.mean_sink is not None:
@@ -172,7 +171,7 @@ class OutputStage:
         return e.call(name, vec(I32, self.lanes), [value])
 
     def _pack(self, e: Emitter, rounded: list[Value]) -> Value:
-        """Add the zero point to up to four int32 vectors and pack them to bytes in their order."""
+        """Add the zero point to up to four int32 vectors, clamp, and pack them to bytes in their order."""
         # Between the packs, in 16 bits, the zero point takes half as many additions as in 32 bits. Where that
         # addition or the first pack saturates, the exact result is beyond any byte on the same side, and the
         # last pack saturates it to the same bound.
@@ -180,16 +179,9 @@ class OutputStage:
         halves = []
         for pair in (full[:2], full[2:]):
             half = e.target.narrow_words(e, *pair)
-            halves.append(e.intrinsic("llvm.sadd.sat", half, scalar(half.type, self.zero_point)))
+            moved = e.intrinsic("llvm.sadd.sat", half, scalar(half.type, self.zero_point))
+            halves.append(bounded_words(e, moved, int(self.lo), int(self.hi)))
         return e.target.narrow_bytes(e, *halves)
-
-    def _bounded(self, e: Emitter, packed: Value) -> Value:
-        """Clamp bytes to the bounds of the operation; the packs have clamped them to the range of int8.
-
-        This comes after bytes are brought in order: LLVM 22 does not terminate on a clamp in front of a
-        shuffle whose result is stored in parts of eight bytes.
-        """
-        return bounded_bytes(e, packed, int(self.lo), int(self.hi))
 
     def _in_order(self, e: Emitter, packed: Value) -> Value:
         """Bring packed bytes into order, in groups of four: packs within 128 bits mix their vectors."""
@@ -203,16 +195,18 @@ class OutputStage:
         return e.b.bitcast(value, packed.type)
 
 
-def bounded_bytes(e: Emitter, packed: Value, low: int, high: int) -> Value:
-    """Clamp bytes of activations to bounds; both have the activation bias.
+def bounded_words(e: Emitter, half: Value, low: int, high: int) -> Value:
+    """Clamp int16 that become bytes of activations to bounds; both have the activation bias.
 
-    A bound that is the end of the range of int8 costs no instruction.
+    A bound that is the end of the range of int8 costs no instruction: the pack to bytes saturates there.
+    Bytes are not clamped themselves: for AVX-512 VBMI, LLVM 22 does not terminate on a clamp of bytes in
+    front of a shuffle whose result is stored in parts of eight.
     """
     target = e.target
     for name, bound, neutral in (("max", low, target.smallest_byte), ("min", high, target.largest_byte)):
         if bound != neutral:
-            packed = e.intrinsic(f"llvm.{target.byte_sort}{name}", packed, scalar(packed.type, bound))
-    return packed
+            half = e.intrinsic(f"llvm.s{name}", half, scalar(half.type, bound))
+    return half
 
 
 def store_part(e: Emitter, vector: Value, start: int, count: int, pointer: Value) -> None:
