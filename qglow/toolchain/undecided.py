@@ -18,6 +18,7 @@ import numpy as np
 
 from qglow.core.errors import DataError, ModelError, UnboundError, UndecidedError, UsageError
 from qglow.core.types import Array, Dimension, Given, Shape, TensorType
+from qglow.runtime.executable import check_input_names
 from qglow.toolchain.loaded import LoadedModel, read_model
 
 KEPT = 32
@@ -142,9 +143,7 @@ class UndecidedModel:
 
         Raises DataError for missing or unknown inputs and shapes that do not fit, and what `read_model` does.
         """
-        if set(inputs) != set(self.names):
-            given, wanted = ", ".join(sorted(inputs)) or "none", ", ".join(self.names)
-            raise DataError(f"inputs {given} given, {wanted} wanted")
+        check_input_names(inputs, self.names)
         names = self.reason.inputs if isinstance(self.reason, UndecidedError) else ()
         while True:
             key = Specialisation.of(inputs, names, self._free)

@@ -21,6 +21,7 @@ from qglow.quantization.report import PASSED_ON, QuantizationReport
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, source_file
+from qglow.runtime.executable import check_input_names
 from qglow.toolchain.loaded import read_model
 from qglow.toolchain.specialised import Specialised
 from qglow.toolchain.undecided import Kept, Specialisation
@@ -38,9 +39,7 @@ class Replay:
 
         Raises DataError for shapes that do not fit the model, ModelError if its file is missing or changed.
         """
-        if set(inputs) != set(self._parts.inputs):
-            wanted = ", ".join(self._parts.inputs)
-            raise DataError(f"inputs {', '.join(sorted(inputs)) or 'none'} given, {wanted} wanted")
+        check_input_names(inputs, self._parts.inputs)
         shapes = {name: np.shape(inputs[name]) for name in self._parts.inputs}
         key = Specialisation.of(inputs, (), free=True)
         return Specialised(self._kept.get(key, lambda: graph_at(self._parts, shapes)), inputs, key)
