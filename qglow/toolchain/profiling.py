@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from qglow.core.errors import UnboundError, UsageError
 from qglow.core.progress import Progress, start
+from qglow.core.types import Shape
 from qglow.profiling.engine import Engine, InterpreterEngine
 from qglow.profiling.profile import Profile
 from qglow.profiling.profiler import profile
@@ -40,8 +43,7 @@ def profile_model(
     Raises DataError for data that does not fit, UsageError for wrong options and for a model that is
     quantized already.
     """
-    if model.is_quantized:
-        raise UsageError(f"{model.path} is quantized already: quantize takes it without a profile")
+    _require_float(model)
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size {batch_size}: at least 1", field="batch_size")
     base = model.with_profiled_batch()
@@ -81,14 +83,25 @@ def profile_free_model(
         )
     inputs = FreeInputs.of(model.reason.dimensions, model.reason.elements)
     opened = open_specified(data.data, inputs.specs, recipe=recipe, select=data.select, samples=data.samples)
+
+    def bound(shapes: Mapping[str, Shape]) -> LoadedModel:
+        found = model.at(inputs.shapes(shapes))
+        _require_float(found)
+        return found
+
     return profile_shapes(
-        lambda shapes: model.at(inputs.shapes(shapes)),
+        bound,
         opened,
-        lambda bound: _engine(bound, engine, options),
+        lambda loaded: _engine(loaded, engine, options),
         None if recipe is None else recipe.preprocessing,
         keep_samples,
         start(progress, opened.size),
     )
+
+
+def _require_float(model: LoadedModel) -> None:
+    if model.is_quantized:
+        raise UsageError(f"{model.path} is quantized already: quantize takes it without a profile")
 
 
 def profile_model_in_shards(

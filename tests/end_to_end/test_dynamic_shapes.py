@@ -233,6 +233,18 @@ def test_a_batch_is_not_for_samples_of_free_shapes(path: Path) -> None:
         qglow.load_model(path).profile(DATA, batch_size=4)
 
 
+def test_a_model_that_is_quantized_takes_no_profile(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    constants = {"s": np.array(0.1, np.float32), "z": np.array(0, np.int8)}
+    path = save(tiny_model(nodes, {"x": ["N", "T"]}, ["y"], constants), tmp_path)
+    np.save(tmp_path / "data.npy", np.ones((3, 4), np.float32))
+    with pytest.raises(UsageError, match="is quantized already"):
+        qglow.load_model(path).profile(tmp_path / "data.npy")
+
+
 def test_commands_take_shapes_from_data_and_profile(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
