@@ -19,6 +19,7 @@ from qglow.lowering import lower
 from tests.fuzzing import seed_of
 from tests.runtimes import HOST_ISAS, assert_same_bits, compare, machine, run_compiled
 from tests.suite import (
+    blocks,
     conv,
     elementwise,
     functions,
@@ -42,6 +43,7 @@ from tests.suite.problem import Maker, Problem
 
 FLOAT_TOLERANCE = 1e-5
 FAMILIES = {
+    "blocks": blocks,
     "conv": conv,
     "linear": linear,
     "pool": pool,

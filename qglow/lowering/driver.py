@@ -12,6 +12,7 @@ from qglow.instructions.ops.memory import Copy
 from qglow.instructions.program import Program
 from qglow.instructions.verifier import verify_program
 from qglow.lowering import (  # noqa: F401
+    blocks,
     conv,
     elementwise,
     functions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qglow.graph.ops import (
+    blocks,
     conv,
     elementwise,
     functions,
@@ -24,6 +25,7 @@ from qglow.graph.ops import (
 )
 
 __all__ = [
+    "blocks",
     "conv",
     "elementwise",
     "functions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qglow.instructions.ops import (
+    blocks,
     conv,
     elementwise,
     functions,
@@ -25,6 +26,7 @@ from qglow.instructions.ops import (
 )
 
 __all__ = [
+    "blocks",
     "conv",
     "elementwise",
     "functions",

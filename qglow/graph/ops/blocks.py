@@ -1,0 +1,61 @@
+"""Products with weights that are quantized in blocks (rule 12 of the numeric contract).
+
+See onnxruntime's MatMulNBits:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Array, ElementType, TensorType, float_type
+from qglow.graph.operator import KeepFloat, Policy, register, require
+from qglow.graph.ops.rules import Arrays, Bounded, Types, float_operand, given, optional, vector_operand
+from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, packed_rows
+
+
+@register
+@dataclass(frozen=True)
+class BlockGemm(Bounded):
+    """x [..., K] times w [K, N], plus bias [N], within the real bounds `lo` and `hi`.
+
+    w holds codes of `bits` bits as numerics.blocks packs them. scales, and zero points where these are not
+    the middle of the codes, are given for every `block` weights along K and every column: [blocks, N].
+    """
+
+    name: ClassVar[str] = "BlockGemm"
+    operands: ClassVar[tuple[str, ...]] = ("x", "w", "scales", "zero_points?", "bias?")
+    policy: ClassVar[Policy] = KeepFloat("its weights are in blocks, its activations are float")
+    plain_operands: ClassVar[tuple[str, ...]] = ("w", "scales", "zero_points", "bias")
+
+    bits: int = 4
+    block: int = 32
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """[..., N]."""
+        fault = block_fault(self.bits, self.block)
+        require(fault is None, str(fault))
+        x, scales = float_operand(inputs, 0, "x"), float_operand(inputs, 2, "scales", 2)
+        require(bool(x.shape), f"x {x} has no rows")
+        depth, columns = x.shape[-1], scales.shape[1]
+        wanted = TensorType(ElementType.UINT8, (packed_rows(depth, self.bits), columns))
+        require(inputs[1] == wanted, f"operand w is {inputs[1]}, it must be {wanted}")
+        blocks = (block_count(depth, self.block), columns)
+        require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
+        zeros = inputs[3] if len(inputs) > 3 else None
+        kinds = (TensorType(ElementType.UINT8, blocks), float_type(*blocks))
+        fits = zeros is None or zeros in kinds
+        require(fits, f"operand zero_points is {zeros}, it must be {kinds[0]} or {kinds[1]}")
+        if len(inputs) > 4 and inputs[4] is not None:
+            vector_operand(inputs, 4, "bias", columns)
+        return (x.with_shape((*x.shape[:-1], columns)),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute with numerics.blocks."""
+        x, w, scales = (given(inputs, index) for index in range(3))
+        zeros, bias = optional(inputs, 3), optional(inputs, 4)
+        return (gemm_blocks(x, w, scales, zeros, bias, self.bits, self.block, self.lo, self.hi),)

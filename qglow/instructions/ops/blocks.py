@@ -1,0 +1,61 @@
+"""Products with weights that are quantized in blocks (rule 12 of the numeric contract)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import ElementType
+from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
+from qglow.instructions.ops.rules import INFINITY, require_float, require_rank, require_shape
+from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, packed_rows
+
+
+@register
+@dataclass(frozen=True)
+class BlockGemm(Operation):
+    """dest[M, N] = clamp(src[M, K] @ weights[K, N] + bias[N]); weights are (filter - zeros) * scales.
+
+    In each block along K one chain of fused multiply-adds over ascending k from 0, then one over ascending
+    blocks with their scales, from 0; the bias is added last.
+    """
+
+    opcode: ClassVar[str] = "blockgemm"
+    signature: ClassVar[tuple[Operand, ...]] = (
+        out(),
+        read(),
+        read("filter"),
+        read("scales"),
+        read("zeros", optional=True),
+        read("bias", optional=True),
+    )
+
+    bits: int = 4
+    block: int = 32
+    lo: float = -INFINITY
+    hi: float = INFINITY
+
+    def verify(self, types: Types) -> None:
+        """Shapes of a matrix product and of its blocks; codes are bytes, all else is float."""
+        fault = block_fault(self.bits, self.block)
+        require(fault is None, str(fault))
+        require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
+        require_float(types, "dest", "src", "scales", "bias")
+        require_rank(types, 2, "dest", "src", "scales")
+        (rows, depth), columns = types["src"].shape, types["scales"].shape[1]
+        blocks = (block_count(depth, self.block), columns)
+        require_shape(types, "scales", blocks, "one for each block and column")
+        require_shape(types, "filter", (packed_rows(depth, self.bits), columns), "packed codes of all k")
+        require_shape(types, "zeros", blocks, "one for each block and column")
+        require_shape(types, "bias", (columns,), "one for each column")
+        require_shape(types, "dest", (rows, columns), "rows of src, columns of scales")
+        require(types["filter"].element is ElementType.UINT8, f"filter is {types['filter']}, not u8")
+        zeros = types.get("zeros")
+        fits = zeros is None or zeros.is_float or zeros.element is ElementType.UINT8
+        require(fits, f"zeros is {zeros}, neither u8 nor float")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """Compute with numerics.blocks."""
+        names = ("src", "filter", "scales")
+        operands = (*(arrays[name] for name in names), arrays.get("zeros"), arrays.get("bias"))
+        arrays["dest"][...] = gemm_blocks(*operands, self.bits, self.block, self.lo, self.hi)

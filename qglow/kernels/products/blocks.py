@@ -1,0 +1,265 @@
+"""Products with weights in blocks: codes are unpacked in registers, vectors run over output channels.
+
+A vector of packed weights holds 32 bits of each of its columns, that is codes of 4, 8 or 16 consecutive k.
+A code under the exponent of 2^23 is the float 2^23 + code, so that the subtraction of 2^23 + zero point gives
+the exact float of their difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from qglow.core.types import Array, ElementType
+from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.program import Instruction
+from qglow.kernels.arithmetic.fused import fused_multiply_add
+from qglow.kernels.arithmetic.requantize import clamp_float
+from qglow.kernels.emit.builder import F32, I32, Index, Value, scalar, vec
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.products.matmul import pieces
+from qglow.numerics.blocks import middle, unpack
+
+WORD_BITS = 32
+"""Bits of one column in a vector of packed weights."""
+EXPONENT = 0x4B000000
+"""Bits of the float 2^23, whose lowest bit counts 1."""
+OFFSET = float(1 << 23)
+MOST_VECTORS = 8
+"""Most vectors of columns of one row that are summed at once: enough to hide the latency of a chain."""
+MOST_ROWS = 4
+"""Most rows that share unpacked weights."""
+UNPACKING = 3.0
+"""Instructions that unpack a vector of weights, in those of its multiply-add."""
+EMULATED = 20.0
+"""Instructions of a multiply-add that is not one."""
+
+
+@kernel
+@dataclass(frozen=True)
+class BlockProduct(Kernel):
+    """Panels of `vectors` vectors of columns, each multiplied with `rows` rows at a time."""
+
+    name: ClassVar[str] = "blockproduct"
+
+    rows: int = 1
+    vectors: int = 1
+
+    def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
+        """Codes, scales, zero points and bias in the order of panels; columns are filled up with zeros."""
+        operation, depth = instruction.operation, instruction.operand("src").type.shape[1]
+        assert isinstance(operation, BlockGemm)
+        width = self.vectors * target.float_lanes
+        data = {s.name: b.data for s, b in instruction.operands() if b.data is not None}
+        codes = unpack(data["filter"], operation.bits, depth)
+        found = {
+            "filter": _panels(_words(codes, operation.bits), width),
+            "scales": _panels(data["scales"], width),
+        }
+        if "zeros" in data:
+            zeros = data["zeros"]
+            is_integer = zeros.dtype == ElementType.UINT8.dtype
+            start = zeros.astype(np.float32) + np.float32(OFFSET) if is_integer else zeros
+            found["zeros"] = _panels(start, width)
+        if "bias" in data:
+            found["bias"] = _panels(data["bias"][None, :], width)
+        return found
+
+    def cost(self, instruction: Instruction, target: VectorTarget) -> float:
+        """Cycles of multiply-adds, and of unpacking once for each block of rows."""
+        rows, depth = instruction.operand("src").type.shape
+        columns = instruction.operand("scales").type.shape[1]
+        vectors = -(-columns // target.float_lanes) * depth
+        multiplying = rows * (1.0 if target.has_fma else EMULATED)
+        return vectors * (multiplying + -(-rows // self.rows) * UNPACKING) / target.model.products_a_cycle
+
+    def emit(self, site: Site) -> None:
+        """Emit a loop over panels, which threads share."""
+        dest, columns = site["dest"], site["dest"].shape[1]
+        if not dest.type.size:
+            return
+        width = self.vectors * site.target.float_lanes
+        whole, rest = divmod(columns, width)
+        share = site.e.share(whole + bool(rest))
+        for first, count, used in ((0, whole, width), (whole, int(bool(rest)), rest)):
+            if count:
+                with site.e.shared_loop(share, first, count, "panel") as number:
+                    panel = _Panel(site, self.vectors, site.e.plus(number, first), used)
+                    panel.emit(self.rows)
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """Emitter of one panel, the product of all rows with `used` columns of panel `number`."""
+
+    site: Site
+    vectors: int
+    number: Index
+    used: int
+
+    @property
+    def e(self) -> Emitter:
+        return self.site.e
+
+    @property
+    def operation(self) -> BlockGemm:
+        operation = self.site.instruction.operation
+        assert isinstance(operation, BlockGemm)
+        return operation
+
+    @property
+    def lanes(self) -> int:
+        return self.site.target.float_lanes
+
+    @property
+    def line(self) -> int:
+        """Bytes of one row of a panel."""
+        return 4 * self.lanes * self.vectors
+
+    @property
+    def each(self) -> int:
+        """Codes in a word."""
+        return WORD_BITS // self.operation.bits
+
+    @property
+    def depth(self) -> int:
+        return self.site["src"].shape[1]
+
+    def emit(self, most_rows: int) -> None:
+        """Emit loops over rows of src."""
+        e, rows = self.e, self.site["src"].shape[0]
+        for start, stop, height in pieces(rows, most_rows):
+            with e.loop(start, stop, height, "rows") as row:
+                self._tile(row, height)
+
+    def _tile(self, row: Index, height: int) -> None:
+        """Emit the results of `height` rows."""
+        e, columns = self.e, self.site["dest"].shape[1]
+        count = -(-self.used // self.lanes)
+        sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * count)
+        source = e.offset(self.site["src"].pointer, e.scaled(row, 4 * self.depth))
+        whole, rest = divmod(self.depth, self.operation.block)
+        if whole:
+            with e.carrying_loop(0, whole, sums, name="block") as carry:
+                carry.next(self._block(carry.index, source, carry.values, height, self.operation.block))
+            sums = carry.values
+        if rest:
+            sums = self._block(whole, source, sums, height, rest)
+        bias = self._row("bias", 0, 1, count) if "bias" in self.site.constants else None
+        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.vectors))
+        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
+        for number, total in enumerate(sums):
+            r, v = divmod(number, count)
+            total = total if bias is None else e.b.fadd(total, bias[v])
+            result = clamp_float(e, total, self.operation.lo, self.operation.hi)
+            place = e.offset(dest, 4 * (columns * r + self.lanes * v))
+            e.store_lanes(result, place, min(self.lanes, self.used - self.lanes * v))
+
+    def _block(self, number: Index, source: Value, sums: list[Value], height: int, length: int) -> list[Value]:
+        """Emit the chains of one block of `length` weights, and add them to `sums` with its scales."""
+        e, count, block = self.e, len(sums) // height, self.operation.block
+        blocks = -(-self.depth // block)
+        offsets = self._offsets(number, blocks, count)
+        x = e.offset(source, e.scaled(number, 4 * block))
+        words = e.scaled(number, block // self.each)
+        parts = [scalar(vec(F32, self.lanes), 0.0)] * (height * count)
+        whole, rest = divmod(length, self.each)
+        if whole:
+            with e.carrying_loop(0, whole, parts, name="word") as carry:
+                place = e.offset(x, e.scaled(carry.index, 4 * self.each))
+                at = e.plus(words, carry.index)
+                carry.next(self._word(at, place, carry.values, offsets, height, self.each))
+            parts = carry.values
+        if rest:
+            place = e.offset(x, 4 * self.each * whole)
+            parts = self._word(e.plus(words, whole), place, parts, offsets, height, rest)
+        scales = self._row("scales", number, blocks, count) * height
+        terms = zip(parts, scales, sums, strict=True)
+        return [fused_multiply_add(e, part, scale, total) for part, scale, total in terms]
+
+    def _word(
+        self, at: Index, x: Value, parts: list[Value], offsets: list[Value], height: int, length: int
+    ) -> list[Value]:
+        """Emit the multiply-adds of `length` weights of each column."""
+        e, count = self.e, len(offsets)
+        rows = -(-self.depth // self.each)
+        loaded = self._row("filter", at, rows, count, I32)
+        for j in range(length):
+            weights = [self._weight(word, j, offset) for word, offset in zip(loaded, offsets, strict=True)]
+            following = []
+            for r in range(height):
+                factor = e.splat(e.load(e.offset(x, 4 * (r * self.depth + j)), F32), self.lanes)
+                own = parts[r * count : (r + 1) * count]
+                terms = zip(weights, own, strict=True)
+                following += [fused_multiply_add(e, factor, w, part) for w, part in terms]
+            parts = following
+        return parts
+
+    def _weight(self, word: Value, place: int, offset: Value) -> Value:
+        """Emit `code - zero point` in float of the codes at a place of the words."""
+        e, bits, kind = self.e, self.operation.bits, vec(I32, self.lanes)
+        shift = bits * place
+        code = e.b.lshr(word, scalar(kind, shift)) if shift else word
+        if shift + bits < WORD_BITS:
+            code = e.b.and_(code, scalar(kind, (1 << bits) - 1))
+        real = e.b.bitcast(e.b.or_(code, scalar(kind, EXPONENT)), vec(F32, self.lanes))
+        if self._real_zeros:
+            real = e.b.fsub(real, scalar(vec(F32, self.lanes), OFFSET))
+        return e.b.fsub(real, offset)
+
+    @property
+    def _real_zeros(self) -> bool:
+        """Whether zero points are any floats, not integers beside the offset."""
+        buffer = self.site.instruction.optional("zeros")
+        return buffer is not None and buffer.type.is_float
+
+    def _offsets(self, number: Index, blocks: int, count: int) -> list[Value]:
+        """Emit what is subtracted from codes of a block, for each vector."""
+        if "zeros" in self.site.constants:
+            return self._row("zeros", number, blocks, count)
+        return [scalar(vec(F32, self.lanes), OFFSET + middle(self.operation.bits))] * count
+
+    def _row(self, name: str, index: Index, rows: int, count: int, element: object = F32) -> list[Value]:
+        """Emit loads of `count` vectors from a row of this panel; constants have `rows` rows a panel."""
+        e = self.e
+        at = e.plus(e.scaled(self.number, rows * self.line), e.scaled(index, self.line))
+        start = e.offset(self.site.constants[name], at)
+        return [e.load(e.offset(start, 4 * self.lanes * v), vec(element, self.lanes)) for v in range(count)]
+
+
+def _words(codes: Array, bits: int) -> Array:
+    """uint32 [ceil(K / codes a word), N] of codes [K, N], the lowest k in the lowest bits."""
+    each = WORD_BITS // bits
+    depth, columns = codes.shape
+    filled = np.zeros((-(-depth // each) * each, columns), np.uint32)
+    filled[:depth] = codes
+    parts = filled.reshape(-1, each, columns)
+    words = np.zeros((len(parts), columns), np.uint32)
+    for number in range(each):
+        words |= parts[:, number] << np.uint32(bits * number)
+    return words.view(np.int32)
+
+
+def _panels(rows: Array, width: int) -> Array:
+    """Order [R, N] as [panels, R, width]; the last panel is filled up with zeros."""
+    count, columns = rows.shape
+    panels = -(-columns // width)
+    filled = np.pad(rows, ((0, 0), (0, panels * width - columns)))
+    return np.ascontiguousarray(filled.reshape(count, panels, width).transpose(1, 0, 2))
+
+
+@candidates_for(BlockGemm)
+def block_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
+    """Return the kernel with tiles that leave registers for weights; none for weights that are computed."""
+    if any(b.data is None for s, b in instruction.operands() if s.name not in ("dest", "src")):
+        return []
+    rows, columns = instruction.operand("dest").type.shape
+    height = max(1, min(MOST_ROWS if target.has_fma else 1, rows))
+    # A quarter of the registers each for weights, offsets and what unpacking needs; the rest are sums.
+    room = target.registers // 4 if height == 1 else target.registers // 2
+    vectors = min(MOST_VECTORS, max(1, room // height), -(-columns // target.float_lanes))
+    return [BlockProduct(height, max(1, vectors))]

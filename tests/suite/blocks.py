@@ -1,0 +1,52 @@
+"""Products with weights in blocks: every width of codes, kinds of zero points, and sizes that do not divide."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qglow.graph.graph import Value
+from qglow.graph.ops.blocks import BlockGemm
+from qglow.numerics.blocks import block_count, pack
+from tests.suite.problem import Drawing, Maker, Problem
+
+SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
+    ((1, 64), 32, 4, 32, "", False),
+    ((1, 300), 143, 4, 16, "whole", True),
+    ((5, 37), 19, 4, 32, "real", True),
+    ((2, 3, 96), 40, 4, 64, "whole", False),
+    ((7, 50), 66, 8, 32, "", True),
+    ((33, 33), 16, 8, 16, "whole", False),
+    ((3, 100), 130, 8, 256, "real", True),
+    ((4, 77), 21, 2, 48, "", False),
+    ((1, 64), 200, 2, 16, "whole", True),
+    ((40,), 5, 2, 16, "real", False),
+]
+
+
+def product(
+    shape: tuple[int, ...], columns: int, bits: int, block: int, zeros: str, bias: bool
+) -> Maker:
+    """Of rows, among them infinities, NaN and numbers so small that products are subnormal."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing("product_of_blocks", random)
+        b, depth = drawing.builder, shape[-1]
+        x = drawing.real(*shape)
+        drawing.inputs[x.name].reshape(-1)[: depth // 2] *= np.float32(1e-38)
+        levels = 1 << bits
+        blocks = (block_count(depth, block), columns)
+        w = b.constant("w", pack(random.integers(0, levels, (depth, columns)), bits))
+        scales = b.constant("scales", np.abs(drawing.weights(*blocks)))
+        points: Value | None = None
+        if zeros == "whole":
+            points = b.constant("zeros", random.integers(0, levels, blocks).astype(np.uint8))
+        elif zeros == "real":
+            points = b.constant("zeros", drawing.weights(*blocks) + np.float32(levels / 2))
+        terms = b.constant("bias", drawing.weights(columns)) if bias else None
+        operator = BlockGemm(bits=bits, block=block, lo=0.0 if bias else -np.inf)
+        return drawing.finish(b.node(operator, x, w, scales, points, terms))
+
+    return make
+
+
+PROBLEMS: list[Maker] = [product(*sizes) for sizes in SIZES]
