@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qglow.core.errors import InternalError, UnsupportedError
-from qglow.exporter import elementwise, normalization, ranking, recurrence, reduce, rows
+from qglow.exporter import blocks, elementwise, normalization, ranking, recurrence, reduce, rows
 from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
 from qglow.graph.graph import Node
@@ -157,6 +157,7 @@ def _plain(op_type: str) -> ExportRule[Any]:
 
 
 EXPORTS: dict[type[Operator], ExportRule[Any]] = {
+    **blocks.EXPORTS,
     **elementwise.EXPORTS,
     **normalization.EXPORTS,
     **ranking.EXPORTS,

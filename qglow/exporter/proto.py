@@ -14,6 +14,7 @@ from qglow.core.errors import InternalError
 from qglow.core.files import write_atomically
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.core.version import __version__
+from qglow.interchange.nodes import outer_names
 
 IR_VERSION = 10
 # Q and DQ of opset 21 and later need IR version 10, which onnxruntime reads from 1.18 on.
@@ -105,16 +106,20 @@ class ProtoBuilder:
         *,
         unsigned: bool = False,
     ) -> onnx.ModelProto:
-        """The checked model. `unsigned`: quantized inputs and outputs hold uint8, not int8.
+        """The checked model, without constants that nothing reads.
+
+        unsigned: quantized inputs and outputs hold uint8, not int8.
 
         Raises InternalError if onnx finds it invalid.
         """
+        read = {n for node in self._nodes for n in outer_names(node)} | {n for n, _ in outputs}
+        constants = [tensor for key, tensor in self._initializers.items() if key in read]
         graph = helper.make_graph(
             self._nodes,
             name,
             [_value_info(n, t, unsigned) for n, t in inputs],
             [_value_info(n, t, unsigned) for n, t in outputs],
-            [_without_data(tensor) for tensor in self._initializers.values()],
+            [_without_data(tensor) for tensor in constants],
         )
         own = {n.op_type for n in self._nodes if not n.domain}
         others = sorted({n.domain for n in self._nodes if n.domain})
@@ -132,7 +137,7 @@ class ProtoBuilder:
         except onnx.checker.ValidationError as error:
             raise InternalError(f"the exported model of {name} is not valid: {error}") from error
         del model.graph.initializer[:]
-        model.graph.initializer.extend(self._initializers.values())
+        model.graph.initializer.extend(constants)
         return model
 
 

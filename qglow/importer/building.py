@@ -25,7 +25,7 @@ from qglow.importer.opaque import OpaqueGroup, OpaqueNodes
 from qglow.importer.operands import as_read, numbers, operands
 from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
-from qglow.importer.tensors import BORDER, ELEMENTS, element_name, is_unsigned, to_array
+from qglow.importer.tensors import BORDER, ELEMENTS, NARROW, element_name, is_unsigned, to_array
 from qglow.interchange.nodes import is_defined, outer_names
 from qglow.numerics.logic import cast
 
@@ -318,6 +318,8 @@ class GraphImport:
             self._values[name] = self._context.constant(name, data)
             if is_unsigned(tensor):
                 self._context.unsigned.add(name)
+            if tensor.data_type in NARROW:
+                self._context.narrow[name] = NARROW[tensor.data_type]
         if name in self._sparse:
             raise CannotImport(f"'{name}' is a sparse initializer; store it dense")
         if name not in self._values:

@@ -9,6 +9,7 @@ from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.shape import Transpose
+from qglow.importer.blocks import block_operands
 from qglow.importer.node import ImportNode, ImportRule
 
 
@@ -17,6 +18,16 @@ def import_gemm(node: ImportNode) -> None:
     node.ignore("broadcast")  # of opset 6, where the addend says so that it spreads
     alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
     x = _transposed(node, 0, node.integer("transA", 0) != 0)
+    known = node.context.blocks.get(node.value(1).name)
+    if known is not None and alpha == beta == 1.0:
+        known = known.transposed() if node.integer("transB", 0) else known
+        addend = node.value(2) if node.has_input(2) else None
+        terms = None if addend is None else _vector_bias(addend, known.shape[1], 1.0)
+        if known.is_product and (terms is not None or addend is None):
+            operator, weights = block_operands(node, known)
+            vector = None if terms is None else node.part_constant("bias", terms)
+            node.emit(operator, x, *weights, vector)
+            return
     w = _transposed(node, 1, node.integer("transB", 0) != 0)
     if w.data is not None and alpha != 1.0:
         w, alpha = node.part_constant("scaled_weight", w.data * np.float32(alpha)), 1.0
@@ -66,6 +77,11 @@ def _vector_bias(value: Value, columns: int, beta: float) -> Array | None:
 
 def import_matmul(node: ImportNode) -> None:
     """Import MatMul with numpy's broadcasting of leading dimensions."""
+    known = node.context.blocks.get(node.value(1).name)
+    if known is not None and known.is_product and node.value(0).type.shape:
+        operator, weights = block_operands(node, known)
+        node.emit(operator, node.value(0), *weights)
+        return
     node.emit(MatMul(), node.value(0), node.value(1))
 
 

@@ -13,7 +13,8 @@ from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.graph import Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.rewriting import dequantized_constant
-from qglow.importer.tensors import is_unsigned
+from qglow.importer.tensors import NARROW, Narrow, is_unsigned
+from qglow.importer.weight_blocks import WeightBlocks
 from qglow.numerics.quantize import dequantize_by
 
 
@@ -59,7 +60,9 @@ class Context:
     the operators that read a value, by its name. `reals` are the types of computed values that are reals of
     another width in the model, by name: here they are float32.
     `integers` are constants that have been given parameters, by name and parameters; `twins` are constants
-    of unsigned integers in the other form that they have (see operands), by name and form.
+    of unsigned integers in the other form that they have (see operands), by name and form. `narrow` are the
+    types of constants of fewer than 8 bits, and `blocks` the float constants whose integers have parameters
+    in blocks, both by name.
     """
 
     opset: int
@@ -72,6 +75,8 @@ class Context:
     reals: dict[str, ElementType] = field(default_factory=dict)
     integers: dict[tuple[str, Quantization], Value] = field(default_factory=dict)
     twins: dict[tuple[str, str], Value] = field(default_factory=dict)
+    narrow: dict[str, Narrow] = field(default_factory=dict)
+    blocks: dict[str, WeightBlocks] = field(default_factory=dict)
 
     def constant(self, name: str, data: Array) -> Value:
         """A constant. Integers are signed."""
@@ -160,6 +165,8 @@ class ImportNode:
             raise CannotImport(f"attribute {name} is not a tensor")
         if is_unsigned(value):
             self.context.unsigned.add(self.proto.output[0])
+        if value.data_type in NARROW:
+            self.context.narrow[self.proto.output[0]] = NARROW[value.data_type]
         return self.context.read_tensor(value)
 
     def ignore(self, *names: str) -> None:

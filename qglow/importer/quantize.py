@@ -16,6 +16,7 @@ from qglow.graph.graph import Value, constant
 from qglow.graph.ops.elementwise import Mul, Sub
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.ops.shape import Cast
+from qglow.importer.blocks import import_blocks
 from qglow.importer.node import Broken, ImportNode, ImportRule
 from qglow.importer.tensors import QUANTIZED, Stored, element_name
 from qglow.numerics.quantize import dequantize, quantize_by
@@ -39,6 +40,9 @@ def import_quantize(node: ImportNode) -> None:
 
 def import_dequantize(node: ImportNode) -> None:
     """Import DequantizeLinear. Constants keep their integers, except int32 ones, which are biases."""
+    if node.integer("block_size", 0):
+        import_blocks(node)
+        return
     _check_plain(node)
     kind = node.integer("output_dtype", 0)
     node.require(

@@ -10,6 +10,7 @@ from qglow.graph.plugins import load_operator_plugins
 from qglow.importer import (
     angles,
     attention,
+    blocks,
     composed,
     conv,
     einsum,
@@ -76,6 +77,7 @@ RULES: dict[str, ImportRule] = {
 
 
 CONTRIBUTED: dict[str, ImportRule] = {
+    **blocks.CONTRIBUTED,
     **integer_sums.CONTRIBUTED,
     **qlinear.CONTRIBUTED,
     **quantize.CONTRIBUTED,

@@ -101,6 +101,9 @@ def import_transpose(node: ImportNode) -> None:
     perm = node.integers("perm", tuple(reversed(range(rank))))
     node.require(sorted(perm) == list(range(rank)), f"perm {list(perm)} does not permute {rank} dimensions")
     node.emit(Transpose(perm=perm), node.value(0))
+    known = node.context.blocks.get(node.value(0).name)
+    if known is not None and perm == (1, 0):
+        node.context.blocks[node.proto.output[0]] = known.transposed()
 
 
 def import_concat(node: ImportNode) -> None:

@@ -68,6 +68,27 @@ QUANTIZED: dict[int, Stored] = {
 """Types of integers that may have parameters."""
 
 
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """Integers of fewer than 8 bits; arrays hold them as int8, unsigned ones as the same numbers."""
+
+    bits: int
+    unsigned: bool
+
+
+NARROW: dict[int, Narrow] = {
+    getattr(TensorProto, name): Narrow(bits, unsigned)
+    for name, bits, unsigned in (
+        ("INT4", 4, False),
+        ("UINT4", 4, True),
+        ("INT2", 2, False),
+        ("UINT2", 2, True),
+    )
+    if hasattr(TensorProto, name)
+}
+"""Types of constants that DequantizeLinear reads, besides QUANTIZED; the installed onnx may lack some."""
+
+
 def is_unsigned(tensor: TensorProto) -> bool:
     """Whether it holds uint8 or uint16."""
     kind = QUANTIZED.get(tensor.data_type)
@@ -91,14 +112,16 @@ def to_array(
 ) -> Array:
     """The data of a tensor; external data is read below `folder`.
 
-    `quantized` admits the types of QUANTIZED, all of them as signed integers; `halves` reals of 16 bits,
-    which come as numerics.half stores them. `data` is the raw data of a tensor that is without it.
+    `quantized` admits the types of QUANTIZED, all as signed integers, and of NARROW as int8; `halves` reals
+    of 16 bits, which come as numerics.half stores them. `data` is the raw data of a tensor that has none.
 
     Raises ModelError if the data is missing, escapes the folder or has the wrong size, and
     UnsupportedError for element types that qglow does not have.
     """
     where = f"tensor '{tensor.name}'" if tensor.name else "a tensor without a name"
     stored = QUANTIZED.get(tensor.data_type) if quantized else None
+    if quantized and tensor.data_type in NARROW:
+        return _narrow(tensor, folder, where, data)
     known = ELEMENTS | HALVES if halves else ELEMENTS
     element = known.get(tensor.data_type) if stored is None else stored.element
     if element is None:
@@ -135,6 +158,27 @@ def _data(
     if element is ElementType.BFLOAT16:
         array = array.view(element.dtype)
     return np.ascontiguousarray(array, element.dtype).reshape(tuple(tensor.dims))
+
+
+def _narrow(tensor: TensorProto, folder: Path | None, where: str, data: memoryview | None) -> Array:
+    """int8 of integers that share bytes, the first one in the lowest bits."""
+    kind, shape = NARROW[tensor.data_type], tuple(tensor.dims)
+    if any(d < 0 for d in shape):
+        raise ModelError(f"{where} has a negative dimension in {list(shape)}; export the model again")
+    count, each = math.prod(shape), 8 // kind.bits
+    stored = TensorProto(name=tensor.name, data_type=TensorProto.UINT8, dims=[-(-count // each)])
+    stored.external_data.extend(tensor.external_data)
+    stored.data_location = tensor.data_location
+    if tensor.HasField("raw_data"):
+        stored.raw_data = tensor.raw_data
+    elif tensor.int32_data:
+        stored.int32_data.extend(tensor.int32_data)
+    packed = _data(stored, folder, ElementType.UINT8, where, data)
+    parts = [(packed >> (kind.bits * number)) & ((1 << kind.bits) - 1) for number in range(each)]
+    values = np.stack(parts, axis=-1).reshape(-1)[:count].astype(np.int8)
+    if not kind.unsigned:
+        values = values - (values >> (kind.bits - 1) << kind.bits).astype(np.int8)
+    return np.ascontiguousarray(values.reshape(shape))
 
 
 def read_tensor(path: Path | str) -> Array:

@@ -1,4 +1,4 @@
-"""Products with weights in blocks: every width of codes, kinds of zero points, and sizes that do not divide."""
+"""Products with weights in blocks: every width of codes, kind of zero points, sizes that do not divide."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
 ]
 
 
-def product(
-    shape: tuple[int, ...], columns: int, bits: int, block: int, zeros: str, bias: bool
-) -> Maker:
+def product(shape: tuple[int, ...], columns: int, bits: int, block: int, zeros: str, bias: bool) -> Maker:
     """Of rows, among them infinities, NaN and numbers so small that products are subnormal."""
 
     def make(random: np.random.Generator) -> Problem:

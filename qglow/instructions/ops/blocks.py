@@ -56,6 +56,7 @@ class BlockGemm(Operation):
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.blocks."""
-        names = ("src", "filter", "scales")
-        operands = (*(arrays[name] for name in names), arrays.get("zeros"), arrays.get("bias"))
-        arrays["dest"][...] = gemm_blocks(*operands, self.bits, self.block, self.lo, self.hi)
+        src, filters, scales = (arrays[name] for name in ("src", "filter", "scales"))
+        zeros, bias = arrays.get("zeros"), arrays.get("bias")
+        sizes = self.bits, self.block
+        arrays["dest"][...] = gemm_blocks(src, filters, scales, zeros, bias, *sizes, self.lo, self.hi)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qglow.core.types import Array, ElementType
+from qglow.core.types import Array
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import fused_multiply_add
@@ -42,12 +42,16 @@ EMULATED = 20.0
 @kernel
 @dataclass(frozen=True)
 class BlockProduct(Kernel):
-    """Panels of `vectors` vectors of columns, each multiplied with `rows` rows at a time."""
+    """Panels of `vectors` vectors of columns, each multiplied with `rows` rows at a time.
+
+    real_zeros: whether zero points are any floats, not integers that are subtracted beside the offset.
+    """
 
     name: ClassVar[str] = "blockproduct"
 
     rows: int = 1
     vectors: int = 1
+    real_zeros: bool = False
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Codes, scales, zero points and bias in the order of panels; columns are filled up with zeros."""
@@ -62,8 +66,7 @@ class BlockProduct(Kernel):
         }
         if "zeros" in data:
             zeros = data["zeros"]
-            is_integer = zeros.dtype == ElementType.UINT8.dtype
-            start = zeros.astype(np.float32) + np.float32(OFFSET) if is_integer else zeros
+            start = zeros if self.real_zeros else zeros.astype(np.float32) + np.float32(OFFSET)
             found["zeros"] = _panels(start, width)
         if "bias" in data:
             found["bias"] = _panels(data["bias"][None, :], width)
@@ -88,8 +91,8 @@ class BlockProduct(Kernel):
         for first, count, used in ((0, whole, width), (whole, int(bool(rest)), rest)):
             if count:
                 with site.e.shared_loop(share, first, count, "panel") as number:
-                    panel = _Panel(site, self.vectors, site.e.plus(number, first), used)
-                    panel.emit(self.rows)
+                    panel = _Panel(site, self, site.e.plus(number, first), used)
+                    panel.emit()
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class _Panel:
     """Emitter of one panel, the product of all rows with `used` columns of panel `number`."""
 
     site: Site
-    vectors: int
+    kernel: BlockProduct
     number: Index
     used: int
 
@@ -118,7 +121,7 @@ class _Panel:
     @property
     def line(self) -> int:
         """Bytes of one row of a panel."""
-        return 4 * self.lanes * self.vectors
+        return 4 * self.lanes * self.kernel.vectors
 
     @property
     def each(self) -> int:
@@ -129,10 +132,10 @@ class _Panel:
     def depth(self) -> int:
         return self.site["src"].shape[1]
 
-    def emit(self, most_rows: int) -> None:
+    def emit(self) -> None:
         """Emit loops over rows of src."""
         e, rows = self.e, self.site["src"].shape[0]
-        for start, stop, height in pieces(rows, most_rows):
+        for start, stop, height in pieces(rows, self.kernel.rows):
             with e.loop(start, stop, height, "rows") as row:
                 self._tile(row, height)
 
@@ -150,7 +153,7 @@ class _Panel:
         if rest:
             sums = self._block(whole, source, sums, height, rest)
         bias = self._row("bias", 0, 1, count) if "bias" in self.site.constants else None
-        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.vectors))
+        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
         dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
         for number, total in enumerate(sums):
             r, v = divmod(number, count)
@@ -159,7 +162,9 @@ class _Panel:
             place = e.offset(dest, 4 * (columns * r + self.lanes * v))
             e.store_lanes(result, place, min(self.lanes, self.used - self.lanes * v))
 
-    def _block(self, number: Index, source: Value, sums: list[Value], height: int, length: int) -> list[Value]:
+    def _block(
+        self, number: Index, source: Value, sums: list[Value], height: int, length: int
+    ) -> list[Value]:
         """Emit the chains of one block of `length` weights, and add them to `sums` with its scales."""
         e, count, block = self.e, len(sums) // height, self.operation.block
         blocks = -(-self.depth // block)
@@ -207,15 +212,9 @@ class _Panel:
         if shift + bits < WORD_BITS:
             code = e.b.and_(code, scalar(kind, (1 << bits) - 1))
         real = e.b.bitcast(e.b.or_(code, scalar(kind, EXPONENT)), vec(F32, self.lanes))
-        if self._real_zeros:
+        if self.kernel.real_zeros:
             real = e.b.fsub(real, scalar(vec(F32, self.lanes), OFFSET))
         return e.b.fsub(real, offset)
-
-    @property
-    def _real_zeros(self) -> bool:
-        """Whether zero points are any floats, not integers beside the offset."""
-        buffer = self.site.instruction.optional("zeros")
-        return buffer is not None and buffer.type.is_float
 
     def _offsets(self, number: Index, blocks: int, count: int) -> list[Value]:
         """Emit what is subtracted from codes of a block, for each vector."""
@@ -262,4 +261,5 @@ def block_products(instruction: Instruction, target: VectorTarget) -> list[Kerne
     # A quarter of the registers each for weights, offsets and what unpacking needs; the rest are sums.
     room = target.registers // 4 if height == 1 else target.registers // 2
     vectors = min(MOST_VECTORS, max(1, room // height), -(-columns // target.float_lanes))
-    return [BlockProduct(height, max(1, vectors))]
+    zeros = instruction.optional("zeros")
+    return [BlockProduct(height, max(1, vectors), zeros is not None and zeros.type.is_float)]

@@ -1,0 +1,82 @@
+"""Products with weights in blocks as ONNX nodes: DequantizeLinear with a block size, MatMul and Add.
+
+Codes of 2 bits are written in 4, which all runtimes of operator set 21 read. Zero points that are no integers
+have no such form: these weights are written in float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from qglow.core.types import Array, ElementType
+from qglow.exporter.export import Export
+from qglow.graph.graph import Node
+from qglow.graph.operator import Operator
+from qglow.graph.ops.blocks import BlockGemm
+from qglow.numerics.blocks import dequantized, middle, unpack
+
+NIBBLE = 4
+
+
+def _block_gemm(op: BlockGemm, out: Export) -> None:
+    """Export the weights, then their product with the rows, then the addition of the bias."""
+    weights, bias = _weights(op, out), out.node.operand("bias") is not None
+    product = out.builder.fresh(f"{out.output}__product") if bias else out.output
+    name = f"{out.node.name}__product" if bias else out.node.name
+    out.builder.node("MatMul", name, [out.inputs[0], weights], product)
+    if bias:
+        out.builder.node("Add", out.node.name, [product, out.inputs[4]], out.output)
+
+
+def _weights(op: BlockGemm, out: Export) -> str:
+    depth, points = out.node.inputs[0], out.node.operand("zero_points")
+    assert depth is not None
+    rows = depth.type.shape[-1]
+    codes, scales = _data(out.node, "w"), _data(out.node, "scales")
+    zeros = None if points is None else points.data
+    if points is not None and points.type.element is not ElementType.UINT8:
+        whole = dequantized(codes, scales, zeros, rows, op.bits, op.block)
+        return out.builder.constant(f"{out.node.name}__weights", whole)
+    codes, low = unpack(codes, op.bits, rows), 0
+    if op.bits > NIBBLE:
+        # onnxruntime turns int8 into uint8 with one zero point for all, which blocks may not have.
+        stored = TensorProto.UINT8
+        zeros = np.full(scales.shape, middle(op.bits)) if zeros is None else zeros
+    elif zeros is None:
+        # Codes without zero points are signed numbers around the middle.
+        stored, low = TensorProto.INT4, middle(op.bits)
+    else:
+        stored = TensorProto.UINT4
+    inputs = [
+        _tensor(out, "codes", codes.astype(np.int16) - low, stored),
+        out.builder.constant(f"{out.node.name}__scales", scales),
+    ]
+    if zeros is not None:
+        inputs.append(_tensor(out, "zero_points", zeros.astype(np.int16), stored))
+    result = out.builder.fresh(f"{out.node.name}__weights")
+    name = f"{out.node.name}__dequantize"
+    return out.builder.node("DequantizeLinear", name, inputs, result, axis=0, block_size=op.block)
+
+
+def _tensor(out: Export, what: str, values: Array, stored: int) -> str:
+    """A constant of 8 or 4 bits, two of 4 in a byte."""
+    flat = values.reshape(-1)
+    if stored in (TensorProto.UINT4, TensorProto.INT4):
+        filled = np.append(flat, np.zeros(flat.size % 2, flat.dtype)).astype(np.uint8) & 0xF
+        flat = filled[::2] | filled[1::2] << NIBBLE
+    raw = flat.astype(np.uint8).tobytes()
+    name = f"{out.node.name}__{what}"
+    return out.builder.tensor(name, helper.make_tensor(name, stored, values.shape, raw, raw=True))
+
+
+def _data(node: Node, name: str) -> Array:
+    value = node.operand(name)
+    assert value is not None and value.data is not None
+    return value.data
+
+
+EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {BlockGemm: _block_gemm}

@@ -1,0 +1,128 @@
+"""Import of weights that are quantized in blocks.
+
+https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html, and onnxruntime's own MatMulNBits:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from qglow.core.types import Array, ElementType
+from qglow.graph.graph import Value
+from qglow.graph.ops.blocks import BlockGemm
+from qglow.importer.node import Broken, ImportNode, ImportRule
+from qglow.importer.tensors import element_name
+from qglow.importer.weight_blocks import WeightBlocks
+from qglow.numerics.blocks import block_count, block_fault, middle, pack
+
+
+def import_blocks(node: ImportNode) -> None:
+    """Import a DequantizeLinear of constant integers with a scale for each block along an axis.
+
+    The result is a float constant; products know its integers and read these instead.
+    """
+    kind, block = node.integer("output_dtype", 0), node.integer("block_size", 0)
+    given = element_name(kind)
+    node.require(kind in (0, TensorProto.FLOAT), f"its result is {given}; float (32 bit) is supported")
+    node.require(block > 0, f"block_size {block} is not positive")
+    x, scales = node.array(0, "what it dequantizes"), node.array(1, "the scale")
+    axis = node.axis(node.integer("axis", 1), x.ndim)
+    wanted = list(x.shape)
+    wanted[axis] = block_count(x.shape[axis], block)
+    if list(scales.shape) != wanted:
+        raise Broken(f"scales {list(scales.shape)} of blocks of {block} do not fit {list(x.shape)}")
+    name = node.value(0).name
+    shift, narrow = 0, node.context.narrow.get(name)
+    if narrow is None:
+        fits = x.dtype == np.int8
+        node.require(fits, f"'{name}' is {x.dtype} in blocks; integers of 8, 4 and 2 bits are supported")
+        shift = -128 if name in node.context.unsigned else 0
+    bits = 8 if narrow is None else narrow.bits
+    zeros = np.full(wanted, shift, np.int16)
+    if node.has_input(2):
+        zeros = node.array(2, "the zero point").astype(np.int16)
+        if list(zeros.shape) != wanted:
+            raise Broken(f"zero points {list(zeros.shape)} do not fit scales {wanted}")
+    spread = [np.repeat(a, block, axis)[_first(x.shape[axis], axis)] for a in (zeros, scales)]
+    node.constant(((x - spread[0]).astype(np.float32) * spread[1]).astype(np.float32))
+    if x.ndim == 2:
+        low = 0 if narrow is not None and narrow.unsigned else -middle(bits)
+        codes, points = ((array.astype(np.int16) - low).astype(np.uint8) for array in (x, zeros))
+        stated = None if np.all(points == middle(bits)) else points
+        node.context.blocks[node.proto.output[0]] = WeightBlocks(
+            codes, scales.astype(np.float32), stated, bits, block, axis
+        )
+
+
+def _first(count: int, axis: int) -> tuple[slice, ...]:
+    return (*[slice(None)] * axis, slice(count))
+
+
+def block_operands(node: ImportNode, known: WeightBlocks) -> tuple[BlockGemm, list[Value | None]]:
+    """The operator of a product with such weights, and its operands from the weights to the zero points."""
+    zeros = None if known.zero_points is None else node.part_constant("zero_points", known.zero_points)
+    packed = node.part_constant("codes", pack(known.codes, known.bits))
+    scales = node.part_constant("scales", known.scales)
+    return BlockGemm(bits=known.bits, block=known.block), [packed, scales, zeros]
+
+
+def import_matmul_nbits(node: ImportNode) -> None:
+    """Import MatMulNBits. Activations stay float, whatever its accuracy_level: int8 ones are a choice."""
+    node.ignore("accuracy_level")
+    bits, block = node.integer("bits", 4), node.integer("block_size", 0)
+    depth, columns = node.integer("K", 0), node.integer("N", 0)
+    fault = block_fault(bits, block)
+    node.require(fault is None, str(fault))
+    prepacked = node.integer("weight_prepacked", 0)
+    node.require(
+        prepacked == 0, f"weight_prepacked is {prepacked}; weights in the standard order are supported"
+    )
+    node.require(not node.has_input(4), "g_idx: blocks of weights that are not contiguous are not supported")
+    x, count = node.value(0), block_count(depth, block)
+    node.require(x.type.is_float, f"input 0 is {x.type}; floats are supported")
+    stored = _sized(node, 1, "the weights", columns * count * block * bits // 8)
+    scales = _sized(node, 2, "the scales", columns * count).astype(np.float32)
+    codes = _codes(stored.reshape(columns, -1), bits)[:, :depth]
+    zeros = _zero_points(node, bits, columns, count) if node.has_input(3) else None
+    bias = None
+    if node.has_input(5):
+        bias = node.part_constant("bias", _sized(node, 5, "the bias", columns).astype(np.float32))
+    node.emit(
+        BlockGemm(bits=bits, block=block),
+        x,
+        node.part_constant("codes", pack(np.ascontiguousarray(codes.T), bits)),
+        node.part_constant("scales", scales.reshape(columns, count).T),
+        None if zeros is None else node.part_constant("zero_points", zeros),
+        bias,
+    )
+
+
+def _zero_points(node: ImportNode, bits: int, columns: int, count: int) -> Array | None:
+    """Zero points [blocks, N]: integers share bytes like weights, floats do not."""
+    if node.value(3).type.element is not ElementType.UINT8:
+        return np.ascontiguousarray(
+            _sized(node, 3, "the zero points", columns * count).reshape(columns, -1).T
+        )
+    row = -(-count * bits // 8)
+    packed = _sized(node, 3, "the zero points", columns * row).reshape(columns, row)
+    return np.ascontiguousarray(_codes(packed, bits)[:, :count].T)
+
+
+def _codes(packed: Array, bits: int) -> Array:
+    """Codes along the last axis of bytes that hold several, the first one in the lowest bits."""
+    parts = [(packed >> (bits * number)) & ((1 << bits) - 1) for number in range(8 // bits)]
+    return np.stack(parts, axis=-1).reshape(len(packed), -1)
+
+
+def _sized(node: ImportNode, index: int, what: str, size: int) -> Array:
+    """Elements of a constant input. Raises Broken where there are not `size`."""
+    data = node.array(index, what)
+    if data.size != size:
+        raise Broken(f"{what} ('{node.value(index).name}') have {data.size} elements, not {size}")
+    return data
+
+
+CONTRIBUTED: dict[str, ImportRule] = {"MatMulNBits": ImportRule(import_matmul_nbits, newest=1)}
+"""Operators of onnxruntime's own domain, com.microsoft."""
