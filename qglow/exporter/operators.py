@@ -66,6 +66,16 @@ def _max_pool(op: MaxPool, out: Export) -> None:
     )
 
 
+def _softmax(op: Softmax, out: Export) -> None:
+    if not op.masked_to_zero:
+        out.emit("Softmax", axis=op.axis)
+        return
+    builder, name = out.builder, out.node.name
+    shares = builder.node("Softmax", name, out.inputs, builder.fresh(f"{out.output}__shares"), axis=op.axis)
+    masked = builder.node("IsNaN", f"{name}__masked", [shares], builder.fresh(f"{out.output}__masked"))
+    builder.node("Where", f"{name}__guarded", [masked, out.number("zero", 0.0), shares], out.output)
+
+
 def _average_pool(op: AveragePool, out: Export) -> None:
     # onnxruntime finds its int8 form only where dilations are left out.
     dilations = {} if op.dilations == (1, 1) else {"dilations": list(op.dilations)}
@@ -186,7 +196,7 @@ EXPORTS: dict[type[Operator], ExportRule[Any]] = {
     Shape: _plain("Shape"),
     Slice: _slice,
     LogSoftmax: lambda op, out: out.emit("LogSoftmax", axis=op.axis),
-    Softmax: lambda op, out: out.emit("Softmax", axis=op.axis),
+    Softmax: _softmax,
     Transpose: lambda op, out: out.emit("Transpose", perm=list(op.perm)),
 }
 

@@ -20,4 +20,5 @@ def lower_softmax(lowering: Lowering, node: Node, operator: graph.Normalizing) -
     source = lowering.read(x, order)
     dest = lowering.write(node.output, order)
     logarithm = isinstance(operator, graph.LogSoftmax)
-    lowering.emit(Softmax(axis=rank - 1, logarithm=logarithm), dest, source)
+    masked_to_zero = isinstance(operator, graph.Softmax) and operator.masked_to_zero
+    lowering.emit(Softmax(rank - 1, logarithm, masked_to_zero), dest, source)

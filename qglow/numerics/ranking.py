@@ -17,8 +17,7 @@ def rank_keys(x: Array, largest: bool = True) -> Array:
     if x.dtype.kind != "f":
         least = np.iinfo(np.int64).min
         keys = x.view(np.int64) ^ least if x.dtype == np.uint64 else x.astype(np.int64)
-        # Kernels need a key that no element has: of int64 the two that rank last count as equal.
-        return np.maximum(keys if largest else ~keys, least + 1)
+        return keys if largest else ~keys
     with np.errstate(invalid="ignore"):
         bits = (x + x.dtype.type(0.0)).view(np.int32 if x.dtype == np.float32 else np.int64)
     top = np.iinfo(bits.dtype).max

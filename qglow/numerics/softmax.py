@@ -13,15 +13,20 @@ from qglow.numerics.scalar.arrays import evaluate
 from qglow.numerics.scalar.polynomials import exp, log
 
 
-def softmax_float(x: Array, axis: int = -1) -> Array:
-    """`e^(x - max) / sum`, the sum as `interleaved_sum` has it. An axis of nothing stays so."""
+def softmax_float(x: Array, axis: int = -1, masked_to_zero: bool = False) -> Array:
+    """`e^(x - max) / sum`, the sum as `interleaved_sum` has it. An axis of nothing stays so.
+
+    masked_to_zero: rows that would be NaN, as those of minus infinity alone, are zeros.
+    """
     x = np.asarray(x, np.float32)
     if not x.size:
         return x
     with np.errstate(invalid="ignore"):
         shifted = x - np.max(x, axis=axis, keepdims=True)
         powers = evaluate(exp, shifted)
-        return np.asarray(powers / np.expand_dims(interleaved_sum(powers, axis), axis))
+        total = np.expand_dims(interleaved_sum(powers, axis), axis)
+        shares = np.asarray(powers / total)
+        return np.where(np.isnan(total), np.float32(0.0), shares) if masked_to_zero else shares
 
 
 def log_softmax_float(x: Array, axis: int = -1) -> Array:

@@ -1,15 +1,19 @@
-"""Softmax and LogSoftmax from exponentials and sums, written out."""
+"""Softmax and LogSoftmax from exponentials and sums, written out, and the guard of rows without a score."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
 
 from qglow.core.passes import Refused
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.elementwise import Div, Mul, Sub
 from qglow.graph.ops.functions import Exp, Log, Reciprocal
+from qglow.graph.ops.logic import Compare, Not
 from qglow.graph.ops.reduce import ReduceMax, ReduceSum
+from qglow.graph.ops.selection import Where
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.graph.rewriting import Outcome, RewritePass, change, enclosed, operand, producer_of, remove_unread
 from qglow.passes.matching import orders
@@ -20,7 +24,8 @@ class RaiseSoftmax(RewritePass):
     """Raise e^x / sum of e^x to Softmax, and its logarithm to LogSoftmax.
 
     Both operators subtract the maximum themselves, so a subtraction before them is removed, and they do
-    not overflow where e^x would.
+    not overflow where e^x would. A Where that turns the NaN of a Softmax to zeros becomes part of it: it is
+    written behind attention, for queries that may see no key.
     """
 
     name: ClassVar[str] = "raise-softmax"
@@ -33,6 +38,8 @@ class RaiseSoftmax(RewritePass):
             return _logarithm(node, graph)
         if isinstance(node.operator, (Softmax, LogSoftmax)):
             return _without_maximum(node, graph)
+        if isinstance(node.operator, Where):
+            return _guard(node, graph)
         return _quotient(node, graph) or _difference(node, graph)
 
 
@@ -89,12 +96,43 @@ def _logarithm(node: Node, graph: Graph) -> Outcome:
     if softmax is None:
         return None
     assert isinstance(softmax.operator, Softmax)
+    if softmax.operator.masked_to_zero:
+        return Refused(f"rows of {softmax.name} without a score are zeros, which LogSoftmax does not give")
     refusal = enclosed(graph, [softmax], node)
     if refusal is not None:
         return refusal
     change(node, LogSoftmax(axis=softmax.operator.axis), [operand(softmax, 0)])
     remove_unread(graph, softmax)
     return f"Log of {softmax.name} becomes LogSoftmax"
+
+
+def _guard(node: Node, graph: Graph) -> Outcome:
+    """Softmax whose rows of NaN become zeros: NaN is what does not equal itself."""
+    condition = operand(node, 0).producer
+    is_inverted = condition is not None and isinstance(condition.operator, Not)
+    test = operand(condition, 0).producer if condition is not None and is_inverted else condition
+    if test is None or not isinstance(test.operator, Compare) or operand(test, 0) is not operand(test, 1):
+        return None
+    relations = ("equal", "not-equal") if is_inverted else ("not-equal", "equal")
+    if test.operator.relation not in relations:
+        return None
+    zero, shares = (operand(node, 1), operand(node, 2))[
+        :: 1 if test.operator.relation == relations[0] else -1
+    ]
+    softmax = producer_of(shares, Softmax)
+    if softmax is None or operand(test, 0) is not shares:
+        return None
+    assert isinstance(softmax.operator, Softmax)
+    if zero.data is None or np.any(zero.data) or shares.type != node.output.type:
+        return Refused(f"what replaces NaN of {softmax.name} are not zeros in its shape")
+    parts = [*([condition] if condition is not None and is_inverted else []), test, softmax]
+    refusal = enclosed(graph, parts, node)
+    if refusal is not None:
+        return refusal
+    change(node, replace(softmax.operator, masked_to_zero=True), [operand(softmax, 0)])
+    for part in parts:
+        remove_unread(graph, part)
+    return f"the guard of {softmax.name} becomes part of it"
 
 
 def _without_maximum(node: Node, graph: Graph) -> Outcome:

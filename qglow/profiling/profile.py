@@ -63,6 +63,16 @@ class Profile:
         """Statistics by the name that the value had when it was profiled."""
         return {value.name: value.statistics for value in self.values.values()}
 
+    def at_other_shapes(self, graph: Graph) -> dict[str, ValueProfile]:
+        """Statistics by the names of `graph`, the profiled computation at any shapes of its inputs.
+
+        Structural ids differ then, and names are the same; of values that are computed alike the profile
+        knows one name.
+        """
+        known, ids = self.by_name(), structural_ids(graph)
+        alike = {ids[value]: known[value.name] for value in graph.values() if value.name in known}
+        return {value.name: alike[ids[value]] for value in graph.values() if ids[value] in alike}
+
     def check_matches(self, graph: Graph) -> dict[str, ValueProfile]:
         """Statistics by the names of `graph`, a canonical graph of the same computation.
 

@@ -55,8 +55,9 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
     try:
         model = read_model(path, shapes)
         profile = parts.profile()
+        statistics = profile.at_other_shapes(model.graph)
         recipe = _settled(parts.recipe, parts.report)
-        graph = quantize_with(model.graph, profile.by_name(), profile.samples, recipe).graph
+        graph = quantize_with(model.graph, statistics, profile.samples, recipe).graph
     except UsageError as error:
         raise DataError(str(error)) from error
     _take_weights(graph, parts.int8)

@@ -1,9 +1,13 @@
-"""What must hold of a case: float results against onnxruntime, int8 results against each other."""
+"""What must hold of a case: float results against onnxruntime, int8 results against each other.
+
+Both in batches too: a batch of two has the bits of its samples one by one.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +33,51 @@ def check(case: Case) -> str:
             model = qglow.load_model(folder / "model.onnx")
         except REFUSALS:
             return "refused"
-        _check_float(case, model, wanted, [_moved(session, s) for s in case.samples])
-        return _check_int8(case, model, folder)
+        batches = [Batch.of(session, case.samples[i : i + 2], wanted[i : i + 2]) for i in (0, 1)]
+        _check_float(case, model, wanted, [_moved(session, s) for s in case.samples], batches)
+        return _check_int8(case, model, folder, batches)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Two samples as one. outputs: those in which each sample has a half of its own."""
+
+    stacked: Results
+    samples: tuple[Results, ...]
+    outputs: tuple[str, ...]
+
+    @staticmethod
+    def of(session: object, samples: tuple[Results, ...], results: list[Results]) -> Batch:
+        """Stack samples; onnxruntime tells which outputs are theirs, none where it takes no batch."""
+        stacked = {n: np.concatenate([s[n] for s in samples]) for n in samples[0]}
+        try:
+            arrays = session.run(None, stacked)  # type: ignore[attr-defined]
+        except Exception:  # a fixed batch, or a node that has the batch of one in its parameters
+            return Batch(stacked, samples, ())
+        found = dict(zip(outputs(session), arrays, strict=True))
+        return Batch(
+            stacked, samples, tuple(n for n in found if _is_stacked(found[n], [r[n] for r in results]))
+        )
+
+    def check(self, executable: Callable[[Results], Results], runtime: str) -> None:
+        """Hold the halves of a batch to the samples' own results."""
+        if not self.outputs:
+            return
+        try:
+            found = executable(self.stacked)
+        except REFUSALS:
+            return
+        alone = [executable(sample) for sample in self.samples]
+        for name in self.outputs:
+            want = np.concatenate([results[name] for results in alone])
+            np.testing.assert_array_equal(found[name], want, f"output {name!r} of a batch in {runtime}")
+
+
+def _is_stacked(found: Array, parts: list[Array]) -> bool:
+    """Whether a result of two samples is theirs, one behind the other."""
+    if any(part.ndim == 0 or len(part) != 1 for part in parts) or len(found) != len(parts):
+        return False
+    return bool(np.allclose(found, np.concatenate(parts), 1e-3, 1e-4, equal_nan=True))
 
 
 def outputs(session: object) -> list[str]:
@@ -45,7 +92,9 @@ def _moved(session: object, sample: Results) -> Results:
     return dict(zip(outputs(session), session.run(None, near), strict=True))  # type: ignore[attr-defined]
 
 
-def _check_float(case: Case, model: qglow.Model, wanted: list[Results], near: list[Results]) -> None:
+def _check_float(
+    case: Case, model: qglow.Model, wanted: list[Results], near: list[Results], batches: list[Batch]
+) -> None:
     try:
         executable = model.compile()
     except REFUSALS:
@@ -54,6 +103,8 @@ def _check_float(case: Case, model: qglow.Model, wanted: list[Results], near: li
         _check_close(case, model.interpret(sample), want, moved, "the interpreter")
         if executable is not None:
             _check_close(case, executable(sample), want, moved, "compiled code")
+    for batch in batches if executable is not None else ():
+        batch.check(executable, "compiled code")
 
 
 def _check_close(case: Case, got: Results, wanted: Results, moved: Results, runtime: str) -> None:
@@ -76,7 +127,7 @@ def _check_close(case: Case, got: Results, wanted: Results, moved: Results, runt
         assert worst <= allowed, f"{place} is off by {worst}, {allowed} is allowed"
 
 
-def _check_int8(case: Case, model: qglow.Model, folder: Path) -> str:
+def _check_int8(case: Case, model: qglow.Model, folder: Path, batches: list[Batch]) -> str:
     arrays = {n: np.concatenate([s[n] for s in case.samples]) for n in case.samples[0]}
     if any(a.size == 0 for a in arrays.values()) or not all(np.isfinite(a).all() for a in arrays.values()):
         return "float"
@@ -99,6 +150,8 @@ def _check_int8(case: Case, model: qglow.Model, folder: Path) -> str:
         _check_same(executable(sample), want, "compiled int8 code")
         if reread is not None:
             _check_same(reread.interpret(sample), want, "the model read back")
+    for batch in batches:
+        batch.check(executable, "compiled int8 code")
     if not exported:
         return "int8"
     open_session(exported)

@@ -9,7 +9,7 @@ from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Add, Div, Mul, Pow, Sub
 from qglow.graph.ops.functions import Neg
 from qglow.graph.ops.logic import Compare, Whole
-from qglow.graph.ops.ranking import ArgMin, TopK, TopKIndices
+from qglow.graph.ops.ranking import ArgMax, ArgMin, TopK, TopKIndices
 from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import Cast
@@ -60,10 +60,34 @@ def choices(element: ElementType, axis: int) -> Maker:
     return make
 
 
+def last_ranks(element: ElementType, extent: int, axis: int) -> Maker:
+    """All elements in order, of which few are different and the ends of the type are among them."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"last ranks {element.value} {extent} {axis}", random)
+        shape = (extent, 5) if axis == 0 else (5, extent)
+        ends = np.iinfo(element.dtype)
+        few = np.array([ends.min, ends.min + 1, ends.max - 1, ends.max], element.dtype)
+        drawing.inputs["x"] = random.choice(few, shape)
+        drawing.inputs["x"][0] = ends.min
+        drawing.inputs["x"][:, 1] = ends.max
+        x, node = drawing.builder.input("x", TensorType(element, shape)), drawing.builder.node
+        ranked = [kind(axis, extent, largest) for kind in (TopK, TopKIndices) for largest in (True, False)]
+        places = [kind(axis, last=last) for kind in (ArgMax, ArgMin) for last in (True, False)]
+        return drawing.finish(*(node(operator, x) for operator in (*ranked, *places)))
+
+    return make
+
+
 KINDS = (ElementType.INT32, ElementType.INT64, ElementType.UINT8, ElementType.UINT64)
 PROBLEMS: list[Maker] = [
     *(arithmetic(element) for element in KINDS),
     choices(ElementType.INT64, 1),
     choices(ElementType.UINT64, 0),
     choices(ElementType.UINT8, 1),
+    *(
+        last_ranks(element, extent, axis)
+        for element in (ElementType.INT64, ElementType.UINT64)
+        for extent, axis in ((4, 1), (35, 1), (16, 1), (9, 0))
+    ),
 ]

@@ -29,13 +29,17 @@ class Normalizing(Operator):
 @register
 @dataclass(frozen=True)
 class Softmax(Normalizing):
-    """e^x / sum of e^x along one axis."""
+    """e^x / sum of e^x along one axis.
+
+    masked_to_zero: rows without a finite score, which would be NaN, are zeros.
+    """
 
     name: ClassVar[str] = "Softmax"
     policy: ClassVar[Policy] = KeepFloat("Softmax is computed in float: int8 would lose small probabilities")
     fixed: ClassVar[Fixed | None] = Fixed(1 / 256, -128)
 
     axis: int = -1
+    masked_to_zero: bool = False
 
     @property
     def result_range(self) -> Bounds:
@@ -44,7 +48,7 @@ class Softmax(Normalizing):
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.softmax."""
-        return (softmax_float(given(inputs, 0), self.axis),)
+        return (softmax_float(given(inputs, 0), self.axis, self.masked_to_zero),)
 
     def distributes_along(self, inputs: Types) -> int | None:
         """Return the axis of the probabilities."""

@@ -49,8 +49,24 @@ class Ranking:
 
     @property
     def none(self) -> int:
-        """A key that no element has."""
+        """The key of no element: the least one, which only numbers of 64 bits may have too."""
         return -(1 << (int(self.key.width) - 1))
+
+    @property
+    def compares_places(self) -> bool:
+        """Whether elements take every key, so that only `nowhere` tells the least of them from none."""
+        kind = self.site["src"].type
+        return kind.is_plain_integer and kind.element.size == 8
+
+    @property
+    def nowhere(self) -> int:
+        """The place of no element, behind those of all elements of one key."""
+        return -1 if self.last else LARGEST_INT
+
+    def nothing(self) -> list[Value]:
+        """Key and place in every lane that all elements rank before."""
+        place = self.nowhere if self.compares_places else 0
+        return [scalar(vec(self.key, self.lanes), self.none), scalar(vec(I32, self.lanes), place)]
 
     def keys(self, x: Value) -> Value:
         """Emit keys of elements; integers are their own, inverted if the smallest rank first."""
@@ -77,10 +93,7 @@ class Ranking:
             found = e.b.xor(x, scalar(kind, self.none)) if element.is_unsigned else x
         else:
             found = e.b.zext(x, kind) if element.is_unsigned else e.b.sext(x, kind)
-        found = found if self.site.operation.largest else e.b.not_(found)
-        if element.size < 8:
-            return found
-        return e.intrinsic("llvm.smax", found, scalar(kind, self.none + 1))
+        return found if self.site.operation.largest else e.b.not_(found)
 
     def before_all(self, spread: bool) -> list[Value]:
         """A key and an index that rank before every element's."""
@@ -88,18 +101,32 @@ class Ranking:
         top = (1 << (int(self.key.width) - 1)) - 1
         return [scalar(key, top), scalar(place, LARGEST_INT if self.last else -1)]
 
-    def rest(self, key: Value, index: Value, found: tuple[Value, Value] | None) -> Value:
-        """Replace by `none` the keys of elements that rank no later than that with key and index `found`."""
+    def rest(self, key: Value, index: Value, found: tuple[Value, Value] | None) -> tuple[Value, Value]:
+        """Key and place, of `nothing` where the element ranks no later than that with those in `found`."""
         if found is None:
-            return key
+            return key, index
         e, (best, place) = self.site.e, found
         after = e.b.icmp_signed("<" if self.last else ">", index, place)
         equal = e.b.and_(e.b.icmp_signed("==", key, best), after)
-        return e.b.select(e.b.or_(e.b.icmp_signed("<", key, best), equal), key, scalar(key.type, self.none))
+        is_left = e.b.or_(e.b.icmp_signed("<", key, best), equal)
+        if self.compares_places:
+            index = e.b.select(is_left, index, scalar(index.type, self.nowhere))
+        return e.b.select(is_left, key, scalar(key.type, self.none)), index
 
-    def wins(self, key: Value, best: Value) -> Value:
+    def cut(self, key: Value, index: Value, count: int | None) -> tuple[Value, Value]:
+        """Key and place, of `nothing` behind the first `count` lanes."""
+        e = self.site.e
+        if self.compares_places:
+            index = keep(e, index, count, self.nowhere)
+        return keep(e, key, count, self.none), index
+
+    def wins(self, key: Value, index: Value, best: Value, place: Value) -> Value:
         """Whether an element ranks before the best of those with lower indices."""
-        return self.site.e.b.icmp_signed(">=" if self.last else ">", key, best)
+        b = self.site.e.b
+        if not self.compares_places:
+            return b.icmp_signed(">=" if self.last else ">", key, best)
+        first = b.icmp_signed(">" if self.last else "<", index, place)
+        return b.or_(b.icmp_signed(">", key, best), b.and_(b.icmp_signed("==", key, best), first))
 
 
 @kernel
@@ -139,18 +166,18 @@ class RankAlong(Kernel):
         """Emit one pass over a row: key and index of the element that ranks first after `found`."""
         e, src = ranking.site.e, ranking.site["src"]
         lanes = ranking.lanes
-        kind, whole = vec(I32, lanes), extent // lanes * lanes
+        whole = extent // lanes * lanes
 
         def step(values: list[Value], at: Index, count: int | None) -> list[Value]:
             best, place = values
             x = e.load_lanes(e.offset(row, e.scaled(at, src.element_bytes)), src.element, lanes, count)
             here = e.splat(e.b.trunc(e.index(at), I32), lanes)
             index = e.b.add(here, constant_vector(I32, range(lanes)))
-            key = keep(e, ranking.rest(ranking.keys(x), index, found), count, ranking.none)
-            wins = ranking.wins(key, best)
+            key, index = ranking.cut(*ranking.rest(ranking.keys(x), index, found), count)
+            wins = ranking.wins(key, index, best, place)
             return [e.b.select(wins, key, best), e.b.select(wins, index, place)]
 
-        values = [scalar(vec(ranking.key, lanes), ranking.none), scalar(kind, 0)]
+        values = ranking.nothing()
         if whole:
             with e.carrying_loop(0, whole, values, lanes, "vector") as carry:
                 carry.next(step(list(carry.values), carry.index, None))
@@ -169,8 +196,8 @@ def _first_of_lanes(ranking: Ranking, best: Value, place: Value) -> tuple[Value,
     e = ranking.site.e
     top = reduce_lanes(e, best, lambda a, b: e.intrinsic("llvm.smax", a, b))
     ties = e.b.icmp_signed("==", best, e.splat(top, ranking.lanes))
-    least, choose = (-1, "llvm.smax") if ranking.last else (LARGEST_INT, "llvm.smin")
-    places = e.b.select(ties, place, scalar(place.type, least))
+    choose = "llvm.smax" if ranking.last else "llvm.smin"
+    places = e.b.select(ties, place, scalar(place.type, ranking.nowhere))
     return top, reduce_lanes(e, places, lambda a, b: e.intrinsic(choose, a, b))
 
 
@@ -221,16 +248,14 @@ class RankAcross(Kernel):
         """Emit one pass: keys, indices and elements that rank first in their columns after `found`."""
         e, src = ranking.site.e, ranking.site["src"]
         _, extent, inner = src.shape
-        kind = vec(I32, ranking.lanes)
-        none = scalar(vec(ranking.key, ranking.lanes), ranking.none)
-        values = [none, scalar(kind, 0), scalar(vec(src.element, ranking.lanes), 0)]
+        values = [*ranking.nothing(), scalar(vec(src.element, ranking.lanes), 0)]
         with e.carrying_loop(0, extent, values, name="row") as carry:
             best, place, value = carry.values
             at = e.offset(start, e.scaled(carry.index, inner * src.element_bytes))
             x = e.load_lanes(at, src.element, ranking.lanes, cut)
             index = e.splat(e.b.trunc(e.index(carry.index), I32), ranking.lanes)
-            key = ranking.rest(ranking.keys(x), index, found)
-            wins = ranking.wins(key, best)
+            key, index = ranking.rest(ranking.keys(x), index, found)
+            wins = ranking.wins(key, index, best, place)
             pairs = ((key, best), (index, place), (x, value))
             carry.next([e.b.select(wins, new, old) for new, old in pairs])
         return list(carry.values)

@@ -52,11 +52,11 @@ class SoftmaxAlong(_NormalizedExponentials):
         with e.loop(*e.share(rows), name="row") as row:
             step = e.scaled(row, length * 4)
             to, start = e.offset(dest.pointer, step), e.offset(src.pointer, step)
-            _row(e, to, start, length, site.operation.logarithm)
+            _row(e, to, start, length, site.operation)
 
 
-def _row(e: Emitter, dest: Value, src: Value, length: int, logarithm: bool) -> None:
-    kind = vec(F32, LANES)
+def _row(e: Emitter, dest: Value, src: Value, length: int, operation: Softmax) -> None:
+    kind, logarithm = vec(F32, LANES), operation.logarithm
 
     def load(pointer: Value, at: Index, count: int | None) -> Value:
         return e.load_lanes(e.offset(pointer, e.scaled(at, 4)), F32, LANES, count)
@@ -84,8 +84,7 @@ def _row(e: Emitter, dest: Value, src: Value, length: int, logarithm: bool) -> N
         if logarithm:
             result = e.b.fsub(e.b.fsub(load(src, at, count), top), logarithm_of_total)
         else:
-            # A product with the reciprocal would round twice, to other bits.
-            result = e.b.fdiv(load(dest, at, count), total)
+            result = emit_share(e, load(dest, at, count), total, operation)
         e.store_lanes(result, e.offset(dest, e.scaled(at, 4)), count)
         return []
 
@@ -107,6 +106,14 @@ def _fold(
     if length > whole:
         values = step(list(values), whole, length - whole)
     return values
+
+
+def emit_share(e: Emitter, power: Value, total: Value, operation: Softmax) -> Value:
+    """Divide: a product with the reciprocal gives other bits. A row of NaN gives zeros, where wanted."""
+    share = e.b.fdiv(power, total)
+    if not operation.masked_to_zero:
+        return share
+    return e.b.select(e.b.fcmp_unordered("uno", total, total), scalar(share.type, 0.0), share)
 
 
 def keep(e: Emitter, value: Value, count: int | None, otherwise: float) -> Value:
@@ -156,8 +163,7 @@ class SoftmaxAcross(_NormalizedExponentials):
                 with e.loop(first, last, LANES, "inner") as at:
                     move = e.scaled(at, 4)
                     places = e.offset(to, move), e.offset(start, move)
-                    logarithm = site.operation.logarithm
-                    _Columns(e, *places, extent, inner * 4, count, logarithm).emit()
+                    _Columns(e, *places, extent, inner * 4, count, site.operation).emit()
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class _Columns:
     extent: int
     stride: int
     count: int | None
-    logarithm: bool
+    operation: Softmax
 
     def emit(self) -> None:
         """Emit the three passes down the columns."""
@@ -183,7 +189,7 @@ class _Columns:
 
         def exponentials(values: list[Value], at: Index, index: int) -> list[Value]:
             power = emit_scalar(e, exp, e.b.fsub(self._load(self.src, at), top))
-            if not self.logarithm:
+            if not self.operation.logarithm:
                 self._store(power, at)
             return [e.b.fadd(v, power) if i == index else v for i, v in enumerate(values)]
 
@@ -192,12 +198,12 @@ class _Columns:
         while len(sums) > 1:
             half = len(sums) // 2
             sums = [e.b.fadd(sums[i], sums[half + i]) for i in range(half)]
-        total = emit_scalar(e, log, sums[0]) if self.logarithm else sums[0]
+        total = emit_scalar(e, log, sums[0]) if self.operation.logarithm else sums[0]
         with e.loop(0, self.extent, name="finish") as at:
-            if self.logarithm:
+            if self.operation.logarithm:
                 self._store(e.b.fsub(e.b.fsub(self._load(self.src, at), top), total), at)
             else:
-                self._store(e.b.fdiv(self._load(self.dest, at), total), at)
+                self._store(emit_share(e, self._load(self.dest, at), total, self.operation), at)
 
     def _fold(
         self, initial: list[Value], step: Callable[[list[Value], Index, int], list[Value]], period: int

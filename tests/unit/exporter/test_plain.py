@@ -86,7 +86,7 @@ def every_elementwise_operator() -> Graph:
     b = GraphBuilder("elementwise")
     x, z = b.input("x", float_type(2, 3, 4)), b.input("z", float_type(3, 1))
     positive = b.node(Add(), b.node(Abs(), x), b.constant("half", np.array(0.5, np.float32)))
-    functions = [*FUNCTIONS, PowerOf(exponent=1.5), LogSoftmax(axis=1)]
+    functions = [*FUNCTIONS, PowerOf(exponent=1.5), LogSoftmax(axis=1), Softmax(axis=1, masked_to_zero=True)]
     values = [b.node(operator, positive) for operator in functions]
     values += [b.node(operator, positive, z) for operator in (Div(), Pow(), PRelu(), Max(), Min())]
     found = [b.node(Compare(relation=relation), x, z) for relation in RELATIONS]

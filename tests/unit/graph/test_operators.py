@@ -91,6 +91,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (BatchNormalization(), [float_type(*IMAGE), *[float_type(4)] * 4]),
     (Affine(), [float_type(*IMAGE), float_type(4), float_type(4)]),
     (Softmax(axis=1), [float_type(3, 4)]),
+    (Softmax(axis=1, masked_to_zero=True), [float_type(3, 4)]),
     (LogSoftmax(axis=0), [float_type(3, 4)]),
     (Reshape(shape=(6, 2)), [float_type(3, 4)]),
     (Reshape(shape=()), [float_type(1)]),

@@ -41,6 +41,14 @@ def test_ends_of_integers_do_not_overflow() -> None:
     assert first_indices(x, 0, 3, largest=False).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_neighbours_at_the_ends_of_64_bits_are_told_apart(dtype: type) -> None:
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = np.array([least, most - 1, least + 1, most], dtype)
+    assert first_indices(x, 0, 4).tolist() == [3, 1, 2, 0]
+    assert first_indices(x, 0, 4, largest=False).tolist() == [0, 2, 1, 3]
+
+
 def test_values_are_the_elements_themselves() -> None:
     x = np.array([[-0.0, 0.0, 2.0], [5.0, 7.0, 7.0]], np.float32)
     found = first_values(x, 1, 2)

@@ -21,6 +21,13 @@ def test_large_values_do_not_overflow_and_minus_infinity_is_zero() -> None:
     np.testing.assert_array_equal(softmax_float(x), np.array([[0.5, 0.5, 0], [1, 0, 0]], np.float32))
 
 
+def test_rows_without_a_finite_score_are_zeros_on_request() -> None:
+    x = np.array([[-np.inf, -np.inf], [1.0, -np.inf], [np.nan, 1.0], [np.inf, 0.0]], np.float32)
+    np.testing.assert_array_equal(softmax_float(x)[:2], np.array([[np.nan] * 2, [1, 0]], np.float32))
+    expected = np.array([[0, 0], [1, 0], [0, 0], [0, 0]], np.float32)
+    np.testing.assert_array_equal(softmax_float(x, masked_to_zero=True), expected)
+
+
 def test_one_element_is_certain_and_nothing_stays_nothing() -> None:
     assert softmax_float(np.array([[-7.0]], np.float32)).tolist() == [[1.0]]
     assert softmax_float(np.zeros((0, 3), np.float32)).shape == (0, 3)

@@ -66,14 +66,21 @@ def pair_model(folder: Path) -> Path:
     return _write(nodes, [], {"a": [1, "length"], "b": [1, "length"]}, folder)
 
 
+def twins_model(folder: Path) -> Path:
+    """Write the Relu of "x" [N, 5] twice, as "y" and "z"."""
+    nodes = [helper.make_node("Relu", ["x"], [name]) for name in "yz"]
+    return _write(nodes, [], {"x": ["N", 5]}, folder, "yz")
+
+
 def _write(
     nodes: list[onnx.NodeProto],
     weights: list[onnx.TensorProto],
     inputs: dict[str, list[int | str]],
     folder: Path,
+    outputs: str = "y",
 ) -> Path:
     taken = [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n, dims in inputs.items()]
-    given = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     graph = helper.make_graph(nodes, "g", taken, given, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return save(model, folder)

@@ -14,7 +14,7 @@ from qglow.core.types import Array
 from qglow.toolchain import undecided
 from qglow.tuning.replay import graph_at
 from tests.unit.importer.tiny import session
-from tests.unit.toolchain.dynamic_models import image_model, pair_model, sequence_model
+from tests.unit.toolchain.dynamic_models import image_model, pair_model, sequence_model, twins_model
 
 LENGTHS = (7, 12, 16, 1, 31)
 
@@ -149,6 +149,17 @@ def test_int8_has_the_same_parameters_and_weights_in_all_shapes(tmp_path: Path) 
             assert value.type.quantization == known[value.name].type.quantization
             if value.is_constant and value.type.is_quantized:
                 np.testing.assert_array_equal(value.data, known[value.name].data)
+
+
+def test_int8_of_values_that_are_computed_alike(tmp_path: Path) -> None:
+    path = twins_model(tmp_path)
+    samples = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+    model = qglow.load_model(path)
+    program = model.quantize(model.profile({"x": samples}), repair=False).compile(threads=1)
+    both = program({"x": samples[:2]})
+    for name in ("y", "z"):
+        each = [program({"x": row[None]})[name] for row in samples[:2]]
+        np.testing.assert_array_equal(both[name], np.concatenate(each))
 
 
 def test_run_takes_samples_of_different_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,8 +35,9 @@ def test_softmax(shape: tuple[int, ...], axis: int, logarithm: bool) -> None:
     assert_same_bits(builder.finish(), {"src": values})
 
 
-@pytest.mark.parametrize("logarithm", [False, True])
-def test_infinities_and_nan(logarithm: bool) -> None:
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("form", [(False, False), (True, False), (False, True)])
+def test_infinities_and_nan(form: tuple[bool, bool], axis: int) -> None:
     values = np.zeros((6, 20), np.float32)
     values[0, 3] = np.inf
     values[1, 17] = np.nan
@@ -45,7 +46,8 @@ def test_infinities_and_nan(logarithm: bool) -> None:
     values[4, 2] = 3e38
     values[5] = np.linspace(-200, 0, 20)
     builder = ProgramBuilder("softmax")
-    kind = float_type(6, 20)
+    values = values if axis == 1 else np.ascontiguousarray(values.T)
+    kind = float_type(*values.shape)
     src, dest = builder.placeholder("src", kind), builder.placeholder("dest", kind)
-    builder.emit("op", Softmax(logarithm=logarithm), dest, src)
+    builder.emit("op", Softmax(axis, *form), dest, src)
     assert_same_bits(builder.finish(), {"src": values})
