@@ -9,9 +9,27 @@ from qglow.lowering.context import Lowering
 from qglow.lowering.rules import lowers
 
 
-@lowers(graph.Softmax, graph.LogSoftmax)
-def lower_softmax(lowering: Lowering, node: Node, operator: graph.Normalizing) -> None:
-    """Lower to one softmax; the value is brought to an order that ends with the axis."""
+@lowers(graph.Softmax)
+def lower_softmax(lowering: Lowering, node: Node, operator: graph.Softmax) -> None:
+    """Lower to one softmax."""
+    _lower(lowering, node, operator, masked_to_zero=operator.masked_to_zero)
+
+
+@lowers(graph.LogSoftmax)
+def lower_log_softmax(lowering: Lowering, node: Node, operator: graph.LogSoftmax) -> None:
+    """Lower to the logarithm of one softmax."""
+    _lower(lowering, node, operator, logarithm=True)
+
+
+def _lower(
+    lowering: Lowering,
+    node: Node,
+    operator: graph.Normalizing,
+    *,
+    logarithm: bool = False,
+    masked_to_zero: bool = False,
+) -> None:
+    """Emit a softmax; the value is brought to an order that ends with the axis."""
     x = node.inputs[0]
     assert x is not None
     rank = len(x.type.shape)
@@ -19,6 +37,4 @@ def lower_softmax(lowering: Lowering, node: Node, operator: graph.Normalizing) -
     order = (*(a for a in range(rank) if a != axis), axis)
     source = lowering.read(x, order)
     dest = lowering.write(node.output, order)
-    logarithm = isinstance(operator, graph.LogSoftmax)
-    masked_to_zero = isinstance(operator, graph.Softmax) and operator.masked_to_zero
     lowering.emit(Softmax(rank - 1, logarithm, masked_to_zero), dest, source)

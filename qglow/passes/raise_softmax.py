@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -38,7 +38,7 @@ class RaiseSoftmax(RewritePass):
             return _logarithm(node, graph)
         if isinstance(node.operator, (Softmax, LogSoftmax)):
             return _without_maximum(node, graph)
-        if isinstance(node.operator, Where):
+        if node.operator == Where():
             return _guard(node, graph)
         return _quotient(node, graph) or _difference(node, graph)
 
@@ -108,28 +108,25 @@ def _logarithm(node: Node, graph: Graph) -> Outcome:
 
 def _guard(node: Node, graph: Graph) -> Outcome:
     """Softmax whose rows of NaN become zeros: NaN is what does not equal itself."""
-    condition = operand(node, 0).producer
-    is_inverted = condition is not None and isinstance(condition.operator, Not)
-    test = operand(condition, 0).producer if condition is not None and is_inverted else condition
-    if test is None or not isinstance(test.operator, Compare) or operand(test, 0) is not operand(test, 1):
+    inverted = producer_of(operand(node, 0), Not)
+    test = producer_of(operand(node if inverted is None else inverted, 0), Compare)
+    if test is None or operand(test, 0) is not operand(test, 1):
         return None
-    relations = ("equal", "not-equal") if is_inverted else ("not-equal", "equal")
-    if test.operator.relation not in relations:
+    relations = (Compare("not-equal"), Compare("equal"))[:: 1 if inverted is None else -1]
+    if test.operator not in relations:
         return None
-    zero, shares = (operand(node, 1), operand(node, 2))[
-        :: 1 if test.operator.relation == relations[0] else -1
-    ]
+    zero, shares = (operand(node, 1), operand(node, 2))[:: 1 if test.operator == relations[0] else -1]
     softmax = producer_of(shares, Softmax)
-    if softmax is None or operand(test, 0) is not shares:
+    axis = None if softmax is None else softmax.operator.distributes_along(softmax.input_types())
+    if softmax is None or axis is None or operand(test, 0) is not shares:
         return None
-    assert isinstance(softmax.operator, Softmax)
     if zero.data is None or np.any(zero.data) or shares.type != node.output.type:
         return Refused(f"what replaces NaN of {softmax.name} are not zeros in its shape")
-    parts = [*([condition] if condition is not None and is_inverted else []), test, softmax]
+    parts = [*([] if inverted is None else [inverted]), test, softmax]
     refusal = enclosed(graph, parts, node)
     if refusal is not None:
         return refusal
-    change(node, replace(softmax.operator, masked_to_zero=True), [operand(softmax, 0)])
+    change(node, Softmax(axis, masked_to_zero=True), [operand(softmax, 0)])
     for part in parts:
         remove_unread(graph, part)
     return f"the guard of {softmax.name} becomes part of it"
