@@ -10,6 +10,10 @@ from typing import Unpack, overload
 from qglow.api.keywords import IsaKeywords, RunKeywords, StageTextKeywords
 from qglow.api.options import IsaOptions, RunOptions, StageTextOptions
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, save_parts
+from qglow.artefacts.open_export import open_qdq_model
+from qglow.artefacts.replay import Replay
+from qglow.core.errors import UnsupportedError
+from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array, TensorType
@@ -33,7 +37,6 @@ from qglow.toolchain.compilation import compile_known
 from qglow.toolchain.files import write_graph
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.specialised import SpecialisedExecutable, fits
-from qglow.tuning.replay import Replay
 
 
 def load_quantized(directory: str | Path, model: str | Path | None = None) -> QuantizedModel:
@@ -174,17 +177,19 @@ class QuantizedModel:
         layers: LayerReport | None = None,
         data: str = "",
         **options: Unpack[IsaKeywords],
-    ) -> None:
+    ) -> tuple[str, ...]:
         """Write a directory with model.qglow, model.qdq.onnx, reports and all that `load_quantized` needs.
 
         A reader never sees it half-written: the manifest, with a digest of every file, comes last.
         `comparison` and `layers`, measured over `data`, go into the reports. `isa` is what
         model.qglow is compiled for first (default: QGLOW_ISA, else the host's best). Files of an
-        earlier model are replaced, others left alone.
+        earlier model are replaced, others left alone. Returns sentences on what could not be had, such as a
+        model.qdq.onnx for all shapes; they are in the reports too.
 
         Raises InputFileError if it cannot be written, UsageError for an ISA that the host lacks.
         """
-        save_parts(self._parts, Path(directory), Measurements(comparison, layers, data), options["isa"])
+        measured = Measurements(comparison, layers, data)
+        return save_parts(self._parts, Path(directory), measured, options["isa"])
 
     def save_report(
         self,
@@ -225,14 +230,26 @@ class QuantizedModel:
         """
         write_graph(Path(path), self._parts.int8, CompileOptions(**options))
 
-    def export_qdq(self, path: str | Path, activations: str | None = None) -> None:
+    def export_qdq(
+        self, path: str | Path, activations: str | None = None, *, bound_shapes: bool = False
+    ) -> None:
         """Write the model as standard ONNX with QuantizeLinear and DequantizeLinear, whole or not at all.
 
         activations: "uint8" (what onnxruntime runs fastest on x86) or "int8" (default: the recipe's
-        activation_type). Raises InputFileError, UsageError for another name.
+        activation_type). Dimensions that the float model leaves open stay open, for which its file has to be
+        there; with `bound_shapes` they are those of the profile. Raises InputFileError, UsageError for
+        another name, and UnsupportedError if no single ONNX model stands for all shapes.
         """
-        self._parts.write_qdq_model(Path(path), activations)
+        write_atomically(Path(path), self.qdq_bytes(activations, bound_shapes=bound_shapes))
 
-    def qdq_bytes(self, activations: str | None = None) -> bytes:
+    def qdq_bytes(self, activations: str | None = None, *, bound_shapes: bool = False) -> bytes:
         """Bytes of the ONNX file that `export_qdq` would write."""
-        return self._parts.qdq_model(activations)
+        if bound_shapes:
+            return self._parts.qdq_model(activations)
+        model = open_qdq_model(self._parts, activations)
+        if model.refusal:
+            raise UnsupportedError(
+                f"no single ONNX model stands for all shapes: {model.refusal}; "
+                "ask for one of the profile's (`bound_shapes`)"
+            )
+        return model.content

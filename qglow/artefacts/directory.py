@@ -22,13 +22,20 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qglow.artefacts.open_export import OpenModel, open_qdq_model
 from qglow.artefacts.staging import publish, read_checked, read_manifest, refreshed
 from qglow.core.arrays import pack_arrays, unpack_arrays
-from qglow.core.errors import ArtefactError, RecipeError, TextError, VerificationError
+from qglow.core.errors import (
+    ArtefactError,
+    ModelError,
+    RecipeError,
+    TextError,
+    VerificationError,
+)
 from qglow.core.files import atomic_writer, file_sha256, sha256_hex, write_atomically
 from qglow.core.folders import staging_folder
 from qglow.core.reading import MALFORMED, parse_json
@@ -76,8 +83,13 @@ class Measurements:
     diagnosis: Diagnosis | None = None
 
 
-def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None) -> None:
-    """Write the directory, the manifest last. Raises InputFileError, UsageError for an ISA."""
+def save_parts(
+    parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None
+) -> tuple[str, ...]:
+    """Write the directory, the manifest last; returns sentences on what it lacks.
+
+    Raises InputFileError, UsageError for an ISA.
+    """
     options = CompileOptions(isa=isa)
     with staging_folder(target) as folder, ThreadPoolExecutor(2) as beside:
         # Constants are most of the bytes: one thread writes and hashes them while the rest is made, the
@@ -85,7 +97,10 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
         digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts)}
         made = make_artefact(lower_graph(parts.int8, options), options)
         digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)
-        digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, parts.qdq_model())
+        qdq_model, lacking = _qdq_model(parts)
+        digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, qdq_model)
+        kept = [note for note in parts.info.notes if not note.startswith(QDQ_MODEL)]
+        parts = replace(parts, info=replace(parts.info, notes=(*kept, *lacking)))
         write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
         write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
         write_atomically(folder / RECIPE, parts.recipe.to_yaml())
@@ -96,6 +111,17 @@ def save_parts(parts: QuantizedParts, target: Path, measured: Measurements, isa:
         save_reports(parts, folder, measured)
         written = {name: digest.result() for name, digest in digests.items()}
         publish(folder, target, _facts(parts, target), written)
+    return lacking
+
+
+def _qdq_model(parts: QuantizedParts) -> tuple[bytes, tuple[str, ...]]:
+    """The model as ONNX and, if it has not all shapes of the model, a sentence that says so."""
+    try:
+        model = open_qdq_model(parts)
+    except ModelError as error:
+        model = OpenModel(parts.qdq_model(), str(error))
+    note = f"{QDQ_MODEL} does not take all shapes that the model takes: {model.refusal}"
+    return model.content, (note,) if model.refusal else ()
 
 
 def _write_constants(path: Path, parts: QuantizedParts) -> str:

@@ -16,7 +16,7 @@ from qglow.cli.options import (
     OptionalDataOptions,
     read_recipe,
 )
-from qglow.cli.output import end_if_interrupted, keeping, say, show, showing_progress, warn
+from qglow.cli.output import end_if_interrupted, keeping, notes, say, show, showing_progress, warn
 from qglow.cli.targets import open_model, open_profiled_model
 from qglow.core.errors import UsageError
 from qglow.core.options import Writes, declare, option
@@ -117,8 +117,9 @@ def quantize(
     comparison = None if stopped else _compare(quantized, data, running)
     target = running.output or Path(f"{loaded.path.stem}.quantized")
     # Written before anything is printed: a reader such as `head` may go away early.
-    quantized.save(target, comparison=comparison, data=data.data or "", isa=running.isa)
+    lacking = quantized.save(target, comparison=comparison, data=data.data or "", isa=running.isa)
     _show(quantized, comparison)
+    notes(lacking)
     say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
     end_if_interrupted(stopped, f"{target} has what was done until then")
     if quantized.verdict is not None:

@@ -118,9 +118,23 @@ def _channel_shuffle(op: ChannelShuffle, out: Export) -> None:
 
 
 def _slice(op: Slice, out: Export) -> None:
-    axes = out.integers("axes", range(len(op.starts)))
-    starts, ends = out.integers("starts", op.starts), out.integers("ends", op.ends)
-    out.emit("Slice", starts, ends, axes, out.integers("steps", op.steps))
+    """Export a slice of the axes of which it leaves something out; all of one that leaves out nothing."""
+    x = out.node.input_types()[0]
+    assert x is not None
+    bounds = list(zip(op.starts, op.ends, op.steps, strict=True))
+    cut = [axis for axis, size in enumerate(x.shape) if bounds[axis] != (0, size, 1)] or range(len(bounds))
+    starts, ends, steps = ([bounds[axis][part] for axis in cut] for part in range(3))
+    lists = [out.integers(name, values) for name, values in (("starts", starts), ("ends", ends))]
+    out.emit("Slice", *lists, out.integers("axes", cut), out.integers("steps", steps))
+
+
+def _expand(op: Expand, out: Export) -> None:
+    """Export Expand with size 1 for the axes that keep their size."""
+    x = out.node.input_types()[0]
+    assert x is not None
+    known = (*([0] * (len(op.shape) - len(x.shape))), *x.shape)
+    shape = [1 if size == own else size for size, own in zip(op.shape, known, strict=True)]
+    out.emit("Expand", out.integers("shape", shape))
 
 
 def _pad(op: Pad, out: Export) -> None:
@@ -143,16 +157,18 @@ def _interpolate(op: Resize, out: Export) -> None:
 
 
 def _resize(op: Resize | ResizeNearest, out: Export, roi: str = "", **attributes: Any) -> None:
-    """Export a resize by sizes if they determine the scales, else by scales.
+    """Export a resize by sizes or by scales, whichever determines the other; by scales if they are whole.
 
-    Raises UnsupportedError if neither gives both.
+    Whole scales fit all sizes of x. Raises UnsupportedError if neither gives both.
     """
     x = out.node.input_types()[0]
     assert x is not None
     scales, extents = np.array(op.scales, np.float32), np.array(x.shape, np.float32)
-    if np.array_equal(scales, np.array(op.sizes, np.float32) / extents):
+    by_scales = np.array_equal(np.floor(extents * scales), op.sizes)
+    by_sizes = np.array_equal(scales, np.array(op.sizes, np.float32) / extents)
+    if by_sizes and not (by_scales and np.array_equal(scales, np.rint(scales))):
         inputs = [roi, "", out.integers("sizes", op.sizes)]
-    elif np.array_equal(np.floor(extents * scales), op.sizes):
+    elif by_scales:
         inputs = [roi, out.builder.constant(f"{out.node.name}__scales", scales)]
     else:
         raise UnsupportedError(
@@ -182,7 +198,7 @@ EXPORTS: dict[type[Operator], ExportRule[Any]] = {
     Clip: _clip,
     Concat: lambda op, out: out.emit("Concat", axis=op.axis),
     Conv: _conv,
-    Expand: lambda op, out: out.emit("Expand", out.integers("shape", op.shape)),
+    Expand: _expand,
     Gather: lambda op, out: out.emit("Gather", axis=op.axis),
     Gemm: _plain("Gemm"),
     GlobalAveragePool: _plain("GlobalAveragePool"),

@@ -119,7 +119,6 @@ class ProtoBuilder:
             name,
             [_value_info(n, t, unsigned) for n, t in inputs],
             [_value_info(n, t, unsigned) for n, t in outputs],
-            [_without_data(tensor) for tensor in constants],
         )
         own = {n.op_type for n in self._nodes if not n.domain}
         others = sorted({n.domain for n in self._nodes if n.domain})
@@ -132,13 +131,21 @@ class ProtoBuilder:
             producer_name="qglow",
             producer_version=__version__,
         )
-        try:
-            onnx.checker.check_model(model)
-        except onnx.checker.ValidationError as error:
-            raise InternalError(f"the exported model of {name} is not valid: {error}") from error
-        del model.graph.initializer[:]
-        model.graph.initializer.extend(constants)
-        return model
+        return checked(model, constants)
+
+
+def checked(model: onnx.ModelProto, tensors: Sequence[onnx.TensorProto]) -> onnx.ModelProto:
+    """The model with these initializers. Raises InternalError if onnx finds it invalid."""
+    stored = model.graph.initializer
+    del stored[:]
+    stored.extend(map(_without_data, tensors))
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise InternalError(f"the exported model of {model.graph.name} is not valid: {error}") from error
+    del stored[:]
+    stored.extend(tensors)
+    return model
 
 
 def unique(wanted: str, taken: set[str]) -> str:

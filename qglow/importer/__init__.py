@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qglow.importer.model import ImportedModel, import_model
+from qglow.importer.stored import stored_arrays
 from qglow.importer.tensors import read_tensor
 
-__all__ = ["ImportedModel", "import_model", "read_tensor"]
+__all__ = ["ImportedModel", "import_model", "read_tensor", "stored_arrays"]

@@ -19,6 +19,7 @@ from qglow.quantization.placement import FloatReasons
 PASS = "table-rows"
 NARROWEST = 8
 """Least number of elements of a row for which a scale of its own pays."""
+_PRODUCT = ".rows"
 REASON = "transformer: it multiplies rows of an int8 table by their scales"
 
 
@@ -44,6 +45,11 @@ def scale_table_rows(
         log.applied(node.name, f"each row of '{table.name}' has a scale of its own", exact=False)
 
 
+def table_of(name: str) -> str | None:
+    """The lookup whose rows a node of this name multiplies by their scales; None for other nodes."""
+    return name.removesuffix(_PRODUCT) if name.endswith(_PRODUCT) else None
+
+
 def _suits(table: Array) -> bool:
     wide = table.ndim == 2 and table.shape[1] >= NARROWEST and table.size > 0
     return wide and bool(np.all(np.isfinite(table)))
@@ -63,7 +69,7 @@ def _split(graph: Graph, node: Node, name: str, table: Array) -> tuple[Node, Nod
     kind = looked_up.type.with_shape((*looked_up.type.shape[:-1], 1))
     chosen = Value(graph.unique_name(f"{real.name}.scale"), kind)
     lookup = Node(graph.unique_name(f"{node.name}.scale"), node.operator, [column, indices], [chosen])
-    product = Node(graph.unique_name(f"{node.name}.rows"), Mul(), [looked_up, chosen], [real])
+    product = Node(graph.unique_name(f"{node.name}{_PRODUCT}"), Mul(), [looked_up, chosen], [real])
     graph.insert_after(node, lookup)
     graph.insert_after(lookup, product)
     return lookup, product

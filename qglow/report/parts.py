@@ -60,21 +60,16 @@ class QuantizedParts:
         return {name: kind.shape for name, kind in self.inputs.items()}
 
     def qdq_model(self, activations: str | None = None) -> bytes:
-        """The model as standard ONNX with QuantizeLinear and DequantizeLinear.
+        """The model with its own shapes as standard ONNX with QuantizeLinear and DequantizeLinear.
 
         activations: "uint8" or "int8" (default: the recipe's). Raises UsageError for another name.
         """
         from qglow.exporter import export_qdq, serialized
 
-        return serialized(export_qdq(self.int8, None, self._activations(activations)))
+        return serialized(export_qdq(self.int8, None, self.activations(activations)))
 
-    def write_qdq_model(self, path: Path, activations: str | None = None) -> None:
-        """Write what `qdq_model` gives, whole or not at all. Raises InputFileError, UsageError."""
-        from qglow.exporter import export_qdq
-
-        export_qdq(self.int8, path, self._activations(activations))
-
-    def _activations(self, name: str | None) -> Activations:
+    def activations(self, name: str | None) -> Activations:
+        """The type of activations in ONNX of this name (default: the recipe's). Raises UsageError."""
         from qglow.exporter import activation_type
 
         return activation_type(self.recipe.activation_type if name is None else name)

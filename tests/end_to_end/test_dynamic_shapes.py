@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import qglow
 from qglow.cli.main import main
@@ -226,6 +226,97 @@ def test_the_size_of_an_image_may_be_free(tmp_path: Path) -> None:
         found = quantized.compile(threads=1)({"x": x})["y"]
         assert np.array_equal(found, quantized.interpret({"x": x})["y"])
         assert decibels(found, session(path).run(None, {"x": x})[0]) > 15
+
+
+POSITIONS, WORDS = weights(64, WIDTH), weights(50, WIDTH)
+EMBEDDED = [
+    helper.make_node("Gather", ["words", "ids"], ["looked_up"]),
+    helper.make_node("Shape", ["ids"], ["extent"], start=1, end=2),
+    helper.make_node("Slice", ["positions", "zero", "extent", "zero"], ["places"]),
+    helper.make_node("Add", ["looked_up", "places"], ["x"]),
+    *ATTENTION,
+]
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> qglow.QuantizedModel:
+    """An encoder of words and their positions."""
+    constants = {**CONSTANTS, "words": WORDS, "positions": POSITIONS, "zero": np.zeros(1, np.int64)}
+    model = tiny_model(
+        EMBEDDED, {"ids": ["N", "T"]}, ["z"], constants, opset=17, input_type=TensorProto.INT64
+    )
+    path = save(model, tmp_path_factory.mktemp("words"), "encoder.onnx")
+    loaded = qglow.load_model(path, {"ids": (1, 9)})
+    rows = np.random.default_rng(2).integers(0, 50, size=(12, 9))
+    return loaded.quantize(loaded.profile({"ids": rows}), scheme="transformer")
+
+
+def test_tables_with_scales_of_rows_are_had_in_any_shape(embedded: qglow.QuantizedModel) -> None:
+    assert any(node.name.endswith(".rows") for node in embedded.float_graph.nodes)
+    program = embedded.compile(threads=1)
+    for batch, length in ((1, 9), (1, 20), (3, 4)):
+        ids = RANDOM.integers(0, 50, size=(batch, length))
+        together = program({"ids": ids})["z"]
+        assert np.array_equal(together, embedded.interpret({"ids": ids})["z"])
+        assert np.array_equal(together[:1], program({"ids": ids[:1]})["z"])
+
+
+def test_the_exported_model_takes_any_shape(
+    quantized: qglow.QuantizedModel, embedded: qglow.QuantizedModel, tmp_path: Path
+) -> None:
+    assert quantized.save(tmp_path / "a") == () == embedded.save(tmp_path / "b")
+    program = quantized.compile(threads=1)
+    exported = session(tmp_path / "a" / "model.qdq.onnx")
+    assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
+    for batch, length in ((1, 9), (1, 3), (4, 30)):
+        x = sample(length, batch)
+        np.testing.assert_allclose(exported.run(None, {"x": x})[0], program({"x": x})["z"], atol=1e-4)
+    program, exported = embedded.compile(threads=1), session(tmp_path / "b" / "model.qdq.onnx")
+    for batch, length in ((1, 9), (1, 64), (3, 4)):
+        ids = RANDOM.integers(0, 50, size=(batch, length))
+        np.testing.assert_allclose(exported.run(None, {"ids": ids})[0], program({"ids": ids})["z"], atol=1e-4)
+    bound = session(quantized.qdq_bytes(bound_shapes=True))
+    assert bound.get_inputs()[0].shape == [1, 9, WIDTH]
+
+
+def test_no_single_exported_model_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["extent"], start=1, end=2),
+        helper.make_node("Cast", ["extent"], ["count"], to=1),
+        helper.make_node("Sqrt", ["count"], ["root"]),
+        helper.make_node("Mul", ["h", "root"], ["y"]),
+    ]
+    nodes.insert(0, helper.make_node("MatMul", ["x", "w1"], ["h"]))
+    model = tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], {"w1": CONSTANTS["w1"]}, opset=17)
+    path, out = save(model, tmp_path), tmp_path / "out"
+    np.save(tmp_path / "x.npy", np.concatenate([sample(9) for _ in range(4)]))
+    profile = tmp_path / "p.yaml"
+    assert main(["profile", str(path), "--data", str(tmp_path / "x.npy"), "-o", str(profile)]) == 0
+    assert main(["quantize", "--profile", str(profile), "-o", str(out)]) == 0
+    said = "model.qdq.onnx does not take all shapes that the model takes: weights of node 'MatMul_0'"
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert said.split(":")[0] in (out / "report.md").read_text()
+    quantized = qglow.load_quantized(out)
+    with pytest.raises(qglow.UnsupportedError, match="weights of node 'MatMul_0' depend on shapes"):
+        quantized.qdq_bytes()
+    # The factor is folded into the weights, which would be those of another length.
+    with pytest.raises(qglow.UnsupportedError, match="weights of node 'MatMul_0' depend on shapes"):
+        quantized.compile(threads=1)({"x": sample(20)})
+    assert session(out / "model.qdq.onnx").get_inputs()[0].shape == ["N", 9, WIDTH]
+    assert session(quantized.qdq_bytes(bound_shapes=True)).get_inputs()[0].shape == [1, 9, WIDTH]
+
+
+def test_without_the_float_model_there_is_no_export_of_all_shapes(tmp_path: Path) -> None:
+    path = save(
+        tiny_model(ATTENTION, {"x": ["N", "T", WIDTH]}, ["z"], CONSTANTS, opset=17), tmp_path, "moved.onnx"
+    )
+    model = qglow.load_model(path)
+    quantized = model.quantize(model.profile(DATA))
+    path.unlink()
+    with pytest.raises(ModelError, match="say where it is"):
+        quantized.export_qdq(tmp_path / "all.onnx")
+    assert not (tmp_path / "all.onnx").exists()
+    assert "say where it is" in quantized.save(tmp_path / "out")[0]
 
 
 def test_a_batch_is_not_for_samples_of_free_shapes(path: Path) -> None:

@@ -69,6 +69,11 @@ def stop_at(words: Sequence[object], moment: float, number: signal.Signals) -> N
     process.join(60)
 
 
+def _default_signals() -> None:
+    """Undo what a shell does to processes in the background: they ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def assert_absent_or_equal(folder: Path, reference: Path) -> None:
     """Every file under a final name is one of the reference's, whole; a manifest vouches for all."""
     for path in folder.iterdir() if folder.exists() else ():
@@ -146,6 +151,7 @@ def test_interrupted_command_cleans_up_and_says_so(
         env=environment,
         capture_output=True,
         timeout=60,
+        preexec_fn=_default_signals,
     )
     assert done.returncode == code
     assert said in done.stderr and b"Traceback" not in done.stderr

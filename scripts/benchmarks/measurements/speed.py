@@ -80,7 +80,7 @@ def _contenders(
     model: EvaluatedModel, loaded: Model, quantized: QuantizedModel, isa: str | None
 ) -> dict[str, Contender]:
     inputs = random_inputs(loaded.inputs)
-    qdq = quantized.qdq_bytes()
+    qdq = quantized.qdq_bytes(bound_shapes=True)
     samples = model.calibration.read(model, loaded, TIMING_SAMPLES)
     own = rival_model(model.path, samples, "minmax", loaded.shapes)
     contenders: dict[str, Contender] = {

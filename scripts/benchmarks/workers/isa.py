@@ -28,7 +28,7 @@ class Program:
         model = load_quantized(self._folder)
         inputs = random_inputs(model.inputs)
         if self._program == "openvino":
-            self._call = of_openvino(model.qdq_bytes(), inputs)
+            self._call = of_openvino(model.qdq_bytes(bound_shapes=True), inputs)
         else:
             self._call = of_executable(model.compile(isa=self._isa, threads=1), inputs)
 

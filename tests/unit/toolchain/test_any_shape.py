@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import qglow
+from qglow.artefacts.replay import graph_at
 from qglow.cli.main import main
 from qglow.core.types import Array
 from qglow.toolchain import undecided
-from qglow.tuning.replay import graph_at
 from tests.unit.importer.tiny import session
 from tests.unit.toolchain.dynamic_models import image_model, pair_model, sequence_model, twins_model
 

@@ -43,7 +43,7 @@ def test_profile_is_needed_unless_the_model_has_parameters(
     with pytest.raises(UsageError, match="profile it"):
         quantize_model(model, None, Recipe())
     path = tmp_path / "model.qdq.onnx"
-    quantize_model(model, profile, Recipe()).write_qdq_model(path)
+    path.write_bytes(quantize_model(model, profile, Recipe()).qdq_model())
     imported = read_model(path)
     assert imported.is_quantized
     assert quantize_model(imported, None, Recipe()).report is not None
@@ -68,7 +68,7 @@ def test_qdq_model_and_its_file_are_the_same_bytes(
 ) -> None:
     parts = quantize_model(model, profile, Recipe())
     for activations in (None, "int8"):
-        parts.write_qdq_model(tmp_path / "m.onnx", activations)
+        (tmp_path / "m.onnx").write_bytes(parts.qdq_model(activations))
         assert (tmp_path / "m.onnx").read_bytes() == parts.qdq_model(activations)
     assert parts.qdq_model("uint8") != parts.qdq_model("int8")
     with pytest.raises(qglow.UsageError, match="int4"):

@@ -13,11 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from qglow.core.errors import DataError, UnsupportedError, UsageError
+from qglow.core.errors import DataError, ProfileError, UnsupportedError, UsageError
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.report import PASSED_ON, QuantizationReport
+from qglow.quantization.table_rows import table_of
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, source_file
@@ -60,6 +61,8 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
         graph = quantize_with(model.graph, statistics, profile.samples, recipe).graph
     except UsageError as error:
         raise DataError(str(error)) from error
+    except ProfileError as error:  # what the shapes decide makes another graph, of other values
+        raise UnsupportedError(f"another graph has {_text(shapes)}: {error}") from error
     _take_weights(graph, parts.int8)
     _check_parameters(graph, parts.int8, shapes)
     return graph
@@ -68,8 +71,11 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
 def _settled(recipe: Recipe, report: QuantizationReport) -> Recipe:
     """The recipe with rules that make every node int8 or float as it was."""
     rules = list(recipe.rules)
+    # A rule of int8 would give a table one scale for all rows.
+    scaled = {table_of(node.name) for node in report.float_nodes}
+    int8 = [n for n in report.quantized if not (n.dynamic or n.result.startswith("i16") or n.name in scaled)]
     for dtype, names in (
-        ("int8", [n.name for n in report.quantized if not (n.dynamic or n.result.startswith("i16"))]),
+        ("int8", [node.name for node in int8]),
         ("float", [n.name for n in report.float_nodes if n.dtype == "float32" and n.reason != PASSED_ON]),
     ):
         if names:
@@ -78,7 +84,10 @@ def _settled(recipe: Recipe, report: QuantizationReport) -> Recipe:
 
 
 def _take_weights(graph: Graph, known: Graph) -> None:
-    """Replace integer weights and biases by those of the nodes of the same name in `known`."""
+    """Replace integer weights and biases by those of the nodes of the same name in `known`.
+
+    Their rounding may differ, their scales not: then they are other weights. Raises UnsupportedError.
+    """
     nodes = {node.name: node for node in known.nodes}
     for node in graph.nodes:
         policy, twin = node.operator.accumulate, nodes.get(node.name)
@@ -96,6 +105,11 @@ def _taken(node: Node, twin: Node, index: int) -> Value | None:
         return own
     if own.type.shape != other.type.shape:
         return own
+    if own.type.quantization != other.type.quantization:
+        raise UnsupportedError(
+            f"weights of node '{node.name}' depend on shapes, so the model cannot be had for others; bind "
+            "the shapes when it is profiled (`shapes`)"
+        )
     return constant(own.name, other.data, other.type.quantization)
 
 
@@ -106,8 +120,11 @@ def _check_parameters(graph: Graph, known: Graph, shapes: Mapping[str, Shape]) -
         if value.is_constant or value.name not in expected:
             continue
         if value.type.quantization != expected[value.name]:
-            text = ", ".join(f"{name}={list(shape)}" for name, shape in shapes.items())
             raise UnsupportedError(
-                f"parameters of '{value.name}' depend on shapes, so the model cannot be had for {text}; "
-                "bind these shapes when it is profiled (`shapes`)"
+                f"parameters of '{value.name}' depend on shapes, so the model cannot be had for "
+                f"{_text(shapes)}; bind these shapes when it is profiled (`shapes`)"
             )
+
+
+def _text(shapes: Mapping[str, Shape]) -> str:
+    return ", ".join(f"{name}={list(shape)}" for name, shape in shapes.items())

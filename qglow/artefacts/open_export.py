@@ -1,0 +1,181 @@
+"""A quantized model as ONNX with the dimensions that the float model leaves open.
+
+The int8 graph is had for a few other sizes, and one model is made of the exports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from qglow.artefacts.replay import graph_at
+from qglow.core.errors import DataError, ModelError, UnsupportedError
+from qglow.core.types import Array, Dimension, Shape
+from qglow.exporter import export_qdq, serialized
+from qglow.exporter.sizes import AmbiguityError
+from qglow.exporter.unify import SizedModel, StructureError, unify
+from qglow.graph.graph import Graph
+from qglow.importer import stored_arrays
+from qglow.report.parts import QuantizedParts, float_model
+
+_Dimensions = Mapping[str, Sequence[Dimension]]
+_Sizes = Mapping[str, int]
+MANY = 6
+"""Dimensions up to which their sizes are multiplied, each by a factor of its own."""
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model as ONNX. refusal: why it has sizes of the profile where dimensions are open; "" if it has none."""
+
+    content: bytes
+    refusal: str = ""
+
+
+def open_qdq_model(parts: QuantizedParts, activations: str | None = None) -> OpenModel:
+    """The model as standard ONNX, in which dimensions that the float model's file leaves open stay open.
+
+    The same as `QuantizedParts.qdq_model` for a model of static shapes. Dimensions are bound where no single
+    ONNX model stands for all their sizes: all but the batch, or all. Raises ModelError if the float model is
+    missing or has changed, UsageError for activations of another name.
+    """
+    if parts.profile is None:
+        return OpenModel(parts.qdq_model(activations))
+    reasons: list[str] = []
+    declared = float_model(parts).dimensions
+    for inputs in _named_inputs(declared, parts.shapes):
+        exports = _Exports(parts, inputs, activations)
+        for trials in _trials(inputs, parts.shapes):
+            try:
+                model = serialized(_unified(exports, *trials))
+            except (DataError, ModelError) as error:
+                reasons.append(str(error))  # the model takes no such sizes: others may do
+            except UnsupportedError as error:
+                reasons.append(str(error))
+                break
+            else:
+                return OpenModel(model, "" if _is_open(inputs, declared) else reasons[0])
+    return OpenModel(parts.qdq_model(activations), reasons[0])
+
+
+def _is_open(inputs: _Dimensions, declared: Mapping[str, Sequence[Dimension] | None]) -> bool:
+    """Whether each dimension that the file leaves open has a name."""
+    return all(
+        isinstance(d, str) or found is None or isinstance(found[axis], int)
+        for name, dimensions in inputs.items()
+        for found in (declared.get(name),)
+        for axis, d in enumerate(dimensions)
+    )
+
+
+@dataclass(frozen=True)
+class _Exports:
+    """Exports of a model for sizes of the dimensions that `inputs` names."""
+
+    parts: QuantizedParts
+    inputs: _Dimensions
+    activations: str | None
+
+    @property
+    def own(self) -> SizedModel:
+        """The export for the shapes that the model was quantized with."""
+        return self._export(self.parts.int8, _sizes(self.inputs, self.parts.shapes))
+
+    def at(self, sizes: _Sizes) -> SizedModel:
+        """The export for other sizes. Raises what `graph_at` does."""
+        shapes = {
+            name: tuple(sizes[d] if isinstance(d, str) else int(d or 0) for d in dimensions)
+            for name, dimensions in self.inputs.items()
+        }
+        return self._export(graph_at(self.parts, shapes), sizes)
+
+    def _export(self, graph: Graph, sizes: _Sizes) -> SizedModel:
+        shapes = {value.name: value.type.shape for value in graph.values()}
+        model = export_qdq(graph, None, self.parts.activations(self.activations))
+        return SizedModel(sizes, model, shapes)
+
+
+def _unified(exports: _Exports, first: _Sizes, second: _Sizes) -> onnx.ModelProto:
+    def tables() -> Iterator[Array]:
+        return stored_arrays(exports.parts.source.path)
+
+    own, other = exports.own, exports.at(first)
+    try:
+        return unify([own, other], exports.inputs, tables)
+    except AmbiguityError:
+        return unify([own, other, exports.at(second)], exports.inputs, tables)
+    except StructureError:
+        # The own sizes may be special: a batch of 1 lets passes leave out what other batches need.
+        model = unify([other, exports.at(second)], exports.inputs, tables)
+        _check_weights(model, own.model)
+        return model
+
+
+def _check_weights(model: onnx.ModelProto, own: onnx.ModelProto) -> None:
+    """Raise UnsupportedError for constants other than lists of sizes that the own export has otherwise."""
+    known = {tensor.name: tensor for tensor in own.graph.initializer}
+    for tensor in model.graph.initializer:
+        if tensor.data_type != onnx.TensorProto.INT64 and known.get(tensor.name) != tensor:
+            raise UnsupportedError(f"constant '{tensor.name}' depends on shapes")
+
+
+def _named_inputs(
+    declared: Mapping[str, Sequence[Dimension] | None], shapes: Mapping[str, Shape]
+) -> list[_Dimensions]:
+    """Dimensions of the inputs with a name for each open one, in ways to be tried one after the other.
+
+    First every unnamed dimension is one of its own; then unnamed ones of equal axis and size are one; then
+    all of equal axis and size; then only first dimensions stay open.
+    """
+    ways: list[dict[str, list[Dimension]]] = [{}, {}, {}, {}]
+    names: dict[tuple[int, int], str] = {}
+    for name, shape in shapes.items():
+        found = declared.get(name) or [None] * len(shape)
+        own: list[Dimension] = [f"{name}_{axis}" if d is None else d for axis, d in enumerate(found)]
+        one: list[Dimension] = [
+            names.setdefault((axis, shape[axis]), d) if isinstance(d, str) else d
+            for axis, d in enumerate(own)
+        ]
+        ways[0][name] = own
+        ways[1][name] = [own[axis] if isinstance(d, str) else one[axis] for axis, d in enumerate(found)]
+        ways[2][name] = one
+        ways[3][name] = [d if axis == 0 else shape[axis] for axis, d in enumerate(one)]
+    return [way for place, way in enumerate(ways) if way not in ways[:place] and _sizes(way, shapes)]
+
+
+def _sizes(inputs: _Dimensions, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """Sizes of the named dimensions in these shapes."""
+    return {
+        dimension: size
+        for name, dimensions in inputs.items()
+        for dimension, size in zip(dimensions, shapes[name], strict=True)
+        if isinstance(dimension, str)
+    }
+
+
+def _trials(inputs: _Dimensions, shapes: Mapping[str, Shape]) -> Iterator[tuple[_Sizes, _Sizes]]:
+    """Pairs of other sizes, each dimension changed in a way of its own; the first that the model takes do.
+
+    Multiples come first, since images are often taken in multiples of their strides alone. Lengths may be
+    limited from above, so that smaller sizes come last.
+    """
+    own = _sizes(inputs, shapes)
+    count = len(own)
+    numbered = list(enumerate(own.items()))
+    if count <= MANY:
+        yield (
+            {name: size * (2 + i) for i, (name, size) in numbered},
+            {name: size * (3 + 2 * i) for i, (name, size) in numbered},
+        )
+    yield (
+        {name: size + 1 + i for i, (name, size) in numbered},
+        {name: size + 1 + count + 2 * i for i, (name, size) in numbered},
+    )
+    # A batch of 1 cannot be less.
+    if all(size == 1 or size > 3 * count + 2 for size in own.values()):
+        yield (
+            {name: 2 + i if size == 1 else size - 1 - i for i, (name, size) in numbered},
+            {name: 3 + 2 * i if size == 1 else size - 1 - count - 2 * i for i, (name, size) in numbered},
+        )

@@ -1,0 +1,182 @@
+"""One ONNX model for all shapes of its inputs, from exports of the same graph for several of them.
+
+Exports for different shapes differ in the integers that tell Reshape, Expand, Slice and Resize of sizes, and
+in constants that repeat or count as far as a shape goes. Those are computed from the shapes of inputs while
+the model runs, or left to Reshape, which copies dimensions of its operand and concludes one. Where exports
+differ in anything else, no single model stands for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from qglow.core.errors import UnsupportedError
+from qglow.core.types import Array, Dimension, Shape
+from qglow.exporter.lasting import Replacements
+from qglow.exporter.proto import checked
+from qglow.exporter.sizes import Dimensions, SizeNodes
+
+ALL = np.iinfo(np.int64).max
+"""End of a slice that reaches as far as its operand."""
+COPIED, CONCLUDED = 0, -1
+"""Entries of a Reshape's target: the dimension of its operand there, and what is left."""
+
+
+class StructureError(UnsupportedError):
+    """Exports have other nodes, not only other sizes."""
+
+
+@dataclass(frozen=True)
+class SizedModel:
+    """The export of a graph for these sizes of its dimensions; shapes: of the graph's values, by name."""
+
+    sizes: Mapping[str, int]
+    model: onnx.ModelProto
+    shapes: Mapping[str, Shape]
+
+
+def unify(
+    models: Sequence[SizedModel],
+    inputs: Mapping[str, Sequence[Dimension]],
+    tables: Callable[[], Iterable[Array]] = tuple,
+) -> onnx.ModelProto:
+    """The model for all sizes of the dimensions, which `inputs` names by input and axis.
+
+    tables: gives arrays that constants may be the beginning of, as a shape goes, such as embeddings of
+    positions. Raises StructureError and AmbiguityError, see there, and UnsupportedError for a constant that
+    nothing explains.
+    """
+    _check_structure(models)
+    result = onnx.ModelProto()
+    result.CopyFrom(models[0].model)
+    dimensions = Dimensions(inputs, [entry.sizes for entry in models])
+    names = [name for node in result.graph.node for name in (*node.input, *node.output)]
+    work = SizeNodes(dimensions, [*names, *(tensor.name for tensor in result.graph.initializer)])
+    changed = _changed(models)
+    for node in result.graph.node:
+        if node.op_type == "Reshape" and node.input[1] in changed:
+            operands = [entry.shapes.get(node.input[0]) for entry in models]
+            _reshape(node, changed[node.input[1]], operands, work, dimensions)
+        if node.op_type == "Slice" and not changed.keys().isdisjoint(node.input[1:3]):
+            _slice_from_ends(node, changed, models, work)
+    read = {name for node in result.graph.node for name in node.input}
+    lasting = Replacements(work, tables)
+    made = {name: lasting.of(name, arrays) for name, arrays in changed.items() if name in read}
+    for node in result.graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = made.get(name, name)
+    nodes = [*work.nodes, *result.graph.node]
+    del result.graph.node[:]
+    result.graph.node.extend(nodes)
+    _name_dimensions(result.graph, models, dimensions)
+    read = {name for node in result.graph.node for name in node.input}
+    read |= {value.name for value in result.graph.output}
+    kept = [tensor for tensor in result.graph.initializer if tensor.name in read]
+    return checked(result, [*work.constants, *kept])
+
+
+def _check_structure(models: Sequence[SizedModel]) -> None:
+    """Raise StructureError where nodes differ between exports."""
+    graphs = [entry.model.graph for entry in models]
+    for same in zip(*(graph.node for graph in graphs), strict=False):
+        if any(node != same[0] for node in same):
+            raise StructureError(f"node '{same[0].name}' depends on shapes")
+    if len({len(graph.node) for graph in graphs}) > 1:
+        raise StructureError("the number of nodes depends on shapes")
+
+
+def _changed(models: Sequence[SizedModel]) -> dict[str, list[Array]]:
+    """Constants that differ between exports, by name: those of each export."""
+    stored = [{tensor.name: tensor for tensor in entry.model.graph.initializer} for entry in models]
+    changed: dict[str, list[Array]] = {}
+    for name in dict.fromkeys(name for tensors in stored for name in tensors):
+        tensors = [found[name] for found in stored if name in found]
+        if len(tensors) < len(stored):
+            raise StructureError(f"constant '{name}' depends on shapes")
+        if any(tensor != tensors[0] for tensor in tensors):
+            changed[name] = [numpy_helper.to_array(tensor) for tensor in tensors]
+    return changed
+
+
+def _reshape(
+    node: onnx.NodeProto,
+    targets: Sequence[Array],
+    operands: Sequence[Shape | None],
+    work: SizeNodes,
+    dimensions: Dimensions,
+) -> None:
+    """Let a Reshape copy dimensions of its operand, and conclude one that the others leave."""
+    values = [target.tolist() for target in targets]
+    if 0 in values[0] or len({len(target) for target in values}) > 1:
+        return  # an entry of 0 would copy too
+    target: list[int | None] = [
+        sizes[0] if len(set(sizes)) == 1 else COPIED if _copies(operands, axis, sizes) else None
+        for axis, sizes in enumerate(zip(*values, strict=True))
+    ]
+    open_axes = [axis for axis, size in enumerate(target) if size is None]
+    if open_axes:
+        untold = [axis for axis in open_axes if not dimensions.tell([entry[axis] for entry in values])]
+        target[(untold or open_axes)[-1]] = CONCLUDED
+    node.input[1] = work.list_of(node.input[1], values, target)
+    if COPIED in target:
+        kept = [attribute for attribute in node.attribute if attribute.name != "allowzero"]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+
+
+def _slice_from_ends(
+    node: onnx.NodeProto,
+    changed: Mapping[str, Sequence[Array]],
+    models: Sequence[SizedModel],
+    work: SizeNodes,
+) -> None:
+    """Count bounds of a Slice from the end where they are as far from it for all shapes."""
+    axes = next(
+        (
+            numpy_helper.to_array(tensor)
+            for tensor in models[0].model.graph.initializer
+            if len(node.input) > 3 and tensor.name == node.input[3]
+        ),
+        None,
+    )
+    operands = [entry.shapes.get(node.input[0]) for entry in models]
+    if axes is None or node.input[3] in changed or None in operands:
+        return
+    extents = np.array([[shape[axis] for axis in axes] for shape in operands if shape is not None])
+    for place in (1, 2):
+        if node.input[place] not in changed:
+            continue
+        bounds = np.array(changed[node.input[place]])
+        behind = bounds - extents
+        same = np.ptp(bounds, axis=0) == 0
+        if np.all(same | (np.ptp(behind, axis=0) == 0)):
+            found = np.where(same, bounds[0], np.where(behind[0] == 0, ALL, behind[0]))
+            node.input[place] = work.constant(node.input[place], found.astype(np.int64))
+
+
+def _copies(operands: Sequence[Shape | None], axis: int, sizes: Sequence[int]) -> bool:
+    """Whether the operand of a Reshape has these sizes at an axis."""
+    return all(
+        shape is not None and axis < len(shape) and shape[axis] == size
+        for shape, size in zip(operands, sizes, strict=True)
+    )
+
+
+def _name_dimensions(graph: onnx.GraphProto, models: Sequence[SizedModel], dimensions: Dimensions) -> None:
+    """Name dimensions of inputs and outputs."""
+    for value in graph.input:
+        for axis, dimension in enumerate(dimensions.inputs.get(value.name, ())):
+            if isinstance(dimension, str):
+                value.type.tensor_type.shape.dim[axis].dim_param = dimension
+    for place, value in enumerate(graph.output):
+        shapes = [entry.model.graph.output[place].type.tensor_type.shape.dim for entry in models]
+        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
+            sizes = [shape[axis].dim_value for shape in shapes]
+            if len(set(sizes)) > 1:
+                fitting = list(dimensions.fitting(sizes))
+                dimension.dim_param = str(fitting[0]) if len(fitting) == 1 else f"{value.name}_{axis}"
