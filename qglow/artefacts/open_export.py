@@ -28,7 +28,7 @@ MANY = 6
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model as ONNX. refusal: why it has sizes of the profile where dimensions are open; "" if it has none."""
+    """A model as ONNX. refusal: why open dimensions have sizes of the profile in it, or ""."""
 
     content: bytes
     refusal: str = ""

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 from collections.abc import Callable
@@ -110,7 +109,7 @@ def test_sigterm_unwinds_and_the_handler_is_restored() -> None:
 
     def run() -> None:
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
         finally:
             unwound.append(True)
 

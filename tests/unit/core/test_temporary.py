@@ -25,7 +25,7 @@ def kill_while_writing(kind: str, target: Path) -> None:
         "from pathlib import Path\n"
         "with opened(Path(sys.argv[1])) as made:\n"
         "    if isinstance(made, Path): (made / 'inner').write_text('x')\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    signal.raise_signal(signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(target)], check=False)
     assert done.returncode == -signal.SIGKILL
