@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx
-
 from qglow.artefacts.replay import graph_at
 from qglow.core.errors import DataError, ModelError, UnsupportedError
 from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter import export_qdq, serialized
 from qglow.exporter.sizes import AmbiguityError
-from qglow.exporter.unify import SizedModel, StructureError, unify
+from qglow.exporter.unify import SizedModel, StructureError, check_constants, unify
 from qglow.graph.graph import Graph
 from qglow.importer import stored_arrays
 from qglow.report.parts import QuantizedParts, float_model
@@ -49,7 +47,7 @@ def open_qdq_model(parts: QuantizedParts, activations: str | None = None) -> Ope
         exports = _Exports(parts, inputs, activations)
         for trials in _trials(inputs, parts.shapes):
             try:
-                model = serialized(_unified(exports, *trials))
+                model = _unified(exports, *trials)
             except (DataError, ModelError) as error:
                 reasons.append(str(error))  # the model takes no such sizes: others may do
             except UnsupportedError as error:
@@ -97,28 +95,20 @@ class _Exports:
         return SizedModel(sizes, model, shapes)
 
 
-def _unified(exports: _Exports, first: _Sizes, second: _Sizes) -> onnx.ModelProto:
+def _unified(exports: _Exports, first: _Sizes, second: _Sizes) -> bytes:
     def tables() -> Iterator[Array]:
         return stored_arrays(exports.parts.source.path)
 
     own, other = exports.own, exports.at(first)
     try:
-        return unify([own, other], exports.inputs, tables)
+        return serialized(unify([own, other], exports.inputs, tables))
     except AmbiguityError:
-        return unify([own, other, exports.at(second)], exports.inputs, tables)
+        return serialized(unify([own, other, exports.at(second)], exports.inputs, tables))
     except StructureError:
         # The own sizes may be special: a batch of 1 lets passes leave out what other batches need.
         model = unify([other, exports.at(second)], exports.inputs, tables)
-        _check_weights(model, own.model)
-        return model
-
-
-def _check_weights(model: onnx.ModelProto, own: onnx.ModelProto) -> None:
-    """Raise UnsupportedError for constants other than lists of sizes that the own export has otherwise."""
-    known = {tensor.name: tensor for tensor in own.graph.initializer}
-    for tensor in model.graph.initializer:
-        if tensor.data_type != onnx.TensorProto.INT64 and known.get(tensor.name) != tensor:
-            raise UnsupportedError(f"constant '{tensor.name}' depends on shapes")
+        check_constants(model, own)
+        return serialized(model)
 
 
 def _named_inputs(

@@ -12,7 +12,7 @@ from qglow.exporter.sizes import SizeNodes
 
 
 class Replacements:
-    """What stands for constants that are others in every export of one graph.
+    """Replacements of constants that are others in every export of one graph.
 
     tables: gives arrays that constants may be cut out of.
     """

@@ -20,6 +20,7 @@ from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter.lasting import Replacements
 from qglow.exporter.proto import checked
 from qglow.exporter.sizes import Dimensions, SizeNodes
+from qglow.interchange.nodes import outer_names
 
 ALL = np.iinfo(np.int64).max
 """End of a slice that reaches as far as its operand."""
@@ -64,20 +65,30 @@ def unify(
             _reshape(node, changed[node.input[1]], operands, work, dimensions)
         if node.op_type == "Slice" and not changed.keys().isdisjoint(node.input[1:3]):
             _slice_from_ends(node, changed, models, work)
-    read = {name for node in result.graph.node for name in node.input}
+    read = {name for node in result.graph.node for name in outer_names(node)}
     lasting = Replacements(work, tables)
     made = {name: lasting.of(name, arrays) for name, arrays in changed.items() if name in read}
     for node in result.graph.node:
         for place, name in enumerate(node.input):
             node.input[place] = made.get(name, name)
+        if not made.keys().isdisjoint(outer_names(node)):
+            raise UnsupportedError(f"a branch or body of node '{node.name}' reads what depends on shapes")
     nodes = [*work.nodes, *result.graph.node]
     del result.graph.node[:]
     result.graph.node.extend(nodes)
     _name_dimensions(result.graph, models, dimensions)
-    read = {name for node in result.graph.node for name in node.input}
+    read = {name for node in result.graph.node for name in outer_names(node)}
     read |= {value.name for value in result.graph.output}
     kept = [tensor for tensor in result.graph.initializer if tensor.name in read]
     return checked(result, [*work.constants, *kept])
+
+
+def check_constants(model: onnx.ModelProto, export: SizedModel) -> None:
+    """Raise UnsupportedError for constants other than lists of sizes that an export has otherwise."""
+    known = {tensor.name: tensor for tensor in export.model.graph.initializer}
+    for tensor in model.graph.initializer:
+        if tensor.data_type != onnx.TensorProto.INT64 and known.get(tensor.name) != tensor:
+            raise UnsupportedError(f"constant '{tensor.name}' depends on shapes")
 
 
 def _check_structure(models: Sequence[SizedModel]) -> None:
