@@ -19,7 +19,7 @@ LIMITS = {
     "Gelu": 5,
     "HardSwish": 5,
     "AveragePool": 7,
-    "Concat": 7,
+    "Concat": 8,  # exporter/sizes.py writes it to put computed sizes together
     "Conv": 8,
     "MaxPool": 7,
     "Softmax": 9,
