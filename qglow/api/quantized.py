@@ -10,7 +10,6 @@ from typing import Unpack, overload
 from qglow.api.keywords import IsaKeywords, RunKeywords, StageTextKeywords
 from qglow.api.options import IsaOptions, RunOptions, StageTextOptions
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, save_parts
-from qglow.artefacts.open_export import open_qdq_model
 from qglow.artefacts.replay import Replay
 from qglow.core.errors import UnsupportedError
 from qglow.core.files import write_atomically
@@ -244,6 +243,8 @@ class QuantizedModel:
 
     def qdq_bytes(self, activations: str | None = None, *, bound_shapes: bool = False) -> bytes:
         """Bytes of the ONNX file that `export_qdq` would write."""
+        from qglow.artefacts.open_export import open_qdq_model  # needs onnx
+
         if bound_shapes:
             return self._parts.qdq_model(activations)
         model = open_qdq_model(self._parts, activations)

@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qglow.artefacts.open_export import OpenModel, open_qdq_model
 from qglow.artefacts.staging import publish, read_checked, read_manifest, refreshed
 from qglow.core.arrays import pack_arrays, unpack_arrays
 from qglow.core.errors import (
@@ -116,6 +115,8 @@ def save_parts(
 
 def _qdq_model(parts: QuantizedParts) -> tuple[bytes, tuple[str, ...]]:
     """The model as ONNX and, if it has not all shapes of the model, a sentence that says so."""
+    from qglow.artefacts.open_export import OpenModel, open_qdq_model  # needs onnx
+
     try:
         model = open_qdq_model(parts)
     except ModelError as error:
