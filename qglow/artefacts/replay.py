@@ -57,7 +57,7 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
         model = read_model(path, shapes)
         profile = parts.profile()
         statistics = profile.at_other_shapes(model.graph)
-        recipe = _settled(parts.recipe, parts.report)
+        recipe = _settled(parts.recipe, parts.report, parts.int8)
         graph = quantize_with(model.graph, statistics, profile.samples, recipe).graph
     except UsageError as error:
         raise DataError(str(error)) from error
@@ -68,12 +68,13 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
     return graph
 
 
-def _settled(recipe: Recipe, report: QuantizationReport) -> Recipe:
+def _settled(recipe: Recipe, report: QuantizationReport, known: Graph) -> Recipe:
     """The recipe with rules that make every node int8 or float as it was."""
     rules = list(recipe.rules)
-    # A rule of int8 would give a table one scale for all rows.
-    scaled = {table_of(node.name) for node in report.float_nodes}
-    int8 = [n for n in report.quantized if not (n.dynamic or n.result.startswith("i16") or n.name in scaled)]
+    # A rule of int8 would give a table one scale for all rows, and values of 16 bits 8.
+    others = {table_of(node.name) for node in report.float_nodes}
+    others |= {node.name for node in known.nodes if any(map(_is_wide, (*node.inputs, *node.outputs)))}
+    int8 = [node for node in report.quantized if not (node.dynamic or node.name in others)]
     for dtype, names in (
         ("int8", [node.name for node in int8]),
         ("float", [n.name for n in report.float_nodes if n.dtype == "float32" and n.reason != PASSED_ON]),
@@ -81,6 +82,12 @@ def _settled(recipe: Recipe, report: QuantizationReport) -> Recipe:
         if names:
             rules.append(Rule(Match(name="|".join(map(re.escape, names))), dtype=dtype))
     return replace(recipe, rules=tuple(rules), strict=False)
+
+
+def _is_wide(value: Value | None) -> bool:
+    """Whether a value has 16 bits."""
+    quantization = None if value is None else value.type.quantization
+    return quantization is not None and quantization.is_wide
 
 
 def _take_weights(graph: Graph, known: Graph) -> None:
@@ -114,15 +121,24 @@ def _taken(node: Node, twin: Node, index: int) -> Value | None:
 
 
 def _check_parameters(graph: Graph, known: Graph, shapes: Mapping[str, Shape]) -> None:
-    """Raise UnsupportedError where a value has other parameters than it was quantized with."""
+    """Raise UnsupportedError where a value or an operand has other parameters than it was quantized with."""
     expected = {value.name: value.type.quantization for value in known.values() if not value.is_constant}
-    for value in graph.values():
-        if value.is_constant or value.name not in expected:
-            continue
-        if value.type.quantization != expected[value.name]:
+    pairs = [(v.name, v.type.quantization, expected[v.name]) for v in graph.values() if v.name in expected]
+    twins = {node.name: node for node in known.nodes}
+    for node in graph.nodes:
+        twin = twins.get(node.name)
+        if twin is not None and twin.operator.name == node.operator.name:
+            operands = zip(node.inputs, twin.inputs, strict=False)
+            pairs += [
+                (own.name, own.type.quantization, other.type.quantization)
+                for own, other in operands
+                if own is not None and other is not None and not (own.is_constant or other.is_constant)
+            ]
+    for name, own, other in pairs:
+        if own != other:
             raise UnsupportedError(
-                f"parameters of '{value.name}' depend on shapes, so the model cannot be had for "
-                f"{_text(shapes)}; bind these shapes when it is profiled (`shapes`)"
+                f"parameters of '{name}' depend on shapes, so the model cannot be had for {_text(shapes)}; "
+                "bind these shapes when it is profiled (`shapes`)"
             )
 
 

@@ -183,6 +183,30 @@ def test_weights_rounded_by_gptq_are_those_of_the_profile_in_every_shape(path: P
     assert rows.shape == (1, 9, 10)
 
 
+RULES = [
+    *(
+        (operator, dtype)
+        for operator in ("MatMul", "Gemm", "Relu")
+        for dtype in ("int16", "float16", "float", "int8")
+    ),
+    ("MatMul", "dynamic"),
+]
+
+
+@pytest.mark.parametrize("scheme", ["cnn", "transformer"])
+@pytest.mark.parametrize(("operator", "dtype"), RULES)
+def test_precisions_hold_in_every_shape(path: Path, operator: str, dtype: str, scheme: str) -> None:
+    model = qglow.load_model(path, {"x": (1, 9, WIDTH)})
+    profile = model.profile({"x": np.concatenate([sample(9) for _ in range(8)])})
+    rules = (qglow.Rule(qglow.Match(operator=operator), dtype=dtype),)
+    quantized = model.quantize(profile, qglow.Recipe(rules=rules, scheme=scheme), repair=False, check=False)
+    program = quantized.compile(threads=1)
+    x = sample(9, 3)
+    together = program({"x": x})["z"]
+    assert np.array_equal(together, np.concatenate([program({"x": row[None]})["z"] for row in x]))
+    assert decibels(together, session(path).run(None, {"x": x})[0]) > 12
+
+
 def test_threads_may_share_it(quantized: qglow.QuantizedModel) -> None:
     program = quantized.compile(threads=1)
     inputs = [sample(length) for length in (4, 6, 4, 6)]
