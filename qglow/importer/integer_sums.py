@@ -7,6 +7,8 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qglow.core.types import Array, ElementType, Quantization
@@ -19,7 +21,7 @@ from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.ops.reduce import ReduceMax, ReduceMin
 from qglow.graph.ops.selection import Where
-from qglow.graph.ops.shape import Cast, Identity
+from qglow.graph.ops.shape import Cast, Identity, Reshape
 from qglow.importer import conv
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.quantize import stored
@@ -28,6 +30,9 @@ LEVELS = 255
 """Steps between the smallest and the largest uint8."""
 LARGEST_SUM = (1 << 31) // (1 << 15) - 1
 """Largest sum of weights for which int16 times int8 stays within int32, and float32 holds it exactly."""
+
+MOST_TERMS = (1 << 24) // 255**2
+"""Most products of two differences of bytes of which float32 holds every sum exactly."""
 
 
 def import_dynamic_quantize(node: ImportNode) -> None:
@@ -71,6 +76,11 @@ def _quantized(node: ImportNode, x: Value) -> tuple[Value, Value, Value]:
 
 def import_matmul_integer(node: ImportNode) -> None:
     """Import MatMulInteger: (A - zero point of A) times (B - zero point of B), int32."""
+    if _has_computed_weights(node):
+        rows = node.kind().shape
+        reals = _exact_reals(node, rows[-1] if rows else 0, -1)
+        node.emit(Cast(to=ElementType.INT32), node.emit(MatMul(), *reals, part="product"))
+        return
     sums = _sums(node, _centred(node, 0, 2), _weights(node, 1, 3, -1))
     if sums.type.is_float:
         node.emit(Cast(to=ElementType.INT32), sums)
@@ -80,14 +90,45 @@ def import_matmul_integer(node: ImportNode) -> None:
 
 def import_conv_integer(node: ImportNode) -> None:
     """Import ConvInteger: a Conv of x and w less their zero points, int32. Padding is x's zero point."""
-    weights = _weights(node, 1, 3, 0)
-    largest = _largest_sum(weights)
-    node.require(largest <= LARGEST_SUM, f"weights of one channel add up to {largest}; up to {LARGEST_SUM}")
-    operands = [_centred(node, 0, 2), _reals_of(node, weights, "weights")]
+    if _has_computed_weights(node):
+        operands = _exact_reals(node, math.prod(node.kind(1).shape[1:]), 0)
+    else:
+        weights = _weights(node, 1, 3, 0)
+        largest = _largest_sum(weights)
+        fits = largest <= LARGEST_SUM
+        node.require(fits, f"weights of one channel add up to {largest}; up to {LARGEST_SUM}")
+        operands = [_centred(node, 0, 2), _reals_of(node, weights, "weights")]
     inner = node.inner("Conv", operands, *node.context.part_names(node.name, node.proto.output[0], "product"))
     conv.import_conv(inner)
     inner.finish()
     node.emit(Cast(to=ElementType.INT32), inner.results[inner.proto.output[0]])
+
+
+def _has_computed_weights(node: ImportNode) -> bool:
+    """Whether both operands are computed bytes without parameters."""
+    values = node.value(0), node.value(1)
+    bytes_only = all(v.type.element in (ElementType.INT8, ElementType.UINT8) for v in values)
+    return bytes_only and all(v.data is None and not v.type.is_quantized for v in values)
+
+
+def _exact_reals(node: ImportNode, terms: int, axis: int) -> list[Value]:
+    """Emit both operands less their zero points as floats, whose sums of so many products are exact.
+
+    axis: that along which the second operand may have several zero points.
+    """
+    node.require(terms <= MOST_TERMS, f"sums of {terms} products; up to {MOST_TERMS} of computed operands")
+    operands = []
+    for index in (0, 1):
+        real = _as_reals(node, index)
+        if node.has_input(index + 2):
+            found, shape = node.kind(index + 2).size, real.type.shape
+            fits = found == 1 or (index == 1 and shape[axis] == found)
+            node.require(fits, f"it has {found} zero points for input {index} of {node.kind(index)}")
+            along = (1,) * len(shape) if found == 1 else (found, *(1,) * ((len(shape) - 1) * (axis + 1)))
+            zero = node.emit(Reshape(shape=along), _as_reals(node, index + 2), part=f"zero{index}")
+            real = node.emit(Sub(), real, zero, part=f"centred{index}")
+        operands.append(real)
+    return operands
 
 
 def import_dynamic_quantize_matmul(node: ImportNode) -> None:

@@ -8,12 +8,13 @@ from functools import partial
 
 import numpy as np
 
+from qglow.core.types import ElementType
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Mul
 from qglow.graph.ops.functions import Abs, PowerOf
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.reduce import ReduceSum
-from qglow.graph.ops.shape import Identity, Reshape
+from qglow.graph.ops.shape import Cast, Identity, Reshape
 from qglow.graph.traits import SlidingWindow
 from qglow.importer.max_places import emit_max_places
 from qglow.importer.node import ImportNode, ImportRule
@@ -25,10 +26,25 @@ def import_max_pool(node: ImportNode) -> None:
     """Import MaxPool, and its places where something reads them."""
     node.ignore("storage_order")  # only numbers the elements of Indices
     ceil = node.integer("ceil_mode", 0) != 0
+    kind = node.kind()
+    if kind.is_plain_integer and kind.element.size == 1 and node.value(0).data is None:
+        _integer_max_pool(node)
+        return
     _windowed(node, lambda w: MaxPool(w.kernel, w.strides, w.pads, w.dilations, ceil_mode=ceil))
     if node.is_used(1):
         counts = node.results[node.proto.output[0]].type.shape[2:]
         emit_max_places(node, node.integers("kernel_shape", ()), counts)
+
+
+def _integer_max_pool(node: ImportNode) -> None:
+    """Emit the maximum of integers of 8 bits as that of the floats, which hold them all."""
+    node.require(not node.is_used(1), "its Indices are used, of integers")
+    real = node.emit(Cast(to=ElementType.FLOAT), node.value(0), part="real")
+    names = node.context.part_names(node.name, node.proto.output[0], "largest")
+    inner = node.inner("MaxPool", [real], *names)
+    import_max_pool(inner)
+    inner.finish()
+    node.emit(Cast(to=node.kind().element), inner.results[inner.proto.output[0]])
 
 
 def import_average_pool(node: ImportNode) -> None:

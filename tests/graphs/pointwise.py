@@ -40,13 +40,16 @@ def with_alpha(b: Builder, op: str) -> None:
     b.add(op, [b.pick((0, 5), exact=jumps).name], **({name: b.choice((0.5, 0.1, 2.0))} if b.chance() else {}))
 
 
-def second(b: Builder, first: Value, exact: bool = False) -> str:
-    """Another operand: the same value, one that broadcasts, or a constant."""
+def second(b: Builder, first: Value, exact: bool = False, widens: bool = True) -> str:
+    """Another operand: the same value, one that broadcasts, or a constant.
+
+    widens: the result may have a larger shape than the first.
+    """
     shape, dtype = first.array.shape, first.array.dtype
     others = [
         v
         for v in b.values
-        if v.array.dtype == dtype and (v.exact or not exact) and _fits(v.array.shape, shape)
+        if v.array.dtype == dtype and (v.exact or not exact) and _fits(v.array.shape, shape, widens)
     ]
     if others and b.chance():
         return str(b.choice(others).name)
@@ -55,9 +58,10 @@ def second(b: Builder, first: Value, exact: bool = False) -> str:
     return b.constant(array, dtype.type)
 
 
-def _fits(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _fits(one: tuple[int, ...], other: tuple[int, ...], widens: bool) -> bool:
     try:
-        return len(np.broadcast_shapes(one, other)) <= 5
+        shape = np.broadcast_shapes(one, other)
+        return len(shape) <= 5 and (widens or shape == other)
     except ValueError:
         return False
 
@@ -66,7 +70,7 @@ def _fits(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def arithmetic(b: Builder, op: str) -> None:
     dtype = np.int64 if op in ("Add", "Mul", "Sub") and b.chance(10) else np.float32
     first = b.pick((0, 5), dtype)
-    operands = [first.name, second(b, first)]
+    operands = [first.name, second(b, first, widens=op != "PRelu")]
     b.add(op, operands[::-1] if op != "PRelu" and b.chance() else operands, exact=dtype == np.int64)
 
 

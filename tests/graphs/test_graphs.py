@@ -22,8 +22,12 @@ NOT_GENERATED = {
     ),
     **dict.fromkeys(("DFT", "STFT"), "takes signals of a layout that no other operator makes"),
     **dict.fromkeys(
-        ("AffineGrid", "Attention", "Col2Im", "GridSample", "RoiAlign", "Upsample"),
+        ("AffineGrid", "Attention", "Col2Im", "Det", "GridSample", "RoiAlign", "Upsample"),
         "takes several inputs whose shapes depend on one another",
+    ),
+    **dict.fromkeys(
+        ("OptionalGetElement", "OptionalHasElement"),
+        "takes optional values, which no node makes",
     ),
     **dict.fromkeys(("Compress", "NonZero"), "has a shape that depends on values"),
     **dict.fromkeys(

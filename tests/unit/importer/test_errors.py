@@ -241,7 +241,7 @@ def test_external_data_that_does_not_fit(entries: dict[str, str], says: str, tmp
 def test_everything_unsupported_is_told_at_once_in_three_lines(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="volume"),
-        helper.make_node("Det", ["a"], ["b"], name="det"),
+        helper.make_node("RandomNormalLike", ["a"], ["b"], name="noise"),
         helper.make_node("MaxPool", ["b"], ["c"], name="pool", kernel_shape=[2] * 4),
         helper.make_node("Magic", ["c"], ["d"], name="magic", domain="com.example"),
         helper.make_node("Softmax", ["d"], ["e"]),
@@ -259,18 +259,23 @@ def test_everything_unsupported_is_told_at_once_in_three_lines(tmp_path: Path) -
         "three (NCL), four (NCHW) and five (NCDHW) are supported"
     )
     assert lines[2].startswith(
-        "  and 4 other causes: (Det, opset 13), (MaxPool, opset 13), (com.example.Magic"
+        "  and 4 other causes: (RandomNormalLike, opset 13), (MaxPool, opset 13), (com.example.Magic"
     )
     assert lines[2].endswith("(Pad, opset 13)")
 
 
 def test_nodes_with_one_cause_are_counted(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Det", ["x"], [f"y{number}"], name=f"det{number}") for number in range(4)]
+    nodes = [
+        helper.make_node("RandomNormalLike", ["x"], [f"y{number}"], name=f"noise{number}")
+        for number in range(4)
+    ]
     nodes.append(helper.make_node("Pad", ["x", "p"], ["z"], mode="mirror"))
     model = tiny_model(nodes, {"x": [3, 3]}, ["y0", "z"], {"p": np.array([0, 0, 1, 0])})
     lines = message_of(save(model, tmp_path), UnsupportedError).splitlines()
     assert "needs 5 things" in lines[0]
-    assert lines[1] == "  node 'det0' and 3 more (Det, opset 13): the operator is not supported"
+    assert (
+        lines[1] == "  node 'noise0' and 3 more (RandomNormalLike, opset 13): the operator is not supported"
+    )
     assert "'Pad_4'" in lines[2] and "mode mirror" in lines[2]
 
 

@@ -107,6 +107,18 @@ CASES: dict[str, Case] = {
         {"y": INT32},
         {"w": LONG},
     ),
+    "matmul of computed operands": (
+        [node("MatMulInteger", "a b az bz", "y")],
+        {"a": BYTES, "b": RANDOM.integers(0, 256, (BYTES.shape[-1], 5)).astype(np.uint8)},
+        {"y": INT32},
+        {"az": u8(100), "bz": u8(255)},
+    ),
+    "conv with computed weights": (
+        [node("ConvInteger", "x w xz wz", "y", pads=[1, 0, 0, 1])],
+        {"x": IMAGE, "w": RANDOM.integers(0, 256, KERNEL.shape).astype(np.uint8)},
+        {"y": INT32},
+        {"xz": u8(3), "wz": u8(200)},
+    ),
     "conv": (
         [node("ConvInteger", "x w xz", "y", pads=[1, 1, 1, 1], strides=[2, 2])],
         {"x": IMAGE},
