@@ -36,10 +36,13 @@ def corrected(
     """Return the weights with a bias that restores the float mean of every output channel.
 
     means: float64[C], the mean of each channel of the input. shape_x: shape of the input. Zeros that
-    taps of a convolution read in the padding are taken into account. A shift that is not finite is dropped.
+    taps of a convolution read in the padding are taken into account. A shift that is not finite is
+    dropped, and means of an axis that had another extent when it was profiled correct nothing.
     """
     error = rounding_error(source, scale_x, per_tensor)
     window, filters = node.operator.window(node.input_types()), node.operator.filters
+    if len(means) != (len(error) if window is None or filters is None else shape_x[1]):
+        return source
     with np.errstate(invalid="ignore"):
         if window is None or filters is None:
             shift = means @ error

@@ -12,6 +12,7 @@ BOUNDED = {"Acos": (0.0, 1.0), "Asin": (0.0, 1.0), "Atanh": (0.0, 0.9), "Acosh":
 """Functions that are defined on a part of the numbers: its middle, and how far it may go to either side."""
 CASES = [
     *(Case(f"det-{rows}", node("Det", "x"), (11, 22), {"x": (2, 3, rows, rows)}) for rows in (1, 2, 3, 4)),
+    Case("optional", node("OptionalGetElement", "x"), (18,)),
     Case("det-one", node("Det", "x"), (11,), {"x": (3, 3)}),
     Case("celu", node("Celu", "x"), (12, 21)),
     Case("celu-alpha", node("Celu", "x", alpha=2.5), (12,)),

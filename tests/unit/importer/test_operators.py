@@ -482,6 +482,7 @@ def test_every_import_function_is_tried() -> None:
         "ConvInteger",
         "DynamicQuantizeLinear",
         "MatMulInteger",
+        "OptionalHasElement",
         *BITS,
         *composed_cases.BOUNDED,
     }

@@ -72,6 +72,13 @@ def twins_model(folder: Path) -> Path:
     return _write(nodes, [], {"x": ["N", 5]}, folder, "yz")
 
 
+def running_sum_model(folder: Path) -> Path:
+    """Write the running sum of "x" [N] along its free axis, a product whose constant has the size of it."""
+    axis = [numpy_helper.from_array(np.array(0, np.int64), "axis")]
+    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("CumSum", ["a", "axis"], ["y"])]
+    return _write(nodes, axis, {"x": ["N"]}, folder)
+
+
 def _write(
     nodes: list[onnx.NodeProto],
     weights: list[onnx.TensorProto],

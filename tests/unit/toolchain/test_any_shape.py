@@ -14,7 +14,13 @@ from qglow.cli.main import main
 from qglow.core.types import Array
 from qglow.toolchain import undecided
 from tests.unit.importer.tiny import session
-from tests.unit.toolchain.dynamic_models import image_model, pair_model, sequence_model, twins_model
+from tests.unit.toolchain.dynamic_models import (
+    image_model,
+    pair_model,
+    running_sum_model,
+    sequence_model,
+    twins_model,
+)
 
 LENGTHS = (7, 12, 16, 1, 31)
 
@@ -160,6 +166,14 @@ def test_int8_of_values_that_are_computed_alike(tmp_path: Path) -> None:
     for name in ("y", "z"):
         each = [program({"x": row[None]})[name] for row in samples[:2]]
         np.testing.assert_array_equal(both[name], np.concatenate(each))
+
+
+def test_int8_along_a_free_axis(tmp_path: Path) -> None:
+    samples = np.random.default_rng(0).standard_normal(4).astype(np.float32)
+    model = qglow.load_model(running_sum_model(tmp_path))
+    program = model.quantize(model.profile({"x": samples}), repair=False).compile(threads=1)
+    found = program({"x": samples[:2]})["y"]
+    np.testing.assert_allclose(found, np.cumsum(np.abs(samples[:2])), atol=0.05)
 
 
 def test_run_takes_samples_of_different_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
