@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from qglow.recipe.choices import Calibration
+from qglow.recipe.choices import BlockFormat, Calibration
 
 
 class RecipeChoices(TypedDict, total=False):

@@ -89,9 +89,9 @@ def quantize(
     """Make an int8 model from a float model and its profile.
 
     Writes a directory: model.qglow to run, model.qdq.onnx for other runtimes, and reports. --profile is
-    enough, since the profile knows its model. A model that is quantized already keeps its parameters, and
-    --dynamic needs none. The verdict comes from running float and int8 over the samples that the profile
-    keeps. With --data the int8 model is compared with onnxruntime.
+    enough, since the profile knows its model. A model that is quantized already keeps its parameters;
+    --dynamic and --weights need none. The verdict comes from running float and int8 over the samples that
+    the profile keeps. With --data the int8 model is compared with onnxruntime.
     """
     chosen = read_recipe(source.recipe, **choices)
     loaded, profile = _open(source)
@@ -132,7 +132,9 @@ def _open(source: SourceOptions) -> tuple[Model, Profile | None]:
 
     if source.profile is None:
         if source.model is None:
-            raise UsageError("name a MODEL that is quantized already, or one with --dynamic, or --profile")
+            raise UsageError(
+                "name a MODEL that is quantized already, or one with --dynamic or --weights, or --profile"
+            )
         return open_model(source.model, source.shapes, values=source.values), None
     profile = load_profile(source.profile)
     return open_profiled_model(source.model, profile, source.profile, source.shapes, source.values), profile

@@ -110,3 +110,48 @@ def gemm_blocks(
     with np.errstate(all="ignore"):
         total = total if bias is None else np.asarray(total + bias, np.float32)
     return clip(total, lo, hi).reshape(*x.shape[:-1], packed.shape[1])
+
+
+LEAST_SCALE = 2.0**-100
+"""Least scale of a block: that of zeros too."""
+
+
+def quantize_blocks(w: Array, bits: int, block: int, symmetric: bool) -> tuple[Array, Array, Array | None]:
+    """Codes uint8 [K, N], scales float32 [blocks, N] and zero points uint8, None if symmetric, of w [K, N].
+
+    symmetric: the scale is `max|w| / (2^(bits - 1) - 1)`. Else codes cover the range of the block and 0:
+    the scale is its extent over `2^bits - 1`, and the zero point the nearest code of 0. Scales are at least
+    2^-100, and each weight has the nearest code.
+    """
+    scales, zeros = block_parameters(w, bits, block, symmetric)
+    codes = codes_of(w, spread(scales, block, len(w)), spread(zeros, block, len(w)), bits)
+    return codes, scales, None if symmetric else zeros
+
+
+def block_parameters(w: Array, bits: int, block: int, symmetric: bool) -> tuple[Array, Array]:
+    """Scales float32 [blocks, N] and zero points uint8 of float weights [K, N]."""
+    starts = range(0, len(w), block)
+    parts = [np.asarray(w[start : start + block], np.float64) for start in starts]
+    low = np.minimum([part.min(axis=0) for part in parts], 0.0)
+    high = np.maximum([part.max(axis=0) for part in parts], 0.0)
+    if symmetric:
+        extent, steps = np.maximum(-low, high), middle(bits) - 1
+    else:
+        extent, steps = high - low, (1 << bits) - 1
+    scales = np.maximum(extent / steps, LEAST_SCALE).astype(np.float32)
+    if symmetric:
+        return scales, np.full(scales.shape, middle(bits), np.uint8)
+    return scales, np.clip(np.rint(-low / scales), 0, steps).astype(np.uint8)
+
+
+def spread(parameters: Array, block: int, depth: int) -> Array:
+    """One parameter for each of K weights, from one for each block."""
+    return np.repeat(parameters, block, axis=0)[:depth]
+
+
+def codes_of(w: Array, scales: Array, zeros: Array, bits: int) -> Array:
+    """Nearest codes of weights: `round_half_even(w / scale) + zero point`, in float32, within the range."""
+    nearest = np.rint(np.asarray(w, np.float32) / scales)
+    # Far beyond the codes nothing but the side matters.
+    near = np.clip(nearest, -(1 << 15), 1 << 15).astype(np.int32)
+    return np.asarray(np.clip(near + zeros, 0, (1 << bits) - 1).astype(np.uint8))

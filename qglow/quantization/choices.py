@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.schema import Schema
 from qglow.quantization.scheme import IN_ATTENTION, treatments
-from qglow.recipe.choices import Calibration
+from qglow.recipe.choices import BlockFormat, Calibration
 from qglow.recipe.rules import DYNAMIC, HALVES, Match, Rule
 from qglow.recipe.schema import Recipe
 
@@ -22,7 +22,7 @@ class Choice:
     measured while the model runs. int8: the rule that states int8, in words, or "".
     rules: numbers, from 1, of all rules that match. policy: why the recipe's scheme keeps it float, or "".
     in_attention: whether the node belongs to an attention region. by_rows: whether the table that it looks up
-    is int8 by row.
+    is int8 by row. weights: the format in which its weights alone are quantized.
     """
 
     schema: Schema
@@ -37,28 +37,31 @@ class Choice:
     policy: str = ""
     in_attention: bool = False
     by_rows: bool = False
+    weights: BlockFormat | None = None
 
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
         kept, half, dynamic, int8 = self.kept_float, self.half, self.dynamic, self.int8
-        if rule.dtype is not None:
+        dtype = "float" if rule.weights is not None else rule.dtype
+        if dtype is not None:
             words = f"rule {number} ({rule.match})"
-            kept = words if rule.dtype in ("float", *HALVES, DYNAMIC) else ""
-            half = rule.dtype if rule.dtype in HALVES else ""
-            dynamic = rule.dtype == DYNAMIC
-            int8 = words if rule.dtype == "int8" else ""
+            kept = words if dtype in ("float", *HALVES, DYNAMIC) else ""
+            half = dtype if dtype in HALVES else ""
+            dynamic = dtype == DYNAMIC
+            int8 = words if dtype == "int8" else ""
         return replace(
             self,
             schema=self.schema if rule.schema is None else Schema(rule.schema),
             calibration=rule.calibration or self.calibration,
             per_tensor=self.per_tensor if rule.granularity is None else rule.granularity == "tensor",
             kept_float=kept,
-            wide=self.wide if rule.dtype is None else rule.dtype == "int16",
+            wide=self.wide if dtype is None else dtype == "int16",
             half=half,
             dynamic=dynamic,
             int8=int8,
-            policy=self.policy if rule.dtype is None else "",
-            by_rows=self.by_rows and rule.dtype is None,
+            policy=self.policy if dtype is None else "",
+            by_rows=self.by_rows and dtype is None,
+            weights=self.weights if dtype is None else rule.weights,
             rules=(*self.rules, number),
         )
 
@@ -79,8 +82,14 @@ class Choices:
     def of(graph: Graph, recipe: Recipe) -> Choices:
         """Apply the scheme, then the rules, to all nodes and inputs; later rules override earlier ones."""
         kept = "the recipe's dynamic" if recipe.dynamic else ""
+        kept = "the recipe's weights" if recipe.weights is not None else kept
         default = Choice(
-            Schema(recipe.schema), recipe.calibration, recipe.per_tensor, kept, dynamic=recipe.dynamic
+            Schema(recipe.schema),
+            recipe.calibration,
+            recipe.per_tensor,
+            kept,
+            dynamic=recipe.dynamic,
+            weights=recipe.weights,
         )
         nodes = dict.fromkeys((node.name for node in graph.nodes), default)
         calibration = IN_ATTENTION if recipe.calibration.is_default else recipe.calibration

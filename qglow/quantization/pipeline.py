@@ -16,6 +16,7 @@ from qglow.profiling.profile import Profile
 from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
+from qglow.quantization.blocks import quantize_in_blocks
 from qglow.quantization.choices import Choices, names_of
 from qglow.quantization.dynamic import scale_rows
 from qglow.quantization.equalize import Equalization, equalize
@@ -35,6 +36,7 @@ from qglow.quantization.logarithms import keep_logarithms_float
 from qglow.quantization.placement import (
     FloatReasons,
     Overruled,
+    block_products,
     dynamic_products,
     float_reasons,
     handles_reals,
@@ -280,6 +282,9 @@ class _Quantizer:
             per_tensor = choices.of_node(node).per_tensor
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
         rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log)
+        formats = block_products(graph, recipe, choices)
+        quantize_in_blocks(graph, formats, log)
+        halves = {**halves, **{node.name: str(chosen) for node, chosen in formats.items()}}
         verify_graph(graph, "after the final weights")
         before, folding = self._bytes_before, str(self._folding)
         report = make_report(graph, by_name, margins, before, folding, log, halves, prepared.stated, rows)

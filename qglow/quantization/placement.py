@@ -9,10 +9,12 @@ import numpy as np
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, Recur, Table
 from qglow.numerics.pool import MOST_WIDE_TAPS
+from qglow.quantization.blocks import unfit_for_blocks
 from qglow.quantization.choices import Choice, Choices, names_of
 from qglow.quantization.dynamic import unfit_for_rows
 from qglow.quantization.products import unfit_product
 from qglow.quantization.states import unfit_states
+from qglow.recipe.choices import BlockFormat
 from qglow.recipe.schema import Recipe
 
 _NO_WIDE_FORM: dict[type[Policy], str] = {
@@ -117,6 +119,17 @@ def dynamic_products(graph: Graph, recipe: Recipe, choices: Choices) -> list[Nod
     ]
 
 
+def block_products(graph: Graph, recipe: Recipe, choices: Choices) -> dict[Node, BlockFormat]:
+    """Return the products of which weights alone are quantized, with the format, in the graph's order."""
+    return {
+        node: chosen
+        for node in graph.nodes
+        if (chosen := choices.of_node(node).weights) is not None
+        and not recipe.keeps_float(names_of(node), node.operator.name)
+        and unfit_for_blocks(node) is None
+    }
+
+
 def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
     policy = node.operator.policy
     if node.operator.conversion is not None:
@@ -153,6 +166,9 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
 
 def _chosen_reason(node: Node, choice: Choice) -> str | None:
     """Reason why the recipe, by its rules or its scheme, keeps a node float; None if it does not."""
+    if choice.weights is not None:
+        fault = unfit_for_blocks(node)
+        return f"float by {choice.kept_float}: {fault or f'its weights are {choice.weights}'}"
     if choice.dynamic:
         return f"float by {choice.kept_float}: {unfit_for_rows(node) or MEASURED}"
     if choice.kept_float:

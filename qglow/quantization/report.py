@@ -37,7 +37,8 @@ class QuantizedNode:
 
 @dataclass(frozen=True, slots=True)
 class FloatNode:
-    """A node that stays float, and why. dtype: the float type that its weights and results are rounded to.
+    """A node that stays float, and why. dtype: the float type that its weights and results are rounded to, or
+    the format of weights that alone are quantized.
 
     hosted: whether onnxruntime executes it; `operator` then names ONNX's operators.
     """
@@ -150,7 +151,7 @@ class QuantizationReport:
         return f" ({count} with dynamic rows)" if count else ""
 
     def halves(self) -> str:
-        """Return the number of float nodes in each 16-bit type, in words; "" if there are none."""
+        """Return the number of float nodes in each type but float32, in words; "" if there are none."""
         counts = Counter(node.dtype for node in self.float_nodes if node.dtype != "float32")
         listed = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         return f" ({listed})" if listed else ""

@@ -35,9 +35,10 @@ class Treatment:
 def treatments(graph: Graph, recipe: Recipe) -> Mapping[str, Treatment]:
     """Return what the recipe's scheme wants of nodes in attention regions, by name; nothing of all others.
 
-    `assert_all_quantized` leaves `auto` no float nodes to choose, and `dynamic` nothing that is calibrated.
+    `assert_all_quantized` leaves `auto` no float nodes to choose, and `dynamic` and `weights` nothing that is
+    calibrated.
     """
-    if recipe.dynamic:
+    if recipe.dynamic or recipe.weights is not None:
         return {}
     if recipe.scheme == "transformer":
         return _of_region(graph, whole_region(graph))

@@ -11,6 +11,10 @@ from qglow.core.options import not_one_of
 
 SCHEMAS = ("asymmetric", "symmetric", "symmetric_with_uint8", "symmetric_with_power2_scale")
 CALIBRATIONS = ("auto", "minmax", "kl", "percentile", "mse")
+WEIGHT_BITS = {"int8": 8, "int4": 4, "int2": 2}
+"""Widths of weights that are quantized alone."""
+BLOCKS = (16, 32, 64, 128, 256)
+"""Numbers of weights that may share a scale: those that onnxruntime's MatMulNBits has too."""
 UNSTATED = "default"
 """Stands for the default where nobody has stated it."""
 CALIBRATION_FORMS = tuple("percentile:P" if name == "percentile" else name for name in CALIBRATIONS)
@@ -39,6 +43,40 @@ def one_of(value: str, valid: tuple[str, ...], what: str) -> str:
     if value not in valid:
         raise ValueError(f"{what} {not_one_of(value, valid)}")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFormat:
+    """Format of weights that are quantized alone, in blocks along their products.
+
+    bits: 8, 4 or 2. block: weights that share a scale. symmetric: whether they have no zero point.
+    """
+
+    bits: int = 4
+    block: int = 32
+    symmetric: bool = False
+
+    @staticmethod
+    def parse(text: str) -> BlockFormat:
+        """Read "int4", "int4:64" or "int4:64:symmetric". Raises ValueError for other text.
+
+        >>> BlockFormat.parse("int8:128:symmetric")
+        BlockFormat(bits=8, block=128, symmetric=True)
+        >>> str(BlockFormat.parse("int4"))
+        'int4:32'
+        """
+        name, *rest = text.split(":")
+        one_of(name, tuple(WEIGHT_BITS), "weights")
+        size = rest.pop(0) if rest and rest[0].isdigit() else "32"
+        if rest not in ([], ["symmetric"]):
+            raise ValueError(f"weights {text!r}: write {name}, {name}:BLOCK or {name}:BLOCK:symmetric")
+        block = int(size) if len(size) < 4 else 0
+        if block not in BLOCKS:
+            raise ValueError(f"weights {text!r}: blocks of {', '.join(map(str, BLOCKS))} are supported")
+        return BlockFormat(WEIGHT_BITS[name], block, bool(rest))
+
+    def __str__(self) -> str:
+        return f"int{self.bits}:{self.block}" + (":symmetric" if self.symmetric else "")
 
 
 @dataclass(frozen=True, slots=True)

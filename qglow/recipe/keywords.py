@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from qglow.recipe.choices import Calibration
+from qglow.recipe.choices import BlockFormat, Calibration
 
 
 class RecipeChoices(TypedDict, total=False):
@@ -42,6 +42,12 @@ class RecipeChoices(TypedDict, total=False):
     layers of a model, are int8; every row of their input (a token) gets a scale of its own. All other nodes
     stay float. Rules may choose something else for parts of the model, and so does `dtype: dynamic` of a
     rule."""
+
+    weights: BlockFormat | str | None
+    """Only weights, in blocks: int8, int4, int2. Products of rows with constant weights stay float, but their
+    weights become integers with a scale and a zero point for every 32 of them along K; int4:64 says how many
+    these are, and int4:64:symmetric that they have no zero points. All other nodes stay float. Rules may
+    choose something else for parts of the model, and have `weights` too."""
 
     assert_all_quantized: bool | None
     """Fail if any node would stay in float."""

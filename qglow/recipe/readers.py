@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsIndex
 
-from qglow.recipe.choices import SECONDS, Calibration, parse_time
+from qglow.recipe.choices import SECONDS, BlockFormat, Calibration, parse_time
 
 Convert = Callable[[object], Any]
 
@@ -64,6 +64,11 @@ def as_count(value: object) -> int:
 def as_calibration(value: object) -> Calibration:
     """A way to choose ranges, or its text."""
     return value if isinstance(value, Calibration) else Calibration.parse(as_text(value))
+
+
+def as_block_format(value: object) -> BlockFormat:
+    """A format of weights in blocks, or its text."""
+    return value if isinstance(value, BlockFormat) else BlockFormat.parse(as_text(value))
 
 
 def as_seconds(value: object) -> float:

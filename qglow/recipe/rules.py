@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from qglow.core.options import option, to_document, validate
-from qglow.recipe.choices import SCHEMAS, Calibration
-from qglow.recipe.readers import as_calibration, as_flag, as_text
+from qglow.recipe.choices import SCHEMAS, BlockFormat, Calibration
+from qglow.recipe.readers import as_block_format, as_calibration, as_flag, as_text
 from qglow.recipe.sections import section_of
 
 HALVES = ("float16", "bfloat16")
@@ -68,7 +68,8 @@ class Rule:
     weights and results of 16 bits, or "dynamic": products of rows with constant weights are int8 with scales
     of the rows that are measured while the model runs, other nodes float. schema and calibration are those of
     the nodes' results and, where a name fits, of inputs of the model; so is "int16". granularity: "channel"
-    or "tensor", of the nodes' weights.
+    or "tensor", of the nodes' weights. weights: products of rows with constant weights are float, with
+    weights of this format; other nodes are float.
     Raises ValueError for values that are not allowed, and where nothing is set.
 
     >>> Rule(Match(operator="Gemm"), dtype="float").to_document()
@@ -87,11 +88,21 @@ class Rule:
         read=as_text,
         choices=GRANULARITIES,
     )
+    weights: BlockFormat | None = option(
+        None, "Format of weights that alone are quantized, in blocks", read=as_block_format, write=str
+    )
 
     def __post_init__(self) -> None:
         validate(self)
-        if all(choice is None for choice in (self.dtype, self.schema, self.calibration, self.granularity)):
-            raise ValueError("it sets nothing; say dtype, keep_float, schema, calibration or granularity")
+        choices = (self.dtype, self.schema, self.calibration, self.granularity, self.weights)
+        if all(choice is None for choice in choices):
+            raise ValueError(
+                "it sets nothing; say dtype, keep_float, schema, calibration, granularity or weights"
+            )
+        if self.weights is not None and self.dtype not in (None, "float"):
+            raise ValueError(
+                f"weights {self.weights} go with float activations; leave dtype {self.dtype} out"
+            )
 
     def to_document(self) -> dict[str, object]:
         """Plain data of the recipe file."""

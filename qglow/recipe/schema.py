@@ -12,9 +12,10 @@ from typing import Any
 from qglow.core.errors import UsageError
 from qglow.core.keywords import unknown_keyword
 from qglow.core.options import Bounds, FieldError, option, options_of, read_value, to_document, validate
-from qglow.recipe.choices import CALIBRATION_FORMS, SCHEMAS, Calibration
+from qglow.recipe.choices import CALIBRATION_FORMS, SCHEMAS, BlockFormat, Calibration
 from qglow.recipe.data import DataMapping, Preprocessing
 from qglow.recipe.readers import (
+    as_block_format,
     as_calibration,
     as_count,
     as_flag,
@@ -117,6 +118,23 @@ class Recipe:
             "Products of rows with constant weights, the linear layers of a model, are int8; every row of "
             "their input (a token) gets a scale of its own. All other nodes stay float. Rules may choose "
             "something else for parts of the model, and so does `dtype: dynamic` of a rule."
+        ),
+    )
+    weights: BlockFormat | None = option(
+        None,
+        "Only weights, in blocks: int8, int4, int2",
+        kw_only=True,
+        group=SCALES,
+        metavar="FORMAT",
+        read=optional(as_block_format),
+        write=lambda value: None if value is None else str(value),
+        typed=str,
+        keyword="BlockFormat | str",
+        more=(
+            "Products of rows with constant weights stay float, but their weights become integers with a "
+            "scale and a zero point for every 32 of them along K; int4:64 says how many these are, and "
+            "int4:64:symmetric that they have no zero points. All other nodes stay float. Rules may choose "
+            "something else for parts of the model, and have `weights` too."
         ),
     )
     assert_all_quantized: bool = option(
@@ -267,6 +285,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         validate(self)
+        if self.dynamic and self.weights is not None:
+            raise ValueError("weights go with float activations, dynamic with int8 ones; choose one of them")
         for pattern in self.keep_float:
             _check_pattern(pattern)
 

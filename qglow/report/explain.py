@@ -110,6 +110,8 @@ def _reals(node: Node, report: QuantizationReport) -> str:
         return f"float32: {'it rounds to 16 bits' if node.operator.rounds_to else 'it converts'}"
     if found.dtype == "float32":
         return f"float32: {found.reason}"
+    if found.dtype.startswith("int"):
+        return f"float32 but for its weights: {found.reason}"
     return f"{found.reason}: its result, and its weights if it has any, are rounded to it; sums are float32"
 
 

@@ -63,6 +63,8 @@ def _parameters(report: QuantizationReport) -> str:
     """Return where scales and zero points come from."""
     if report.given:
         return "the model's own, kept"
+    if not report.quantized and any(node.dtype.startswith("int") for node in report.float_nodes):
+        return "of weights alone, in blocks"
     dynamic = [node.dynamic for node in report.quantized]
     if dynamic and all(dynamic):
         return "of every row, measured while the model runs"

@@ -97,11 +97,11 @@ def _parts(model: LoadedModel, recipe: Recipe, result: QuantizedGraph) -> Quanti
 
 
 def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOptions) -> QuantizedParts:
-    """Quantize a model whose rows are scaled while it runs."""
-    if not recipe.dynamic:
+    """Quantize a model whose rows are scaled while it runs, or of which weights alone are quantized."""
+    if not recipe.dynamic and recipe.weights is None:
         raise UsageError(
             f"{model.path} has no quantization of its own: profile it, and give the profile, "
-            "or choose `dynamic`"
+            "or choose `dynamic` or `weights`"
         )
     static = [rule for rule in recipe.rules if rule.dtype in ("int8", "int16")]
     if static or recipe.io != "float":

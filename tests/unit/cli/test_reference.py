@@ -43,5 +43,5 @@ def test_keys_of_recipes_are_all_there_with_their_defaults() -> None:
                 assert f"| `{prefix}{field.name}` | " in text
     for key in ("match.name", "match.operator", "match.from", "match.to"):
         assert f"| `{key}` |" in text
-    assert len(dataclasses.fields(Match)) == 4 and len(dataclasses.fields(Rule)) == 5
+    assert len(dataclasses.fields(Match)) == 4 and len(dataclasses.fields(Rule)) == 6
     assert "| `equalize` | `true` |" in text and "| `calibration` | `default` |" in text

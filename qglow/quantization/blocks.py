@@ -1,0 +1,45 @@
+"""Products of which weights alone are quantized, in blocks (rule 12 of the numeric contract)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from qglow.core.passes import PassLog
+from qglow.graph.graph import Graph, Node
+from qglow.graph.ops.blocks import BlockGemm
+from qglow.graph.rewriting import change, new_constant, operand
+from qglow.numerics.blocks import pack, quantize_blocks
+from qglow.recipe.choices import BlockFormat
+
+PASS = "quantize-blocks"
+
+
+def unfit_for_blocks(node: Node) -> str | None:
+    """Reason why the weights of a node cannot be quantized alone; None if they can."""
+    policy = node.operator.accumulate
+    weights = None if policy is None else node.operand(policy.w)
+    if weights is None or len(weights.type.shape) != 2:
+        return "weights in blocks are for products of rows with constant weights"
+    if weights.data is None or not weights.type.is_float:
+        return "its weights are computed by the graph"
+    if not weights.data.size:
+        return "it has no weights"
+    return None if np.all(np.isfinite(weights.data)) else "its w holds NaN or infinities"
+
+
+def quantize_in_blocks(graph: Graph, formats: Mapping[Node, BlockFormat], log: PassLog) -> None:
+    """Replace float products, for which `unfit_for_blocks` has no reason, in place; names are kept."""
+    log.pass_name = PASS
+    for node, chosen in formats.items():
+        weights, (lo, hi) = operand(node, 1), node.operator.bounds
+        data = np.asarray(weights.data, np.float32)
+        codes, scales, zeros = quantize_blocks(data, chosen.bits, chosen.block, chosen.symmetric)
+        name = weights.name
+        points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)
+        packed = new_constant(graph, f"{name}.codes", pack(codes, chosen.bits))
+        factors = new_constant(graph, f"{name}.scales", scales)
+        operator = BlockGemm(bits=chosen.bits, block=chosen.block, lo=lo, hi=hi)
+        change(node, operator, [operand(node), packed, factors, points, node.operand("bias")])
+        log.applied(node.name, f"its weights are {chosen}", exact=False)

@@ -1,0 +1,183 @@
+"""Weights that are quantized alone, in blocks: formats, codes, what is refused and reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import qglow
+from qglow.core.errors import UsageError
+from qglow.core.types import Array, float_type
+from qglow.exporter import export_qdq
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph
+from qglow.graph.interpreter import interpret
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.linear import Gemm
+from qglow.numerics.blocks import dequantized, gemm_blocks, pack, quantize_blocks
+from qglow.quantization.blocks import unfit_for_blocks
+from qglow.quantization.pipeline import quantize_with
+from qglow.recipe.choices import BlockFormat
+from qglow.recipe.loading import parse_recipe
+from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
+from tests.unit.importer.tiny import save, session, tiny_model
+
+RANDOM = np.random.default_rng(3)
+W1 = RANDOM.normal(size=(40, 16)).astype(np.float32)
+W2 = RANDOM.normal(size=(16, 8)).astype(np.float32)
+BIAS = RANDOM.normal(size=16).astype(np.float32)
+X = RANDOM.normal(size=(5, 40)).astype(np.float32)
+FORMATS = [BlockFormat(bits, 16, symmetric) for bits in (8, 4, 2) for symmetric in (False, True)]
+
+
+def two_layers() -> Graph:
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(5, 40))
+    hidden = b.node(Gemm(lo=0.0), x, b.constant("w1", W1), b.constant("b1", BIAS), name="hidden")
+    return b.finish(b.node(Gemm(), hidden, b.constant("w2", W2), name="y"))
+
+
+def restored(w: Array, chosen: BlockFormat) -> Array:
+    codes, scales, zeros = quantize_blocks(w, chosen.bits, chosen.block, chosen.symmetric)
+    packed = pack(codes, chosen.bits)
+    return dequantized(packed, scales, zeros, len(w), chosen.bits, chosen.block)
+
+
+@pytest.mark.parametrize("chosen", FORMATS, ids=str)
+def test_every_weight_is_within_half_a_step(chosen: BlockFormat) -> None:
+    _, scales, zeros = quantize_blocks(W1, chosen.bits, chosen.block, chosen.symmetric)
+    assert (zeros is None) == chosen.symmetric and scales.shape == (3, 16)
+    # A zero point that is rounded moves the ends of the range by up to half a step.
+    room = 0.5 if chosen.symmetric else 1.0
+    steps = np.abs(restored(W1, chosen) - W1) / np.repeat(scales, 16, axis=0)[:40]
+    assert float(steps.max()) <= room * (1 + 1e-5)
+    finer = BlockFormat(8, chosen.block, chosen.symmetric)
+    assert np.abs(restored(W1, finer) - W1).mean() <= np.abs(restored(W1, chosen) - W1).mean()
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_blocks_of_zeros_and_of_one_sign_are_restored(symmetric: bool) -> None:
+    w = np.zeros((40, 2), np.float32)
+    w[:16, 1], w[20, 1] = 3.0, -5.0
+    found = restored(w, BlockFormat(4, 16, symmetric))
+    assert np.allclose(found, w, rtol=1e-6) and np.array_equal(found == 0, w == 0)
+
+
+@pytest.mark.parametrize("chosen", FORMATS, ids=str)
+def test_the_result_is_that_of_the_numeric_contract(chosen: BlockFormat) -> None:
+    result = quantize_with(two_layers(), {}, 0, Recipe(weights=chosen))
+
+    def product(x: Array, w: Array, bias: Array | None, lo: float) -> Array:
+        codes, *parameters = quantize_blocks(w, chosen.bits, chosen.block, chosen.symmetric)
+        packed = pack(codes, chosen.bits)
+        return gemm_blocks(x, packed, *parameters, bias, chosen.bits, chosen.block, lo)
+
+    expected = product(product(X, W1, BIAS, 0.0), W2, None, -np.inf)
+    assert np.array_equal(interpret(result.graph, {"x": X})["y"], expected)
+    assert [(node.name, node.dtype) for node in result.report.float_nodes] == [
+        ("Gemm_0", str(chosen)),
+        ("Gemm_1", str(chosen)),
+    ]
+    assert f"2 in float (2 {chosen})" in result.report.summary()
+    assert result.report.weight_bytes_after < result.report.weight_bytes_before / 2
+
+
+def test_rules_choose_formats_for_parts() -> None:
+    recipe = parse_recipe(
+        "weights: int4\nrules:\n- match: {name: hidden}\n  weights: int8:64:symmetric\n"
+        "- match: {name: y}\n  dtype: float\n"
+    )
+    assert parse_recipe("weights: int4:16").weights == BlockFormat(4, 16)
+    report = quantize_with(two_layers(), {}, 0, recipe).report
+    assert [(node.dtype, node.reason) for node in report.float_nodes] == [
+        ("int8:64:symmetric", "float by rule 1 (name hidden): its weights are int8:64:symmetric"),
+        ("float32", "kept by rule 2 (name y)"),
+    ]
+    kept = quantize_with(two_layers(), {}, 0, Recipe(weights=BlockFormat(), keep_float=("y",)))
+    assert [node.dtype for node in kept.report.float_nodes] == ["int4:32", "float32"]
+
+
+def test_recipes_keep_their_formats() -> None:
+    chosen = BlockFormat(2, 64, True)
+    assert Rule(Match(name="y"), weights=chosen).to_document()["weights"] == "int2:64:symmetric"
+    assert Recipe().with_overrides(weights="int4").weights == BlockFormat()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("int3", "did you mean|not one of int8, int4, int2"),
+        ("int4:8", "blocks of 16, 32, 64, 128, 256 are supported"),
+        ("int4:32:even", "write int4, int4:BLOCK or int4:BLOCK:symmetric"),
+    ],
+)
+def test_other_formats_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BlockFormat.parse(text)
+
+
+def test_choices_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="weights go with float activations"):
+        Recipe(dynamic=True, weights=BlockFormat())
+    with pytest.raises(ValueError, match="leave dtype dynamic out"):
+        Rule(Match(name="y"), dtype="dynamic", weights=BlockFormat())
+
+
+def test_others_than_products_with_constant_weights_are_not_rewritten() -> None:
+    b = GraphBuilder("g")
+    image = b.input("x", float_type(1, 2, 4, 4))
+    conv = b.node(Conv(), image, b.constant("w", np.ones((2, 2, 1, 1), np.float32)), name="conv")
+    result = quantize_with(b.finish(conv), {}, 0, Recipe(weights=BlockFormat()))
+    assert "products of rows" in result.report.float_nodes[0].reason
+    b = GraphBuilder("g")
+    broken = np.full((24, 2), np.inf, np.float32)
+    nodes = b.finish(b.node(Gemm(), b.input("x", float_type(1, 24)), b.constant("w", broken))).nodes
+    assert "NaN or infinities" in str(unfit_for_blocks(next(iter(nodes))))
+
+
+def model_file(folder: Path) -> Path:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "b"], ["y"])]
+    return save(tiny_model(nodes, {"x": [2, 3, 40]}, ["y"], {"w": W1, "b": BIAS}), folder)
+
+
+def test_python_and_a_directory_have_it(tmp_path: Path) -> None:
+    model = qglow.load_model(model_file(tmp_path))
+    quantized = model.quantize(weights="int4:16")
+    x = RANDOM.normal(size=(2, 3, 40)).astype(np.float32)
+    expected = quantized.interpret({"x": x})["y"]
+    assert np.array_equal(quantized.compile()({"x": x})["y"], expected)
+    error = expected - model.interpret({"x": x})["y"]
+    assert float(np.square(error).mean()) < 0.02 * float(np.square(expected).mean())
+    quantized.save(tmp_path / "out")
+    assert "of weights alone, in blocks" in (tmp_path / "out" / "report.md").read_text()
+    loaded = qglow.load_quantized(tmp_path / "out")
+    assert np.array_equal(loaded.compile()({"x": x})["y"], expected)
+    found = session(tmp_path / "out" / "model.qdq.onnx").run(None, {"x": x})[0]
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_exported_model_comes_back_with_the_same_bits(tmp_path: Path) -> None:
+    graph = quantize_with(two_layers(), {}, 0, Recipe(weights=BlockFormat(4, 16))).graph
+    again = qglow.load_model(save(export_qdq(graph), tmp_path), native=True)
+    assert np.array_equal(again.interpret({"x": X})["y"], interpret(graph, {"x": X})["y"])
+
+
+def test_the_artefact_holds_packed_weights(tmp_path: Path) -> None:
+    w = RANDOM.normal(size=(512, 512)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    model = qglow.load_model(save(tiny_model(nodes, {"x": [1, 512]}, ["y"], {"w": w}), tmp_path))
+    quantized = model.quantize(weights="int4:128:symmetric")
+    assert quantized.report is not None
+    assert quantized.report.weight_bytes_after == w.size // 2 + 4 * w.size // 128
+
+
+def test_what_needs_a_profile_says_so(tmp_path: Path) -> None:
+    model = qglow.load_model(model_file(tmp_path))
+    with pytest.raises(UsageError, match="or choose `dynamic` or `weights`"):
+        model.quantize()
+    with pytest.raises(UsageError, match="look at samples"):
+        model.quantize(weights="int4", rounding="gptq")
