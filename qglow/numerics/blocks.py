@@ -116,20 +116,38 @@ LEAST_SCALE = 2.0**-100
 """Least scale of a block: that of zeros too."""
 
 
+FRACTIONS = np.linspace(1.0, 0.6, 21)
+"""Scales that are tried for weights of few bits, as fractions of the one that reaches the largest weight."""
+
+
 def quantize_blocks(w: Array, bits: int, block: int, symmetric: bool) -> tuple[Array, Array, Array | None]:
     """Codes uint8 [K, N], scales float32 [blocks, N] and zero points uint8, None if symmetric, of w [K, N].
 
-    symmetric: the scale is `max|w| / (2^(bits - 1) - 1)`. Else codes cover the range of the block and 0:
-    the scale is its extent over `2^bits - 1`, and the zero point the nearest code of 0. Scales are at least
-    2^-100, and each weight has the nearest code.
+    symmetric: the scale is at most `max|w| / (2^(bits - 1) - 1)`. Else codes cover the range of the block and
+    0: the scale is at most its extent over `2^bits - 1`, and the zero point the nearest code of 0. With fewer
+    than 8 bits each block has the fraction of that scale with the least squared error of its weights; of
+    equal ones the largest. Scales are at least 2^-100, and each weight has the nearest code.
     """
+    starts = np.arange(0, len(w), block)
+    exact = np.asarray(w, np.float64)
+    least = np.full((len(starts), w.shape[1]), np.inf)
     scales, zeros = block_parameters(w, bits, block, symmetric)
+    for fraction in FRACTIONS if bits < 8 else ():
+        tried = block_parameters(w, bits, block, symmetric, fraction)
+        steps, points = (spread(parameters, block, len(w)) for parameters in tried)
+        found = (codes_of(w, steps, points, bits) - points.astype(np.float64)) * steps
+        error = np.add.reduceat(np.square(found - exact), starts, axis=0)
+        better = error < least
+        least = np.where(better, error, least)
+        scales, zeros = (np.where(better, new, old) for new, old in zip(tried, (scales, zeros), strict=True))
     codes = codes_of(w, spread(scales, block, len(w)), spread(zeros, block, len(w)), bits)
     return codes, scales, None if symmetric else zeros
 
 
-def block_parameters(w: Array, bits: int, block: int, symmetric: bool) -> tuple[Array, Array]:
-    """Scales float32 [blocks, N] and zero points uint8 of float weights [K, N]."""
+def block_parameters(
+    w: Array, bits: int, block: int, symmetric: bool, fraction: float = 1.0
+) -> tuple[Array, Array]:
+    """Scales float32 [blocks, N] and zero points uint8 of weights [K, N], for a fraction of their range."""
     starts = range(0, len(w), block)
     parts = [np.asarray(w[start : start + block], np.float64) for start in starts]
     low = np.minimum([part.min(axis=0) for part in parts], 0.0)
@@ -138,10 +156,10 @@ def block_parameters(w: Array, bits: int, block: int, symmetric: bool) -> tuple[
         extent, steps = np.maximum(-low, high), middle(bits) - 1
     else:
         extent, steps = high - low, (1 << bits) - 1
-    scales = np.maximum(extent / steps, LEAST_SCALE).astype(np.float32)
+    scales = np.maximum(fraction * extent / steps, LEAST_SCALE).astype(np.float32)
     if symmetric:
         return scales, np.full(scales.shape, middle(bits), np.uint8)
-    return scales, np.clip(np.rint(-low / scales), 0, steps).astype(np.uint8)
+    return scales, np.clip(np.rint(-low * fraction / scales), 0, steps).astype(np.uint8)
 
 
 def spread(parameters: Array, block: int, depth: int) -> Array:
