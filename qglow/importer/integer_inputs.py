@@ -20,8 +20,8 @@ def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path) 
     """Parameters with which the model dequantizes an input of integers; zero points of uint8 are 128 less.
 
     They are those of the first operator that dequantizes it; others are held to them when they are imported.
-    None where nothing dequantizes it: its integers are numbers then. Raises CannotImport where an operator
-    dequantizes it otherwise than with one constant scale.
+    None where nothing dequantizes it, or DequantizeLinear with several scales: its integers are numbers then.
+    Raises CannotImport where an operator dequantizes it with a computed scale, or a QLinear one with several.
     """
     initializers = model.proto.graph.initializer
     known = {tensor.name: tensor for tensor in initializers if tensor.name not in model.large}
@@ -30,6 +30,8 @@ def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path) 
         if given is None:
             continue
         scale = _read(known, given[0], folder)
+        if scale is not None and scale.size > 1 and node.op_type == "DequantizeLinear":
+            return None
         zero = _read(known, given[1], folder) if given[1] else None
         if scale is None or scale.size != 1 or scale.dtype != np.float32 or (given[1] and zero is None):
             readers = "DequantizeLinear or a QLinear operator reads it, with one constant scale"

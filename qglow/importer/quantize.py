@@ -13,7 +13,8 @@ from onnx import TensorProto
 
 from qglow.core.types import Array, ElementType, Quantization
 from qglow.graph.graph import Value, constant
-from qglow.graph.ops.elementwise import Mul, Sub
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Sub
+from qglow.graph.ops.functions import Round
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.ops.shape import Cast
 from qglow.importer.blocks import import_blocks
@@ -22,12 +23,29 @@ from qglow.importer.tensors import QUANTIZED, Stored, element_name
 from qglow.numerics.quantize import dequantize, quantize_by
 
 
+PLAIN: dict[Stored, ElementType] = {
+    QUANTIZED[TensorProto.INT8]: ElementType.INT8,
+    QUANTIZED[TensorProto.UINT8]: ElementType.UINT8,
+    QUANTIZED[TensorProto.INT16]: ElementType.INT16,
+    QUANTIZED[TensorProto.UINT16]: ElementType.UINT16,
+}
+"""Types of integers without parameters."""
+ZERO = "the zero point"
+
+
 def import_quantize(node: ImportNode) -> None:
-    """Import QuantizeLinear as a node with one scale, or as constants, which may have one a channel."""
+    """Import QuantizeLinear as a node with one scale, or as constants, which may have one a channel.
+
+    Computed values of several scales, or of 16 bits with a zero point, become plain integers by arithmetic.
+    """
     _check_plain(node)
     x, axis, kind = node.value(0), _axis(node), _result_kind(node)
     if not x.type.is_float:
         raise Broken(f"its input '{x.name}' is {x.type}, it must be float")
+    if x.data is None and _is_beyond_types(node, kind):
+        _quantize_to_numbers(node, x, kind)
+        return
+    node.require(_block(node) == 0, "block_size: constants are not quantized in blocks")
     quantization = read_parameters(node, x, 1, 2, axis, kind)
     result = node.proto.output[0]
     if kind.unsigned:
@@ -40,7 +58,8 @@ def import_quantize(node: ImportNode) -> None:
 
 def import_dequantize(node: ImportNode) -> None:
     """Import DequantizeLinear. Constants keep their integers, except int32 ones, which are biases."""
-    if node.integer("block_size", 0):
+    x, axis = node.value(0), _axis(node)
+    if _block(node) and x.data is not None:
         import_blocks(node)
         return
     _check_plain(node)
@@ -48,28 +67,71 @@ def import_dequantize(node: ImportNode) -> None:
     node.require(
         kind in (0, TensorProto.FLOAT), f"its result is {element_name(kind)}; float (32 bit) is supported"
     )
-    x, axis = node.value(0), _axis(node)
     if x.type.element is ElementType.INT32:
         node.constant(bias(node, 0, *_int32_parameters(node, axis)))
         return
     if x.type.is_plain_integer and x.data is None:
         _dequantize_numbers(node, x)
         return
+    node.require(_block(node) == 0, f"block_size: '{x.name}' has other parameters than blocks")
     quantization = read_parameters(node, x, 1, 2, axis, stored(node, 0))
     node.emit(Dequantize(), with_parameters(node, x, quantization))
 
 
+def _quantize_to_numbers(node: ImportNode, x: Value, kind: Stored) -> None:
+    """Quantize to plain integers: x / scale, rounded, plus the zero point, within the type's range."""
+    plain = PLAIN[kind]
+    bounds = np.iinfo(plain.dtype)
+    scale = node.part_constant("scale", _spread(node, x, read_scales(node, 1)))
+    result = node.emit(Round(), node.emit(Div(), x, scale, part="divided"), part="rounded")
+    if node.has_input(2):
+        zeros = _spread(node, x, _plain_zeros(node, kind)).astype(np.float32)
+        result = node.emit(Add(), result, node.part_constant("zero", zeros), part="moved")
+    result = node.emit(Clip(lo=float(bounds.min), hi=float(bounds.max)), result, part="bounded")
+    node.emit(Cast(to=plain), result)
+
+
 def _dequantize_numbers(node: ImportNode, x: Value) -> None:
     """Dequantize computed integers that are plain numbers: float(x - zero point) * scale."""
-    scales = read_scales(node, 1)
-    node.require(scales.size == 1, f"'{x.name}' is computed, with one scale a channel; constants may be so")
     real = node.emit(Cast(to=ElementType.FLOAT), x, part="real")
     if node.has_input(2):
-        zero = np.asarray(node.array(2, "the zero point"), np.int64).reshape(())
-        if node.value(2).name in node.context.unsigned:
-            zero = zero - stored(node, 2).shift
-        real = node.emit(Sub(), real, node.part_constant("zero", zero.astype(np.float32)), part="centred")
-    node.emit(Mul(), real, node.part_constant("scale", scales.reshape(())))
+        zeros = _spread(node, x, _plain_zeros(node, stored(node, 2))).astype(np.float32)
+        real = node.emit(Sub(), real, node.part_constant("zero", zeros), part="centred")
+    node.emit(Mul(), real, node.part_constant("scale", _spread(node, x, read_scales(node, 1))))
+
+
+def _is_beyond_types(node: ImportNode, kind: Stored) -> bool:
+    """Whether results have several scales, or 16 bits and another zero point than quantized types have."""
+    if _block(node) or read_scales(node, 1).size > 1:
+        return True
+    return kind.element is ElementType.INT16 and node.has_input(2) and bool(np.any(node.array(2, ZERO)))
+
+
+def _plain_zeros(node: ImportNode, kind: Stored) -> Array:
+    """Zero points as the model has them."""
+    return np.asarray(node.array(2, ZERO), np.int64) - (kind.shift if stored(node, 2).unsigned else 0)
+
+
+def _spread(node: ImportNode, x: Value, parameters: Array) -> Array:
+    """Parameters in a shape that broadcasts to that of x: one, several along the axis, or one a block.
+
+    Raises Broken where they do not fit x.
+    """
+    shape, block = x.type.shape, _block(node)
+    rank, axis = len(shape), _axis(node)
+    if parameters.size == 1 and not block:
+        return parameters.reshape(())
+    if not -rank <= axis < rank:
+        raise Broken(f"axis {axis} is not one of '{x.name}' {list(shape)}")
+    axis %= rank
+    if block:
+        wanted = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
+        if parameters.shape != wanted:
+            raise Broken(f"parameters {list(parameters.shape)} do not fit blocks of {block}: {list(wanted)}")
+        return np.repeat(parameters, block, axis)[(slice(None),) * axis + (slice(shape[axis]),)]
+    if parameters.shape != (shape[axis],):
+        raise Broken(f"{parameters.size} parameters do not fit axis {axis} of '{x.name}' {list(shape)}")
+    return parameters.reshape([-1 if place == axis else 1 for place in range(rank)])
 
 
 def emit_quantize(node: ImportNode, x: Value, quantization: Quantization, name: str | None = None) -> None:
@@ -160,7 +222,7 @@ def _zero_points(node: ImportNode, index: int, kind: Stored) -> Array:
     if not node.has_input(index):
         zeros = np.array(kind.shift, np.int64)
     else:
-        name, zeros = node.value(index).name, node.array(index, "the zero point")
+        name, zeros = node.value(index).name, node.array(index, ZERO)
         if zeros.dtype != kind.element.dtype or stored(node, index) != kind:
             found = stored(node, index) if zeros.dtype in (np.int8, np.int16) else zeros.dtype
             raise Broken(f"the zero point '{name}' is {found}, but the integers are {kind}")
@@ -187,6 +249,14 @@ def _axis(node: ImportNode) -> int:
     return node.integer("axis", 1)
 
 
+def _block(node: ImportNode) -> int:
+    """Elements along the axis that share parameters; 0 where all do."""
+    block = node.integer("block_size", 0)
+    if block < 0:
+        raise Broken(f"block_size {block} is negative")
+    return block
+
+
 def _result_kind(node: ImportNode) -> Stored:
     """Type of a QuantizeLinear's result: that of its zero point, else output_dtype, else uint8."""
     number = node.integer("output_dtype", 0)
@@ -202,8 +272,7 @@ def _result_kind(node: ImportNode) -> Stored:
 
 
 def _check_plain(node: ImportNode) -> None:
-    """Refuse what only newer element types have: blocks, and divisions in another precision."""
-    node.require(node.integer("block_size", 0) == 0, "block_size: quantization in blocks is not supported")
+    """Refuse what only newer element types have: divisions in another precision."""
     kind = node.integer("precision", 0)
     node.require(kind in (0, TensorProto.FLOAT), f"precision {element_name(kind)}; float is supported")
     node.ignore("saturate")

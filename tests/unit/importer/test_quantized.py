@@ -287,9 +287,8 @@ BROKEN = {
     "zero point float": (constant("v_z", [0, 0, 0], np.float32), "zero point"),
 }
 UNSUPPORTED = {
-    "16 bits off the middle": (constant("x_z", 0, np.uint16), "uint16 integers have zero point 0, 32768 is"),
     "blocks": (attribute(2, "block_size", 2), r"scales \[3\] of blocks of 2 do not fit"),
-    "blocks of activations": (attribute(0, "block_size", 2), "quantization in blocks is not supported"),
+    "blocks of activations": (attribute(0, "block_size", 2), "do not fit blocks of 2"),
     "one scale a channel of a computed value": (reads(0, 1, "v_s"), "do not fit axis"),
     "other parameters than quantized with": (reads(1, 1, "a_s"), "with other parameters"),
     "output type": (attribute(0, "output_dtype", TensorProto.INT4), "it gives int4"),

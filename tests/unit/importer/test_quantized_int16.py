@@ -12,14 +12,14 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from qglow.core.errors import QglowError, UnsupportedError, UsageError
 from qglow.core.types import Array, ElementType, Quantization
-from qglow.graph.interpreter import Interpreter
+from qglow.graph.interpreter import Interpreter, interpret
 from qglow.importer import import_model
 from qglow.passes import canonicalize
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import compile_graph
-from tests.unit.importer.tiny import save, session, tiny_model
+from tests.unit.importer.tiny import random_feeds, save, session, tiny_model
 
 SHAPE = (2, 6)
 STEPS = {"a": 2e-4, "b": 3e-4, "y": 5e-4}
@@ -183,10 +183,18 @@ def at_end(kind: int, **types: int) -> ModelProto:
 
 
 REFUSED = {
-    "int16 off 0": (changed("zp", np.array(7, np.int16)), "'q_a'.*int16 integers have zero point 7, 0 is"),
-    "uint16 off the middle": (changed("zp", np.array(9, np.uint16)), "zero point 9, 32768 is supported"),
     "output": (at_end(TensorProto.INT16, output_type=TensorProto.INT16), "end with DequantizeLinear"),
 }
+
+
+@pytest.mark.parametrize("zero", [np.array(7, np.int16), np.array(9, np.uint16)])
+def test_other_zero_points_are_computed_with_as_numbers(zero: Array, tmp_path: Path) -> None:
+    path = save(changed("zp", zero), tmp_path)
+    graph = canonicalize(import_model(path, native=True).graph)
+    fed = random_feeds(graph)
+    found = interpret(graph, fed)
+    for name, expected in zip(found, session(path).run(list(found), fed), strict=True):
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", REFUSED)
