@@ -45,6 +45,8 @@ ENTRIES = (
     Entry("scaling", "latency by threads and batch", (ZOO, IDLE)),
     Entry("kernels", "where the time of an int8 program goes", (IDLE,)),
     Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
+    Entry("weights", "a language model with weights of 8, 4 and 2 bits", (ZOO,)),
+    Entry("blocks", "time of matrix products by weights in blocks beside onnxruntime", (IDLE,)),
     Entry("compile", "time of quantizing and loading, memory of a loaded program", (ZOO, IDLE)),
     Entry("growth", "cost of profiling, quantizing and compiling by the number of nodes"),
     Entry("profiling", "time of profiling beside plain inference", (ZOO, IDLE)),

@@ -1,0 +1,71 @@
+"""Cost of weights in 8, 4 or 2 bits for a language model: next tokens, SQNR and size.
+
+The model is the llama over stories, and nothing calibrates it. Agreement counts the positions whose likeliest
+token is that of float32; top-1 those where it is the next one of the story.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+import qglow
+from qglow.core.types import Array
+from qglow.report.metrics import sqnr_db
+from scripts.benchmarks.frame import Benchmark, Outcome
+from scripts.benchmarks.models.sequences import stories
+from scripts.benchmarks.tables import markdown_table
+
+FORMATS = ("int8", "int8:32:symmetric", "int4:16", "int4", "int4:32:symmetric", "int4:128", "int2:16")
+TITLES = ("weights", "MB", "next tokens as in float32", "SQNR", "top-1")
+_STORIES = 128
+
+
+def scores(program: qglow.Executable, tokens: Array) -> Array:
+    """Scores [stories, positions, words] of the next token, for tokens [stories, positions]."""
+    (name,) = program.inputs
+    return np.concatenate([next(iter(program({name: row[None]}).values())) for row in tokens])
+
+
+def row(name: str, size: int, found: Array, real: Array, tokens: Array) -> tuple[str, ...]:
+    """Figures of scores `found` where float32 gives `real`. size: bytes of the weights."""
+    likeliest = found.argmax(-1)
+    error = found.astype(np.float64) - real
+    sqnr = sqnr_db(float(np.square(real, dtype=np.float64).sum()), float(np.square(error).sum()))
+    return (
+        name if found is real else f"`{name}`",
+        f"{size / 1e6:.2f}",
+        f"{np.mean(likeliest == real.argmax(-1)):.1%}",
+        f"{sqnr:.1f} dB" if np.isfinite(sqnr) else "",
+        f"{np.mean(likeliest[:, :-1] == tokens[:, 1:]):.2%}",
+    )
+
+
+def measure(path: Path, shapes: Mapping[str, Sequence[int]], tokens: Array) -> list[tuple[str, ...]]:
+    """A row for float32 and one for each of `FORMATS`."""
+    model = qglow.load_model(path, shapes)
+    real = scores(model.compile(), tokens)
+    rows: list[tuple[str, ...]] = []
+    for name in FORMATS:
+        quantized = model.quantize(weights=name)
+        assert quantized.report is not None
+        if not rows:
+            rows.append(row("float32", quantized.report.weight_bytes_before, real, real, tokens))
+        found = scores(quantized.compile(), tokens)
+        rows.append(row(name, quantized.report.weight_bytes_after, found, real, tokens))
+    return rows
+
+
+def _measure_all(options: argparse.Namespace) -> Outcome:
+    with TemporaryDirectory() as folder:
+        model = stories(Path(folder))
+        with np.load(Path(folder) / "evaluation.npz") as arrays:
+            tokens = arrays["tokens"][:_STORIES]
+    return Outcome(markdown_table(TITLES, measure(model.path, model.shapes or {}, tokens)))
+
+
+BENCHMARK = Benchmark(__doc__, _measure_all, table="weights", models=None)

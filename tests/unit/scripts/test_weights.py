@@ -1,0 +1,39 @@
+"""Tables of weights in few bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from scripts.benchmarks.frame import run
+from scripts.benchmarks.measurements import blocks, weights
+from tests.unit.importer.tiny import save, tiny_model
+
+
+def test_a_row_a_format_and_float32_first(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Gather", ["words", "t"], ["e"]), helper.make_node("MatMul", ["e", "w"], ["y"])]
+    random = np.random.default_rng(0)
+    constants = {
+        "words": random.normal(size=(20, 32)).astype(np.float32),
+        "w": random.normal(size=(32, 20)).astype(np.float32),
+    }
+    kind = onnx.TensorProto.INT64
+    path = save(tiny_model(nodes, {"t": ["N", 6]}, ["y"], constants, input_type=kind), tmp_path)
+    tokens = random.integers(0, 20, size=(5, 6))
+    rows = weights.measure(path, {"t": (1, 6)}, tokens)
+    assert [cells[0] for cells in rows] == ["float32", *(f"`{name}`" for name in weights.FORMATS)]
+    assert rows[0][2] == "100.0%" and not rows[0][3]
+    decibels = {cells[0]: float(cells[3].split()[0]) for cells in rows[1:]}
+    assert decibels["`int8`"] > decibels["`int4`"] > decibels["`int2:16`"]
+
+
+def test_both_run_the_same_product(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--sizes", "64", "--rows", "1", "2", "--bits", "4", "8", "--alternations", "2"]
+    assert run(blocks.BENCHMARK, options) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 6 and "| 64 x 64 | 4 |" in lines[2]
+    assert blocks.row(1, 8, 4, {"qglow": 2.0, "0": 3.0, "4": 1.0})[-2:] == ("1.50", "0.50")
