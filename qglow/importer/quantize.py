@@ -22,7 +22,6 @@ from qglow.importer.node import Broken, ImportNode, ImportRule
 from qglow.importer.tensors import QUANTIZED, Stored, element_name
 from qglow.numerics.quantize import dequantize, quantize_by
 
-
 PLAIN: dict[Stored, ElementType] = {
     QUANTIZED[TensorProto.INT8]: ElementType.INT8,
     QUANTIZED[TensorProto.UINT8]: ElementType.UINT8,

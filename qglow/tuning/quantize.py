@@ -12,6 +12,7 @@ from qglow.passes import canonical_pipeline
 from qglow.profiling.profile import Profile
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
+from qglow.quantization.reconstruction import block_products_of
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, model_info
 from qglow.runtime.executable import Executable
@@ -107,9 +108,20 @@ def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOption
     if static or recipe.io != "float":
         what = f"the rule for {static[0].match}" if static else "io: int8"
         raise UsageError(f"{what} needs ranges: profile the model, and give the profile")
-    if options.effort != FAST or recipe.rounding != "nearest":
-        raise UsageError("effort and rounding look at samples: profile the model, and give the profile")
-    return _parts(model, recipe, quantize_with(model.graph, {}, 0, recipe))
+    if options.effort != FAST:
+        raise UsageError("effort looks at samples: profile the model, and give the profile")
+    result = quantize_with(model.graph, {}, 0, recipe)
+    if recipe.rounding != "nearest" and not block_products_of(result):
+        raise UsageError("rounding looks at samples: profile the model, and give the profile")
+    return _parts(model, recipe, _reconstructed(result, recipe, options, Interruption(options.interrupted)))
+
+
+def _reconstructed(
+    result: QuantizedGraph, recipe: Recipe, options: QuantizeOptions, interruption: Interruption
+) -> QuantizedGraph:
+    """Round the weights as the recipe says."""
+    samples, state = options.calibration, options.rounding_state
+    return reconstruct(result, recipe, samples, options.code, options.progress, state, interruption)
 
 
 def _check_imported(
@@ -142,15 +154,8 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
             f"effort {options.effort} was interrupted: weights are rounded to nearest",
         )
         return _Made(chosen, replace(result, report=replace(result.report, warnings=warnings)))
-    result = reconstruct(
-        known.result if known.result is not None and chosen is found.recipe else quantizer(chosen),
-        chosen,
-        options.calibration,
-        options.code,
-        options.progress,
-        options.rounding_state,
-        interruption,
-    )
+    result = known.result if known.result is not None and chosen is found.recipe else quantizer(chosen)
+    result = _reconstructed(result, chosen, options, interruption)
     same = known.result is not None and result.graph is known.result.graph
     result = replace(result, report=replace(result.report, repairs=found.repairs))
     return _Made(chosen, result, known.runs, known.program if same else None)

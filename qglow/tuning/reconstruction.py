@@ -15,7 +15,7 @@ from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph, Value
 from qglow.numerics.quantize import quantize_by
 from qglow.quantization.pipeline import QuantizedGraph
-from qglow.quantization.reconstruction import round_weights
+from qglow.quantization.reconstruction import block_products_of, round_blocks, round_weights
 from qglow.quantization.reconstruction.rounding import rounded_nodes
 from qglow.quantization.reconstruction.state import load_rounding
 from qglow.recipe.schema import Recipe
@@ -36,6 +36,7 @@ def reconstruct(
 ) -> QuantizedGraph:
     """Round the weights of an int8 graph as the recipe says; rounding to nearest leaves the graph as it is.
 
+    Weights in blocks are rounded by gptq, for adaround too, after those in int8; no state file keeps them.
     state: a file that keeps finished layers, so that an interrupted call continues. interruption: where it
     takes place, the layers that are done keep their new weights.
 
@@ -63,9 +64,10 @@ def reconstruct(
     def tensors(graph: Graph, values: Sequence[Value]) -> Iterator[Mapping[Value, Array]]:
         return observe(graph, values, (_typed(graph, inputs) for inputs in runs), options)
 
-    advance = start(progress, len(rounded_nodes(result.graph)))
+    blocks = len(block_products_of(result))
+    advance = start(progress, len(rounded_nodes(result.graph)) + blocks)
     samples, budget = len(runs) * runs.batch, recipe.rounding_budget
-    return round_weights(
+    rounded = round_weights(
         result,
         tensors,
         samples,
@@ -75,6 +77,9 @@ def reconstruct(
         state=None if state is None else load_rounding(state, _about(result, recipe, runs)),
         interruption=interruption,
     )
+    if not blocks or (interruption is not None and interruption.happened):
+        return rounded
+    return round_blocks(rounded, tensors, advance=advance, interruption=interruption)
 
 
 def _about(result: QuantizedGraph, recipe: Recipe, runs: CalibrationRuns) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Rounding of weights that minimizes the error of a layer's result on data, not of each weight alone."""
 
+from qglow.quantization.reconstruction.blocks import block_products_of, round_blocks
 from qglow.quantization.reconstruction.rounding import Tensors, round_weights
 
-__all__ = ["Tensors", "round_weights"]
+__all__ = ["Tensors", "block_products_of", "round_blocks", "round_weights"]

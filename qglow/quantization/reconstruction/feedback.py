@@ -40,7 +40,7 @@ def rounded_with_feedback(weights: Array, scales: Array, covariance: Array) -> A
     diagonal = np.arange(length)
     order = np.argsort(-covariance[:, diagonal, diagonal], axis=1, kind="stable")
     left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
-    factor = _inverse_factor(_ordered(covariance, order))
+    factor = inverse_factor(_ordered(covariance, order))
     result = np.empty_like(left)
     for start in range(0, length, BLOCK):
         stop = min(start + BLOCK, length)
@@ -68,7 +68,7 @@ def _ordered(covariance: Array, order: Array) -> Array:
     return np.take_along_axis(rows, order[:, None, :], axis=2)
 
 
-def _inverse_factor(covariance: Array) -> Array:
+def inverse_factor(covariance: Array) -> Array:
     """Upper triangular U with U^T U the inverse of the damped covariance C.
 
     With the order of rows and columns reversed, C = L L^T, and U is the inverse of L.

@@ -23,6 +23,7 @@ from qglow.numerics import blocks
 from qglow.numerics.blocks import dequantized, gemm_blocks, pack, quantize_blocks
 from qglow.quantization.blocks import unfit_for_blocks
 from qglow.quantization.pipeline import quantize_with
+from qglow.quantization.reconstruction.blocks import feedback_in_blocks
 from qglow.recipe.choices import BlockFormat
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.rules import Match, Rule
@@ -191,5 +192,70 @@ def test_what_needs_a_profile_says_so(tmp_path: Path) -> None:
     model = qglow.load_model(model_file(tmp_path))
     with pytest.raises(UsageError, match="or choose `dynamic` or `weights`"):
         model.quantize()
-    with pytest.raises(UsageError, match="look at samples"):
+
+
+def float_model(tmp_path: Path, *, batch: int | str = 1) -> tuple[qglow.Model, Array]:
+    """A chain of two products, and inputs of which some are much larger than others."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["h"], name="first"),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "w2"], ["y"], name="second"),
+    ]
+    path = save(tiny_model(nodes, {"x": [batch, 40]}, ["y"], {"w1": W1, "w2": W2}), tmp_path)
+    mixed = RANDOM.normal(size=(40, 40)) * np.geomspace(0.1, 10, 40)
+    return qglow.load_model(path), (RANDOM.normal(size=(300, 40)) @ mixed).astype(np.float32)
+
+
+@pytest.mark.parametrize("chosen", ["int4:16", "int4:32:symmetric", "int2:16"])
+@pytest.mark.parametrize("rounding", ["gptq", "adaround"])
+def test_feedback_of_errors_lowers_the_error_of_results(chosen: str, rounding: str, tmp_path: Path) -> None:
+    model, samples = float_model(tmp_path, batch="N")
+    expected = np.concatenate([model.interpret({"x": x[None]})["y"] for x in samples[:50]])
+    errors = []
+    for options in ({}, {"rounding": rounding, "calibration_data": {"x": samples[50:]}}):
+        quantized = model.quantize(weights=chosen, **options)  # type: ignore[arg-type]
+        found = np.concatenate([quantized.interpret({"x": x[None]})["y"] for x in samples[:50]])
+        errors.append(float(np.square(found - expected).sum()))
+        compiled = quantized.compile(threads=1)({"x": samples[:1]})["y"]
+        assert np.array_equal(compiled, quantized.interpret({"x": samples[:1]})["y"])
+    assert errors[1] < 0.7 * errors[0]
+    assert quantized.report is not None
+    told = [entry for entry in quantized.report.log if entry.pass_name == "round-weights"]
+    assert [entry.where for entry in told] == ["first", "second"]
+    assert all("squared error that rounding adds falls" in entry.what for entry in told)
+
+
+def test_uncorrelated_inputs_round_to_the_nearest() -> None:
+    scales = np.repeat(RANDOM.uniform(0.1, 0.3, size=(3, 16)), 16, axis=0)[:40]
+    zeros = np.full((40, 16), 8)
+    codes = feedback_in_blocks(W1, scales, zeros, 4, np.diag(RANDOM.uniform(1, 9, 40)))
+    assert np.array_equal(codes, np.clip(np.rint(W1 / scales) + 8, 0, 15))
+
+
+def test_rounding_of_blocks_wants_samples(tmp_path: Path) -> None:
+    model, samples = float_model(tmp_path)
+    with pytest.raises(UsageError, match="give them with `calibration_data`"):
         model.quantize(weights="int4", rounding="gptq")
+    with pytest.raises(UsageError, match="rounding looks at samples: profile the model"):
+        model.quantize(dynamic=True, rounding="gptq", calibration_data={"x": samples})
+    with pytest.raises(UsageError, match="effort looks at samples"):
+        model.quantize(weights="int4", effort="balanced", calibration_data={"x": samples})
+
+
+def test_an_interruption_keeps_the_layers_that_are_done(tmp_path: Path) -> None:
+    model, samples = float_model(tmp_path)
+    told: list[str] = []
+
+    def advance(done: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    options = {
+        "rounding": "gptq",
+        "calibration_data": {"x": samples},
+        "progress": lambda total: advance,
+    }
+    quantized = model.quantize(weights="int4:16", interrupted=told.append, **options)  # type: ignore[arg-type]
+    assert told == ["rounding weights"] and quantized.report is not None
+    changed = [entry.where for entry in quantized.report.log if entry.pass_name == "round-weights"]
+    assert changed == ["first"]

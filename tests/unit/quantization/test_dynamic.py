@@ -157,8 +157,8 @@ def test_python_and_a_directory_have_it(tmp_path: Path) -> None:
     [
         ({}, "or choose `dynamic`"),
         ({"dynamic": True, "io": "int8"}, "io: int8 needs ranges"),
-        ({"dynamic": True, "effort": "balanced"}, "look at samples"),
-        ({"dynamic": True, "rounding": "gptq"}, "look at samples"),
+        ({"dynamic": True, "effort": "balanced"}, "looks at samples"),
+        ({"dynamic": True, "rounding": "gptq"}, "looks at samples"),
     ],
 )
 def test_what_needs_a_profile_says_so(choices: dict[str, object], message: str, tmp_path: Path) -> None:

@@ -24,8 +24,10 @@ def test_a_row_a_format_and_float32_first(tmp_path: Path) -> None:
     kind = onnx.TensorProto.INT64
     path = save(tiny_model(nodes, {"t": ["N", 6]}, ["y"], constants, input_type=kind), tmp_path)
     tokens = random.integers(0, 20, size=(5, 6))
-    rows = weights.measure(path, {"t": (1, 6)}, tokens)
-    assert [cells[0] for cells in rows] == ["float32", *(f"`{name}`" for name in weights.FORMATS)]
+    np.savez(tmp_path / "data.npz", t=tokens)
+    rows = weights.measure(path, {"t": (1, 6)}, tokens, tmp_path / "data.npz")
+    names = [f"`{name}`" for name in weights.FORMATS] + [f"`{name}`, gptq" for name in weights.LEARNED]
+    assert [cells[0] for cells in rows] == ["float32", *names]
     assert rows[0][2] == "100.0%" and not rows[0][3]
     decibels = {cells[0]: float(cells[3].split()[0]) for cells in rows[1:]}
     assert decibels["`int8`"] > decibels["`int4`"] > decibels["`int2:16`"]

@@ -1,0 +1,162 @@
+"""Rounding of weights in blocks anew, by the inputs that their products have on calibration data.
+
+Scales and zero points stay. Weights are rounded one after the other as in `feedback`, those of inputs with
+the largest second moments first; blocks stay where they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qglow.core.interruption import Interruption
+from qglow.core.passes import PassLog
+from qglow.core.types import Array
+from qglow.graph.graph import Graph, Node
+from qglow.graph.ops.blocks import BlockGemm
+from qglow.graph.rewriting import new_constant, operand
+from qglow.graph.verifier import verify_graph
+from qglow.numerics.blocks import middle, pack, spread, unpack
+from qglow.quantization.pipeline import QuantizedGraph
+from qglow.quantization.reconstruction.feedback import BLOCK, inverse_factor
+from qglow.quantization.reconstruction.rounding import LONGEST_WINDOW, MEMORY, PASS, Tensors
+
+_FLOAT64 = 8
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product with weights in blocks, and the float weights [K, N] that it stands for."""
+
+    node: Node
+    operator: BlockGemm
+    weights: Array
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the second moments of its inputs."""
+        return _FLOAT64 * len(self.weights) ** 2
+
+
+def block_products_of(quantized: QuantizedGraph) -> list[Node]:
+    """The nodes that `round_blocks` considers."""
+    return [product.node for product in _products(quantized.graph, quantized.source)]
+
+
+def round_blocks(
+    quantized: QuantizedGraph,
+    tensors: Tensors,
+    log: PassLog | None = None,
+    advance: Callable[[int], None] = lambda nodes: None,
+    interruption: Interruption | None = None,
+) -> QuantizedGraph:
+    """Round the weights of products in blocks with feedback of errors; returns a new graph.
+
+    A column changes only if its expected squared error falls. advance: is called with the number of nodes
+    done. After an interruption no further node is begun.
+    """
+    log, interruption = log or PassLog(), interruption or Interruption()
+    log.pass_name = PASS
+    graph = quantized.graph.copy()
+    products = []
+    for product in _products(graph, quantized.source):
+        if len(product.weights) > LONGEST_WINDOW:
+            log.refused(product.node.name, f"each result is a sum over more than {LONGEST_WINDOW} inputs")
+            advance(1)
+        else:
+            products.append(product)
+    with interruption.during("rounding weights"):
+        for turn in _turns(products):
+            moments = _moments(graph, turn, tensors)
+            for product in turn:
+                _round(graph, product, moments[operand(product.node).name], log)
+                advance(1)
+    verify_graph(graph, "after rounding weights in blocks anew")
+    report = replace(quantized.report, log=(*quantized.report.log, *log.entries))
+    return replace(quantized, graph=graph, report=report)
+
+
+def feedback_in_blocks(weights: Array, scales: Array, zeros: Array, bits: int, moments: Array) -> Array:
+    """Codes uint8 [K, N] of weights, scales and zero points [K, N], by second moments [K, K] of inputs."""
+    order = np.argsort(-np.diagonal(moments), kind="stable")
+    left = weights[order].astype(np.float64)
+    steps, points = scales[order].astype(np.float64), zeros[order].astype(np.float64)
+    factor = inverse_factor(moments[None][:, order][:, :, order])[0]
+    codes, largest = np.empty_like(left), (1 << bits) - 1
+    for start in range(0, len(left), BLOCK):
+        stop = min(start + BLOCK, len(left))
+        errors = np.empty((stop - start, left.shape[1]))
+        for row in range(start, stop):
+            codes[row] = np.clip(np.rint(left[row] / steps[row]) + points[row], 0, largest)
+            error = (left[row] - (codes[row] - points[row]) * steps[row]) / factor[row, row]
+            left[row:stop] -= factor[row, row:stop, None] * error
+            errors[row - start] = error
+        left[stop:] -= factor[start:stop, stop:].T @ errors
+    back = np.argsort(order)
+    return np.asarray(codes[back].astype(np.uint8))
+
+
+def _products(graph: Graph, source: Graph) -> Iterator[_Product]:
+    floats = {node.name: node for node in source.nodes}
+    for node in graph.nodes:
+        twin, operator = floats.get(node.name), node.operator
+        if not isinstance(operator, BlockGemm) or twin is None or twin.operator.accumulate is None:
+            continue
+        weights = operand(twin, 1).data
+        shape = (operand(node).type.shape[-1], operand(node, 2).type.shape[1])
+        if weights is not None and weights.shape == shape:
+            yield _Product(node, operator, weights)
+
+
+def _turns(products: Sequence[_Product]) -> Iterator[list[_Product]]:
+    """Yield the products in their order, as many at a time as have moments of at most `MEMORY` bytes."""
+    turn: list[_Product] = []
+    for product in products:
+        if turn and sum(each.bytes for each in turn) + product.bytes > MEMORY:
+            yield turn
+            turn = []
+        turn.append(product)
+    if turn:
+        yield turn
+
+
+def _moments(graph: Graph, turn: Sequence[_Product], tensors: Tensors) -> dict[str, Array]:
+    """Second moments [K, K] of the inputs of products, by name of the input."""
+    values = list(dict.fromkeys(operand(product.node) for product in turn))
+    sums = {value.name: np.zeros((value.type.shape[-1],) * 2) for value in values}
+    for found in tensors(graph, values):
+        for value in values:
+            rows = found[value].reshape(-1, value.type.shape[-1]).astype(np.float64)
+            sums[value.name] += rows.T @ rows
+    return sums
+
+
+def _round(graph: Graph, product: _Product, moments: Array, log: PassLog) -> None:
+    node, operator, weights = product.node, product.operator, product.weights.astype(np.float64)
+    codes_before = unpack(np.asarray(operand(node, 1).data), operator.bits, len(weights))
+    given = node.inputs[3] if len(node.inputs) > 3 else None
+    scales, depth = np.asarray(operand(node, 2).data), len(weights)
+    centre = np.full(scales.shape, middle(operator.bits), np.uint8)
+    zeros = centre if given is None else np.asarray(given.data)
+    steps, points = spread(scales, operator.block, depth), spread(zeros, operator.block, depth)
+    tried = [codes_before, feedback_in_blocks(weights, steps, points, operator.bits, moments)]
+    errors = []
+    for codes in tried:
+        error = weights - (codes.astype(np.float64) - points) * steps
+        errors.append(np.sum((moments @ error) * error, axis=0))
+    better = errors[1] < errors[0]
+    chosen = np.where(better, tried[1], tried[0])
+    packed = new_constant(graph, operand(node, 1).name, pack(chosen, operator.bits))
+    node.inputs = (node.inputs[0], packed, *node.inputs[2:])
+    before, after = float(errors[0].sum()), float(np.minimum(*errors).sum())
+    gain = 10 * math.log10(before / after) if min(before, after) > 0.0 else 0.0
+    changed = int(np.count_nonzero(chosen != codes_before))
+    log.applied(
+        node.name,
+        f"{changed} of {chosen.size} weights not to the nearest integer: the squared error that rounding "
+        f"adds falls by {gain:.1f} dB",
+        exact=False,
+    )
