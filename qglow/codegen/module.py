@@ -128,7 +128,9 @@ class ModuleBuilder:
         """Everything that the text is made from, for cache keys: it is far faster to write than the text."""
         kind = "stepped" if self.stepped else f"timed {self.timed}"
         settings = f"{kind} part {self.part_cycles!r}"
-        return "\n".join([settings, print_program(self.program), *self.blob.contents()])
+        # Equal contents are stored once, so that digests alone do not tell which constant is whose.
+        offsets = repr((list(self.constants.values()), list(self.stored.values())))
+        return "\n".join([settings, print_program(self.program), offsets, *self.blob.contents()])
 
     def weights(self) -> Array:
         """The constants that the code expects at `weights`."""
