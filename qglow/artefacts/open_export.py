@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from qglow.artefacts.replay import graph_at
-from qglow.core.errors import DataError, ModelError, UnsupportedError
+from qglow.core.errors import DataError, MemoryLimitError, ModelError, UnsupportedError
 from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter import export_qdq, serialized
 from qglow.exporter.sizes import AmbiguityError
@@ -48,7 +48,7 @@ def open_qdq_model(parts: QuantizedParts, activations: str | None = None) -> Ope
         for trials in _trials(inputs, parts.shapes):
             try:
                 model = _unified(exports, *trials)
-            except (DataError, ModelError) as error:
+            except (DataError, ModelError, MemoryLimitError) as error:
                 reasons.append(str(error))  # the model takes no such sizes: others may do
             except UnsupportedError as error:
                 reasons.append(str(error))

@@ -11,6 +11,7 @@ from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.blocks import BlockGemm
 from qglow.graph.rewriting import change, new_constant, operand
 from qglow.numerics.blocks import pack, quantize_blocks
+from qglow.quantization.weights import unfit_weights
 from qglow.recipe.choices import BlockFormat
 
 PASS = "quantize-blocks"
@@ -18,15 +19,10 @@ PASS = "quantize-blocks"
 
 def unfit_for_blocks(node: Node) -> str | None:
     """Reason why the weights of a node cannot be quantized alone; None if they can."""
-    policy = node.operator.accumulate
-    weights = None if policy is None else node.operand(policy.w)
-    if weights is None or len(weights.type.shape) != 2:
-        return "weights in blocks are for products of rows with constant weights"
-    if weights.data is None or not weights.type.is_float:
-        return "its weights are computed by the graph"
-    if not weights.data.size:
+    reason = unfit_weights(node, "weights in blocks")
+    if reason is None and not operand(node, 1).type.size:
         return "it has no weights"
-    return None if np.all(np.isfinite(weights.data)) else "its w holds NaN or infinities"
+    return reason
 
 
 def quantize_in_blocks(graph: Graph, formats: Mapping[Node, BlockFormat], log: PassLog) -> None:

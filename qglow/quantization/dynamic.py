@@ -24,6 +24,7 @@ from qglow.graph.rewriting import change, new_constant, operand
 from qglow.numerics.requantize import INT32_MAX, accumulator_margin
 from qglow.numerics.rows import LARGEST
 from qglow.numerics.weights import SMALLEST_WEIGHT_SCALE, WEIGHT_MAX, largest_weights, quantize_weights
+from qglow.quantization.weights import unfit_weights
 
 PASS = "scale-rows"
 ONES = Quantization((1.0,), (0,))
@@ -45,16 +46,12 @@ class DynamicProducts:
 
 def unfit_for_rows(node: Node) -> str | None:
     """Reason why a node cannot scale its rows while the model runs; None if it can."""
-    policy = node.operator.accumulate
-    weights = None if policy is None else node.operand(policy.w)
-    if weights is None or len(weights.type.shape) != 2:
-        return "dynamic scales are for products of rows with constant weights"
-    if weights.data is None or not weights.type.is_float:
-        return "its weights are computed by the graph"
-    if not np.all(np.isfinite(weights.data)):
-        return "its w holds NaN or infinities"
-    if weights.data.shape[0] * LARGEST * LARGEST > INT32_MAX:
-        return f"sums over {weights.data.shape[0]} products could be beyond int32"
+    reason = unfit_weights(node, "dynamic scales")
+    if reason is not None:
+        return reason
+    depth = operand(node, 1).type.shape[0]
+    if depth * LARGEST * LARGEST > INT32_MAX:
+        return f"sums over {depth} products could be beyond int32"
     return None
 
 

@@ -173,6 +173,17 @@ def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: boo
     return margin
 
 
+def unfit_weights(node: Node, what: str) -> str | None:
+    """Reason why a node is no product of rows by constant finite weights, as `what` wants; else None."""
+    policy = node.operator.accumulate
+    weights = None if policy is None else node.operand(policy.w)
+    if weights is None or len(weights.type.shape) != 2:
+        return f"{what} are for products of rows with constant weights"
+    if weights.data is None or not weights.type.is_float:
+        return "its weights are computed by the graph"
+    return None if np.all(np.isfinite(weights.data)) else "its w holds NaN or infinities"
+
+
 def _own_name(graph: Graph, node: Node, wanted: str) -> str:
     """Return `wanted`, or a new name if other values have it or other nodes read the one that has it."""
     named = graph.values_named(wanted)

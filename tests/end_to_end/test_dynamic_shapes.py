@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import qglow
+from qglow.artefacts.replay import graph_at
 from qglow.cli.main import main
-from qglow.core.errors import DataError, ModelError, UsageError
-from qglow.core.types import Array
+from qglow.core.errors import DataError, MemoryLimitError, ModelError, UsageError
+from qglow.core.types import Array, Shape
+from qglow.graph.graph import Graph
+from qglow.report.parts import QuantizedParts
 from tests.runtimes import NATIVE_ISAS
 from tests.unit.importer.tiny import save, session, tiny_model
 
@@ -341,6 +344,18 @@ def test_without_the_float_model_there_is_no_export_of_all_shapes(tmp_path: Path
         quantized.export_qdq(tmp_path / "all.onnx")
     assert not (tmp_path / "all.onnx").exists()
     assert "say where it is" in quantized.save(tmp_path / "out")[0]
+
+
+def test_sizes_that_take_too_much_memory_are_not_the_end(
+    quantized: qglow.QuantizedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
+        if shapes["x"][1] > 15:
+            raise MemoryLimitError("too much")
+        return graph_at(parts, shapes)
+
+    monkeypatch.setattr("qglow.artefacts.open_export.graph_at", limited)
+    assert session(quantized.qdq_bytes()).get_inputs()[0].shape == ["N", "T", WIDTH]
 
 
 def test_a_batch_is_not_for_samples_of_free_shapes(path: Path) -> None:
