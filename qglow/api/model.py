@@ -43,8 +43,10 @@ from qglow.report.stages import stage_text
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, compile_graph, selected_program
+from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.files import write_graph
+from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.profiling import profile_free_model, profile_model
@@ -194,27 +196,48 @@ class Model:
         return interpret(decided.model.graph, decided.inputs)
 
     @overload
-    def compile(self, *, states: None = None, **options: Unpack[RunKeywords]) -> Executable: ...
+    def compile(
+        self, *, states: None = None, bounds: Bounds | None = None, **options: Unpack[RunKeywords]
+    ) -> Executable: ...
 
     @overload
     def compile(
-        self, *, states: Mapping[str, str], **options: Unpack[RunKeywords]
+        self, *, states: Mapping[str, str], bounds: Bounds | None = None, **options: Unpack[RunKeywords]
     ) -> StreamingExecutable: ...
 
     @taking(RunOptions, places=("isa", "threads"))
     def compile(
-        self, *, states: Mapping[str, str] | None = None, **options: Unpack[RunKeywords]
+        self,
+        *,
+        states: Mapping[str, str] | None = None,
+        bounds: Bounds | None = None,
+        **options: Unpack[RunKeywords],
     ) -> Executable:
         """Compile the float model for an instruction set (default: QGLOW_ISA, else the host's best).
 
         threads: how many may share a call (default: QGLOW_THREADS, else the physical cores that the
         process may use); results do not depend on it. Where dimensions are free, other shapes than those
         of the model are compiled when a call has them. states: inputs that the program keeps itself, each
-        with the output of equal type that its next call reads there; see `StreamingExecutable`. Raises
-        UsageError for an ISA that the host lacks, and for states of other names or types than the model has.
+        with the output of equal type that its next call reads there; see `StreamingExecutable`.
+        bounds: largest sizes of open dimensions by name, for programs that take all sizes up to them: a
+        number, a list with one for each program, or a sum of other dimensions as text,
+        `{"past": (256, 1024), "new": (1, 32), "total": "past + new"}`. States may grow then.
+        Raises UsageError for an ISA that the host lacks, and for states and bounds of other names or types
+        than the model has, UnsupportedError where a node needs to know a size before it runs.
         """
-        executable = self._compiled(CompileOptions(**options))
+        made = CompileOptions(**options)
+        if bounds is not None:
+            bounded = self._bounded(bounds, made)
+            return bounded if states is None else GrowingExecutable(bounded, states)
+        executable = self._compiled(made)
         return executable if states is None else StreamingExecutable(executable, states)
+
+    def _bounded(self, bounds: Bounds, options: CompileOptions) -> BoundedExecutable:
+        opened = self._opened
+        own = opened.shapes if isinstance(opened, LoadedModel) else opened.given_shapes
+        model = opened if isinstance(opened, UndecidedModel) else UndecidedModel.of(opened)
+        dimensions = dimensions_of(self.dimensions, own, bounds)
+        return bounded_executable(self.path, dimensions, lambda shapes: model.at(shapes).graph, options)
 
     def _compiled(self, options: CompileOptions) -> Executable:
         if isinstance(self._opened, UndecidedModel):

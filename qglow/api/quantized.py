@@ -10,8 +10,8 @@ from typing import Unpack, overload
 from qglow.api.keywords import IsaKeywords, RunKeywords, StageTextKeywords
 from qglow.api.options import IsaOptions, RunOptions, StageTextOptions
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, save_parts
-from qglow.artefacts.replay import Replay
-from qglow.core.errors import UnsupportedError
+from qglow.artefacts.replay import Replay, graph_at
+from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
@@ -26,14 +26,16 @@ from qglow.report.diagnosis import Diagnosis
 from qglow.report.document import Document
 from qglow.report.explain import explain
 from qglow.report.layers import LayerReport
-from qglow.report.parts import QuantizedParts
+from qglow.report.parts import QuantizedParts, float_model
 from qglow.report.stages import stage_text
 from qglow.report.verdict import ModelVerdict
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, selected_program
+from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
 from qglow.toolchain.compilation import compile_known
 from qglow.toolchain.files import write_graph
+from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.specialised import SpecialisedExecutable, fits
 
@@ -137,16 +139,22 @@ class QuantizedModel:
         return interpret(made.graph, made.inputs)
 
     @overload
-    def compile(self, *, states: None = None, **options: Unpack[RunKeywords]) -> Executable: ...
+    def compile(
+        self, *, states: None = None, bounds: Bounds | None = None, **options: Unpack[RunKeywords]
+    ) -> Executable: ...
 
     @overload
     def compile(
-        self, *, states: Mapping[str, str], **options: Unpack[RunKeywords]
+        self, *, states: Mapping[str, str], bounds: Bounds | None = None, **options: Unpack[RunKeywords]
     ) -> StreamingExecutable: ...
 
     @taking(RunOptions, places=("isa", "threads"))
     def compile(
-        self, *, states: Mapping[str, str] | None = None, **options: Unpack[RunKeywords]
+        self,
+        *,
+        states: Mapping[str, str] | None = None,
+        bounds: Bounds | None = None,
+        **options: Unpack[RunKeywords],
     ) -> Executable:
         """Compile for an instruction set (default: QGLOW_ISA, else the host's best).
 
@@ -155,11 +163,24 @@ class QuantizedModel:
         may have other shapes than the profile: they are compiled when first seen, for which the float
         model has to be there.
         states: inputs that the program keeps itself, each with the output of equal type that its next call
-        reads there; see `StreamingExecutable`. Raises UsageError for an ISA that the host lacks, and for
-        states of other names or types than the model has.
+        reads there; see `StreamingExecutable`. bounds: largest sizes of open dimensions, all sizes up to
+        which a few programs take, see `Model.compile`. Raises UsageError for an ISA that the host lacks, and
+        for states of other names or types than the model has.
         """
-        executable = self._compiled(CompileOptions(**options))
+        made = CompileOptions(**options)
+        if bounds is not None:
+            bounded = self._bounded(bounds, made)
+            return bounded if states is None else GrowingExecutable(bounded, states)
+        executable = self._compiled(made)
         return executable if states is None else StreamingExecutable(executable, states)
+
+    def _bounded(self, bounds: Bounds, options: CompileOptions) -> BoundedExecutable:
+        parts = self._parts
+        if parts.profile is None:
+            raise UsageError("the model's file leaves no dimensions open that could have bounds")
+        model = float_model(parts)
+        dimensions = dimensions_of(model.dimensions, parts.shapes, bounds)
+        return bounded_executable(model.path, dimensions, lambda shapes: graph_at(parts, shapes), options)
 
     def _compiled(self, options: CompileOptions) -> Executable:
         reference = compile_known(self._parts.int8, options)

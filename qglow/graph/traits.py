@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from qglow.core.types import Array, Shape, TensorType
+from qglow.graph.axes import AxisEffect, aligned_effect
 from qglow.host.nodes import HostedNodes
 from qglow.numerics.windows import Pads, Pair
 
@@ -116,6 +117,13 @@ class Traits:
     """An element of the result depends on the elements at its place in the operands, which broadcast as
     numpy has it. So a transpose or reshape of all operands may be moved behind (sink-transposes,
     sink-reshapes)."""
+
+    aligned: ClassVar[bool] = False
+    """The same of operators that stay where they are: each element depends on those at its place alone, and
+    operands broadcast as numpy has it (run-time counts)."""
+
+    states_shape: ClassVar[bool] = False
+    """Its attributes state the shape of its result and tell nothing else (run-time counts)."""
 
     additive: ClassVar[bool] = False
     """The result is a sum or a difference of its operands. A factor that multiplies one of them has to
@@ -231,6 +239,31 @@ class Traits:
     def hosted(self) -> HostedNodes | None:
         """The ONNX nodes that onnxruntime executes; None for an operator that qglow executes itself."""
         return None
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The effect of places along an axis of an operand, counted from 0, on the results.
+
+        None where the result as a whole depends on how many places there are. (run-time counts)
+        """
+        if not (self.elementwise or self.aligned):
+            return None
+        shapes = [kind.shape for kind in inputs if kind is not None]
+        kind = inputs[index]
+        return None if kind is None else aligned_effect(axis, kind.shape, max(shapes, key=len))
+
+    def joined_axis(self, inputs: Types) -> int | None:
+        """Axis, from 0, along which the result has all operands one after the other; None for none.
+
+        (run-time counts)
+        """
+        return None
+
+    def first_place(self, axis: int) -> int:
+        """Place along an axis of the first operand that a result which `cuts` begins with.
+
+        (run-time counts)
+        """
+        return 0
 
     def passes_through(self, inputs: Types) -> bool:
         """Whether the result is the first operand as long as both types are equal (simplify-algebra)."""

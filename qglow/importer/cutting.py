@@ -26,7 +26,14 @@ def cut_model(path: Path, output: Path, inputs: Sequence[str] = (), outputs: Seq
     ModelError for a damaged model, UsageError for a name that no tensor has, whose type is not known, or that
     has nothing to do with the outputs, and UnsupportedError for a part of more than 2 GB.
     """
-    model = load(path)
+    part = part_of(path, load(path), inputs, outputs)
+    if part.ByteSize() > _LARGEST:
+        raise UnsupportedError(f"the part of {path} is larger than 2 GB, which one ONNX file cannot be")
+    write_atomically(output, part.SerializeToString(deterministic=True))
+
+
+def part_of(path: Path, model: ModelFile, inputs: Sequence[str], outputs: Sequence[str]) -> ModelProto:
+    """The part of a model that computes `outputs` from `inputs`, see `cut_model`."""
     graph = model.proto.graph
     known = _known(model)
     wanted = list(outputs) or [value.name for value in graph.output]
@@ -50,9 +57,7 @@ def cut_model(path: Path, output: Path, inputs: Sequence[str] = (), outputs: Seq
     )
     part.graph.input.extend(_value(name, types, "inputs") for name in [*inputs, *own])
     part.graph.output.extend(_value(name, types, "outputs") for name in wanted)
-    if part.ByteSize() > _LARGEST:
-        raise UnsupportedError(f"the part of {path} is larger than 2 GB, which one ONNX file cannot be")
-    write_atomically(output, part.SerializeToString(deterministic=True))
+    return part
 
 
 def _known(model: ModelFile) -> set[str]:

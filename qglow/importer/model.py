@@ -66,7 +66,18 @@ def import_model(
     and UndecidedError with the names of inputs without whose values the rest cannot be imported.
     """
     path = Path(path)
-    model = load(path)
+    return import_file(path, load(path), shapes, default_batch, native, values)
+
+
+def import_file(
+    path: Path,
+    model: ModelFile,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    default_batch: int = 1,
+    native: bool = False,
+    values: Mapping[str, Given] | None = None,
+) -> ImportedModel:
+    """Import a model that has been read, see `import_model`."""
     _check_opset(path, model)
     every_input = real_inputs(model.proto.graph)
     constants = given_arrays(every_input, values or {})

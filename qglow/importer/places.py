@@ -238,6 +238,12 @@ def _pick(node: ImportNode, positions: Array) -> None:
 
 def _replace(node: ImportNode, positions: Array) -> None:
     """Give the elements of the data, followed by those of the updates, at these positions."""
+    first = positions.size
+    if positions.size == node.value(2).type.size and np.array_equal(
+        positions.reshape(-1), np.arange(first, 2 * first)
+    ):
+        node.emit(Reshape(shape=positions.shape), node.value(2))  # the updates replace everything
+        return
     _gather(node, joined(node, (_flat(node, 0), _flat(node, 2)), part="both"), positions)
 
 

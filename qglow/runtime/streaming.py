@@ -108,7 +108,7 @@ class StreamingExecutable(Executable):
                 )
         with self._lock:
             for name, kept in self._kept.items():
-                kept[...] = given.get(name, _zero(self._kinds[name]))
+                kept[...] = given.get(name, state_element(self._kinds[name]))
 
     def fork(self) -> StreamingExecutable:
         """Another stream that goes on from a copy of the states; it shares code and weights."""
@@ -210,8 +210,8 @@ def _dtype(kind: TensorType) -> np.dtype[np.generic]:
     return np.dtype(np.uint8) if kind.unsigned else kind.element.dtype
 
 
-def _zero(kind: TensorType) -> Array:
-    """The element that stands for 0."""
+def state_element(kind: TensorType) -> Array:
+    """The element of a state that stands for 0."""
     if kind.quantization is None:
         return np.zeros((), _dtype(kind))
     return np.asarray(kind.quantization.zero_point + (128 if kind.unsigned else 0)).astype(_dtype(kind))

@@ -127,6 +127,11 @@ class UndecidedModel:
             return self.reason.dimensions
         return {name: kind.shape for name, kind in self.inputs.items()}
 
+    @property
+    def given_shapes(self) -> dict[str, Shape]:
+        """Shapes of inputs that the caller gave."""
+        return {name: tuple(shape) for name, shape in self.source.shapes.items()}
+
     def note(self) -> str:
         """Sentence on what programs are compiled for."""
         if isinstance(self.reason, UndecidedError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qglow.core.types import Array, ElementType, TensorType, float_type
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Policy, register, require
 from qglow.graph.ops.rules import Arrays, Bounded, Types, float_operand, given, optional, vector_operand
 from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, packed_rows
@@ -53,6 +54,11 @@ class BlockGemm(Bounded):
         if len(inputs) > 4 and inputs[4] is not None:
             vector_operand(inputs, 4, "bias", columns)
         return (x.with_shape((*x.shape[:-1], columns)),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Rows stay apart."""
+        rank = len(float_operand(inputs, 0, "x").shape)
+        return AxisEffect(axis) if index == 0 and axis < rank - 1 else None
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.blocks."""

@@ -161,6 +161,7 @@ class PRelu(Operator):
     operands: ClassVar[tuple[str, ...]] = ("x", "slope")
     policy: ClassVar[Policy] = Rescaled()
     plain_operands: ClassVar[tuple[str, ...]] = ("slope",)
+    aligned: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The shape of x."""

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from qglow.core.types import Array, TensorType, float_type
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import Accumulate, Operator, Policy, Products, register, require
 from qglow.graph.ops.rules import (
     Arrays,
@@ -19,6 +20,7 @@ from qglow.graph.ops.rules import (
     broadcast_shape,
     float_operand,
     given,
+    operand,
     optional,
     parameters_of,
 )
@@ -67,6 +69,12 @@ class Gemm(Bounded):
         lo, hi = (self.lo, self.hi) if y_quant is None else quantized_bounds(self.lo, self.hi, y_quant)
         x, w, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
         return (gemm_int8(x, x_quant, w, w_quant, bias, y_quant, lo, hi),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Rows and columns stay apart; K is summed over."""
+        if axis == 1 - index:
+            return AxisEffect(neutral=0.0)
+        return AxisEffect(0 if index == 0 else 1)
 
     @property
     def filters(self) -> Filters:
@@ -119,3 +127,13 @@ class MatMul(Operator):
             return super().evaluate_quantized(inputs, input_types, output_types)
         a, b = given(inputs, 0), given(inputs, 1)
         return (matmul_int8(a, a_quant, b, b_quant, output_types[0].quantization),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Rows, columns and stacks stay apart; the last axis of a and the one before it of b are summed."""
+        shapes = [operand(inputs, place, name).shape for place, name in enumerate(("a", "b"))]
+        rank, own = len(shapes[index]), max(map(len, shapes))
+        if min(map(len, shapes)) < 2:
+            return None
+        if axis == (rank - 1 if index == 0 else rank - 2):
+            return AxisEffect(neutral=0.0)
+        return AxisEffect(axis + own - rank)

@@ -25,6 +25,7 @@ class Compare(Operator):
     name: ClassVar[str] = "Compare"
     operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
     policy: ClassVar[Policy] = KeepFloat("a comparison gives booleans, which have no int8 form")
+    aligned: ClassVar[bool] = True
 
     relation: str
 
@@ -51,6 +52,7 @@ class Whole(Operator):
     name: ClassVar[str] = "Whole"
     operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
     policy: ClassVar[Policy] = KeepFloat("it computes with whole numbers")
+    aligned: ClassVar[bool] = True
 
     operation: str
 
@@ -72,6 +74,7 @@ class Connective(Operator):
 
     operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
     policy: ClassVar[Policy] = KeepFloat("booleans have no int8 form")
+    aligned: ClassVar[bool] = True
     commutative: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
@@ -114,6 +117,7 @@ class Not(Operator):
     name: ClassVar[str] = "Not"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = KeepFloat("booleans have no int8 form")
+    aligned: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The shape of x."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from qglow.core.types import Array, ElementType, TensorType
+from qglow.graph.axes import AxisEffect, aligned_effect
 from qglow.graph.operator import Policy, SameAs, register, require
 from qglow.graph.ops.rules import (
     Arrays,
@@ -57,6 +58,14 @@ class Slice(Movement):
         """numpy slicing."""
         parts = tuple(slice(*part) for part in zip(self.starts, self.ends, self.steps, strict=True))
         return (given(inputs, 0)[parts].copy(),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, which begins with `first_place`."""
+        return AxisEffect(axis, cuts=True)
+
+    def first_place(self, axis: int) -> int:
+        """The start."""
+        return self.starts[axis]
 
     def passes_through(self, inputs: Types) -> bool:
         """A slice of everything."""
@@ -125,6 +134,11 @@ class Pad(Movement):
         """`value`."""
         return self.value
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, where nothing is added along it."""
+        rank = len(self.pads) // 2
+        return None if self.pads[axis] or self.pads[rank + axis] else AxisEffect(axis)
+
     def passes_through(self, inputs: Types) -> bool:
         """A border of nothing."""
         return not any(self.pads)
@@ -161,6 +175,7 @@ class Expand(Movement):
     name: ClassVar[str] = "Expand"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
+    states_shape: ClassVar[bool] = True
 
     shape: tuple[int, ...]
 
@@ -169,6 +184,10 @@ class Expand(Movement):
         x = operand(inputs, 0, "x")
         require(broadcast_shape(x.shape, self.shape) == self.shape, f"{x} does not expand to {self.shape}")
         return (x.with_shape(self.shape),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The axis at the same place from the end."""
+        return aligned_effect(axis, operand(inputs, 0, "x").shape, self.shape)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numpy.broadcast_to."""
@@ -198,6 +217,19 @@ class Gather(Movement):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numpy.take. Raises IndexError for an index that is out of range."""
         return (np.asarray(np.take(given(inputs, 0), given(inputs, 1), self.axis)),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Axes of the indices stand in place of the one that they choose from.
+
+        Indices of places without effect have to be some that are in range.
+        """
+        x, indices = operand(inputs, 0, "x").shape, operand(inputs, 1, "indices").shape
+        chosen = normal_axis(self.axis, len(x))
+        if index == 1:
+            return AxisEffect(chosen + axis, neutral=0.0)
+        if axis == chosen:
+            return AxisEffect(chosen=True)
+        return AxisEffect(axis if axis < chosen else axis + len(indices) - 1)
 
     def elements_from(self, count: int) -> tuple[int, ...]:
         """The first operand: some, as often as their indices come."""

@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from qglow.core.types import Array, TensorType
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, register, require
 from qglow.graph.ops.rules import (
     Arrays,
@@ -89,6 +90,10 @@ class Affine(Bounded):
         bounds = quantized_bounds(self.lo, self.hi, y_quant)
         return (affine_int8(x, x_quant, scale, shift, y_quant, *bounds),)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, if it is not that of the channels."""
+        return AxisEffect(axis) if index == 0 and axis != 1 else None
+
     def transposed(self, perm: Sequence[int]) -> Self | str | None:
         """The same, where channels stay along axis 1."""
         return self if perm[1] == 1 else "moves the channels"
@@ -130,6 +135,11 @@ class LayerNormalization(Operator):
         """Compute with numerics.normalization."""
         x, scale, bias = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
         return (layer_normalization(x, scale, bias, self.axis, self.epsilon),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, if it is in front of those that are standardized."""
+        x = operand(inputs, 0, "x").shape
+        return AxisEffect(axis) if index == 0 and axis < normal_axis(self.axis, len(x)) else None
 
     def constants_axis(self, inputs: Types) -> int | None:
         """The last axis, where it alone is standardized and scale and bias are vectors."""

@@ -24,6 +24,7 @@ class StorageChange(Operator):
 
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = KeepFloat("a border between float and int8")
+    aligned: ClassVar[bool] = True
     takes_slices: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
@@ -63,6 +64,7 @@ class Rescale(Bounded):
     policy: ClassVar[Policy] = Rescaled()
     takes_slices: ClassVar[bool] = True
     conversion: ClassVar[Conversion | None] = Conversion(takes_integers=True, gives_integers=True)
+    aligned: ClassVar[bool] = True
 
     lo: float = -math.inf
     hi: float = math.inf

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from qglow.core.types import Array, TensorType
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, SameAs, register, require
 from qglow.graph.ops.rules import Arrays, Movement, Types, given, normal_axis, operand, parameters_of
 from qglow.numerics.reduce import mean_int8, reduce
@@ -18,6 +19,8 @@ class Reduction(Operator):
 
     operands: ClassVar[tuple[str, ...]] = ("x",)
     kind: ClassVar[str]
+    without_effect: ClassVar[float | None] = None
+    """The number that leaves the result of the others as it is; None where their count matters."""
     axes: tuple[int, ...]
     keepdims: bool
 
@@ -33,6 +36,14 @@ class Reduction(Operator):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.reduce."""
         return (reduce(given(inputs, 0), self.kind, self.axes, self.keepdims),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Axes that stay are apart."""
+        rank = len(operand(inputs, 0, "x").shape)
+        gone = [normal_axis(one, rank) for one in self.axes]
+        if axis not in gone:
+            return AxisEffect(axis if self.keepdims else axis - sum(one < axis for one in gone))
+        return None if self.without_effect is None else AxisEffect(neutral=self.without_effect)
 
     def axis_after(self, axis: int) -> int:
         """The reduced axes before it are gone, unless they are kept."""
@@ -57,6 +68,7 @@ class ReduceSum(Reduction):
     name: ClassVar[str] = "ReduceSum"
     policy: ClassVar[Policy] = KeepFloat("a sum of many int8 values would lose them in one scale")
     kind: ClassVar[str] = "sum"
+    without_effect: ClassVar[float | None] = 0.0
 
     axes: tuple[int, ...]
     keepdims: bool = True
@@ -70,6 +82,7 @@ class ReduceProd(Reduction):
     name: ClassVar[str] = "ReduceProd"
     policy: ClassVar[Policy] = KeepFloat("products over an axis span more than int8 holds")
     kind: ClassVar[str] = "prod"
+    without_effect: ClassVar[float | None] = 1.0
 
     axes: tuple[int, ...]
     keepdims: bool = True
@@ -124,6 +137,7 @@ class ReduceMax(Extreme):
 
     name: ClassVar[str] = "ReduceMax"
     kind: ClassVar[str] = "max"
+    without_effect: ClassVar[float | None] = -math.inf
 
     axes: tuple[int, ...]
     keepdims: bool = True
@@ -144,6 +158,7 @@ class ReduceMin(Extreme):
 
     name: ClassVar[str] = "ReduceMin"
     kind: ClassVar[str] = "min"
+    without_effect: ClassVar[float | None] = math.inf
 
     axes: tuple[int, ...]
     keepdims: bool = True

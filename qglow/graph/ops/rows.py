@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qglow.core.types import Array, TensorType
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Operator, Policy, register, require
-from qglow.graph.ops.rules import Arrays, Types, float_operand, given
+from qglow.graph.ops.rules import Arrays, Types, float_operand, given, operand
 from qglow.numerics.rows import row_scales
 
 
@@ -30,3 +31,7 @@ class RowScales(Operator):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.rows."""
         return (row_scales(given(inputs, 0)),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Rows stay apart."""
+        return AxisEffect(axis) if axis < len(operand(inputs, 0, "x").shape) - 1 else None

@@ -23,6 +23,7 @@ class Extremum(Operator):
     operands: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
     policy: ClassVar[Policy] = Unify(rescales=True)
     commutative: ClassVar[bool] = True
+    aligned: ClassVar[bool] = True
     choose: ClassVar[Callable[[Array, Array], Array]]
     choose_int8: ClassVar[Callable[[Array, Quantization, Array, Quantization, Quantization], Array]]
 
@@ -74,6 +75,7 @@ class Where(Operator):
     operands: ClassVar[tuple[str, ...]] = ("condition", "lhs", "rhs")
     policy: ClassVar[Policy] = Unify(rescales=True)
     plain_operands: ClassVar[tuple[str, ...]] = ("condition",)
+    aligned: ClassVar[bool] = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """The broadcast shape, elements of the chosen operands."""

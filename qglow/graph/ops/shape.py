@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from qglow.core.types import Array, ElementType, TensorType
+from qglow.graph.axes import AxisEffect, reshaped_effect
 from qglow.graph.operator import KeepFloat, Operator, Policy, SameAs, Unify, register, require
 from qglow.graph.ops.rules import Arrays, Movement, Types, given, normal_axis, operand
 from qglow.numerics.logic import cast
@@ -25,6 +26,7 @@ class Reshape(Movement):
     policy: ClassVar[Policy] = SameAs(0)
 
     rearranges: ClassVar[bool] = True
+    states_shape: ClassVar[bool] = True
 
     shape: tuple[int, ...]
 
@@ -38,6 +40,10 @@ class Reshape(Movement):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numpy.reshape."""
         return (given(inputs, 0).reshape(self.shape),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The axis of the same size with as many elements in front of it."""
+        return reshaped_effect(axis, operand(inputs, 0, "x").shape, self.shape)
 
     def passes_through(self, inputs: Types) -> bool:
         """A reshape to the same shape."""
@@ -76,6 +82,10 @@ class Transpose(Movement):
     def _shape(self, inputs: Arrays) -> tuple[int, ...]:
         # ascontiguousarray turns a scalar into a vector.
         return tuple(given(inputs, 0).shape[axis] for axis in self.perm)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The place of the axis in the result."""
+        return AxisEffect(self.perm.index(axis))
 
     def passes_through(self, inputs: Types) -> bool:
         """A transpose that leaves all axes in order."""
@@ -149,6 +159,14 @@ class Concat(Movement):
         """Compute with numpy.concatenate."""
         return (np.concatenate([given(inputs, index) for index in range(len(inputs))], self.axis),)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, unless operands stand one after the other along it."""
+        return None if axis == self.joined_axis(inputs) else AxisEffect(axis)
+
+    def joined_axis(self, inputs: Types) -> int | None:
+        """`axis`, counted from the front."""
+        return normal_axis(self.axis, len(operand(inputs, 0, "x0").shape))
+
     def elements_from(self, count: int) -> tuple[int, ...]:
         """Indices of all operands."""
         return tuple(range(count))
@@ -168,6 +186,7 @@ class Identity(Movement):
     """x."""
 
     name: ClassVar[str] = "Identity"
+    aligned: ClassVar[bool] = True
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
     rearranges: ClassVar[bool] = True
@@ -219,6 +238,7 @@ class Cast(Operator):
     name: ClassVar[str] = "Cast"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = KeepFloat("Cast changes the element type")
+    aligned: ClassVar[bool] = True
     takes_halves: ClassVar[bool] = True
 
     to: ElementType

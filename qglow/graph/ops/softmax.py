@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from qglow.core.types import Array, TensorType
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import Fixed, KeepFloat, Operator, Policy, register
 from qglow.graph.ops.rules import Arrays, Types, float_operand, given, normal_axis, operand
 from qglow.graph.traits import Bounds
@@ -24,6 +26,11 @@ class Normalizing(Operator):
         x = float_operand(inputs, 0, "x")
         normal_axis(self.axis, len(x.shape))
         return (x,)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, along which e^x is summed."""
+        along = normal_axis(self.axis, len(operand(inputs, 0, "x").shape))
+        return AxisEffect(axis, -math.inf if axis == along else None)
 
 
 @register

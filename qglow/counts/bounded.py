@@ -1,0 +1,312 @@
+"""A graph of the largest sizes that gives the results of smaller ones.
+
+Tensors keep the shape of the bound; along an axis that is counted, the places below the count are those of
+the smaller tensor, and all others have no effect on them. Where places are combined, those that are not
+live are replaced by a number without effect; where tensors stand one after the other, live places are moved
+together. What these steps need to know of sizes are inputs, `BoundedGraph.fillers`. Live results have the
+bits of a graph of their own size: sums run over ascending places (rules 9 and 13 of the numeric contract),
+and what follows the live ones adds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qglow.core.errors import UnsupportedError
+from qglow.core.types import ElementType, TensorType
+from qglow.counts.count import Count
+from qglow.counts.fillers import Filler, JoinedPlaces, LivePlaces, PlacesFromEnd, ShiftedPlaces
+from qglow.counts.rest import Rest, at_least, rest_of
+from qglow.counts.samples import AlignedGraphs, SizedGraph
+from qglow.graph.axes import AxisEffect
+from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.ops.movement import Gather
+from qglow.graph.ops.selection import Where
+from qglow.graph.verifier import verify_graph
+from qglow.numerics.quantize import quantize_by
+
+Counts = tuple[Count, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedGraph:
+    """A graph of the bound. inputs, outputs: counts of the axes, by name.
+
+    fillers: inputs that follow from sizes. computed: inputs that are constants of a graph of the size of a
+    call, with the counts of their axes; places that are not live are zeros. grown: outputs that are an
+    input followed by others along an axis, which leaves the input's live places as they are.
+    """
+
+    graph: Graph
+    inputs: Mapping[str, Counts]
+    outputs: Mapping[str, Counts]
+    fillers: Sequence[Filler]
+    computed: Mapping[str, Counts]
+    grown: Mapping[str, tuple[str, int]]
+
+
+def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
+    """The graph for all sizes up to those of the first entry, whose graph is changed.
+
+    graphs: the same model in several sizes: one more than there are dimensions, affinely independent ones,
+    and a further one, which the others have to explain. Raises UnsupportedError that names the node that
+    depends on how many places there are.
+    """
+    samples = AlignedGraphs(graphs)
+    work = _Work(samples)
+    for node in list(samples.bound.nodes):
+        work.convert(node)
+    graph = samples.bound
+    verify_graph(graph, "run-time counts")
+    return BoundedGraph(
+        graph,
+        {v.name: work.counts(v) for v in graph.inputs if v in work.own_inputs},
+        {v.name: work.counts(v) for v in graph.outputs},
+        tuple(work.fillers),
+        work.computed,
+        {
+            value.name: work.grown[value]
+            for value in graph.outputs
+            if value in work.grown and work.grown[value][0] in {v.name for v in graph.inputs}
+        },
+    )
+
+
+class _Work:
+    """The conversion of one graph, node by node."""
+
+    def __init__(self, samples: AlignedGraphs) -> None:
+        self.fillers: list[Filler] = []
+        self.computed: dict[str, Counts] = {}
+        self.grown: dict[Value, tuple[str, int]] = {}
+        self.own_inputs = set(samples.bound.inputs)
+        self._samples = samples
+        self._graph = samples.bound
+        self._counts: dict[Value, Counts] = {}
+        self._rests: dict[tuple[Value, int], Rest] = {}
+        self._masked: dict[tuple[Value, int, float], Value] = {}
+        self._live: dict[tuple[Count, int, int], Value] = {}
+        for value in samples.bound.inputs:
+            for axis in self._counted(value):
+                self._rests[value, axis] = Rest.FINITE if value.type.is_quantized else Rest.ZERO
+
+    def counts(self, value: Value) -> Counts:
+        """Sizes of the axes of a value."""
+        if value not in self._counts:
+            self._counts[value] = self._samples.counts(value)
+        return self._counts[value]
+
+    def _counted(self, value: Value) -> list[int]:
+        return [axis for axis, count in enumerate(self.counts(value)) if not count.is_constant]
+
+    def convert(self, node: Node) -> None:
+        """Make the results of a node independent of places that are not live."""
+        self._compute_constants(node)
+        joined = node.operator.joined_axis(node.input_types())
+        cuts = self._cuts(node)
+        if self._samples.attributes_change(node) and not (cuts or node.operator.states_shape):
+            raise _dependent(node, "its attributes are others for other sizes")
+        reached: dict[int, Rest] = {}
+        wanted: list[tuple[int, int, float]] = []
+        for index, value in enumerate(node.inputs):
+            if value is None or value.is_constant:
+                continue
+            for axis in self._counted(value):
+                if axis == joined:
+                    continue
+                effect = self._effect(node, index, axis)
+                if effect.chosen:
+                    self._choose(node, axis)
+                if effect.neutral is not None:
+                    wanted.append((index, axis, effect.neutral))
+                if effect.axis is not None:
+                    rest = rest_of(node, index, self._rest(value, axis), effect.neutral, effect.axis)
+                    reached[effect.axis] = min(reached.get(effect.axis, rest), rest)
+        for index, axis, neutral in self._needed(node, wanted):
+            self._mask(node, index, axis, neutral)
+        for value in node.outputs:
+            for axis in self._counted(value):
+                if axis not in reached and axis != joined and not (cuts or node.operator.states_shape):
+                    raise _dependent(node, f"axis {axis} of its result grows with {self.counts(value)[axis]}")
+                self._rests[value, axis] = at_least(value, reached.get(axis, Rest.ANY))
+        if joined is not None and joined in self._counted(node.output):
+            self._join(node, joined)
+
+    def _rest(self, value: Value, axis: int) -> Rest:
+        return self._rests.get((value, axis), at_least(value, Rest.ANY))
+
+    def _compute_constants(self, node: Node) -> None:
+        """Turn constants that sizes change into inputs."""
+        for value in dict.fromkeys(node.inputs):
+            if value is None or not value.is_constant or not self._samples.changes(value):
+                continue
+            if value.type.quantization is not None:
+                raise _dependent(node, f"its weights '{value.name}' are others for other sizes")
+            made = Value(value.name, value.type)
+            self._counts[made] = self._samples.counts(value)
+            for axis in self._counted(made):
+                self._rests[made, axis] = Rest.ZERO
+            self.computed[value.name] = self._counts[made]
+            self._graph.inputs.append(made)
+            for user in value.users():
+                user.inputs = tuple(made if v is value else v for v in user.inputs)
+
+    def _cuts(self, node: Node) -> bool:
+        """Whether the result is a part of the operand; it then begins where the sizes of a call tell."""
+        value = node.inputs[0] if node.inputs else None
+        if value is None or not value.type.shape:
+            return False
+        effect = node.operator.axis_effect(0, 0, node.input_types())
+        if effect is None or not effect.cuts:
+            return False
+        for axis in range(len(value.type.shape)):
+            self._shift(node, axis)
+        return True
+
+    def _shift(self, node: Node, axis: int) -> None:
+        first, value = self._samples.first_place(node, axis), self._operand(node, 0)
+        if first is None:
+            raise _dependent(node, f"the part along axis {axis} begins at no sum of dimensions")
+        if first.is_constant:
+            return
+        extent = value.type.shape[axis]
+        places = self._input(f"{node.name}__places", TensorType(ElementType.INT64, (extent,)))
+        self.fillers.append(ShiftedPlaces(places.name, first, first.at(self._samples.sizes), extent))
+        moved = self._before(node, Gather(axis), (value, places), f"{node.name}__moved", value.type)
+        self._counts[moved] = self.counts(value)
+        node.inputs = (moved, *node.inputs[1:])
+
+    def _choose(self, node: Node, axis: int) -> None:
+        """Count indices of an axis from its beginning."""
+        value, indices = self._operand(node, 0), self._operand(node, 1)
+        if indices.data is None:
+            if indices.name in self.computed:
+                return
+            raise _dependent(node, f"indices along axis {axis} may count from the end")
+        if (indices.data < 0).any():
+            made = self._input(f"{indices.name}__from_end", indices.type)
+            self.fillers.append(PlacesFromEnd(made.name, indices.data, self.counts(value)[axis]))
+            node.inputs = (value, made)
+
+    def _effect(self, node: Node, index: int, axis: int) -> AxisEffect:
+        """The effect of an axis. Raises UnsupportedError where all its places matter."""
+        effect = self._samples.effect(node, index, axis)
+        value = self._operand(node, index)
+        count = self.counts(value)[axis]
+        if effect is None:
+            raise _dependent(node, f"it needs all {count} places along axis {axis} of '{value.name}'")
+        if effect.axis is not None and not effect.cuts and self.counts(node.output)[effect.axis] != count:
+            raise _dependent(node, f"axis {effect.axis} of its result does not grow as '{value.name}' does")
+        return effect
+
+    def _needed(
+        self, node: Node, wanted: Sequence[tuple[int, int, float]]
+    ) -> Sequence[tuple[int, int, float]]:
+        """Operands that need a number in place of what is not live."""
+        needed = []
+        for index, axis, neutral in wanted:
+            if neutral == 0.0 and self._rest(self._operand(node, index), axis) is Rest.ZERO:
+                continue
+            needed.append((index, axis, neutral))
+        if node.operator.sums_products and len(wanted) == 2:
+            # A factor of zero is enough beside one that is finite.
+            rests = [self._rest(self._operand(node, index), axis) for index, axis, _ in wanted]
+            if Rest.ZERO in rests and min(rests) >= Rest.FINITE:
+                return []
+            if len(needed) == 2 and max(rests) is Rest.FINITE:
+                return [entry for entry, rest in zip(wanted, rests, strict=True) if rest is min(rests)][:1]
+        return needed
+
+    def _operand(self, node: Node, index: int) -> Value:
+        value = node.inputs[index]
+        assert value is not None
+        return value
+
+    def _mask(self, node: Node, index: int, axis: int, neutral: float) -> None:
+        """Replace what is not live in an operand."""
+        value = self._operand(node, index)
+        key = value, axis, neutral
+        if key not in self._masked:
+            quantization = value.type.quantization
+            if quantization is not None and node.operator.distributes_along(node.input_types()) is not None:
+                raise _dependent(node, "int8 scores have no number that stands for minus infinity")
+            number = np.full((1,) * len(value.type.shape), neutral, np.float32)
+            if quantization is not None:
+                data = quantize_by(number, quantization)
+            elif math.isinf(neutral) and not value.type.is_float:
+                raise _dependent(node, f"'{value.name}' has no element without effect")
+            else:
+                data = number.astype(value.type.element.dtype)
+            other = constant(self._graph.unique_name(f"{value.name}__neutral"), data, quantization)
+            live = self._live_places(
+                self.counts(value)[axis], value.type.shape[axis], len(value.type.shape) - axis
+            )
+            masked = self._before(node, Where(), (live, value, other), f"{value.name}__live", value.type)
+            self._counts[masked] = self.counts(value)
+            for place in self._counted(value):
+                self._rests[masked, place] = self._rest(value, place)
+            self._rests[masked, axis] = at_least(masked, Rest.ZERO if neutral == 0.0 else Rest.ANY)
+            self._masked[key] = masked
+        node.inputs = tuple(self._masked[key] if i == index else v for i, v in enumerate(node.inputs))
+
+    def _join(self, node: Node, axis: int) -> None:
+        """Move live places together behind the node."""
+        values = [value for value in node.inputs if value is not None]
+        parts = [(self.counts(value)[axis], value.type.shape[axis]) for value in values]
+        rest = min(
+            (self._rest(v, axis) for v in values if not self.counts(v)[axis].is_constant),
+            default=Rest.ANY,
+        )
+        old = node.output
+        if any(not count.is_constant for count, _ in parts[:-1]):
+            places = self._input(
+                f"{node.name}__places", TensorType(ElementType.INT64, (old.type.shape[axis],))
+            )
+            self.fillers.append(JoinedPlaces(places.name, tuple(parts)))
+            new = Value(old.name, old.type)
+            self._graph.replace_value(old, new)
+            old.name = self._graph.unique_name(f"{old.name}__joined")
+            gather = Node(
+                self._graph.unique_name(f"{node.name}__together"), Gather(axis), (old, places), (new,)
+            )
+            self._graph.insert_after(node, gather)
+            self._counts[new] = self._samples.counts(old)
+            if not parts[0][0].is_constant and values[0] in self.own_inputs:
+                self.grown[new] = (values[0].name, axis)
+            for place in self._counted(old):
+                self._rests[new, place] = self._rest(old, place)
+            old = new
+        self._rests[old, axis] = at_least(old, rest)
+
+    def _live_places(self, count: Count, bound: int, rank: int) -> Value:
+        key = count, bound, rank
+        if key not in self._live:
+            kind = TensorType(ElementType.BOOL, (bound,) + (1,) * (rank - 1))
+            self._live[key] = self._input("live", kind)
+            self.fillers.append(LivePlaces(self._live[key].name, count, bound, rank))
+        return self._live[key]
+
+    def _input(self, wanted: str, kind: TensorType) -> Value:
+        value = Value(self._graph.unique_name(wanted), kind)
+        self._graph.inputs.append(value)
+        self._counts[value] = tuple(Count((), extent) for extent in kind.shape)
+        return value
+
+    def _before(
+        self, node: Node, operator: Gather | Where, operands: Sequence[Value], wanted: str, kind: TensorType
+    ) -> Value:
+        """Result of a new node in front of another one."""
+        made = Value(self._graph.unique_name(wanted), replace(kind, unsigned=False))
+        name = self._graph.unique_name(wanted)
+        self._graph.insert_before(node, Node(name, operator, operands, (made,)))
+        return made
+
+
+def _dependent(node: Node, reason: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"node '{node.name}' ({node.operator.name}) cannot have a run-time size: {reason}"
+    )

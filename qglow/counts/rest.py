@@ -1,0 +1,43 @@
+"""Knowledge of elements that are not live."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+
+import numpy as np
+
+from qglow.graph.axes import AxisEffect
+from qglow.graph.graph import Node, Value
+
+CHOSEN = AxisEffect(chosen=True)
+"""Places of the first operand that the second one chooses."""
+
+
+class Rest(IntEnum):
+    """Elements behind the live ones: anything, NaN too; finite numbers; zeros."""
+
+    ANY = 0
+    FINITE = 1
+    ZERO = 2
+
+
+def at_least(value: Value, rest: Rest) -> Rest:
+    """Return `rest` or more, where a value's type tells more: all integers are finite."""
+    return max(rest, Rest.FINITE) if value.type.is_quantized or not value.type.is_float else rest
+
+
+def rest_of(node: Node, index: int, operand: Rest, neutral: float | None, axis: int) -> Rest:
+    """Return what a result has along an axis where operand `index` has `operand`."""
+    types = node.input_types()
+    if index and node.operator.axis_effect(0, axis, types) == CHOSEN:
+        table = node.inputs[0]
+        known = table is not None and table.data is not None and bool(np.isfinite(table.data).all())
+        return Rest.FINITE if known else Rest.ANY
+    if neutral == -math.inf and node.operator.distributes_along(types) == axis:
+        return Rest.ZERO  # shares of e ** -inf
+    if node.operator.moves_elements and not node.operator.adds_values:
+        return operand
+    if node.operator.is_border and node.operator.dequantizes:
+        return min(operand, Rest.FINITE)
+    return Rest.ANY

@@ -1,0 +1,129 @@
+"""One graph in several sizes, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from qglow.core.errors import UnsupportedError
+from qglow.core.types import TensorType
+from qglow.counts.count import Count, fitted_count
+from qglow.graph.axes import AxisEffect
+from qglow.graph.graph import Graph, Node, Value
+
+
+@dataclass(frozen=True, eq=False)
+class SizedGraph:
+    """A graph for these sizes of its dimensions."""
+
+    sizes: Mapping[str, int]
+    graph: Graph
+
+
+class AlignedGraphs:
+    """The same graph in several sizes: the first is the bound, the others tell what depends on sizes."""
+
+    def __init__(self, graphs: Sequence[SizedGraph]) -> None:
+        """Raises UnsupportedError where graphs have other nodes, not only other sizes."""
+        self._graphs = graphs
+        self._sizes = [entry.sizes for entry in graphs]
+        self._nodes = self._aligned()
+        self._values = self._aligned_values()
+
+    @property
+    def bound(self) -> Graph:
+        """The graph of the largest size."""
+        return self._graphs[0].graph
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes of the largest."""
+        return self._sizes[0]
+
+    def counts(self, value: Value) -> tuple[Count, ...]:
+        """Sizes of the axes of a value of the largest graph. Raises UnsupportedError for other than sums."""
+        if value not in self._counts:
+            self._counts[value] = self._fitted(value)
+        return self._counts[value]
+
+    @cached_property
+    def _counts(self) -> dict[Value, tuple[Count, ...]]:
+        return {}
+
+    def _fitted(self, value: Value) -> tuple[Count, ...]:
+        shapes = [twin.type.shape for twin in self._values[value]]
+        if len({len(shape) for shape in shapes}) > 1:
+            raise UnsupportedError(f"the rank of '{value.name}' depends on sizes")
+        counts = []
+        for axis, found in enumerate(zip(*shapes, strict=True)):
+            count = fitted_count(self._sizes, found)
+            if count is None:
+                raise UnsupportedError(
+                    f"axis {axis} of '{value.name}' is no sum of dimensions: {list(found)}"
+                )
+            counts.append(count)
+        return tuple(counts)
+
+    def changes(self, value: Value) -> bool:
+        """Whether a constant is another one in other sizes."""
+        first, *others = self._values[value]
+        return any(not _same(first, other) for other in others)
+
+    def effect(self, node: Node, index: int, axis: int) -> AxisEffect | None:
+        """The effect of an axis of an operand in all sizes; None where there is no single one."""
+        found = {twin.operator.axis_effect(index, axis, twin.input_types()) for twin in self._nodes[node]}
+        return found.pop() if len(found) == 1 else None
+
+    def first_place(self, node: Node, axis: int) -> Count | None:
+        """Place that a part along an axis begins with; None if it is no sum of dimensions."""
+        return fitted_count(self._sizes, [twin.operator.first_place(axis) for twin in self._nodes[node]])
+
+    def attributes_change(self, node: Node) -> bool:
+        """Whether attributes are others in other sizes."""
+        return len({twin.operator for twin in self._nodes[node]}) > 1
+
+    def _aligned(self) -> dict[Node, list[Node]]:
+        lists = [list(entry.graph.nodes) for entry in self._graphs]
+        for first, *others in zip(*lists, strict=False):
+            if any(_form(first) != _form(other) for other in others):
+                raise UnsupportedError(f"node '{first.name}' depends on sizes: smaller ones have other nodes")
+        if len({len(nodes) for nodes in lists}) > 1:
+            raise UnsupportedError("the number of nodes depends on sizes")
+        return {nodes[0]: list(nodes) for nodes in zip(*lists, strict=True)}
+
+    def _aligned_values(self) -> dict[Value, list[Value]]:
+        found: dict[Value, list[Value]] = {}
+        for twins in zip(*(entry.graph.inputs for entry in self._graphs), strict=True):
+            found[twins[0]] = list(twins)
+        for node, twins_of in self._nodes.items():
+            for place, value in enumerate(node.inputs):
+                if value is not None and value not in found:
+                    found[value] = [_present(twin.inputs[place]) for twin in twins_of]
+            for place, value in enumerate(node.outputs):
+                found[value] = [twin.outputs[place] for twin in twins_of]
+        return found
+
+
+def _form(node: Node) -> tuple[object, ...]:
+    """Everything of a node that sizes must not change."""
+    operands = tuple(None if value is None else _kind(value) for value in node.inputs)
+    return node.name, node.operator.name, operands, tuple(_kind(value) for value in node.outputs)
+
+
+def _kind(value: Value) -> tuple[object, ...]:
+    kind: TensorType = value.type
+    return value.name, value.is_constant, kind.element, None if value.is_constant else kind.quantization
+
+
+def _present(value: Value | None) -> Value:
+    assert value is not None, "operands were compared"
+    return value
+
+
+def _same(first: Value, second: Value) -> bool:
+    """Whether two constants have the same bits and parameters."""
+    a, b = first.data, second.data
+    if a is b and first.type == second.type:
+        return True
+    return first.type == second.type and a is not None and b is not None and a.tobytes() == b.tobytes()

@@ -1,0 +1,41 @@
+"""Tensors of a model that the shapes of its inputs decide."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from onnx import ModelProto
+
+from qglow.core.errors import UnsupportedError, UsageError
+from qglow.core.types import Shape
+from qglow.graph.graph import Graph
+from qglow.importer.cutting import part_of
+from qglow.importer.loading import ModelFile, load
+from qglow.importer.model import import_file
+
+
+class ShapePart:
+    """The part of a model that computes some tensors, to be imported for shapes of its inputs."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        """Raises UnsupportedError for a name that no tensor of the file has, ModelError for a bad file."""
+        model = load(path)
+        try:
+            part = part_of(path, model, (), names)
+        except UsageError as error:
+            raise UnsupportedError(str(error)) from error
+        self._path = path
+        self._content = part.SerializeToString(deterministic=True)
+        self._opset = model.opset
+
+    def graph(self, shapes: Mapping[str, Shape]) -> Graph:
+        """The graph for these shapes of the model's inputs. Raises what `import_model` does."""
+        proto = ModelProto.FromString(self._content)
+        digest: Future[str] = Future()
+        digest.set_result(hashlib.sha256(self._content).hexdigest())
+        own = {value.name: shapes[value.name] for value in proto.graph.input if value.name in shapes}
+        model = ModelFile(proto, tuple(proto.graph.node), self._opset, {}, digest)
+        return import_file(self._path, model, own).graph

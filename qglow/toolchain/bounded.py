@@ -1,0 +1,332 @@
+"""An executable for all sizes of some dimensions up to a bound, with few programs."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qglow.core.errors import DataError, UnsupportedError, UsageError
+from qglow.core.types import Array, Dimension, Shape, TensorType
+from qglow.counts import BoundedGraph, Count, SizedGraph, bounded_graph, parse_count
+from qglow.graph.graph import Graph
+from qglow.runtime.executable import Executable, check_input_names
+from qglow.toolchain.compilation import compile_graph
+from qglow.toolchain.options import CompileOptions
+from qglow.toolchain.shape_constants import ShapeConstants
+
+Bounds = Mapping[str, int | Sequence[int] | str]
+"""Largest sizes of dimensions by name: one, or one for each program, or a sum of other dimensions as text."""
+Counts = Mapping[str, tuple[Count, ...]]
+GraphAt = Callable[[Mapping[str, Shape]], Graph]
+
+LEAST = 8
+"""The least bound above 1: smaller sizes than the bound tell what depends on it."""
+KEPT = 64
+"""Sizes for which inputs that follow from them are kept."""
+
+
+@dataclass(frozen=True)
+class BoundedInputs:
+    """Sizes of the inputs as sums of dimensions, and the bounds of these, least first."""
+
+    inputs: Counts
+    bounds: Mapping[str, tuple[int, ...]]
+
+    def shapes(self, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        """Shapes of the inputs where dimensions have these sizes."""
+        return {name: tuple(count.at(sizes) for count in counts) for name, counts in self.inputs.items()}
+
+    def sizes(self, shapes: Mapping[str, Shape]) -> dict[str, int]:
+        """Sizes of the dimensions where inputs have these shapes. Raises DataError where they do not fit."""
+        found: dict[str, int] = {}
+        for name, counts in self.inputs.items():
+            shape = shapes[name]
+            if len(shape) != len(counts):
+                raise DataError(f"input '{name}' has shape {shape}, the program wants {_text(counts)}")
+            for count, size in zip(counts, shape, strict=True):
+                if len(count.terms) == 1 and count.terms[0][1] == 1:
+                    found.setdefault(count.terms[0][0], size - count.offset)
+        for dimension in self.bounds:
+            given, bound = found.get(dimension), self.bounds[dimension][-1]
+            if given is None or not (given == bound or 0 <= given < bound > 1):
+                raise DataError(f"dimension '{dimension}' is {given}, the bound is {bound}")
+        for name, counts in self.inputs.items():
+            if shapes[name] != tuple(count.at(found) for count in counts):
+                raise DataError(f"input '{name}' has shape {shapes[name]}, the program wants {_text(counts)}")
+        return found
+
+
+def dimensions_of(
+    declared: Mapping[str, Sequence[Dimension] | None], own: Mapping[str, Shape], bounds: Bounds
+) -> BoundedInputs:
+    """BoundedInputs of inputs whose shapes a file declares so.
+
+    own: shapes of a call where they are known; a first dimension is else 1. Raises UsageError for a name that
+    no dimension has, a bound that is none, and a dimension without a size.
+    """
+    numbers = {name: _numbers(name, bound) for name, bound in bounds.items() if not isinstance(bound, str)}
+    sums = {name: _sum(name, bound, numbers) for name, bound in bounds.items() if isinstance(bound, str)}
+    used: set[str] = set()
+    inputs: dict[str, tuple[Count, ...]] = {}
+    for name, dimensions in declared.items():
+        counts = []
+        for axis, dimension in enumerate(dimensions if dimensions is not None else own.get(name, ())):
+            count = _count(dimension, numbers, sums)
+            if count is None and name in own:
+                count = Count((), own[name][axis])
+            if count is None and axis == 0:
+                count = Count((), 1)
+            if count is None:
+                raise UsageError(
+                    f"dimension '{dimension}' of input '{name}' has no size: bind it, or bound it"
+                )
+            used |= {term for term, _ in count.terms} | {str(dimension)}
+            counts.append(count)
+        inputs[name] = tuple(counts)
+    for name in bounds:
+        if name not in used:
+            known = sorted({d for dims in declared.values() for d in dims or () if isinstance(d, str)})
+            raise UsageError(
+                f"no dimension of an input is called '{name}'; there are {', '.join(known) or 'none'}"
+            )
+    return BoundedInputs(inputs, numbers)
+
+
+def bounded_executable(
+    path: Path, dimensions: BoundedInputs, at: GraphAt, options: CompileOptions
+) -> BoundedExecutable:
+    """Compile a model for all sizes of dimensions up to their bounds.
+
+    path: the file of the float model. at: its graph, float or int8, for shapes of the inputs. Raises
+    UnsupportedError that names what depends on how many places there are, and what `at` raises.
+    """
+    names = list(dimensions.bounds)
+    programs = [
+        _program(path, dimensions, dict(zip(names, sizes, strict=True)), at, options)
+        for sizes in itertools.product(*dimensions.bounds.values())
+    ]
+    return BoundedExecutable(dimensions, programs)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedProgram:
+    """A program for sizes up to `sizes`."""
+
+    sizes: Mapping[str, int]
+    bounded: BoundedGraph
+    executable: Executable
+    constants: Callable[[Mapping[str, int]], Mapping[str, Array]]
+
+
+class BoundedExecutable(Executable):
+    """Programs of one model, each for all sizes of some dimensions up to its bound.
+
+    A call runs the smallest program that has its sizes, which it finds from the shapes of the inputs. Results
+    have the bits of a program that is compiled for these shapes. What a single program has, its memory, its
+    listing and `bind`, is that of the largest.
+    """
+
+    def __init__(self, dimensions: BoundedInputs, programs: Sequence[BoundedProgram]) -> None:
+        """`programs` in ascending order, the one of the bounds last."""
+        self._dimensions = dimensions
+        self._programs = sorted(programs, key=lambda one: int(np.prod(list(one.sizes.values()))))
+        self._filled: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], dict[str, Array]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once. Raises DataError for missing, unknown or misshapen inputs, and sizes above the bounds."""
+        check_input_names(inputs, self._dimensions.inputs)
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        sizes = self._dimensions.sizes({name: array.shape for name, array in arrays.items()})
+        program = self.program_for(sizes)
+        results = self.run(program, sizes, arrays)
+        return {
+            name: np.ascontiguousarray(results[name][live(counts, sizes)])
+            for name, counts in program.bounded.outputs.items()
+        }
+
+    def program_for(self, sizes: Mapping[str, int]) -> BoundedProgram:
+        """The smallest program that takes these sizes."""
+        return next(
+            one
+            for one in self._programs
+            if all(sizes[name] == bound or sizes[name] < bound > 1 for name, bound in one.sizes.items())
+        )
+
+    def run(
+        self, program: BoundedProgram, sizes: Mapping[str, int], arrays: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Run a program once: outputs of the program's size, of which the live places count.
+
+        arrays: inputs of these sizes; those that have the program's size are taken as they are.
+        """
+        kinds = program.executable.inputs
+        padded = {
+            name: padded_array(array, kinds[name].shape) for name, array in arrays.items() if name in kinds
+        }
+        return program.executable({**padded, **self._follow(program, sizes)})
+
+    def _follow(self, program: BoundedProgram, sizes: Mapping[str, int]) -> dict[str, Array]:
+        """Inputs that follow from the sizes of a call."""
+        key = tuple(program.sizes.values()), tuple(sizes[name] for name in program.sizes)
+        with self._lock:
+            if key in self._filled:
+                self._filled.move_to_end(key)
+                return self._filled[key]
+        kinds = program.executable.inputs
+        made = {filler.name: filler.fill(sizes) for filler in program.bounded.fillers}
+        made |= {
+            name: padded_array(array, kinds[name].shape) for name, array in program.constants(sizes).items()
+        }
+        with self._lock:
+            self._filled[key] = made
+            while len(self._filled) > KEPT:
+                self._filled.popitem(last=False)
+        return made
+
+    @property
+    def dimensions(self) -> BoundedInputs:
+        """Sizes of the inputs as sums of dimensions, and the bounds of these."""
+        return self._dimensions
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Names and types of the inputs, of the largest sizes."""
+        return {name: kind for name, kind in self._largest.inputs.items() if name in self._dimensions.inputs}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        """Names and types of the outputs, of the largest sizes."""
+        return self._largest.outputs
+
+    @property
+    def programs(self) -> tuple[dict[str, Shape], ...]:
+        """Largest shapes of the inputs of every program."""
+        return tuple(self._dimensions.shapes(one.sizes) for one in self._programs)
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Check that a program has these shapes. Raises DataError."""
+        check_input_names(shapes, self._dimensions.inputs)
+        self._dimensions.sizes({name: tuple(shape) for name, shape in shapes.items()})
+
+    @property
+    def _largest(self) -> Executable:
+        return self._programs[-1].executable
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
+        """Raise UsageError: arrays of a fixed size have no run-time sizes."""
+        raise UsageError("a program with run-time sizes is called; compile for shapes to bind arrays")
+
+    @property
+    def isa(self) -> str:
+        """Name of the target that programs run on."""
+        return self._largest.isa
+
+    @property
+    def activation_bias(self) -> int:
+        """Number that the target adds to int8 inputs and outputs."""
+        return self._largest.activation_bias
+
+    @property
+    def threads(self) -> int:
+        """Number of threads that a call may run on."""
+        return self._largest.threads
+
+    @property
+    def program(self) -> Any:
+        """Instruction program of the largest sizes."""
+        return self._largest.program
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Tensors that the largest program keeps from call to call."""
+        return self._largest.state
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of activations that a call of the largest program needs."""
+        return self._largest.arena_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of packed constants of all programs."""
+        return sum(one.executable.weight_bytes for one in self._programs)
+
+    def activations(self) -> dict[str, Array]:
+        """Copies of the activations that this thread's last call of the largest program left."""
+        return self._largest.activations()
+
+
+def _program(
+    path: Path, dimensions: BoundedInputs, sizes: Mapping[str, int], at: GraphAt, options: CompileOptions
+) -> BoundedProgram:
+    samples = [SizedGraph(entry, at(dimensions.shapes(entry))) for entry in _samples(sizes)]
+    # Smaller graphs must compute the very constants that a call will be given.
+    known = [(entry.sizes, {v.name: v for v in entry.graph.constants()}) for entry in samples]
+    bounded = bounded_graph(samples)
+    constants = ShapeConstants(path, bounded.computed, dimensions.shapes, sizes)
+    for entry, values in known[1:]:
+        for name, array in constants.imported(entry).items():
+            data = values[name].data
+            if data is None or data.shape != array.shape or data.tobytes() != array.tobytes():
+                raise UnsupportedError(f"constant '{name}' depends on sizes, and is not that of the file")
+    return BoundedProgram(sizes, bounded, compile_graph(bounded.graph, options), constants)
+
+
+def _samples(bound: Mapping[str, int]) -> list[dict[str, int]]:
+    """The bound, and smaller sizes: one for each dimension that it bounds, and one for all of them."""
+    open_ones = [name for name, size in bound.items() if size > 1]
+    samples = [dict(bound)]
+    samples += [{**bound, name: bound[name] - 1 - place} for place, name in enumerate(open_ones)]
+    samples += [{**bound, **{name: bound[name] // 2 - place for place, name in enumerate(open_ones)}}]
+    return samples
+
+
+def live(counts: Sequence[Count], sizes: Mapping[str, int]) -> tuple[slice, ...]:
+    """The part of a tensor that is live."""
+    return tuple(slice(count.at(sizes)) for count in counts)
+
+
+def padded_array(array: Array, shape: Shape) -> Array:
+    """The array with zeros behind its elements along every axis."""
+    if array.shape == shape:
+        return array
+    result = np.zeros(shape, array.dtype)
+    result[tuple(slice(extent) for extent in array.shape)] = array
+    return result
+
+
+def _numbers(name: str, bound: int | Sequence[int]) -> tuple[int, ...]:
+    numbers = (bound,) if isinstance(bound, int) else tuple(bound)
+    wrong = [size for size in numbers if isinstance(size, bool) or size < LEAST and size != 1]
+    if wrong or not numbers:
+        raise UsageError(f"the bound of '{name}' is {bound}, it must be 1 or at least {LEAST}")
+    return tuple(sorted(set(numbers)))
+
+
+def _sum(name: str, text: str, numbers: Mapping[str, object]) -> Count:
+    count = parse_count(text, numbers)
+    if count is None:
+        raise UsageError(f"'{name}' is bounded by '{text}', which is no sum of bounded dimensions")
+    return count
+
+
+def _count(
+    dimension: Dimension, numbers: Mapping[str, tuple[int, ...]], sums: Mapping[str, Count]
+) -> Count | None:
+    if isinstance(dimension, int):
+        return Count((), dimension)
+    if dimension is None:
+        return None
+    return sums.get(dimension) or parse_count(dimension, numbers)
+
+
+def _text(counts: Sequence[Count]) -> str:
+    return "[" + ", ".join(map(str, counts)) + "]"

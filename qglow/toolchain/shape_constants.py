@@ -1,0 +1,134 @@
+"""Constants of a model that sizes of its inputs decide: masks, positions, rotations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qglow.core.errors import QglowError, UnsupportedError
+from qglow.core.types import Array, Shape
+from qglow.counts import Count
+from qglow.graph.verifier import verify_graph
+from qglow.passes import canonical_pipeline
+
+Sizes = Mapping[str, int]
+
+
+class ShapeConstants:
+    """Constants for the sizes of a call, the very ones that the import of a model of that size has.
+
+    Where all sizes that were tried show parts of one larger constant, and where the part begins is a
+    dimension, others are cut out of it; the rest is imported anew for each size.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        counts: Mapping[str, Sequence[Count]],
+        shapes: Callable[[Sizes], Mapping[str, Shape]],
+        bounds: Sizes,
+    ) -> None:
+        """Raises UnsupportedError for constants that are no tensors of the file.
+
+        path: the model's file. counts: sizes of the constants' axes, by name. shapes: those of the inputs for
+        sizes of the dimensions, which `bounds` limits.
+        """
+        self._names = list(counts)
+        self._shapes = shapes
+        self._table_parts: dict[str, TablePart] = {}
+        if counts:
+            from qglow.importer import ShapePart  # needs onnx
+
+            self._part = ShapePart(path, self._names)
+            self._table_parts = self._found_parts(counts, bounds)
+
+    def __call__(self, sizes: Sizes) -> dict[str, Array]:
+        """Arrays by name."""
+        if len(self._table_parts) == len(self._names):
+            return {name: window.at(sizes) for name, window in self._table_parts.items()}
+        return self.imported(sizes)
+
+    def imported(self, sizes: Sizes) -> dict[str, Array]:
+        """Arrays by name, imported for these sizes. Raises UnsupportedError where data decide them."""
+        if not self._names:
+            return {}
+        graph = self._part.graph(self._shapes(sizes))
+        canonical_pipeline().run(graph, verify_graph)
+        found = dict(zip(self._names, graph.outputs, strict=True))
+        for name, value in found.items():
+            if value.data is None:
+                raise UnsupportedError(f"'{name}' depends on sizes and on the data of a call")
+        return {name: np.asarray(value.data) for name, value in found.items()}
+
+    def _found_parts(self, counts: Mapping[str, Sequence[Count]], bounds: Sizes) -> dict[str, TablePart]:
+        """Windows for those constants that all tried sizes show as parts of one."""
+        tried = [(sizes, self.imported(sizes)) for sizes in _tried(bounds)]
+        tables = list(self._tables(bounds))
+        found = {}
+        for name in self._names:
+            windows = (
+                window
+                for table in tables
+                for window in _table_parts(table[name], counts[name], bounds)
+                if all(window.shows(arrays[name], sizes) for sizes, arrays in tried)
+            )
+            window = next(windows, None)
+            if window is not None:
+                found[name] = window
+        return found
+
+    def _tables(self, bounds: Sizes) -> Iterator[dict[str, Array]]:
+        """Constants of the largest sizes, and of those where one dimension stands for all of them."""
+        total = sum(bounds.values())
+        longest = ({other: total if other == name else 0 for other in bounds} for name in bounds)
+        for sizes in ({**bounds}, *longest):
+            try:
+                yield self.imported(sizes)
+            except QglowError:
+                continue  # the model takes no such sizes: others may do
+
+
+@dataclass(frozen=True, eq=False)
+class TablePart:
+    """The part of a table that begins at `starts` and has sizes `counts`."""
+
+    table: Array
+    starts: Sequence[Count]
+    counts: Sequence[Count]
+
+    def at(self, sizes: Sizes) -> Array:
+        """The part for these sizes."""
+        begins = [start.at(sizes) for start in self.starts]
+        ends = [begin + count.at(sizes) for begin, count in zip(begins, self.counts, strict=True)]
+        return np.asarray(self.table[tuple(map(slice, begins, ends))])
+
+    def shows(self, array: Array, sizes: Sizes) -> bool:
+        """Whether the part has the bits of an array."""
+        part = self.at(sizes)
+        return part.shape == array.shape and part.tobytes() == array.tobytes()
+
+
+def _table_parts(table: Array, counts: Sequence[Count], bounds: Sizes) -> Iterator[TablePart]:
+    """Windows whose parts begin at 0 or at a dimension along each axis."""
+    if table.ndim == len(counts):
+        starts = [Count(), *(Count(((name, 1),)) for name in bounds)]
+        for chosen in itertools.product(starts, repeat=table.ndim):
+            if all(
+                start.at(bounds) + count.at(bounds) <= extent
+                for start, count, extent in zip(chosen, counts, table.shape, strict=True)
+            ):
+                yield TablePart(table, chosen, counts)
+
+
+def _tried(bounds: Sizes) -> list[dict[str, int]]:
+    """Sizes that tell whether constants are parts of one: large, small, and of unequal proportions."""
+    open_ones = [name for name, size in bounds.items() if size > 1]
+    tried = [dict(bounds)]
+    for part in (2, 3, 5):
+        tried.append({**bounds, **{n: max(bounds[n] // (part + i), 2) for i, n in enumerate(open_ones)}})
+    tried += [{**bounds, name: 2} for name in open_ones]
+    return tried

@@ -1,0 +1,206 @@
+"""Programs for all sizes up to a bound: the bits of programs that are compiled for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import qglow
+from qglow.core.errors import DataError, UnsupportedError, UsageError
+from qglow.core.types import Array
+from qglow.toolchain.growing import GrowingExecutable
+from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, WORDS, decoder, tokens, without_past
+from tests.runtimes import NATIVE_ISAS
+from tests.unit.importer.tiny import save, tiny_model
+from tests.zoo import wild_path
+
+BOUND = 24
+node = helper.make_node
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> qglow.Model:
+    return qglow.load_model(save(decoder(), tmp_path_factory.mktemp("decoder")))
+
+
+@pytest.fixture(scope="module")
+def quantized(model: qglow.Model) -> qglow.QuantizedModel:
+    cache = np.random.default_rng(1).normal(size=(12, HEADS, 6, DEPTH)).astype(np.float32)
+    data = {
+        "tokens": np.concatenate([tokens(5, seed) for seed in range(12)]),
+        **{name: cache + place for place, name in enumerate(STATES)},
+    }
+    return model.quantize(model.profile(data), repair=False, check=False)
+
+
+def piecewise(program: qglow.StreamingExecutable, drawn: Array, pieces: tuple[int, ...]) -> Array:
+    begin, logits = 0, []
+    for piece in pieces:
+        logits.append(program({"tokens": drawn[:, begin : begin + piece]})["logits"])
+        begin += piece
+    return np.concatenate(logits, 1)
+
+
+def same(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
+    return all(first[name].tobytes() == second[name].tobytes() for name in second)
+
+
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+def test_every_size_has_the_bits_of_a_program_of_its_own(model: qglow.Model, isa: str) -> None:
+    bounded = model.compile(bounds={"new": 8, "past": BOUND}, isa=isa)
+    cache = np.random.default_rng(2).normal(size=(2, 1, HEADS, BOUND, DEPTH)).astype(np.float32)
+    own = model.compile(isa=isa)
+    for new, past in ((1, 1), (8, BOUND), (5, 17), (3, 0)):
+        inputs = {
+            "tokens": tokens(new),
+            "past_key": cache[0][:, :, :past],
+            "past_value": cache[1][:, :, :past],
+        }
+        assert same(bounded(inputs), own(inputs)), (new, past)
+
+
+@pytest.mark.parametrize("kind", ["float", "int8"])
+def test_pieces_over_a_cache_have_the_bits_of_the_whole(
+    model: qglow.Model, quantized: qglow.QuantizedModel, kind: str
+) -> None:
+    source = model if kind == "float" else quantized
+    drawn = tokens(20)
+    program = source.compile(bounds={"new": (1, 8), "past": (8, BOUND)}, states=STATES)
+    found = piecewise(program, drawn, (8, 5, 1, 1, 1, 1, 1, 1, 1))
+    assert found.tobytes() == source.compile()(without_past(drawn))["logits"].tobytes()
+    assert program.state["past_key"].shape == (1, HEADS, 20, DEPTH)
+    assert len(program.programs) == 4
+
+
+def test_streams_are_reset_and_forked(model: qglow.Model) -> None:
+    program = model.compile(bounds={"new": (1, 8), "past": BOUND}, states=STATES)
+    assert isinstance(program, GrowingExecutable)
+    assert set(program.inputs) == {"tokens"} and set(program.outputs) == {"logits"}
+    drawn = tokens(9)
+    piecewise(program, drawn, (4,))
+    twin, kept = program.fork(), program.state["past_key"].copy()
+    rest = piecewise(program, drawn[:, 4:], (1, 1, 1, 1, 1))
+    assert twin.state["past_key"].tobytes() == kept.tobytes()
+    assert piecewise(twin, drawn[:, 4:], (5,)).tobytes() == rest.tobytes()
+    program.reset(initial={name: np.zeros((1, HEADS, 3, DEPTH), np.float32) for name in STATES})
+    assert program.state["past_value"].shape == (1, HEADS, 3, DEPTH)
+    program.reset()
+    assert program.state["past_value"].shape == (1, HEADS, 0, DEPTH)
+    assert piecewise(program, drawn, (8, 1))[:, 4:].tobytes() == rest.tobytes()
+
+
+def test_a_stream_ends_at_its_bound(model: qglow.Model) -> None:
+    program = model.compile(bounds={"new": 8, "past": 8}, states=STATES)
+    program({"tokens": tokens(8)})
+    program({"tokens": tokens(8)})
+    with pytest.raises(DataError, match="dimension 'past' is 16, the bound is 8"):
+        program({"tokens": tokens(1)})
+    assert program.state["past_key"].shape == (1, HEADS, 16, DEPTH)
+
+
+def test_elements_behind_the_live_ones_may_be_anything(tmp_path: Path) -> None:
+    # A place that is not live is 0, and 1 / 0 infinite; then log(inf - inf) is NaN.
+    nodes = [
+        node("Reciprocal", ["x"], ["inverse"]),
+        node("Sub", ["inverse", "inverse"], ["difference"]),
+        node("Add", ["difference", "x"], ["y"]),
+        node("ReduceSum", ["y", "axis"], ["sum"], keepdims=0),
+        node("ReduceMax", ["y"], ["largest"], axes=[1], keepdims=0),
+        node("Transpose", ["y"], ["turned"], perm=[0, 2, 1]),
+        node("MatMul", ["turned", "y"], ["products"]),
+        node("Gather", ["y", "end"], ["last"], axis=1),
+    ]
+    outputs = ["sum", "largest", "products", "last"]
+    constants = {"axis": np.array([1]), "end": np.array([-1])}
+    model = qglow.load_model(save(tiny_model(nodes, {"x": (1, "T", 4)}, outputs, constants), tmp_path))
+    bounded, own = model.compile(bounds={"T": 16}), model.compile()
+    for count in (1, 2, 15, 16):
+        inputs = {"x": np.random.default_rng(count).normal(size=(1, count, 4)).astype(np.float32)}
+        found = bounded(inputs)
+        assert same(found, own(inputs)), count
+        assert all(np.isfinite(array).all() for array in found.values())
+
+
+def test_parts_that_begin_at_a_size_are_found(tmp_path: Path) -> None:
+    # The last two places, all but the first, and the first half of a concatenation.
+    nodes = [
+        node("Slice", ["x", "minus_two", "most", "axis"], ["two"]),
+        node("Slice", ["x", "one", "most", "axis"], ["rest"]),
+        node("Concat", ["x", "start", "x"], ["twice"], axis=1),
+    ]
+    constants = {
+        "minus_two": np.array([-2]),
+        "one": np.array([1]),
+        "most": np.array([10**6]),
+        "axis": np.array([1]),
+        "start": np.ones((1, 3, 4), np.float32),
+    }
+    outputs = ["two", "rest", "twice"]
+    model = qglow.load_model(save(tiny_model(nodes, {"x": (1, "T", 4)}, outputs, constants), tmp_path))
+    bounded, own = model.compile(bounds={"T": 16}), model.compile()
+    for count in (2, 9, 16):
+        inputs = {"x": np.random.default_rng(count).normal(size=(1, count, 4)).astype(np.float32)}
+        assert same(bounded(inputs), own(inputs)), count
+
+
+def test_a_node_that_has_to_know_a_size_is_named(tmp_path: Path) -> None:
+    nodes = [node("ReduceMean", ["x"], ["y"], axes=[1], name="pool")]
+    model = qglow.load_model(save(tiny_model(nodes, {"x": (1, "T", 4)}, ["y"]), tmp_path))
+    with pytest.raises(UnsupportedError, match="node 'pool' .*it needs all T places along axis 1 of 'x'"):
+        model.compile(bounds={"T": 16})
+
+
+def test_wrong_bounds_and_sizes_are_refused(model: qglow.Model) -> None:
+    for bounds, message in (
+        ({"new": 8}, "dimension 'past' of input 'past_key' has no size"),
+        ({"new": 8, "past": 8, "seq": 8}, "no dimension of an input is called 'seq'; there are new, past"),
+        ({"new": 3, "past": 8}, "the bound of 'new' is 3, it must be 1 or at least 8"),
+        ({"new": 8, "past": "2 * other"}, "'past' is bounded by '2 \\* other', which is no sum"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            model.compile(bounds=bounds)
+    program = model.compile(bounds={"new": 8, "past": 8})
+    inputs = dict(without_past(tokens(9)))
+    with pytest.raises(DataError, match="dimension 'new' is 9, the bound is 8"):
+        program(inputs)
+    inputs["tokens"] = tokens(3)
+    inputs["past_key"] = np.zeros((1, HEADS, 2, DEPTH), np.float32)
+    with pytest.raises(DataError, match="input 'past_value' has shape"):
+        program(inputs)
+    with pytest.raises(UsageError, match="state 'past_key': no output is called 'logit'"):
+        model.compile(bounds={"new": 8, "past": 8}, states={"past_key": "logit"})
+    with pytest.raises(UsageError, match="the output 'logits' is"):
+        model.compile(bounds={"new": 8, "past": 8}, states={"past_key": "logits"})
+    with pytest.raises(UsageError, match="arrays"):
+        program.bind({}, {})
+
+
+def test_other_peoples_decoder_with_a_cache() -> None:
+    model = qglow.load_model(wild_path("capp_gpt.onnx"))
+    states = {
+        f"past_key_values.{layer}.{kind}": f"present.{layer}.{kind}"
+        for layer in range(4)
+        for kind in ("key", "value")
+    }
+    bounds = {"sequence_length": (1, 16), "past_sequence_length": 64}
+    program = model.compile(bounds=bounds, states=states)
+    drawn = np.random.default_rng(0).integers(0, WORDS, size=(1, 24))
+
+    def inputs(past: int, new: int) -> dict[str, Array]:
+        return {
+            "input_ids": drawn[:, past : past + new],
+            "attention_mask": np.ones((1, past + new), np.int64),
+            "position_ids": np.arange(past, past + new)[None],
+        }
+
+    begin, logits = 0, []
+    for piece in (16, 4, 1, 1, 1, 1):
+        logits.append(program(inputs(begin, piece))["logits"])
+        begin += piece
+    empty = np.zeros((1, 4, 0, 16), np.float32)
+    whole = model.compile()({**inputs(0, 24), **dict.fromkeys(states, empty)})["logits"]
+    assert np.concatenate(logits, 1).tobytes() == whole.tobytes()
