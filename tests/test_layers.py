@@ -33,12 +33,13 @@ DIRECT: dict[str, set[str]] = {
     "runtime": {"codegen"},
     "targets": {"lowering", "runtime"},
     "toolchain": {"importer", "exporter", "counts", "quantization", "targets"},
+    "generation": {"toolchain"},
     "report": {"toolchain", "metrics"},
     "bisection": {"toolchain"},
     "artefacts": {"report"},
     "tuning": {"artefacts"},
     "baseline": {"tuning"},
-    "api": {"baseline"},
+    "api": {"baseline", "generation"},
     "cli": {"api", "bisection"},
 }
 

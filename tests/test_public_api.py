@@ -23,6 +23,7 @@ PUBLIC = {
     "tune", "list_targets",
     # stages
     "Model", "Profile", "QuantizedModel", "Executable", "StreamingExecutable",
+    "Generator", "TokenSampling", "load_generator",
     # choices and results
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DriftReport", "LayerReport",

@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
     from qglow.api.diagnosis import diagnose
     from qglow.api.drift import profile_drift, save_drift
     from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
+    from qglow.api.generation import load_generator
     from qglow.api.model import Model, load_model
     from qglow.api.parts import cut_model
     from qglow.api.profiles import load_profile, merge_profiles, save_profile
@@ -29,6 +30,8 @@ if typing.TYPE_CHECKING:
     from qglow.baseline.verdicts import BaselineReport
     from qglow.core.progress import Progress
     from qglow.core.types import Array, ElementType, Quantization, TensorType
+    from qglow.generation.generator import Generator
+    from qglow.generation.sampling import TokenSampling
     from qglow.profiling.profile import Profile
     from qglow.quantization.report import QuantizationReport
     from qglow.recipe.choices import Calibration
@@ -67,6 +70,7 @@ __all__ = [
     "ElementType",
     "Executable",
     "Figures",
+    "Generator",
     "Goal",
     "KernelTuning",
     "LayerReport",
@@ -86,6 +90,7 @@ __all__ = [
     "SufficiencyReport",
     "TargetInfo",
     "TensorType",
+    "TokenSampling",
     "Trial",
     "Tuning",
     "bench",
@@ -98,6 +103,7 @@ __all__ = [
     "diagnose",
     "list_targets",
     "load",
+    "load_generator",
     "load_model",
     "load_profile",
     "load_quantized",
@@ -124,6 +130,7 @@ _NAMES_OF = {
         "run_data",
         "save_timings",
     ),
+    "qglow.api.generation": ("load_generator",),
     "qglow.api.model": ("Model", "load_model"),
     "qglow.api.parts": ("cut_model",),
     "qglow.api.profiles": ("load_profile", "merge_profiles", "save_profile"),
@@ -134,6 +141,8 @@ _NAMES_OF = {
     "qglow.baseline.verdicts": ("BaselineReport",),
     "qglow.core.progress": ("Progress",),
     "qglow.core.types": ("Array", "ElementType", "Quantization", "TensorType"),
+    "qglow.generation.generator": ("Generator",),
+    "qglow.generation.sampling": ("TokenSampling",),
     "qglow.profiling.profile": ("Profile",),
     "qglow.quantization.report": ("QuantizationReport",),
     "qglow.recipe.choices": ("Calibration",),

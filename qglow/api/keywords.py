@@ -26,6 +26,17 @@ class RunKeywords(IsaKeywords, total=False):
     physical cores that the process may use. Results are the same for every number."""
 
 
+class GenerationKeywords(RunKeywords, total=False):
+    """Options of a language model that goes on from tokens."""
+
+    context: int
+    """Most tokens, those that are given among them. Default: 512."""
+
+    piece: int
+    """Most given tokens that a call takes. Programs are compiled for one token, and for pieces of what is
+    given. Results do not depend on it. Default: 64."""
+
+
 class TrustKeywords(RunKeywords, total=False):
     """Options of how a program that is read from a file runs."""
 

@@ -54,6 +54,21 @@ class RunOptions(IsaOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GenerationOptions(RunOptions):
+    """Options of a language model that goes on from tokens."""
+
+    context: int = option(512, "Most tokens, those that are given among them", group=MODEL, metavar="N")
+    piece: int = option(
+        64,
+        "Most given tokens that a call takes",
+        more="Programs are compiled for one token, and for pieces of what is given. Results do not depend "
+        "on it.",
+        group=MODEL,
+        metavar="N",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrustOptions(RunOptions):
     """Options of how a program that is read from a file runs."""
 

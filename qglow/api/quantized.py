@@ -15,7 +15,7 @@ from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Dimension, TensorType
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import ModelReference
@@ -98,6 +98,17 @@ class QuantizedModel:
         Channels are equalized in it where that was done.
         """
         return self._parts.real.copy()
+
+    @property
+    def dimensions(self) -> dict[str, tuple[Dimension, ...] | None]:
+        """Dimensions of the inputs as the float model's file declares them, see `Model.dimensions`.
+
+        Raises ModelError if the file leaves dimensions open, and is missing or has changed.
+        """
+        if self._parts.profile is None:
+            return {name: tuple(shape) for name, shape in self._parts.shapes.items()}
+        found = float_model(self._parts).dimensions
+        return {name: None if sizes is None else tuple(sizes) for name, sizes in found.items()}
 
     @property
     def inputs(self) -> dict[str, TensorType]:

@@ -49,7 +49,7 @@ class ShapeConstants:
     def __call__(self, sizes: Sizes) -> dict[str, Array]:
         """Arrays by name."""
         if len(self._table_parts) == len(self._names):
-            return {name: window.at(sizes) for name, window in self._table_parts.items()}
+            return {name: part.at(sizes) for name, part in self._table_parts.items()}
         return self.imported(sizes)
 
     def imported(self, sizes: Sizes) -> dict[str, Array]:
@@ -65,20 +65,20 @@ class ShapeConstants:
         return {name: np.asarray(value.data) for name, value in found.items()}
 
     def _found_parts(self, counts: Mapping[str, Sequence[Count]], bounds: Sizes) -> dict[str, TablePart]:
-        """Windows for those constants that all tried sizes show as parts of one."""
+        """Parts for those constants that all tried sizes show as parts of one table."""
         tried = [(sizes, self.imported(sizes)) for sizes in _tried(bounds)]
         tables = list(self._tables(bounds))
         found = {}
         for name in self._names:
-            windows = (
-                window
+            parts = (
+                part
                 for table in tables
-                for window in _table_parts(table[name], counts[name], bounds)
-                if all(window.shows(arrays[name], sizes) for sizes, arrays in tried)
+                for part in _table_parts(table[name], counts[name], bounds)
+                if all(part.shows(arrays[name], sizes) for sizes, arrays in tried)
             )
-            window = next(windows, None)
-            if window is not None:
-                found[name] = window
+            part = next(parts, None)
+            if part is not None:
+                found[name] = part
         return found
 
     def _tables(self, bounds: Sizes) -> Iterator[dict[str, Array]]:
@@ -108,12 +108,12 @@ class TablePart:
 
     def shows(self, array: Array, sizes: Sizes) -> bool:
         """Whether the part has the bits of an array."""
-        part = self.at(sizes)
-        return part.shape == array.shape and part.tobytes() == array.tobytes()
+        own = self.at(sizes)
+        return own.shape == array.shape and own.tobytes() == array.tobytes()
 
 
 def _table_parts(table: Array, counts: Sequence[Count], bounds: Sizes) -> Iterator[TablePart]:
-    """Windows whose parts begin at 0 or at a dimension along each axis."""
+    """Parts that begin at 0 or at a dimension along each axis."""
     if table.ndim == len(counts):
         starts = [Count(), *(Count(((name, 1),)) for name in bounds)]
         for chosen in itertools.product(starts, repeat=table.ndim):

@@ -21,6 +21,7 @@ COMMANDS = (
     "check",
     "compile",
     "run",
+    "generate",
     "bench",
     "inspect",
     "explain",

@@ -1,0 +1,153 @@
+"""qglow generate: text from a language model."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qglow.api.options import MODEL, OUTPUT, GenerationOptions
+from qglow.cli.options import SHAPES, parse_states
+from qglow.cli.output import note, say
+from qglow.cli.targets import open_graph_target
+from qglow.core.errors import UsageError
+from qglow.core.options import declare, option
+
+if TYPE_CHECKING:
+    from qglow.api import Generator
+
+EXAMPLES = (
+    "qglow generate llama.int8 --tokenizer tokenizer.json --prompt Once --count 100",
+    "qglow generate llama.onnx --tokens 1,403,407 --count 20",
+)
+GENERATION = "Generation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriterOptions:
+    """A language model, and what it goes on from."""
+
+    target: Path = option(
+        help="An ONNX model, or a directory that qglow quantize wrote",
+        argument=True,
+        metavar="TARGET",
+        group=MODEL,
+    )
+    model: Path | None = option(
+        None, "File of a quantized directory's float model, if it has moved", group=MODEL, metavar="FILE"
+    )
+    shapes: Sequence[str] = declare(SHAPES, ())
+    states: Sequence[str] = option(
+        (),
+        "Input that keeps an output for the next call, where names do not tell",
+        group=MODEL,
+        metavar="INPUT=OUTPUT",
+        flags=("--state",),
+        typed=list[str],
+    )
+    tokenizer: Path | None = option(None, "The model's tokenizer.json", group=GENERATION, metavar="FILE")
+    prompt: str | None = option(None, "Text to go on from", group=GENERATION, metavar="TEXT")
+    tokens: str | None = option(
+        None, "Tokens to go on from, instead of a text", group=GENERATION, metavar="N,N,..."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceOptions:
+    """Options of how tokens are chosen."""
+
+    count: int = option(64, "Most tokens to add", group=GENERATION, metavar="N")
+    temperature: float = option(
+        0.0, "Divisor of scores; 0 takes the likeliest token", group=GENERATION, metavar="T"
+    )
+    top_k: int = option(0, "Likeliest tokens to choose among; 0 for all", group=GENERATION, metavar="K")
+    seed: int = option(0, "Seed of the choices", group=GENERATION, metavar="N")
+    stop: Sequence[int] = option(
+        (),
+        "Token that ends the text [default: the tokenizer's own]",
+        group=GENERATION,
+        metavar="N",
+        typed=list[int],
+    )
+    times: bool = option(True, "Report tokens a second", group=OUTPUT, negative="--no-times")
+
+
+def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOptions) -> None:
+    """Generate text with a language model.
+
+    The model reads tokens and gives scores of the next one. Keys and values of past tokens that it takes
+    and gives, past... and present..., are kept from token to token.
+    Without a tokenizer it goes on from --tokens and prints numbers.
+    """
+    from qglow.api import TokenSampling, load_generator
+
+    sampling = TokenSampling(choice.temperature, choice.top_k, choice.seed)
+    if choice.count < 1:
+        raise UsageError(f"count is {choice.count}, it must be at least 1", field="count")
+    if (what.prompt is None) == (what.tokens is None):
+        raise UsageError("give --prompt with --tokenizer, or --tokens")
+    if what.prompt is not None and what.tokenizer is None:
+        raise UsageError("--prompt needs the tokenizer of the model: --tokenizer tokenizer.json")
+    text = None
+    if what.tokenizer is not None:
+        from qglow.generation.text import TextTokens
+
+        text = TextTokens(what.tokenizer)
+    given = _tokens(what.tokens) if what.prompt is None or text is None else text.encode(what.prompt)
+    model = open_graph_target(what.target, what.shapes, float_model=what.model)
+    generator = load_generator(
+        model,
+        parse_states(what.states),
+        context=running.context,
+        piece=running.piece,
+        isa=running.isa,
+        threads=running.threads,
+    )
+    stop = frozenset(choice.stop) or (frozenset() if text is None else text.last)
+    timed = _Timed(generator.generate(given, choice.count, sampling, stop))
+    if text is None:
+        say(",".join(map(str, timed)))
+    else:
+        sys.stdout.write(what.prompt or "")
+        for piece in text.pieces(given, timed):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+    if choice.times:
+        note(timed.report(len(given), generator))
+
+
+class _Timed:
+    """Tokens as they come, with the times of the first one and of all others."""
+
+    def __init__(self, tokens: Iterator[int]) -> None:
+        self._tokens = tokens
+        self._first = self._rest = 0.0
+        self._count = 0
+
+    def __iter__(self) -> Iterator[int]:
+        begin = time.perf_counter()
+        for token in self._tokens:
+            self._count += 1
+            if self._count == 1:
+                self._first = time.perf_counter() - begin
+            self._rest = time.perf_counter() - begin - self._first
+            yield token
+
+    def report(self, given: int, generator: Generator) -> str:
+        """Tokens a second, of those that were given and of those that were added."""
+        parts = [f"{given} tokens read in {self._first:.2f} s"]
+        if self._count > 1:
+            parts.append(f"{(self._count - 1) / max(self._rest, 1e-9):.0f} tokens/s added")
+        cache = "with a cache" if generator.has_cache else "without a cache: every token reads all before it"
+        return ", ".join([*parts, cache])
+
+
+def _tokens(text: str | None) -> list[int]:
+    words = (text or "").split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise UsageError(f"--tokens {text}: write numbers, as 1,403,407")
+    return [int(word) for word in words]

@@ -1,0 +1,132 @@
+"""Generation of tokens by a compiled language model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from qglow.core.errors import DataError, UsageError
+from qglow.core.types import Array, ElementType
+from qglow.generation.roles import Roles
+from qglow.generation.sampling import TokenSampling
+from qglow.runtime.executable import Executable
+from qglow.runtime.streaming import StreamingExecutable
+
+
+class Generator:
+    """A language model that goes on from tokens. It keeps what it has seen until `reset`.
+
+    With a cache each token is computed once; a model without one sees the whole text for each new token.
+    """
+
+    def __init__(self, executable: Executable, roles: Roles, context: int, piece: int) -> None:
+        """A compiled model; one with a cache keeps its states itself (`StreamingExecutable`).
+
+        context: the most tokens. piece: the most tokens that a call takes. Raises UsageError where no output
+        is the scores of tokens, [batch, tokens, vocabulary].
+        """
+        self._executable = executable
+        self._roles = roles
+        self._context = context if roles.length is None else min(context, roles.length)
+        self._piece = piece
+        scores = [n for n, kind in executable.outputs.items() if kind.is_float and len(kind.shape) == 3]
+        named = [name for name in scores if "logits" in name.lower()]
+        if not scores:
+            raise UsageError(
+                f"no output is scores of tokens; the outputs are {', '.join(executable.outputs)}"
+            )
+        self._scores = (named or scores)[0]
+        self._vocabulary = executable.outputs[self._scores].shape[-1]
+        self._seen: list[int] = []
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Tokens so far: those that were given and those that were chosen."""
+        return tuple(self._seen)
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether what was computed for tokens is kept."""
+        return isinstance(self._executable, StreamingExecutable)
+
+    @property
+    def executable(self) -> Executable:
+        """The compiled model."""
+        return self._executable
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self._seen = []
+        if isinstance(self._executable, StreamingExecutable):
+            self._executable.reset()
+
+    def read(self, tokens: Sequence[int]) -> Array:
+        """Add tokens to those so far: scores [vocabulary] of the token after them.
+
+        Raises DataError for no tokens, tokens that are none, and more than the context holds.
+        """
+        added = [int(token) for token in tokens]
+        if not added:
+            raise DataError("there is no token to go on from")
+        wrong = [token for token in added if not 0 <= token < self._vocabulary]
+        if wrong:
+            raise DataError(f"{wrong[0]} is no token; the model has {self._vocabulary}")
+        if len(self._seen) + len(added) > self._context:
+            total = len(self._seen) + len(added)
+            raise DataError(f"{total} tokens are more than the context of {self._context}")
+        if not self.has_cache:
+            self._seen += added
+            return self._last(self._executable(self._inputs(0, self._padded())), len(self._seen))
+        for begin in range(0, len(added), self._piece):
+            part = added[begin : begin + self._piece]
+            outputs = self._executable(self._inputs(len(self._seen), part))
+            self._seen += part
+        return self._last(outputs, len(part))
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        count: int,
+        sampling: TokenSampling | None = None,
+        stop: Collection[int] = (),
+    ) -> Iterator[int]:
+        """Go on from what was read and `tokens` by at most `count` tokens, one by one.
+
+        It ends before a token of `stop`, and where the context is full. Raises what `read` does.
+        """
+        rules = sampling or TokenSampling()
+        random = np.random.default_rng(rules.seed)
+        scores = self.read(tokens)
+        for place in range(count):
+            token = rules.choose(scores, random)
+            if token in stop:
+                return
+            yield token
+            if place + 1 == count or len(self._seen) == self._context:
+                return
+            scores = self.read([token])
+
+    def _padded(self) -> list[int]:
+        """Return the tokens, with zeros behind them where the model takes one length alone."""
+        length = self._roles.length
+        return self._seen + [0] * (0 if length is None else length - len(self._seen))
+
+    def _inputs(self, past: int, tokens: Sequence[int]) -> dict[str, Array]:
+        roles, kinds = self._roles, self._executable.inputs
+        made: dict[str, Array] = {roles.tokens: np.array([tokens])}
+        if roles.mask is not None:
+            known = past + len(tokens) if self.has_cache else len(self._seen)
+            made[roles.mask] = np.arange(past + len(tokens))[None] < known
+        if roles.positions is not None:
+            made[roles.positions] = np.arange(past, past + len(tokens))[None]
+        if roles.kinds is not None:
+            made[roles.kinds] = np.zeros((1, len(tokens)))
+        return {name: array.astype(_plain(kinds[name].element)) for name, array in made.items()}
+
+    def _last(self, outputs: dict[str, Array], count: int) -> Array:
+        return np.asarray(outputs[self._scores][0, count - 1])
+
+
+def _plain(element: ElementType) -> np.dtype[np.generic]:
+    return np.dtype(element.dtype)

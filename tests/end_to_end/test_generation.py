@@ -1,0 +1,235 @@
+"""Language models that go on from tokens: with a cache and without one, in float and int8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tokenizers
+from onnx import TensorProto, helper
+
+import qglow
+from qglow.cli.main import main
+from qglow.core.errors import DataError, InputFileError, UsageError
+from qglow.generation.roles import Roles, find_roles, pair_states
+from qglow.generation.text import TextTokens
+from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, WORDS, decoder, tokens, without_past
+from tests.unit.importer.tiny import save, session
+
+Capture = pytest.CaptureFixture[str]
+BEGIN = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+COUNT = 12
+
+
+def without_cache(length: int | str) -> onnx.ModelProto:
+    """The decoder as a model of tokens alone: the cache is empty, and not given on."""
+    model = decoder()
+    graph = model.graph
+    empty = helper.make_tensor("empty", TensorProto.FLOAT, [1, HEADS, 0, DEPTH], [])
+    for name in STATES:
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(empty)
+        tensor.name = name
+        graph.initializer.append(tensor)
+    inputs, outputs = [graph.input[0]], [graph.output[0]]
+    inputs[0].CopyFrom(helper.make_tensor_value_info("tokens", TensorProto.INT64, [1, length]))
+    del graph.input[:], graph.output[:]
+    graph.input.extend(inputs)
+    graph.output.extend(outputs)
+    return model
+
+
+def expected() -> list[int]:
+    """Likeliest tokens, each from the whole text before it, by onnxruntime."""
+    running, seen = session(decoder()), list(BEGIN)
+    for _ in range(COUNT):
+        logits = running.run(["logits"], dict(without_past(np.array([seen]))))[0]
+        seen.append(int(np.argmax(logits[0, -1])))
+    return seen[len(BEGIN) :]
+
+
+@pytest.fixture(scope="module")
+def with_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(decoder(), tmp_path_factory.mktemp("generation"), "decoder.onnx")
+
+
+@pytest.fixture(scope="module")
+def int8(with_cache: Path) -> Path:
+    cache = np.random.default_rng(1).normal(size=(12, HEADS, 6, DEPTH)).astype(np.float32)
+    data = {"tokens": np.concatenate([tokens(5, seed) for seed in range(12)]), **dict.fromkeys(STATES, cache)}
+    model = qglow.load_model(with_cache)
+    model.quantize(model.profile(data), repair=False).save(with_cache.parent / "int8")
+    return with_cache.parent / "int8"
+
+
+def test_the_cache_gives_the_tokens_of_the_whole_text(with_cache: Path) -> None:
+    generator = qglow.load_generator(qglow.load_model(with_cache), context=32, piece=8)
+    assert generator.has_cache
+    assert list(generator.generate(BEGIN, COUNT)) == expected()
+    assert generator.tokens == (*BEGIN, *expected()[:-1])
+    generator.reset()
+    assert list(generator.generate(BEGIN[:4], 1)) and generator.tokens == tuple(BEGIN[:4])
+
+
+@pytest.mark.parametrize("length", ["n", 32])
+def test_a_model_without_a_cache_gives_the_same(length: int | str, tmp_path: Path) -> None:
+    model = qglow.load_model(save(without_cache(length), tmp_path))
+    generator = qglow.load_generator(model, context=40)
+    assert not generator.has_cache
+    assert list(generator.generate(BEGIN, COUNT)) == expected()
+    with pytest.raises(DataError, match="more than the context of"):
+        generator.read([0] * 40)
+
+
+def test_int8_gives_the_tokens_of_its_own_whole_text(int8: Path) -> None:
+    quantized = qglow.load_quantized(int8)
+    generator = qglow.load_generator(quantized, context=32, piece=8)
+    found = list(generator.generate(BEGIN, 6))
+    whole, seen = quantized.compile(), list(BEGIN)
+    for _ in range(6):
+        seen.append(int(np.argmax(whole(dict(without_past(np.array([seen]))))["logits"][0, -1])))
+    assert found == seen[len(BEGIN) :]
+
+
+def test_chance_is_repeatable_and_keeps_to_the_likeliest(with_cache: Path) -> None:
+    generator = qglow.load_generator(qglow.load_model(with_cache), context=32, piece=8)
+
+    def drawn(**rules: float) -> list[int]:
+        generator.reset()
+        return list(generator.generate(BEGIN, COUNT, qglow.TokenSampling(**rules)))  # type: ignore[arg-type]
+
+    assert drawn(temperature=3.0, seed=1) == drawn(temperature=3.0, seed=1) != drawn(temperature=3.0, seed=2)
+    assert drawn(temperature=3.0, top_k=1, seed=1) == expected()
+    with pytest.raises(UsageError, match="temperature is nan"):
+        qglow.TokenSampling(temperature=float("nan"))
+
+
+def test_generation_ends_at_stop_tokens_and_at_the_context(with_cache: Path) -> None:
+    generator = qglow.load_generator(qglow.load_model(with_cache), context=16, piece=8)
+    assert list(generator.generate(BEGIN, COUNT)) == expected()[: 16 - len(BEGIN) + 1]
+    generator.reset()
+    last = expected()[2]
+    assert list(generator.generate(BEGIN, COUNT, stop={last})) == expected()[: expected().index(last)]
+    with pytest.raises(DataError, match="no token to go on from"):
+        generator.read([])
+
+
+ROLES: Mapping[str, tuple[dict[str, list[int | str]], Roles]] = {
+    "optimum": (
+        {
+            "input_ids": ["batch", "new"],
+            "attention_mask": ["batch", "past + new"],
+            "position_ids": ["batch", "new"],
+            "past_key_values.0.key": ["batch", 4, "past", 16],
+        },
+        Roles("input_ids", "attention_mask", "position_ids", None, ("past_key_values.0.key",), "new", "past"),
+    ),
+    "own name of the total": (
+        {
+            "tokens": [1, "s"],
+            "mask": [1, "total_len"],
+            "token_type_ids": [1, "s"],
+            "past_0": [2, 1, 4, "p", 16],
+        },
+        Roles("tokens", "mask", None, "token_type_ids", ("past_0",), "s", "p", "total_len"),
+    ),
+    "fixed": ({"tokens": ["N", 128]}, Roles("tokens", length=128)),
+}
+
+
+@pytest.mark.parametrize("kind", ROLES)
+def test_roles_are_told_by_names(kind: str) -> None:
+    inputs, wanted = ROLES[kind]
+    assert find_roles(inputs) == wanted
+
+
+def test_bounds_follow_from_roles() -> None:
+    assert find_roles(ROLES["optimum"][0]).bounds(1024, 64) == {"new": (1, 64), "past": (256, 1024)}
+    assert find_roles(ROLES["own name of the total"][0]).bounds(128, 32) == {
+        "s": (1, 32),
+        "p": (128,),
+        "total_len": "p + s",
+    }
+    assert find_roles(ROLES["fixed"][0]).bounds(512, 64) == {}
+
+
+def test_states_are_paired_by_names() -> None:
+    pairs = {
+        "past_key_values.3.key": "present.3.key",
+        "past_key_values.3.decoder.value": "present.3.decoder.value",
+        "past_key": "present_key",
+        "cache_k_0": "new_cache_k_0",
+        "in_h": "out_h",
+    }
+    assert pair_states(list(pairs), [*pairs.values(), "logits"]) == pairs
+    assert pair_states(["a"], ["b"], {"a": "b"}) == {"a": "b"}
+    with pytest.raises(UsageError, match="input 'a' has no output of a like name"):
+        pair_states(["a"], ["b"])
+    with pytest.raises(UsageError, match="no input is called as tokens are; the inputs are image"):
+        find_roles({"image": [1, 3, 8, 8]})
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    words = {f"w{number}": number for number in range(WORDS - 1)} | {"</s>": WORDS - 1}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path / "tokenizer.json"
+
+
+def test_the_command_prints_the_text(with_cache: Path, tokenizer: Path, capsys: Capture) -> None:
+    prompt = " ".join(f"w{token}" for token in BEGIN)
+    sizes = ["--context", "32", "--piece", "8", "--count", "5"]
+    given = [str(with_cache), "--tokenizer", str(tokenizer), "--prompt", prompt]
+    assert main(["generate", *given, *sizes, "--stop", "999"]) == 0
+    found = capsys.readouterr()
+    words = [f"w{t}" if t < WORDS - 1 else "</s>" for t in expected()[:5]]
+    assert found.out == " ".join([prompt, *words]) + "\n"
+    assert "tokens/s added, with a cache" in found.err
+    assert (
+        main(["generate", str(with_cache), "--tokens", ",".join(map(str, BEGIN)), *sizes, "--no-times"]) == 0
+    )
+    found = capsys.readouterr()
+    assert found.out == ",".join(map(str, expected()[:5])) + "\n" and "tokens/s" not in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--prompt", "x"], 2, "--prompt needs the tokenizer"),
+        ([], 2, "give --prompt with --tokenizer, or --tokens"),
+        (["--tokens", "1,x"], 2, "--tokens 1,x: write numbers"),
+        (["--tokens", "1", "--count", "0"], 2, "--count is 0, it must be at least 1"),
+        (["--tokens", "1", "--context", "4"], 2, "--context is 4, it must be at least 8"),
+        (["--tokens", "1", "--temperature", "-1"], 2, "--temperature is -1.0"),
+        (["--tokens", "99999", "--context", "8"], 4, "99999 is no token; the model has 20"),
+        (["--tokens", "1", "--tokenizer", "missing.json"], 4, "missing.json is no file"),
+    ],
+)
+def test_mistakes_are_told(
+    arguments: list[str], code: int, message: str, with_cache: Path, capsys: Capture
+) -> None:
+    assert main(["generate", str(with_cache), *arguments]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text("{}")
+    with pytest.raises(InputFileError, match="is no tokenizer"):
+        TextTokens(tmp_path / "t.json")
+
+
+def test_characters_of_several_tokens_are_printed_whole(tmp_path: Path) -> None:
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(alphabet)}, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(tmp_path / "bytes.json"))
+    text = TextTokens(tmp_path / "bytes.json")
+    given = text.encode("aé€b")
+    assert len(given) == 7
+    assert list(text.pieces([], given)) == ["a", "é", "€", "b"]
