@@ -8,8 +8,10 @@ from pathlib import Path
 from qglow.core.errors import UsageError
 from qglow.core.interruption import Interrupted, Interruption
 from qglow.core.progress import Progress
+from qglow.graph.fingerprint import fingerprint
 from qglow.passes import canonical_pipeline
 from qglow.profiling.profile import Profile
+from qglow.profiling.samples import DataDigest
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.quantization.reconstruction import block_products_of
@@ -68,10 +70,7 @@ def quantize_model(
         # Later data needs the preprocessing that the ranges were seen with.
         recipe = replace(recipe, preprocessing=profile.preprocessing)
     made = _calibrated(model, profile, recipe, options)
-    parts = _parts(model, made.recipe, made.result)
-    if model.has_symbols and not model.values and model.passes == str(canonical_pipeline()):
-        lean = replace(profile, kept=())
-        parts = replace(parts, profile=lambda: lean)
+    parts = _open(model, _parts(model, made.recipe, made.result), replace(profile, kept=()))
     if options.check:
         verdict = check_model(model, profile, parts, options.code, made.runs, made.program)
         parts = replace(parts, verdict=verdict)
@@ -113,7 +112,18 @@ def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOption
     result = quantize_with(model.graph, {}, 0, recipe)
     if recipe.rounding != "nearest" and not block_products_of(result):
         raise UsageError("rounding looks at samples: profile the model, and give the profile")
-    return _parts(model, recipe, _reconstructed(result, recipe, options, Interruption(options.interrupted)))
+    made = _reconstructed(result, recipe, options, Interruption(options.interrupted))
+    nothing = Profile(
+        model.source, fingerprint(model.graph), 0, DataDigest(), model.shapes, recipe.preprocessing, {}
+    )
+    return _open(model, _parts(model, recipe, made), nothing)
+
+
+def _open(model: LoadedModel, parts: QuantizedParts, profile: Profile) -> QuantizedParts:
+    """The parts with the profile that makes them for other shapes, where the file leaves dimensions open."""
+    if model.has_symbols and not model.values and model.passes == str(canonical_pipeline()):
+        return replace(parts, profile=lambda: profile)
+    return parts
 
 
 def _reconstructed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,20 @@ def test_pieces_over_a_cache_have_the_bits_of_the_whole(
     assert found.tobytes() == source.compile()(without_past(drawn))["logits"].tobytes()
     assert program.state["past_key"].shape == (1, HEADS, 20, DEPTH)
     assert len(program.programs) == 4
+
+
+@pytest.mark.parametrize("choice", [{"weights": "int4:16"}, {"weights": "int8"}, {"dynamic": True}])
+def test_models_without_a_profile_take_all_sizes(
+    model: qglow.Model, choice: dict[str, Any], tmp_path: Path
+) -> None:
+    cache = (1, HEADS, 5, DEPTH)
+    loaded = qglow.load_model(model.path, {"tokens": (1, 4), **dict.fromkeys(STATES, cache)})
+    loaded.quantize(**choice).save(tmp_path / "quantized")
+    source = qglow.load_quantized(tmp_path / "quantized")
+    drawn = tokens(9)
+    program = source.compile(bounds={"new": (1, 8), "past": BOUND}, states=STATES)
+    whole = source.compile()(without_past(drawn))["logits"]
+    assert piecewise(program, drawn, (5, 1, 3)).tobytes() == whole.tobytes()
 
 
 def test_streams_are_reset_and_forked(model: qglow.Model) -> None:
