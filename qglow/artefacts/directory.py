@@ -103,8 +103,9 @@ def save_parts(
         write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
         write_atomically(folder / FLOAT_GRAPH, print_graph(parts.real))
         write_atomically(folder / RECIPE, parts.recipe.to_yaml())
-        if parts.profile is not None:
-            write_atomically(folder / PROFILE, to_yaml(parts.profile(), target))
+        profile = None if parts.profile is None else parts.profile()
+        if profile is not None and profile.samples:
+            write_atomically(folder / PROFILE, to_yaml(profile, target))
         content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
         write_atomically(folder / QUANTIZATION, content + "\n")
         save_reports(parts, folder, measured)
@@ -164,7 +165,7 @@ def load_parts(folder: Path) -> QuantizedParts:
         source = ModelReference(folder / path, str(facts["sha256"]))
         info = _info(source, facts, int8)
         diagnosis, verdict = _measured(folder, manifest)
-        profile = _profile(folder, manifest)
+        profile = _profile(folder, manifest, source, real)
     except (TextError, VerificationError, RecipeError) as error:
         raise ArtefactError(f"{folder} is damaged: {error}; quantize the model again") from error
     except (zipfile.BadZipFile, *MALFORMED) as error:
@@ -210,10 +211,14 @@ def _measured(folder: Path, manifest: Mapping[str, Any]) -> tuple[Diagnosis | No
     )
 
 
-def _profile(folder: Path, manifest: Mapping[str, Any]) -> Callable[[], Profile] | None:
-    """Return what reads the profile when it is needed; None where there is none."""
+def _profile(
+    folder: Path, manifest: Mapping[str, Any], source: ModelReference, real: Graph
+) -> Callable[[], Profile] | None:
+    """Return what reads the profile when it is needed; None where no dimensions are open."""
     if PROFILE not in manifest["files"]:
-        return None
+        return (
+            (lambda: Profile.of_no_samples(source, real)) if manifest["model"].get("open") is True else None
+        )
     text = read_checked(folder, manifest, PROFILE).decode()
     return functools.cache(lambda: parse(text, str(folder / PROFILE), folder)[0])
 
@@ -230,6 +235,7 @@ def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:
             "name": parts.info.name,
             "opset": parts.info.opset,
             "notes": list(parts.info.notes),
+            "open": parts.profile is not None,
         },
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qglow.core.errors import ProfileError
 from qglow.core.types import Shape
-from qglow.graph.fingerprint import structural_ids
+from qglow.graph.fingerprint import fingerprint, structural_ids
 from qglow.graph.graph import Graph
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.kept import merge_kept
@@ -58,6 +58,12 @@ class Profile:
     kept: tuple[Sample, ...] = field(default=(), repr=False)
     keep_samples: int = 0
     kept_note: str = ""
+
+    @staticmethod
+    def of_no_samples(model: ModelReference, graph: Graph) -> Profile:
+        """The profile of a graph that nothing was run over: for models that need no ranges."""
+        shapes = {value.name: value.type.shape for value in graph.inputs}
+        return Profile(model, fingerprint(graph), 0, DataDigest(), shapes, None, {})
 
     def by_name(self) -> dict[str, ValueProfile]:
         """Statistics by the name that the value had when it was profiled."""

@@ -8,10 +8,8 @@ from pathlib import Path
 from qglow.core.errors import UsageError
 from qglow.core.interruption import Interrupted, Interruption
 from qglow.core.progress import Progress
-from qglow.graph.fingerprint import fingerprint
 from qglow.passes import canonical_pipeline
 from qglow.profiling.profile import Profile
-from qglow.profiling.samples import DataDigest
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.quantization.reconstruction import block_products_of
@@ -113,10 +111,7 @@ def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOption
     if recipe.rounding != "nearest" and not block_products_of(result):
         raise UsageError("rounding looks at samples: profile the model, and give the profile")
     made = _reconstructed(result, recipe, options, Interruption(options.interrupted))
-    nothing = Profile(
-        model.source, fingerprint(model.graph), 0, DataDigest(), model.shapes, recipe.preprocessing, {}
-    )
-    return _open(model, _parts(model, recipe, made), nothing)
+    return _open(model, _parts(model, recipe, made), Profile.of_no_samples(model.source, model.graph))
 
 
 def _open(model: LoadedModel, parts: QuantizedParts, profile: Profile) -> QuantizedParts:
