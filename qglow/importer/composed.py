@@ -10,18 +10,15 @@ import math
 
 import numpy as np
 
-from qglow.core.memory import require_more_memory
 from qglow.graph.graph import Value
-from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Div, Mul, Sub
 from qglow.graph.ops.functions import Abs, Elu, Sqrt
-from qglow.graph.ops.linear import MatMul
 from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.normalization import InstanceNormalization
-from qglow.graph.ops.reduce import ReduceMean, ReduceSum
+from qglow.graph.ops.reduce import CumSum, ReduceMean, ReduceSum
 from qglow.graph.ops.selection import Where
-from qglow.graph.ops.shape import Identity, Reshape, Transpose
+from qglow.graph.ops.shape import Identity, Reshape
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 
@@ -32,7 +29,7 @@ LEAST_DEVIATION = 1e-9
 
 
 MOST_STEPS = 512
-"""Places of an axis along which sums and products run element by element."""
+"""Places of an axis along which products run element by element."""
 
 
 def _real(node: ImportNode, index: int = 0) -> Value:
@@ -107,41 +104,23 @@ def import_is_inf(node: ImportNode) -> None:
 
 
 def import_cum_sum(node: ImportNode) -> None:
-    """Import CumSum along a constant axis: of reals as the product with a triangle of ones."""
-    x, axis = node.value(0), node.axis(int(node.scalar(1, "the axis", 0)), node.rank())
-    if not x.type.is_float:
-        _run_along(node, Add(), 0, axis)
-        return
-    size, rank = x.type.shape[axis], node.rank()
-    require_more_memory(4 * size * size, f"node '{node.name}'")
-    keep = np.tril if node.integer("reverse", 0) else np.triu
-    exclusive = node.integer("exclusive", 0)
-    offset = 0 if not exclusive else -1 if keep is np.tril else 1
-    addends = node.part_constant("addends", keep(np.ones((size, size), np.float32), offset))
-    if rank == 1:
-        row = node.emit(Reshape(shape=(1, size)), x, part="row")
-        node.emit(Reshape(shape=(size,)), node.emit(MatMul(), row, addends, part="sums"))
-    elif axis == rank - 1:
-        node.emit(MatMul(), x, addends)
-    else:
-        perm = tuple(range(rank))
-        perm = (*perm[:axis], rank - 1, *perm[axis + 1 : -1], axis)
-        last = node.emit(Transpose(perm=perm), x, part="last")
-        node.emit(Transpose(perm=perm), node.emit(MatMul(), last, addends, part="sums"))
+    """Import CumSum along a constant axis."""
+    axis = node.axis(int(node.scalar(1, "the axis", 0)), node.rank())
+    exclusive, reverse = (node.integer(name, 0) != 0 for name in ("exclusive", "reverse"))
+    node.emit(CumSum(axis, exclusive, reverse), node.value(0))
 
 
 def import_cum_prod(node: ImportNode) -> None:
-    """Import CumProd along a constant axis, one product after the other."""
-    _run_along(node, Mul(), 1, node.axis(int(node.scalar(1, "the axis", 0)), node.rank()))
-
-
-def _run_along(node: ImportNode, operator: Operator, neutral: int, axis: int) -> None:
-    """Apply an operator to all elements up to each place of an axis, in their order."""
-    x, shape = node.value(0), node.kind().shape
+    """Import CumProd along a constant axis: all elements up to each place, one product after the other."""
+    axis, x, shape = (
+        node.axis(int(node.scalar(1, "the axis", 0)), node.rank()),
+        node.value(0),
+        node.kind().shape,
+    )
     size, exclusive, reverse = shape[axis], node.integer("exclusive", 0), node.integer("reverse", 0)
     node.require(0 < size <= MOST_STEPS, f"{size} places; 1 to {MOST_STEPS} are supported")
     one = (*shape[:axis], 1, *shape[axis + 1 :])
-    total = node.part_constant("neutral", np.full(one, neutral, x.type.element.dtype))
+    total = node.part_constant("one", np.ones(one, x.type.element.dtype))
     results: list[Value] = []
     for place in reversed(range(size)) if reverse else range(size):
         if exclusive:
@@ -149,8 +128,7 @@ def _run_along(node: ImportNode, operator: Operator, neutral: int, axis: int) ->
         starts = tuple(place if i == axis else 0 for i in range(len(shape)))
         ends = tuple(place + 1 if i == axis else extent for i, extent in enumerate(shape))
         part = node.emit(Slice(starts, ends, (1,) * len(shape)), x, part=f"place{place}")
-        # The neutral element would turn -0.0 into 0.0.
-        total = node.emit(operator, total, part, part=f"until{place}") if exclusive or results else part
+        total = node.emit(Mul(), total, part, part=f"until{place}") if exclusive or results else part
         if not exclusive:
             results.append(total)
     whole = joined(node, results[::-1] if reverse else results, "whole", axis)

@@ -10,7 +10,7 @@ from qglow.core.types import Shape
 from qglow.graph.graph import Node
 from qglow.graph.ops import reduce as graph
 from qglow.instructions.ops.elementwise import ElementDiv
-from qglow.instructions.ops.reduce import Reduce
+from qglow.instructions.ops.reduce import Reduce, RunningSum
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, Order
 from qglow.lowering.pool import emit_mean
@@ -28,6 +28,14 @@ def lower_reduction(lowering: Lowering, node: Node, operator: graph.Reduction) -
         lowering.emit(Reduce(kind=operator.kind), result, rows)
         return
     emit_mean(lowering, result, rows)
+
+
+@lowers(graph.CumSum)
+def lower_running_sum(lowering: Lowering, node: Node, operator: graph.CumSum) -> None:
+    """Lower to one runningsum."""
+    count = node.output.type.shape[operator.axis]
+    rows, result = reduction_operands(lowering, node, (operator.axis,), True, count)
+    lowering.emit(RunningSum(operator.exclusive, operator.reverse), result, rows)
 
 
 def _emit_whole_mean(lowering: Lowering, node: Node, result: Buffer, rows: Buffer) -> None:

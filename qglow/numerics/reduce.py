@@ -1,6 +1,6 @@
-"""Reductions over axes: sums, means, products, largest and smallest elements.
+"""Reductions over axes: sums, means, products, largest and smallest elements; and running sums.
 
-See the ONNX operators ReduceSum, ReduceMean, ReduceProd, ReduceMax, ReduceMin.
+See the ONNX operators CumSum, ReduceSum, ReduceMean, ReduceProd, ReduceMax, ReduceMin.
 """
 
 from __future__ import annotations
@@ -30,6 +30,21 @@ def interleaved_product(x: Array, axis: int = -1) -> Array:
             half = lanes.shape[-1] // 2
             lanes = lanes[..., :half] * lanes[..., half:]
     return lanes[..., 0]
+
+
+def running_sum(x: Array, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
+    """Sums of the elements up to each place of an axis, added one by one; of floats or integers.
+
+    exclusive: up to the place before, so that the first sum is 0. reverse: from the end of the axis.
+    Integers wrap around.
+    """
+    rows = np.moveaxis(np.asarray(x), axis, -1)
+    rows = rows[..., ::-1] if reverse else rows
+    if exclusive:
+        rows = np.concatenate([np.zeros((*rows.shape[:-1], 1), rows.dtype), rows], -1)[..., :-1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.add.accumulate(rows, axis=-1, dtype=rows.dtype)
+    return np.moveaxis(sums[..., ::-1] if reverse else sums, -1, axis)
 
 
 KINDS = ("sum", "mean", "max", "min", "prod")

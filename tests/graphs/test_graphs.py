@@ -51,7 +51,6 @@ NOT_GENERATED = {
 """Operators that are imported and not drawn, and why."""
 
 
-@pytest.mark.sweep
 @hypothesis.settings(max_examples=300, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(cases())
 def test_correct_models(case: Case) -> None:

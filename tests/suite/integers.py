@@ -10,7 +10,7 @@ from qglow.graph.ops.elementwise import Add, Div, Mul, Pow, Sub
 from qglow.graph.ops.functions import Neg
 from qglow.graph.ops.logic import Compare, Whole
 from qglow.graph.ops.ranking import ArgMax, ArgMin, TopK, TopKIndices
-from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from qglow.graph.ops.reduce import CumSum, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import Cast
 from qglow.numerics.integers import OPERATIONS
@@ -54,6 +54,7 @@ def choices(element: ElementType, axis: int) -> Maker:
         x, node = _drawn(drawing, element, "x"), drawing.builder.node
         kinds = (ReduceSum, ReduceProd, ReduceMax, ReduceMin, *([ReduceMean] if element.size > 2 else []))
         reduced = [node(kind((axis,), False), x) for kind in kinds]
+        reduced += [node(CumSum(axis, turned, not turned), x) for turned in (False, True)]
         first = [node(TopK(axis, 3, largest), x) for largest in (True, False)]
         return drawing.finish(*reduced, *first, node(ArgMin(axis), x), node(TopKIndices(axis, 2), x))
 

@@ -1,4 +1,4 @@
-"""Reductions along last, middle and scattered axes, of images and of plain tensors."""
+"""Reductions and running sums along last, middle and scattered axes, of images and of plain tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from qglow.core.types import TensorType
 from qglow.graph.operator import Operator
 from qglow.graph.ops.pool import MaxPool
-from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from qglow.graph.ops.reduce import CumSum, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 AXES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -52,10 +52,30 @@ def int8(kind: type[Operator], shape: tuple[int, ...], axes: tuple[int, ...], ke
     return make
 
 
+def running(shape: tuple[int, ...], axis: int, exclusive: int, reverse: int) -> Maker:
+    """Sums of floats, among them infinities, NaN and both zeros; of images with channels innermost."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing("CumSum", random)
+        x = drawing.real(*shape)
+        flat = drawing.inputs[x.name].reshape(-1)
+        flat[: flat.size // 3] = moderate(random, (flat.size // 3,))
+        flat[0], flat[flat.size // 2] = -0.0, np.nan
+        if len(shape) == 4:
+            x = drawing.builder.node(MaxPool(kernel=(1, 1)), x)
+        return drawing.finish(drawing.builder.node(CumSum(axis, exclusive > 0, reverse > 0), x))
+
+    return make
+
+
+RUNNING = [((3, 37), 1), ((37, 19), 0), ((2, 20, 5, 6), 1), ((2, 7, 5, 36), -2), ((9,), 0)]
 PROBLEMS: list[Maker] = [
-    form(kind, shape, axes, index % 2 == 0)
-    for form, kinds in ((real, REAL), (int8, INT8))
-    for kind in kinds
-    for index, (shape, axes) in enumerate(AXES)
-    if kind not in (ReduceProd, ReduceMin) or index in (0, 3)
+    *(running(*case, exclusive, reverse) for case in RUNNING for exclusive in (0, 1) for reverse in (0, 1)),
+    *(
+        form(kind, shape, axes, index % 2 == 0)
+        for form, kinds in ((real, REAL), (int8, INT8))
+        for kind in kinds
+        for index, (shape, axes) in enumerate(AXES)
+        if kind not in (ReduceProd, ReduceMin) or index in (0, 3)
+    ),
 ]

@@ -11,7 +11,7 @@ from qglow.core.types import Array, TensorType
 from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, SameAs, register, require
 from qglow.graph.ops.rules import Arrays, Movement, Types, given, normal_axis, operand, parameters_of
-from qglow.numerics.reduce import mean_int8, reduce
+from qglow.numerics.reduce import mean_int8, reduce, running_sum
 
 
 class Reduction(Operator):
@@ -162,3 +162,27 @@ class ReduceMin(Extreme):
 
     axes: tuple[int, ...]
     keepdims: bool = True
+
+
+@register
+@dataclass(frozen=True)
+class CumSum(Operator):
+    """Sums of the elements up to each place of `axis`, added one by one; see numerics.reduce.running_sum."""
+
+    name: ClassVar[str] = "CumSum"
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    policy: ClassVar[Policy] = KeepFloat("sums of many int8 values would lose them in one scale")
+
+    axis: int
+    exclusive: bool = False
+    reverse: bool = False
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The type of x."""
+        x = operand(inputs, 0, "x")
+        normal_axis(self.axis, len(x.shape))
+        return (x,)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute with numerics.reduce."""
+        return (running_sum(given(inputs, 0), self.axis, self.exclusive, self.reverse),)

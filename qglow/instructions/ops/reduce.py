@@ -1,4 +1,4 @@
-"""Reductions along one axis."""
+"""Reductions and running sums along one axis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
 from qglow.instructions.ops.rules import require_numbers, require_same_elements, require_shape
-from qglow.numerics.reduce import KINDS, reduce
+from qglow.numerics.reduce import KINDS, reduce, running_sum
 
 SELECTING = ("max", "min")
 
@@ -41,3 +41,31 @@ class Reduce(Operation):
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.reduce."""
         arrays["dest"][...] = reduce(arrays["src"], self.kind, (1,))
+
+
+@register
+@dataclass(frozen=True)
+class RunningSum(Operation):
+    """dest[o, n, i] = the sum of src[o, :, i] up to place n, added one by one.
+
+    exclusive: up to the place before. reverse: from the end. Floats, and integers, which wrap around.
+    """
+
+    opcode: ClassVar[str] = "runningsum"
+    signature: ClassVar[tuple[Operand, ...]] = (out(), read())
+
+    exclusive: bool = False
+    reverse: bool = False
+
+    def verify(self, types: Types) -> None:
+        """Three axes, the same in src and dest."""
+        src = types["src"]
+        require_numbers(types, "src", "dest")
+        require_same_elements(types, "src", "dest")
+        require(src.is_float or src.is_plain_integer, f"sums of {src} are not supported")
+        require(len(src.shape) == 3, f"src is {src}, it must have three axes")
+        require_shape(types, "dest", src.shape, "that of src")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """Compute with numerics.reduce."""
+        arrays["dest"][...] = running_sum(arrays["src"], 1, self.exclusive, self.reverse)

@@ -23,4 +23,5 @@ from qglow.kernels.reduction import profile as profile
 from qglow.kernels.reduction import ranking as ranking
 from qglow.kernels.reduction import reduce as reduce
 from qglow.kernels.reduction import rows as rows
+from qglow.kernels.reduction import running_sum as running_sum
 from qglow.kernels.reduction import softmax as softmax

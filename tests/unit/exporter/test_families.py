@@ -11,7 +11,7 @@ from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.normalization import LRN, InstanceNormalization, LayerNormalization
 from qglow.graph.ops.pool import AveragePool
-from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from qglow.graph.ops.reduce import CumSum, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from tests.unit.importer.tiny import assert_close, random_feeds, session
 
 
@@ -28,6 +28,7 @@ def test_reductions_are_exported() -> None:
     x = b.input("x", float_type(2, 3, 4, 5))
     kinds = (ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd)
     values = [b.node(kind((1, -1), keepdims), x) for kind in kinds for keepdims in (True, False)]
+    values += [b.node(CumSum(axis, axis > 0, axis == 2), x) for axis in (-1, 0, 2)]
     assert_exports(b.finish(*values))
 
 

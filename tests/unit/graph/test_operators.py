@@ -43,7 +43,7 @@ from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Dequantize, QuantizationProfile, Quantize, Rescale
 from qglow.graph.ops.ranking import ArgMax, ArgMin, TopK, TopKIndices
 from qglow.graph.ops.recurrence import Recurrence
-from qglow.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from qglow.graph.ops.reduce import CumSum, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from qglow.graph.ops.resize import Resize, ResizeNearest
 from qglow.graph.ops.rows import RowScales
 from qglow.graph.ops.selection import Max, Min, Where
@@ -118,6 +118,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (ReduceMax(axes=(1,)), [float_type(2, 3)]),
     (ReduceMin(axes=(0, 1), keepdims=False), [float_type(2, 3)]),
     (ReduceProd(axes=()), [float_type(2, 3)]),
+    (CumSum(axis=-1, exclusive=True), [float_type(2, 3)]),
     (ArgMax(axis=1), [float_type(2, 3, 4)]),
     (ArgMin(axis=-1, keepdims=False, last=True), [float_type(2, 3)]),
     (TopK(axis=0, k=2), [float_type(5, 3)]),

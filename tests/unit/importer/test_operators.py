@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from qglow.core.errors import QglowError
 from qglow.graph.interpreter import Interpreter
 from qglow.importer import import_model
+from qglow.toolchain import compile_graph
 from tests.unit.importer import (
     attention_cases,
     composed_cases,
@@ -29,7 +30,7 @@ from tests.unit.importer import (
 from tests.unit.importer.cases import IMAGE, Case, floats, ints, node
 from tests.unit.importer.test_computed_places import BITS
 from tests.unit.importer.test_quantized import MODELS as QUANTIZED
-from tests.unit.importer.tiny import assert_as_onnxruntime, save, tiny_model
+from tests.unit.importer.tiny import assert_as_onnxruntime, save, session, tiny_model
 
 W = {"w": floats(4, 6, 3, 3), "b": floats(4)}
 CONV = (7, 11, 21)
@@ -457,6 +458,22 @@ def test_sums_and_products_along_an_axis(exclusive: int, reverse: int, tmp_path:
         whole = np.concatenate([np.full((3, 1, 2), neutral), whole], 1)[:, :4] if exclusive else whole
         expected = run(whole, 1)
         np.testing.assert_array_equal(found[name], expected[:, ::-1] if reverse else expected)
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("exclusive", [0, 1])
+def test_running_sums_meet_no_number_before_its_place(exclusive: int, reverse: int, tmp_path: Path) -> None:
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"], exclusive=exclusive, reverse=reverse)
+    path = save(tiny_model([node], {"x": (5, 4)}, ["y"], {"axis": np.int64(1)}, opset=14), tmp_path)
+    none, inf = np.nan, np.inf
+    x = np.array(
+        [[1, none, 2, 3], [1, inf, 2, -inf], [-0.0, -0.0, 0, 1], [2, 3, 4, -inf], [1e38, 3e38, -3e38, 1]]
+    )
+    x = x.astype(np.float32)
+    (expected,) = session(path).run(None, {"x": x})
+    graph = import_model(path).graph
+    np.testing.assert_array_equal(Interpreter(graph).run({"x": x})["y"], expected)
+    np.testing.assert_array_equal(compile_graph(graph)({"x": x})["y"], expected)
 
 
 @pytest.mark.parametrize("training", [False, True])

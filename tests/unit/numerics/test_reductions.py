@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qglow.numerics.reduce import running_sum
 from qglow.numerics.reductions import interleaved_sum
 
 
@@ -46,3 +47,21 @@ def test_nothing_sums_to_zero_and_infinities_pass() -> None:
     assert interleaved_sum(np.zeros((2, 0), np.float32)).tolist() == [0.0, 0.0]
     assert interleaved_sum(np.array([1, np.inf, 3], np.float32)) == math.inf
     assert np.isnan(interleaved_sum(np.array([-np.inf, np.inf], np.float32)))
+
+
+def test_running_sums_start_with_the_first_element_and_exclusive_ones_with_zero() -> None:
+    x = np.array([-0.0, 1, np.inf, 2, -np.inf], np.float32)
+    for reverse, expected in (
+        (False, [-0.0, 1, np.inf, np.inf, np.nan]),
+        (True, [np.nan, np.nan, np.nan, -np.inf, -np.inf]),
+    ):
+        found = running_sum(x, 0, False, reverse)
+        np.testing.assert_array_equal(found, np.array(expected, np.float32))
+        assert np.signbit(running_sum(x[:1], 0, False, reverse)[0])
+        assert not np.signbit(running_sum(x[:1], 0, True, reverse)[0])
+    np.testing.assert_array_equal(running_sum(x, 0, True), np.array([0, 0, 1, np.inf, np.inf], np.float32))
+
+
+def test_running_sums_of_integers_wrap_around_and_nothing_has_none() -> None:
+    assert running_sum(np.array([[100, 100]], np.int8), 1).tolist() == [[100, -56]]
+    assert running_sum(np.zeros((2, 0), np.float32), 1, exclusive=True).shape == (2, 0)
