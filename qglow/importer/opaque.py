@@ -217,6 +217,8 @@ def _require_executable(nodes: Sequence[NodeProto]) -> None:
     for node in all_nodes(nodes):
         if node.op_type in RANDOM and node.domain in ("", "ai.onnx"):
             raise CannotImport("random numbers are not supported: results could not be compared")
+        if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+            raise CannotImport("training mode draws random numbers; export the model for inference")
         for attribute in node.attribute:
             if any(t.data_location == TensorProto.EXTERNAL for t in tensors(attribute)):
                 raise CannotImport("a constant of its body is in another file; store it in the model")

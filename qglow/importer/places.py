@@ -233,7 +233,10 @@ def _numbered(node: ImportNode, shape: Shape) -> Array:
 
 def _pick(node: ImportNode, positions: Array) -> None:
     """Give the elements of the data at these positions, in this shape."""
-    _gather(node, _flat(node, 0), positions)
+    if np.array_equal(positions.reshape(-1), np.arange(node.kind().size)):
+        node.emit(Reshape(shape=positions.shape), node.value(0))  # all of them, in their order
+    else:
+        _gather(node, _flat(node, 0), positions)
 
 
 def _replace(node: ImportNode, positions: Array) -> None:

@@ -36,6 +36,7 @@ ENTRIES = (
     Entry("accuracy", "accuracy beside other quantization tools", (ZOO, "17 GB of memory", BENCH)),
     Entry("defaults", "default settings beside plain methods and other tools", (ZOO, BENCH)),
     Entry("wild", "other people's models with default settings: loading, agreement, int8, time", (WILD,)),
+    Entry("exports", "models as PyTorch exports them, with default settings"),
     Entry("tasks", "mAP, F1, PSNR and mIoU of models that top-1 does not measure", (ZOO, IMAGES)),
     Entry("agreement", "bits on all instruction sets, and agreement with onnxruntime", (ZOO,)),
     Entry("options", "what single options of quantization make of the accuracy", (ZOO,)),

@@ -70,10 +70,10 @@ class WildRow:
         return found
 
 
-def measure(name: str, alternations: int) -> WildRow:
-    """Load, compare, quantize and time one model."""
-    path = WILD / f"{name}.onnx"
-    first, *others = wild_samples(WILD / f"{name}.inputs.npz")
+def measure(name: str, alternations: int, folder: Path = WILD) -> WildRow:
+    """Load, compare, quantize and time one model of a folder."""
+    path = folder / f"{name}.onnx"
+    first, *others = wild_samples(folder / f"{name}.inputs.npz")
     samples = [first, *(other for other in others if _shapes(other) == _shapes(first))]
     model = qglow.load_model(path, _shapes(first))
     expected = _by_onnxruntime(path, samples)

@@ -22,9 +22,9 @@ _MEAN = np.array([0.485, 0.456, 0.406], np.float32)[:, None, None]
 _STD = np.array([0.229, 0.224, 0.225], np.float32)[:, None, None]
 
 
-def wild_names() -> tuple[str, ...]:
+def wild_names(folder: Path = WILD) -> tuple[str, ...]:
     """Names of the models that have inputs; none without the folder."""
-    return tuple(sorted(path.name.removesuffix(".inputs.npz") for path in WILD.glob("*.inputs.npz")))
+    return tuple(sorted(path.name.removesuffix(".inputs.npz") for path in folder.glob("*.inputs.npz")))
 
 
 def wild_model(name: str, folder: Path) -> EvaluatedModel:

@@ -159,6 +159,14 @@ def test_random_numbers_are_refused(tmp_path: Path) -> None:
         import_model(path)
 
 
+def test_dropout_of_training_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Dropout", ["x", "ratio", "training"], ["y"])]
+    constants = {"ratio": np.array(0.5, np.float32), "training": np.array(True)}
+    path = save(tiny_model(nodes, {"x": (1, 6)}, ["y"], constants), tmp_path)
+    with pytest.raises(UnsupportedError, match="training mode draws random numbers"):
+        import_model(path)
+
+
 def test_an_operator_that_onnxruntime_lacks_is_refused(tmp_path: Path) -> None:
     nodes = [helper.make_node("Special", ["x"], ["y"], domain="my.company")]
     model = tiny_model(nodes, {"x": (1, 6)}, ["y"])

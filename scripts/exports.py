@@ -1,0 +1,395 @@
+"""Export models from PyTorch, torchvision and Hugging Face's transformers, as users do.
+
+    pip install -e '.[exports]'
+    python -m scripts.exports FOLDER [NAME ...]
+
+Writes FOLDER/NAME.onnx and NAME.inputs.npz, samples as "K|INPUT", for each model and each of both exporters:
+TorchScript's (`NAME`) and the newer one (`NAME_dynamo`). Weights are drawn with a fixed seed; statistics of
+normalization are those of a few drawn batches, so that values are as in a trained model. What an exporter
+refuses is told, and is no failure of this script.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision
+import transformers
+from torch import Tensor, nn
+
+SAMPLES = 4
+Feeds = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model, its inputs, and the axes of these that stay open, by input."""
+
+    module: nn.Module
+    draw: Callable[[int], Feeds]
+    open_axes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    outputs: Sequence[str] = ("output",)
+
+
+def image(size: int, channels: int = 3) -> Callable[[int], Feeds]:
+    """Smooth drawn pictures [1, channels, size, size], standardized as photographs are."""
+
+    def draw(seed: int) -> Feeds:
+        random = torch.Generator().manual_seed(seed)
+        coarse = torch.randn(1, channels, 8, 8, generator=random)
+        fine = 0.3 * torch.randn(1, channels, size, size, generator=random)
+        return {"x": nn.functional.interpolate(coarse, (size, size), mode="bicubic") + fine}
+
+    return draw
+
+
+def settled(module: nn.Module, draw: Callable[[int], Feeds]) -> nn.Module:
+    """The module with running statistics of a few drawn batches, ready to be exported."""
+    module.train()
+    with torch.no_grad():
+        for seed in range(20, 28):
+            batches = [draw(100 * seed + place) for place in range(4)]
+            module(*(torch.cat([batch[name] for batch in batches]) for name in batches[0]))
+    return module.eval()
+
+
+def vision(build: Callable[..., nn.Module], size: int = 96, **arguments: Any) -> Callable[[], Source]:
+    """A classifier of torchvision, with an open batch."""
+
+    def make() -> Source:
+        draw = image(size)
+        module = settled(build(weights=None, num_classes=20, **arguments), draw)
+        return Source(module, draw, {"x": {0: "batch"}})
+
+    return make
+
+
+class Recurrent(nn.Module):
+    """A classifier of sequences of tokens by an LSTM or GRU in both directions."""
+
+    def __init__(self, cell: type[nn.Module]) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 24)
+        self.cell = cell(24, 32, batch_first=True, bidirectional=True, num_layers=2)
+        self.head = nn.Linear(64, 5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of the last step."""
+        return self.head(self.cell(self.table(tokens))[0][:, -1])
+
+
+class Volumes(nn.Module):
+    """A classifier of volumes by 3-D convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            *(nn.Conv3d(1, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ReLU(), nn.MaxPool3d(2)),
+            *(nn.Conv3d(8, 16, 3, padding=1), nn.BatchNorm3d(16), nn.ReLU(), nn.AdaptiveAvgPool3d(1)),
+            *(nn.Flatten(), nn.Linear(16, 4)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of classes."""
+        return self.body(x)
+
+
+class UNet(nn.Module):
+    """An encoder and decoder with skips, upsampled by transposed convolutions and by interpolation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = _twice(3, 16), _twice(16, 32), _twice(32, 64)
+        self.up = nn.ConvTranspose2d(64, 32, 2, 2)
+        self.fourth, self.fifth, self.last = _twice(64, 32), _twice(48, 16), nn.Conv2d(16, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of two classes for each pixel."""
+        a = self.first(x)
+        b = self.second(nn.functional.max_pool2d(a, 2))
+        c = self.third(nn.functional.max_pool2d(b, 2))
+        b = self.fourth(torch.cat([self.up(c), b], 1))
+        b = nn.functional.interpolate(b, size=a.shape[-2:], mode="bilinear", align_corners=False)
+        return self.last(self.fifth(torch.cat([b, a], 1)))
+
+
+def _twice(before: int, after: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for channels in (before, after):
+        layers += [nn.Conv2d(channels, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class Bytes(nn.Module):
+    """A classifier of pictures of bytes, which it resizes and standardizes itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = settled(torchvision.models.squeezenet1_1(weights=None, num_classes=10), image(64))
+        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of classes for pictures [N, height, width, 3]."""
+        planes = x.permute(0, 3, 1, 2).float() / 255
+        small = nn.functional.interpolate(planes, size=(64, 64), mode="bilinear", align_corners=False)
+        return self.body((small - self.mean) / self.std)
+
+
+class Detector(nn.Module):
+    """Boxes and scores of a small body, then non-maximum suppression: as many results as data has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            _twice(3, 16), nn.MaxPool2d(2), _twice(16, 32), nn.MaxPool2d(2), nn.Conv2d(32, 7, 1)
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Boxes [n, 4] and scores [n] of the best places."""
+        found = self.body(x)[0].flatten(1).T
+        centres, sizes = found[:, :2] * 16 + 24, found[:, 2:4].exp() * 4
+        boxes = torch.cat([centres - sizes, centres + sizes], 1)
+        scores = found[:, 4:].sigmoid().amax(1)
+        kept = torchvision.ops.nms(boxes, scores, 0.5)
+        return boxes[kept], scores[kept]
+
+
+class HalfModel(nn.Module):
+    """A network in float16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = settled(torchvision.models.resnet18(weights=None, num_classes=10), image(64)).half()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of classes."""
+        return self.body(x)
+
+
+class Named(nn.Module):
+    """A model of transformers whose result is one tensor, by its field; inputs are given by place."""
+
+    def __init__(self, model: Any, names: Sequence[str], result: str) -> None:
+        super().__init__()
+        self.model, self.names, self.result = model, list(names), result
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The field of the result."""
+        return getattr(
+            self.model(**dict(zip(self.names, inputs, strict=True)), return_dict=True), self.result
+        )
+
+
+def tokens(names: Sequence[str], words: int, length: int = 12) -> Callable[[int], Feeds]:
+    """Drawn tokens, and ones for what is no tokens."""
+
+    def draw(seed: int) -> Feeds:
+        random = torch.Generator().manual_seed(seed)
+        ids = torch.randint(3, words, (1, length), generator=random)
+        return {name: ids if "input_ids" in name else torch.ones_like(ids) for name in names}
+
+    return draw
+
+
+def text(
+    build: Callable[[], Any], result: str, names: Sequence[str] = ("input_ids", "attention_mask")
+) -> Any:
+    """A model over tokens, with an open batch and length."""
+
+    def make() -> Source:
+        axes = {name: {0: "batch", 1: "length"} for name in names}
+        return Source(Named(build().eval(), names, result), tokens(names, 90), axes)
+
+    return make
+
+
+def _half() -> Source:
+    def draw(seed: int) -> Feeds:
+        return {"x": image(64)(seed)["x"].half()}
+
+    return Source(HalfModel(), draw, {"x": {0: "batch"}})
+
+
+def _bytes() -> Source:
+    def draw(seed: int) -> Feeds:
+        pixels = image(80)(seed)["x"].permute(0, 2, 3, 1) * 50 + 120
+        return {"x": pixels.clamp(0, 255).to(torch.uint8)}
+
+    return Source(Bytes().eval(), draw, {"x": {0: "batch"}})
+
+
+def _recurrent(cell: type[nn.Module]) -> Callable[[], Source]:
+    return lambda: Source(
+        Recurrent(cell).eval(),
+        lambda seed: {"x": tokens(["input_ids"], 50, 10)(seed)["input_ids"]},
+        {"x": {0: "batch"}},
+    )
+
+
+def _whisper_config() -> Any:
+    return transformers.WhisperConfig(
+        vocab_size=100, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, num_mel_bins=16,
+        max_source_positions=50, max_target_positions=40, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        decoder_start_token_id=1,
+    )  # fmt: skip
+
+
+def _whisper_encoder() -> Source:
+    encoder = transformers.WhisperModel(_whisper_config()).eval().encoder
+    draw = lambda seed: {  # noqa: E731
+        "input_features": torch.randn(1, 16, 100, generator=torch.Generator().manual_seed(seed))
+    }
+    return Source(
+        Named(encoder, ["input_features"], "last_hidden_state"), draw, {"input_features": {0: "batch"}}
+    )
+
+
+def _whisper_decoder() -> Source:
+    decoder = transformers.WhisperModel(_whisper_config()).eval().decoder
+    names = ["input_ids", "encoder_hidden_states"]
+
+    def draw(seed: int) -> Feeds:
+        random = torch.Generator().manual_seed(seed)
+        return {
+            "input_ids": torch.randint(3, 90, (1, 8), generator=random),
+            "encoder_hidden_states": torch.randn(1, 50, 32, generator=random),
+        }
+
+    axes = {"input_ids": {0: "batch", 1: "length"}, "encoder_hidden_states": {0: "batch"}}
+    return Source(Named(decoder, names, "last_hidden_state"), draw, axes)
+
+
+_SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+def _bert() -> Any:
+    return transformers.BertForSequenceClassification(
+        transformers.BertConfig(vocab_size=100, max_position_embeddings=64, **_SMALL)
+    )
+
+
+def _distilbert() -> Any:
+    return transformers.DistilBertForSequenceClassification(
+        transformers.DistilBertConfig(
+            vocab_size=100, max_position_embeddings=64, dim=32, n_layers=2, n_heads=4, hidden_dim=64
+        )
+    )
+
+
+def _gpt2() -> Any:
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=100, n_positions=64, n_embd=32, n_layer=2, n_head=4, use_cache=False
+        )
+    )
+
+
+def _llama() -> Any:
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=100, max_position_embeddings=64, num_key_value_heads=2, use_cache=False, **_SMALL
+        )
+    )
+
+
+def _vit() -> Source:
+    model = transformers.ViTForImageClassification(
+        transformers.ViTConfig(image_size=32, patch_size=8, num_labels=5, **_SMALL)
+    ).eval()
+    draw = lambda seed: {"pixel_values": image(32)(seed)["x"]}  # noqa: E731
+    return Source(Named(model, ["pixel_values"], "logits"), draw, {"pixel_values": {0: "batch"}})
+
+
+def _small_vit(weights: None, num_classes: int) -> nn.Module:
+    model = torchvision.models.VisionTransformer(
+        image_size=96, patch_size=16, num_layers=3, num_heads=4, hidden_dim=64, mlp_dim=128,
+        num_classes=num_classes,
+    )  # fmt: skip
+    nn.init.normal_(model.heads.head.weight, std=0.1)  # zeros otherwise
+    return model
+
+
+MODELS: dict[str, Callable[[], Source]] = {
+    "resnet18": vision(torchvision.models.resnet18),
+    "mobilenet_v3": vision(torchvision.models.mobilenet_v3_small),
+    "efficientnet_b0": vision(torchvision.models.efficientnet_b0),
+    "convnext_tiny": vision(torchvision.models.convnext_tiny),
+    "swin_t": vision(torchvision.models.swin_t),
+    "vit": vision(_small_vit),
+    "unet": lambda: Source(
+        settled(UNet(), image(64)), image(64), {"x": {0: "batch", 2: "height", 3: "width"}}
+    ),
+    "lstm": _recurrent(nn.LSTM),
+    "gru": _recurrent(nn.GRU),
+    "conv3d": lambda: Source(
+        Volumes().eval(),
+        lambda seed: {"x": torch.randn(1, 1, 8, 16, 16, generator=torch.Generator().manual_seed(seed))},
+        {"x": {0: "batch"}},
+    ),
+    "detector": lambda: Source(Detector().eval(), image(48), {}, ("boxes", "scores")),
+    "float16": _half,
+    "uint8": _bytes,
+    "hf_bert": text(_bert, "logits"),
+    "hf_distilbert": text(_distilbert, "logits"),
+    "hf_gpt2": text(_gpt2, "logits"),
+    "hf_llama": text(_llama, "logits"),
+    "hf_vit": _vit,
+    "hf_whisper_encoder": _whisper_encoder,
+    "hf_whisper_decoder": _whisper_decoder,
+}
+
+
+def export(source: Source, path: Path, dynamo: bool) -> None:
+    """Write a model and its samples."""
+    source.module.eval()
+    feeds = [source.draw(seed) for seed in range(SAMPLES)]
+    arguments = tuple(feeds[0].values())
+    shared: dict[str, Any] = {"input_names": list(feeds[0]), "output_names": list(source.outputs)}
+    if dynamo:
+        shapes: Any = tuple(dict(source.open_axes.get(name, {})) for name in feeds[0])
+        if isinstance(source.module, Named):
+            shapes = (shapes,)
+        dynamic = {"dynamic_shapes": shapes} if source.open_axes else {}
+        torch.onnx.export(
+            source.module, arguments, str(path), dynamo=True, verbose=False, **dynamic, **shared
+        )
+    else:
+        axes = {name: dict(axes) for name, axes in source.open_axes.items()}
+        torch.onnx.export(
+            source.module, arguments, str(path), dynamo=False, opset_version=17, dynamic_axes=axes, **shared
+        )
+    arrays = {f"{k}|{name}": array.numpy() for k, feed in enumerate(feeds) for name, array in feed.items()}
+    np.savez(path.with_suffix(".inputs.npz"), **arrays)  # type: ignore[arg-type]
+
+
+def main(words: Sequence[str]) -> int:
+    """Export all models, or those that are named, into a folder."""
+    folder, names = Path(words[0]), list(words[1:]) or list(MODELS)
+    folder.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore")
+    for name in names:
+        torch.manual_seed(0)
+        source = MODELS[name]()
+        for dynamo in (False, True):
+            path = folder / f"{name}{'_dynamo' if dynamo else ''}.onnx"
+            try:
+                export(source, path, dynamo)
+                print(f"{path}", flush=True)
+            except Exception as error:  # exporters raise all kinds
+                last = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+                print(f"{path}: not exported: {last[:200]}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
