@@ -31,12 +31,17 @@ Feeds = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Source:
-    """A model, its inputs, and the axes of these that stay open, by input."""
+    """A model, its inputs, and the axes of these that stay open, by input.
+
+    named: inputs that are parameters of their own of `forward`, before those that it takes as a list; None
+    for all.
+    """
 
     module: nn.Module
     draw: Callable[[int], Feeds]
     open_axes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     outputs: Sequence[str] = ("output",)
+    named: int | None = None
 
 
 def image(size: int, channels: int = 3) -> Callable[[int], Feeds]:
@@ -207,7 +212,7 @@ def text(
 
     def make() -> Source:
         axes = {name: {0: "batch", 1: "length"} for name in names}
-        return Source(Named(build().eval(), names, result), tokens(names, 90), axes)
+        return Source(Named(build().eval(), names, result), tokens(names, 90), axes, named=0)
 
     return make
 
@@ -250,7 +255,10 @@ def _whisper_encoder() -> Source:
         "input_features": torch.randn(1, 16, 100, generator=torch.Generator().manual_seed(seed))
     }
     return Source(
-        Named(encoder, ["input_features"], "last_hidden_state"), draw, {"input_features": {0: "batch"}}
+        Named(encoder, ["input_features"], "last_hidden_state"),
+        draw,
+        {"input_features": {0: "batch"}},
+        named=0,
     )
 
 
@@ -266,7 +274,7 @@ def _whisper_decoder() -> Source:
         }
 
     axes = {"input_ids": {0: "batch", 1: "length"}, "encoder_hidden_states": {0: "batch"}}
-    return Source(Named(decoder, names, "last_hidden_state"), draw, axes)
+    return Source(Named(decoder, names, "last_hidden_state"), draw, axes, named=0)
 
 
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -307,7 +315,50 @@ def _vit() -> Source:
         transformers.ViTConfig(image_size=32, patch_size=8, num_labels=5, **_SMALL)
     ).eval()
     draw = lambda seed: {"pixel_values": image(32)(seed)["x"]}  # noqa: E731
-    return Source(Named(model, ["pixel_values"], "logits"), draw, {"pixel_values": {0: "batch"}})
+    return Source(Named(model, ["pixel_values"], "logits"), draw, {"pixel_values": {0: "batch"}}, named=0)
+
+
+class Cached(nn.Module):
+    """A causal language model whose keys and values of past tokens are inputs and outputs."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, mask: Tensor, positions: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
+        """Scores of next tokens, then keys and values of all tokens, layer by layer."""
+        cache = transformers.DynamicCache()
+        for layer in range(len(past) // 2):
+            cache.update(past[2 * layer], past[2 * layer + 1], layer)
+        result = self.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+        )
+        layers = result.past_key_values.layers
+        return result.logits, *(tensor for layer in layers for tensor in (layer.keys, layer.values))
+
+
+def cached(build: Callable[[], Any], heads: int) -> Callable[[], Source]:
+    """A decoder of two layers with its cache, whose lengths are open."""
+    places = [f"{layer}.{kind}" for layer in range(2) for kind in ("key", "value")]
+    states = [f"past_key_values.{place}" for place in places]
+
+    def draw(seed: int) -> Feeds:
+        random, past, new = torch.Generator().manual_seed(seed), 5, 3
+        return {
+            "input_ids": torch.randint(3, 90, (1, new), generator=random),
+            "attention_mask": torch.ones(1, past + new, dtype=torch.int64),
+            "position_ids": torch.arange(past, past + new)[None],
+            **{name: torch.randn(1, heads, past, 8, generator=random) for name in states},
+        }
+
+    axes = {
+        "input_ids": {0: "batch", 1: "new"},
+        "attention_mask": {0: "batch", 1: "total"},
+        "position_ids": {0: "batch", 1: "new"},
+        **{name: {0: "batch", 2: "past"} for name in states},
+    }
+    outputs = ("logits", *(f"present.{place}" for place in places))
+    return lambda: Source(Cached(build().eval()), draw, axes, outputs, named=3)
 
 
 def _small_vit(weights: None, num_classes: int) -> nn.Module:
@@ -343,6 +394,8 @@ MODELS: dict[str, Callable[[], Source]] = {
     "hf_distilbert": text(_distilbert, "logits"),
     "hf_gpt2": text(_gpt2, "logits"),
     "hf_llama": text(_llama, "logits"),
+    "hf_gpt2_cached": cached(_gpt2, 4),
+    "hf_llama_cached": cached(_llama, 2),
     "hf_vit": _vit,
     "hf_whisper_encoder": _whisper_encoder,
     "hf_whisper_decoder": _whisper_decoder,
@@ -356,9 +409,9 @@ def export(source: Source, path: Path, dynamo: bool) -> None:
     arguments = tuple(feeds[0].values())
     shared: dict[str, Any] = {"input_names": list(feeds[0]), "output_names": list(source.outputs)}
     if dynamo:
-        shapes: Any = tuple(dict(source.open_axes.get(name, {})) for name in feeds[0])
-        if isinstance(source.module, Named):
-            shapes = (shapes,)
+        shapes: tuple[Any, ...] = tuple(dict(source.open_axes.get(name, {})) for name in feeds[0])
+        if source.named is not None:
+            shapes = (*shapes[: source.named], shapes[source.named :])
         dynamic = {"dynamic_shapes": shapes} if source.open_axes else {}
         torch.onnx.export(
             source.module, arguments, str(path), dynamo=True, verbose=False, **dynamic, **shared
@@ -369,7 +422,7 @@ def export(source: Source, path: Path, dynamo: bool) -> None:
             source.module, arguments, str(path), dynamo=False, opset_version=17, dynamic_axes=axes, **shared
         )
     arrays = {f"{k}|{name}": array.numpy() for k, feed in enumerate(feeds) for name, array in feed.items()}
-    np.savez(path.with_suffix(".inputs.npz"), **arrays)  # type: ignore[arg-type]
+    np.savez(path.with_suffix(".inputs.npz"), **arrays)
 
 
 def main(words: Sequence[str]) -> int:
