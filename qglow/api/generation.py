@@ -9,7 +9,7 @@ from qglow.api.keywords import GenerationKeywords
 from qglow.api.model import Model
 from qglow.api.options import GenerationOptions
 from qglow.api.quantized import QuantizedModel
-from qglow.core.errors import UsageError
+from qglow.core.errors import ModelError, UnsupportedError, UsageError
 from qglow.core.keywords import taking
 from qglow.generation import Generator, find_roles, pair_states
 from qglow.runtime.executable import Executable
@@ -42,9 +42,12 @@ def load_generator(
     piece = min(piece, context)
     roles = find_roles(model.dimensions)
     bounds = roles.bounds(context, piece)
-    executable: Executable = model.compile(
-        bounds=bounds or None, isa=options["isa"], threads=options["threads"]
-    )
+    try:
+        executable: Executable = model.compile(
+            bounds=bounds or None, isa=options["isa"], threads=options["threads"]
+        )
+    except (ModelError, UnsupportedError) as error:
+        raise UnsupportedError(f"no program has a `context={context}`: {error}") from error
     pairs = pair_states(roles.states, list(executable.outputs), states)
     if isinstance(executable, BoundedExecutable) and pairs:
         executable = GrowingExecutable(executable, pairs)

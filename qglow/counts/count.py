@@ -23,6 +23,11 @@ class Count:
         """Whether no dimension changes it."""
         return not self.terms
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The dimension that the size tells, if it is that of one alone."""
+        return (self.terms[0][0],) if len(self.terms) == 1 and self.terms[0][1] == 1 else ()
+
     def at(self, sizes: Mapping[str, int]) -> int:
         """The size where dimensions have these sizes."""
         return self.offset + sum(factor * sizes[name] for name, factor in self.terms)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from qglow.core.errors import DataError, UsageError
-from qglow.core.types import Array, Shape, TensorType
-from qglow.instructions.program import Program
+from qglow.core.types import Array, TensorType
 from qglow.kernels.emit.operand import is_int8_activation, physical_dtype, to_logical, to_physical
 from qglow.numerics.quantize import as_signed, as_unsigned
+from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_writing
 
 
-class StreamingExecutable(Executable):
+class StreamingExecutable(DelegatingExecutable):
     """A program that keeps some of its outputs as inputs of its next call: the states of a stream.
 
     `states` pairs names: an input, and the output that the next call reads there. Calls take the other inputs
@@ -38,24 +38,8 @@ class StreamingExecutable(Executable):
         self.reset()
 
     @property
-    def isa(self) -> str:
-        """Name of the target that the program runs on."""
-        return self._executable.isa
-
-    @property
-    def activation_bias(self) -> int:
-        """Number that the target adds to int8 inputs and outputs that `bind` takes: 128 or 0."""
-        return self._executable.activation_bias
-
-    @property
-    def threads(self) -> int:
-        """Number of threads that a call may run on."""
-        return self._executable.threads
-
-    @property
-    def program(self) -> Program:
-        """The instruction program, in which states are inputs and outputs."""
-        return self._executable.program
+    def _one(self) -> Executable:
+        return self._executable
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -68,11 +52,6 @@ class StreamingExecutable(Executable):
         kept = set(self._states.values())
         return {name: kind for name, kind in self._executable.outputs.items() if name not in kept}
 
-    @property
-    def programs(self) -> tuple[dict[str, Shape], ...]:
-        """Shapes of the inputs, states among them, of every program that is compiled."""
-        return self._executable.programs
-
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead of a call with inputs of these shapes, see `Executable.prepare`."""
         self._executable.prepare({**shapes, **{name: kept.shape for name, kept in self._kept.items()}})
@@ -81,16 +60,6 @@ class StreamingExecutable(Executable):
     def state(self) -> dict[str, Array]:
         """States by the name of their input, live: what the next call reads, which may be written to."""
         return {**self._executable.state, **self._kept}
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of activations that a call needs."""
-        return self._executable.arena_bytes
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of packed constants, which forks share."""
-        return self._executable.weight_bytes
 
     def reset(self, initial: Mapping[str, Array] | None = None) -> None:
         """Begin a new stream: states become zeros (reals, if they are quantized), or what `initial` has.
@@ -155,10 +124,6 @@ class StreamingExecutable(Executable):
                     self._kept[name][...] = _from_target(self._kinds[name], written[output], bias)
 
         return call
-
-    def activations(self) -> dict[str, Array]:
-        """Copies of the activations that this thread's last call left, see `Executable.activations`."""
-        return self._executable.activations()
 
     def _held(self, kind: TensorType) -> Array:
         """An array as the target holds such a tensor."""

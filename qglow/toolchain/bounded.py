@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from qglow.core.errors import DataError, UnsupportedError, UsageError
 from qglow.core.types import Array, Dimension, Shape, TensorType
 from qglow.counts import BoundedGraph, Count, SizedGraph, bounded_graph, parse_count
 from qglow.graph.graph import Graph
+from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
 from qglow.toolchain.compilation import compile_graph
 from qglow.toolchain.options import CompileOptions
@@ -51,8 +51,8 @@ class BoundedInputs:
             if len(shape) != len(counts):
                 raise DataError(f"input '{name}' has shape {shape}, the program wants {_text(counts)}")
             for count, size in zip(counts, shape, strict=True):
-                if len(count.terms) == 1 and count.terms[0][1] == 1:
-                    found.setdefault(count.terms[0][0], size - count.offset)
+                for dimension in count.shown:
+                    found.setdefault(dimension, size - count.offset)
         for dimension in self.bounds:
             given, bound = found.get(dimension), self.bounds[dimension][-1]
             if given is None or not (given == bound or 0 <= given < bound > 1):
@@ -66,7 +66,7 @@ class BoundedInputs:
 def dimensions_of(
     declared: Mapping[str, Sequence[Dimension] | None], own: Mapping[str, Shape], bounds: Bounds
 ) -> BoundedInputs:
-    """BoundedInputs of inputs whose shapes a file declares so.
+    """Sizes of inputs whose shapes a file declares so.
 
     own: shapes of a call where they are known; a first dimension is else 1. Raises UsageError for a name that
     no dimension has, a bound that is none, and a dimension without a size.
@@ -96,6 +96,10 @@ def dimensions_of(
             raise UsageError(
                 f"no dimension of an input is called '{name}'; there are {', '.join(known) or 'none'}"
             )
+    shown = {name for counts in inputs.values() for count in counts for name in count.shown}
+    hidden = [name for name in numbers if name not in shown]
+    if hidden:
+        raise UsageError(f"the inputs show no size of '{hidden[0]}': it is part of sums alone")
     return BoundedInputs(inputs, numbers)
 
 
@@ -125,7 +129,7 @@ class BoundedProgram:
     constants: Callable[[Mapping[str, int]], Mapping[str, Array]]
 
 
-class BoundedExecutable(Executable):
+class BoundedExecutable(DelegatingExecutable):
     """Programs of one model, each for all sizes of some dimensions up to its bound.
 
     A call runs the smallest program that has its sizes, which it finds from the shapes of the inputs. Results
@@ -199,12 +203,7 @@ class BoundedExecutable(Executable):
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs, of the largest sizes."""
-        return {name: kind for name, kind in self._largest.inputs.items() if name in self._dimensions.inputs}
-
-    @property
-    def outputs(self) -> dict[str, TensorType]:
-        """Names and types of the outputs, of the largest sizes."""
-        return self._largest.outputs
+        return {name: kind for name, kind in self._one.inputs.items() if name in self._dimensions.inputs}
 
     @property
     def programs(self) -> tuple[dict[str, Shape], ...]:
@@ -217,7 +216,8 @@ class BoundedExecutable(Executable):
         self._dimensions.sizes({name: tuple(shape) for name, shape in shapes.items()})
 
     @property
-    def _largest(self) -> Executable:
+    def _one(self) -> Executable:
+        """The largest program."""
         return self._programs[-1].executable
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
@@ -225,43 +225,9 @@ class BoundedExecutable(Executable):
         raise UsageError("a program with run-time sizes is called; compile for shapes to bind arrays")
 
     @property
-    def isa(self) -> str:
-        """Name of the target that programs run on."""
-        return self._largest.isa
-
-    @property
-    def activation_bias(self) -> int:
-        """Number that the target adds to int8 inputs and outputs."""
-        return self._largest.activation_bias
-
-    @property
-    def threads(self) -> int:
-        """Number of threads that a call may run on."""
-        return self._largest.threads
-
-    @property
-    def program(self) -> Any:
-        """Instruction program of the largest sizes."""
-        return self._largest.program
-
-    @property
-    def state(self) -> dict[str, Array]:
-        """Tensors that the largest program keeps from call to call."""
-        return self._largest.state
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of activations that a call of the largest program needs."""
-        return self._largest.arena_bytes
-
-    @property
     def weight_bytes(self) -> int:
         """Bytes of packed constants of all programs."""
         return sum(one.executable.weight_bytes for one in self._programs)
-
-    def activations(self) -> dict[str, Array]:
-        """Copies of the activations that this thread's last call of the largest program left."""
-        return self._largest.activations()
 
 
 def _program(
@@ -304,8 +270,8 @@ def padded_array(array: Array, shape: Shape) -> Array:
 
 
 def _numbers(name: str, bound: int | Sequence[int]) -> tuple[int, ...]:
-    numbers = (bound,) if isinstance(bound, int) else tuple(bound)
-    wrong = [size for size in numbers if isinstance(size, bool) or size < LEAST and size != 1]
+    numbers = tuple(bound) if isinstance(bound, Sequence) else (bound,)
+    wrong = [n for n in numbers if not isinstance(n, int) or isinstance(n, bool) or (n < LEAST and n != 1)]
     if wrong or not numbers:
         raise UsageError(f"the bound of '{name}' is {bound}, it must be 1 or at least {LEAST}")
     return tuple(sorted(set(numbers)))

@@ -114,18 +114,18 @@ class GrowingExecutable(StreamingExecutable):
     def _take(
         self, name: str, output: str, result: Array, program: BoundedProgram, sizes: Mapping[str, int]
     ) -> None:
-        """Write what a call has added to a state."""
+        """Write what a call has made of a state."""
         counts = program.bounded.outputs[output]
         shape, kept = tuple(count.at(sizes) for count in counts), self._kept[name]
+        part, whole = list(_part(shape)), tuple(map(max, shape, kept.shape))
         grown = program.bounded.grown.get(output)
-        part = list(_part(shape))
-        if grown is not None and grown[0] == name:
-            axis = grown[1]
-            part[axis] = slice(self._shapes[name][axis], shape[axis])
-        if any(size > bound for size, bound in zip(shape, kept.shape, strict=True)):
-            larger = tuple(map(max, shape, kept.shape))
-            self._kept[name] = np.zeros(larger, kept.dtype)
-            self._kept[name][_part(kept.shape)] = kept
+        if grown is None or grown[0] != name:
+            self._kept[name] = np.zeros(whole, kept.dtype)  # programs rely on zeros behind live places
+        else:
+            part[grown[1]] = slice(self._shapes[name][grown[1]], shape[grown[1]])
+            if whole != kept.shape:
+                self._kept[name] = np.zeros(whole, kept.dtype)
+                self._kept[name][_part(kept.shape)] = kept
         self._kept[name][tuple(part)] = result[tuple(part)]
         self._shapes[name] = shape
 

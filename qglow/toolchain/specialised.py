@@ -10,8 +10,8 @@ import numpy as np
 from qglow.core.errors import UndecidedError, UsageError
 from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Graph
-from qglow.instructions.program import Program
 from qglow.runtime.cores import choose_threads
+from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
 from qglow.targets.registry import select_target
 from qglow.toolchain.compilation import compile_graph
@@ -31,7 +31,7 @@ class Specialised:
     key: Specialisation
 
 
-class SpecialisedExecutable(Executable):
+class SpecialisedExecutable(DelegatingExecutable):
     """Programs of one model, one for each set of shapes, and of values that decide shapes.
 
     A call takes all inputs of the model, and compiles where such shapes or values are new. What a single
@@ -106,44 +106,6 @@ class SpecialisedExecutable(Executable):
 
     def _program(self, made: Specialised) -> Executable:
         return self._kept.get(made.key, lambda: compile_graph(made.graph, self._options))
-
-    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
-        """Bind arrays of the reference's shapes, see `Executable.bind`."""
-        return self._one.bind(inputs, outputs)
-
-    @property
-    def outputs(self) -> dict[str, TensorType]:
-        """Names and types of the reference's outputs."""
-        return self._one.outputs
-
-    @property
-    def program(self) -> Program:
-        """Program of the reference."""
-        return self._one.program
-
-    @property
-    def activation_bias(self) -> int:
-        """Number that the reference adds to int8 inputs and outputs that `bind` takes."""
-        return self._one.activation_bias
-
-    @property
-    def state(self) -> dict[str, Array]:
-        """Tensors that the reference keeps from call to call."""
-        return self._one.state
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of activations that a call of the reference needs."""
-        return self._one.arena_bytes
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of packed constants of the reference."""
-        return self._one.weight_bytes
-
-    def activations(self) -> dict[str, Array]:
-        """Copies of the activations that this thread's last call of the reference left."""
-        return self._one.activations()
 
     @property
     def _one(self) -> Executable:

@@ -15,10 +15,11 @@ DEPTH = WIDTH // HEADS
 STATES = {"past_key": "present_key", "past_value": "present_value"}
 
 
-def decoder() -> onnx.ModelProto:
+def decoder(given: bool = False) -> onnx.ModelProto:
     """tokens [1, new], past_key and past_value [1, heads, past, depth] -> logits and present keys, values.
 
-    Positions and the causal mask are computed from shapes, as exporters write them.
+    Positions and the causal mask are computed from shapes, as exporters write them. given: positions and a
+    mask of the tokens, [1, total], are inputs besides.
     """
     random = np.random.default_rng(3)
 
@@ -48,12 +49,17 @@ def decoder() -> onnx.ModelProto:
         node("Squeeze", ["past"], ["first"]),
         node("Squeeze", ["total"], ["last"]),
         node("Range", ["first", "last", "one"], ["positions"]),
-        node("Gather", ["places", "positions"], ["placed"]),
+        node("Gather", ["places", "position_ids" if given else "positions"], ["placed"]),
         node("Gather", ["words", "tokens"], ["embedded"]),
         node("Add", ["embedded", "placed"], ["x"]),
         node("Slice", ["causal", "past", "total", "zero_list"], ["mask_rows"]),
         node("Slice", ["mask_rows", "zero_list", "total", "one_list"], ["mask"]),
     ]
+    if given:
+        nodes += [
+            node("Cast", ["attention_mask"], ["known"], to=TensorProto.BOOL),
+            node("And", ["mask", "known"], ["seen_mask"]),
+        ]
     for name in "qkv":
         nodes += [
             node("MatMul", ["x", f"w{name}"], [f"{name}_rows"]),
@@ -66,7 +72,7 @@ def decoder() -> onnx.ModelProto:
         node("Transpose", ["present_key"], ["keys"], perm=[0, 1, 3, 2]),
         node("MatMul", ["q_new", "keys"], ["scores"]),
         node("Mul", ["scores", "sharpness"], ["scaled"]),
-        node("Where", ["mask", "scaled", "low"], ["masked"]),
+        node("Where", ["seen_mask" if given else "mask", "scaled", "low"], ["masked"]),
         node("Softmax", ["masked"], ["shares"], axis=-1),
         node("MatMul", ["shares", "present_value"], ["seen"]),
         node("Transpose", ["seen"], ["seen_rows"], perm=[0, 2, 1, 3]),
@@ -75,6 +81,7 @@ def decoder() -> onnx.ModelProto:
         node("Add", ["mixed", "x"], ["y"]),
         node("MatMul", ["y", "head"], ["logits"]),
     ]
+    sizes = {"attention_mask": [1, "total"], "position_ids": [1, "new"]} if given else {}
     cache = [1, HEADS, "past", DEPTH]
     real = TensorProto.FLOAT
     graph = helper.make_graph(
@@ -82,6 +89,7 @@ def decoder() -> onnx.ModelProto:
         "decoder",
         [
             helper.make_tensor_value_info("tokens", TensorProto.INT64, [1, "new"]),
+            *(helper.make_tensor_value_info(name, TensorProto.INT64, size) for name, size in sizes.items()),
             *(helper.make_tensor_value_info(name, real, cache) for name in STATES),
         ],
         [helper.make_tensor_value_info(name, real, None) for name in ("logits", *STATES.values())],

@@ -74,6 +74,15 @@ def test_the_cache_gives_the_tokens_of_the_whole_text(with_cache: Path) -> None:
     assert list(generator.generate(BEGIN[:4], 1)) and generator.tokens == tuple(BEGIN[:4])
 
 
+def test_positions_and_a_mask_are_given(tmp_path: Path) -> None:
+    model = qglow.load_model(save(decoder(given=True), tmp_path))
+    generator = qglow.load_generator(model, context=32, piece=8)
+    assert list(generator.generate(BEGIN, COUNT)) == expected()
+    generator.reset()
+    (wanted,) = session(decoder()).run(["logits"], dict(without_past(np.array([BEGIN]))))
+    np.testing.assert_allclose(generator.read(BEGIN), wanted[0, -1], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("length", ["n", 32])
 def test_a_model_without_a_cache_gives_the_same(length: int | str, tmp_path: Path) -> None:
     model = qglow.load_model(save(without_cache(length), tmp_path))
@@ -207,6 +216,7 @@ def test_the_command_prints_the_text(with_cache: Path, tokenizer: Path, capsys: 
         (["--tokens", "1", "--context", "4"], 2, "--context is 4, it must be at least 8"),
         (["--tokens", "1", "--temperature", "-1"], 2, "--temperature is -1.0"),
         (["--tokens", "99999", "--context", "8"], 4, "99999 is no token; the model has 20"),
+        (["--tokens", "1", "--context", "4000"], 3, "no program has a --context 4000: "),
         (["--tokens", "1", "--tokenizer", "missing.json"], 4, "missing.json is no file"),
     ],
 )

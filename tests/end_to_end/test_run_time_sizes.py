@@ -14,6 +14,7 @@ import qglow
 from qglow.core.errors import DataError, UnsupportedError, UsageError
 from qglow.core.types import Array
 from qglow.toolchain.growing import GrowingExecutable
+from qglow.toolchain.shape_constants import ShapeConstants
 from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, WORDS, decoder, tokens, without_past
 from tests.runtimes import NATIVE_ISAS
 from tests.unit.importer.tiny import save, tiny_model
@@ -91,6 +92,19 @@ def test_models_without_a_profile_take_all_sizes(
     assert piecewise(program, drawn, (5, 1, 3)).tobytes() == whole.tobytes()
 
 
+def test_sizes_import_nothing_once_it_is_compiled(
+    model: qglow.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = model.compile(bounds={"new": (1, 8), "past": BOUND}, states=STATES)
+    wanted = model.compile()(without_past(tokens(12)))["logits"]
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("a call imports the constants of its size")
+
+    monkeypatch.setattr(ShapeConstants, "imported", refuse)
+    assert piecewise(program, tokens(12), (7, 1, 1, 3)).tobytes() == wanted.tobytes()
+
+
 def test_streams_are_reset_and_forked(model: qglow.Model) -> None:
     program = model.compile(bounds={"new": (1, 8), "past": BOUND}, states=STATES)
     assert isinstance(program, GrowingExecutable)
@@ -140,6 +154,28 @@ def test_elements_behind_the_live_ones_may_be_anything(tmp_path: Path) -> None:
         assert all(np.isfinite(array).all() for array in found.values())
 
 
+def test_a_state_may_become_shorter(tmp_path: Path) -> None:
+    # The state is the piece before, whatever length that had.
+    nodes = [
+        node("Concat", ["before", "x"], ["both"], axis=1),
+        node("ReduceSum", ["before", "axis"], ["sum"], keepdims=0),
+        node("CumSum", ["both", "axis"], ["sums"]),
+        node("Identity", ["x"], ["after"]),
+    ]
+    shapes = {"x": (1, "new", 4), "before": (1, "past", 4)}
+    outputs = ["sum", "sums", "after"]
+    constants = {"axis": np.array([1])}
+    made = tiny_model(nodes, shapes, outputs, constants, opset=17)
+    model = qglow.load_model(save(made, tmp_path))
+    program = model.compile(bounds={"new": 16, "past": 16}, states={"before": "after"})
+    own, before = model.compile(), np.zeros((1, 0, 4), np.float32)
+    for count in (12, 3, 5):
+        piece = np.random.default_rng(count).normal(size=(1, count, 4)).astype(np.float32)
+        wanted = own({"x": piece, "before": before})
+        assert same(program({"x": piece}), {name: wanted[name] for name in ("sum", "sums")}), count
+        before = piece
+
+
 def test_parts_that_begin_at_a_size_are_found(tmp_path: Path) -> None:
     # The last two places, all but the first, and the first half of a concatenation.
     nodes = [
@@ -174,6 +210,8 @@ def test_wrong_bounds_and_sizes_are_refused(model: qglow.Model) -> None:
         ({"new": 8}, "dimension 'past' of input 'past_key' has no size"),
         ({"new": 8, "past": 8, "seq": 8}, "no dimension of an input is called 'seq'; there are new, past"),
         ({"new": 3, "past": 8}, "the bound of 'new' is 3, it must be 1 or at least 8"),
+        ({"new": "past", "past": 8, "x": 8}, "no dimension of an input is called 'x'"),
+        ({"new": 8.5, "past": 8}, "the bound of 'new' is 8.5, it must be 1 or at least 8"),
         ({"new": 8, "past": "2 * other"}, "'past' is bounded by '2 \\* other', which is no sum"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -192,6 +230,14 @@ def test_wrong_bounds_and_sizes_are_refused(model: qglow.Model) -> None:
         model.compile(bounds={"new": 8, "past": 8}, states={"past_key": "logits"})
     with pytest.raises(UsageError, match="arrays"):
         program.bind({}, {})
+
+
+def test_a_dimension_that_no_input_shows_alone_is_refused(tmp_path: Path) -> None:
+    nodes = [node("ReduceSum", ["mask", "axis"], ["sum"], keepdims=0), node("Neg", ["x"], ["y"])]
+    shapes = {"x": (1, "new"), "mask": (1, "past + new")}
+    model = qglow.load_model(save(tiny_model(nodes, shapes, ["sum", "y"], {"axis": np.array([1])}), tmp_path))
+    with pytest.raises(UsageError, match="the inputs show no size of 'past': it is part of sums alone"):
+        model.compile(bounds={"new": 8, "past": 8})
 
 
 def test_other_peoples_decoder_with_a_cache() -> None:

@@ -183,6 +183,11 @@ class CumSum(Operator):
         normal_axis(self.axis, len(x.shape))
         return (x,)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis; along its own, sums from the end begin with what is behind the live places."""
+        own = normal_axis(self.axis, len(operand(inputs, 0, "x").shape))
+        return None if axis == own and self.reverse else AxisEffect(axis)
+
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.reduce."""
         return (running_sum(given(inputs, 0), self.axis, self.exclusive, self.reverse),)
