@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import MODEL, OUTPUT, GenerationOptions
-from qglow.cli.options import SHAPES, parse_states
+from qglow.cli.options import MOVED_MODEL, TargetOptions, parse_states
 from qglow.cli.output import note, say
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
@@ -27,19 +27,10 @@ GENERATION = "Generation"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriterOptions:
+class WriterOptions(TargetOptions):
     """A language model, and what it goes on from."""
 
-    target: Path = option(
-        help="An ONNX model, or a directory that qglow quantize wrote",
-        argument=True,
-        metavar="TARGET",
-        group=MODEL,
-    )
-    model: Path | None = option(
-        None, "File of a quantized directory's float model, if it has moved", group=MODEL, metavar="FILE"
-    )
-    shapes: Sequence[str] = declare(SHAPES, ())
+    model: Path | None = declare(MOVED_MODEL, None)
     states: Sequence[str] = option(
         (),
         "Input that keeps an output for the next call, where names do not tell",
@@ -97,7 +88,7 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
 
         text = TextTokens(what.tokenizer)
     given = _tokens(what.tokens) if what.prompt is None or text is None else text.encode(what.prompt)
-    model = open_graph_target(what.target, what.shapes, float_model=what.model)
+    model = open_graph_target(what.target, what.shapes, float_model=what.model, values=what.values)
     generator = load_generator(
         model,
         parse_states(what.states),

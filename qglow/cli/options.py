@@ -44,6 +44,9 @@ VALUES = Option(
 PROFILED_MODEL = Option(
     "The ONNX model [default: the profile's]", group=MODEL, metavar="[MODEL]", argument=True
 )
+MOVED_MODEL = Option(
+    "File of a quantized directory's float model, if it has moved", group=MODEL, metavar="FILE"
+)
 _CALIBRATION_DATA = Option(
     "The samples that were profiled, to look at again", group=CALIBRATION, metavar="PATH", reads=True
 )
@@ -94,9 +97,7 @@ class GraphOptions(TargetOptions):
 class MeasuredOptions(GraphOptions):
     """A target that is measured against its float model."""
 
-    model: Path | None = option(
-        None, "File of a quantized directory's float model, if it has moved", group=MODEL, metavar="FILE"
-    )
+    model: Path | None = declare(MOVED_MODEL, None)
 
 
 @dataclass(frozen=True, kw_only=True)
