@@ -18,6 +18,7 @@ from qglow.core.types import ElementType, TensorType
 from qglow.graph.graph import Value
 from qglow.graph.ops.opaque import Opaque
 from qglow.host.session import encode, result_types
+from qglow.host.tail import HostedTail
 from qglow.importer.inference import Inferred
 from qglow.importer.loading import ModelFile
 from qglow.importer.node import CannotImport
@@ -44,6 +45,18 @@ class OpaqueGroup:
     operator: Opaque
     operands: tuple[Value, ...]
     results: Mapping[str, TensorType]
+
+
+@dataclass(frozen=True)
+class OpaqueTail:
+    """Nodes behind the graph, whose results have a shape that data decides.
+
+    operands: values of the graph that they read. results: names of the model's outputs that they give.
+    """
+
+    hosted: HostedTail
+    operands: tuple[Value, ...]
+    results: tuple[str, ...]
 
 
 class OpaqueNodes:
@@ -108,6 +121,43 @@ class OpaqueNodes:
         for name in outer_names(proto):
             members.update(self._pending.get(name, ()))
         nodes = [self._nodes[member] for member in sorted(members)]
+        small, operands = self._assembled(nodes)
+        kinds = self._result_types(small, index, wanted)
+        for name in wanted:
+            if name not in kinds:
+                self._pending[name] = tuple(sorted(members))
+        if not kinds:
+            return None
+        for name, kind in kinds.items():
+            small.output(name, kind, name in self._elements)
+        operator = Opaque(
+            _kinds(nodes),
+            encode(small.serialized()),
+            tuple(str(value.type) for value in operands),
+            tuple(str(kind) for kind in kinds.values()),
+        )
+        return OpaqueGroup(operator, tuple(operands), kinds)
+
+    def tail(self, names: Sequence[str]) -> OpaqueTail:
+        """The nodes that compute outputs of the model without a static type, all together.
+
+        Raises CannotImport where onnxruntime cannot execute them.
+        """
+        members = sorted({member for name in names for member in self._pending[name]})
+        nodes = [self._nodes[member] for member in members]
+        small, operands = self._assembled(nodes)
+        for name in names:
+            small.untyped_output(name)
+        model = small.serialized()
+        try:
+            result_types(model)
+        except ModelError as error:
+            raise CannotImport(f"and {error}") from error
+        hosted = HostedTail(_kinds(nodes), encode(model), tuple(str(value.type) for value in operands))
+        return OpaqueTail(hosted, tuple(operands), tuple(names))
+
+    def _assembled(self, nodes: Sequence[NodeProto]) -> tuple[_SmallModel, list[Value]]:
+        """A model of these nodes without outputs, and what goes into it."""
         _require_executable(nodes)
         small = _SmallModel(nodes, self._opset(nodes))
         operands = []
@@ -124,21 +174,7 @@ class OpaqueNodes:
                 continue
             self._add_input(small, name, value)
             operands.append(value)
-        kinds = self._result_types(small, index, wanted)
-        for name in wanted:
-            if name not in kinds:
-                self._pending[name] = tuple(sorted(members))
-        if not kinds:
-            return None
-        for name, kind in kinds.items():
-            small.output(name, kind, name in self._elements)
-        operator = Opaque(
-            _kinds(nodes),
-            encode(small.serialized()),
-            tuple(str(value.type) for value in operands),
-            tuple(str(kind) for kind in kinds.values()),
-        )
-        return OpaqueGroup(operator, tuple(operands), kinds)
+        return small, operands
 
     def _opset(self, nodes: Sequence[NodeProto]) -> list[onnx.OperatorSetIdProto]:
         """The oldest operator set in which all these nodes mean the same as in the model's, and others."""
