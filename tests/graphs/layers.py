@@ -45,9 +45,13 @@ def pool(b: Builder, op: str) -> None:
         attributes["ceil_mode"] = 1
     if op == "AveragePool" and b.chance(3):
         attributes["count_include_pad"] = 1
-    (made,) = b.add(op, [value.name], exact=op == "MaxPool", **attributes)
-    if not made.array.size:  # a window that does not fit, of which ONNX says nothing
-        raise Unfit
+    # Of a window that does not fit ONNX says nothing; onnxruntime's division rounds its count up to 1.
+    pads, kernel = attributes.get("pads", [0] * 2 * (value.rank - 2)), attributes["kernel_shape"]
+    spread = attributes.get("dilations", [1] * len(kernel))
+    for axis, size in enumerate(value.array.shape[2:]):
+        if spread[axis] * (kernel[axis] - 1) + 1 > size + pads[axis] + pads[axis + len(kernel)]:
+            raise Unfit
+    b.add(op, [value.name], exact=op == "MaxPool", **attributes)
 
 
 @makes("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
