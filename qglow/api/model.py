@@ -42,7 +42,7 @@ from qglow.report.report import ModelInfo
 from qglow.report.stages import stage_text
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
-from qglow.toolchain import CompileOptions, compile_graph, selected_program
+from qglow.toolchain import CompileOptions, compile_whole, selected_program
 from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.files import write_graph
@@ -142,8 +142,13 @@ class Model:
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        """Names and types of the outputs, in the model's order."""
+        """Names and types of the outputs with static types, in the model's order."""
         return self._loaded.outputs
+
+    @property
+    def untyped_outputs(self) -> tuple[str, ...]:
+        """Names of the outputs whose shapes data decides: calls give them, but they have no types."""
+        return self._loaded.untyped_outputs
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -242,7 +247,7 @@ class Model:
     def _compiled(self, options: CompileOptions) -> Executable:
         if isinstance(self._opened, UndecidedModel):
             return specialised_executable(self._opened, options)
-        reference = compile_graph(self._opened.graph, options)
+        reference = compile_whole(self._opened.graph, options)
         if not self._opened.is_free:
             return reference
         return specialised_executable(UndecidedModel.of(self._opened), options, reference)

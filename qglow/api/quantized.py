@@ -16,7 +16,7 @@ from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Dimension, TensorType
-from qglow.graph.graph import Graph
+from qglow.graph.graph import Graph, typed_outputs, untyped_outputs
 from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
@@ -117,8 +117,13 @@ class QuantizedModel:
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        """Names and types of the outputs, in the model's order."""
-        return self._parts.outputs
+        """Names and types of the outputs with static types, in the model's order."""
+        return typed_outputs(self._parts.int8)
+
+    @property
+    def untyped_outputs(self) -> tuple[str, ...]:
+        """Names of the outputs whose shapes data decides: calls give them, but they have no types."""
+        return untyped_outputs(self._parts.int8)
 
     @taking(StageTextOptions, places=("isa",))
     def text(self, stage: str = "graph", **options: Unpack[StageTextKeywords]) -> str:

@@ -40,7 +40,7 @@ from qglow.core.folders import staging_folder
 from qglow.core.reading import MALFORMED, parse_json
 from qglow.core.types import Array
 from qglow.core.version import __version__
-from qglow.graph.graph import Graph
+from qglow.graph.graph import Graph, typed_outputs, untyped_outputs
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.profile import ModelReference, Profile
@@ -94,7 +94,7 @@ def save_parts(
         # Constants are most of the bytes: one thread writes and hashes them while the rest is made, the
         # other thread writes what is made meanwhile.
         digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts)}
-        made = make_artefact(lower_graph(parts.int8, options), options)
+        made = make_artefact(lower_graph(parts.int8, options), options, parts.int8.tail)
         digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)
         qdq_model, lacking = _qdq_model(parts)
         digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, qdq_model)
@@ -253,6 +253,7 @@ def _info(source: ModelReference, facts: Mapping[str, Any], graph: Graph) -> Mod
         source.sha256,
         int(facts["opset"]),
         {value.name: value.type for value in graph.inputs},
-        {value.name: value.type for value in graph.outputs},
+        typed_outputs(graph),
         tuple(str(note) for note in facts["notes"]),
+        untyped_outputs(graph),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 
 from qglow.core.errors import InternalError
-from qglow.exporter.opaque import export_opaque
+from qglow.exporter.opaque import export_opaque, export_tail, output_types
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ProtoBuilder, write_model
 from qglow.graph.graph import Graph, Node
@@ -23,17 +23,20 @@ def export_float(graph: Graph, path: Path | str | None = None) -> onnx.ModelProt
     quantized = [v.name for v in graph.values() if v.type.is_quantized]
     if quantized:
         raise InternalError(f"{quantized[0]} is quantized; export_qdq writes quantized graphs")
-    builder = ProtoBuilder(v.name for v in graph.values())
+    results = () if graph.tail is None else graph.tail.results
+    builder = ProtoBuilder([*(v.name for v in graph.values()), *results])
     for value in graph.constants():
         assert value.data is not None
         builder.initializer(value.name, value.data)
     for node in graph.nodes:
         if node.outputs:
             _export(builder, node)
+    if graph.tail is not None:
+        export_tail(builder, graph.tail)
     model = builder.finish(
         graph.name,
         [(v.name, v.type) for v in graph.inputs],
-        [(v.name, v.type) for v in graph.outputs],
+        output_types(graph),
     )
     write_model(model, path)
     return model

@@ -102,12 +102,13 @@ class ProtoBuilder:
         self,
         name: str,
         inputs: Sequence[tuple[str, TensorType]],
-        outputs: Sequence[tuple[str, TensorType]],
+        outputs: Sequence[tuple[str, TensorType | onnx.TypeProto]],
         *,
         unsigned: bool = False,
     ) -> onnx.ModelProto:
         """The checked model, without constants that nothing reads.
 
+        outputs: names and types, as ONNX has them where shapes are not known.
         unsigned: quantized inputs and outputs hold uint8, not int8.
 
         Raises InternalError if onnx finds it invalid.
@@ -139,10 +140,15 @@ def checked(model: onnx.ModelProto, tensors: Sequence[onnx.TensorProto]) -> onnx
     stored = model.graph.initializer
     del stored[:]
     stored.extend(map(_without_data, tensors))
+    open_outputs = [v for v in model.graph.output if not v.type.tensor_type.HasField("shape")]
+    for value in open_outputs:
+        value.type.tensor_type.shape.SetInParent()  # the checker asks for one, runtimes do not
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise InternalError(f"the exported model of {model.graph.name} is not valid: {error}") from error
+    for value in open_outputs:
+        value.type.tensor_type.ClearField("shape")
     del stored[:]
     stored.extend(tensors)
     return model
@@ -177,7 +183,9 @@ def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
     return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0], raw_data=b"")
 
 
-def _value_info(name: str, kind: TensorType, unsigned: bool) -> onnx.ValueInfoProto:
+def _value_info(name: str, kind: TensorType | onnx.TypeProto, unsigned: bool) -> onnx.ValueInfoProto:
+    if isinstance(kind, onnx.TypeProto):
+        return onnx.ValueInfoProto(name=name, type=kind)
     element = (
         onnx.TensorProto.UINT8
         if (unsigned or kind.unsigned) and kind.is_quantized

@@ -29,7 +29,7 @@ import onnx
 
 from qglow.core.errors import InternalError, UsageError
 from qglow.core.types import Array, ElementType, Quantization
-from qglow.exporter.opaque import export_opaque
+from qglow.exporter.opaque import export_opaque, export_tail, output_types
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique, write_model
 from qglow.exporter.rows import (
@@ -106,7 +106,9 @@ class _Writer:
         self._graph = graph
         self._offset = 128 if activations == "uint8" else 0
         self._integers = _integer_names(graph)
-        self._builder = ProtoBuilder([*(v.name for v in graph.values()), *self._integers.values()])
+        results = () if graph.tail is None else graph.tail.results
+        reserved = [*(v.name for v in graph.values()), *self._integers.values(), *results]
+        self._builder = ProtoBuilder(reserved)
         self._parameters: dict[tuple[Quantization, bool], _Parameters] = {}
         self._real: dict[Value, str] = {}
 
@@ -115,9 +117,10 @@ class _Writer:
         for value in graph.outputs:
             if value.data is not None:
                 self._builder.initializer(value.name, value.data)
-        outputs = [(v.name, v.type) for v in graph.outputs]
+        if graph.tail is not None:
+            export_tail(self._builder, graph.tail)
         inputs = [(v.name, v.type) for v in graph.inputs]
-        return self._builder.finish(graph.name, inputs, outputs, unsigned=self._offset > 0)
+        return self._builder.finish(graph.name, inputs, output_types(graph), unsigned=self._offset > 0)
 
     # Nodes
 

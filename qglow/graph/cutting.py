@@ -37,7 +37,7 @@ def cut(graph: Graph, outputs: Sequence[str], known: Collection[str]) -> Graph:
     part.nodes = [node for node in part.nodes if node in kept]
     for value in inputs:
         value.producer, value.index = None, 0
-    part.inputs, part.outputs = ordered, results
+    part.inputs, part.outputs, part.tail = ordered, results, None
     part.name = f"{graph.name}.cut"
     verify_graph(part, "after cutting")
     return part

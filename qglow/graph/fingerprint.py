@@ -18,6 +18,7 @@ from qglow.core.text import format_attributes
 from qglow.core.threads import each
 from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph, Node, Value
+from qglow.host.tail import HostedTail
 
 ID_DIGITS = 32
 """Hexadecimal digits of a structural id: 128 bits, so that ids never meet by chance."""
@@ -59,7 +60,18 @@ def fingerprint(graph: Graph) -> str:
         sorted({ids[output] for node in graph.nodes for output in node.outputs}),
         [ids[value] for value in graph.outputs],
     ]
+    if graph.tail is not None:
+        parts.append([graph.tail.model, *_tail_places(graph, graph.tail)])
     return hashlib.sha256(json.dumps(parts).encode("utf-8")).hexdigest()
+
+
+def _tail_places(graph: Graph, tail: HostedTail) -> list[str]:
+    """Places of what a tail reads and of what the model gives, in inputs, outputs and the tail's results."""
+    names = [("input", v.name) for v in graph.inputs] + [("output", v.name) for v in graph.outputs]
+    places = {name: f"{kind} {index}" for index, (kind, name) in enumerate(names)}
+    found = [places[name] for name in tail.operands]
+    places |= {name: f"result {index}" for index, name in enumerate(tail.results)}
+    return found + [places[name] for name in tail.outputs]
 
 
 def content_digest(array: Array) -> str:

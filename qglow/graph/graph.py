@@ -12,6 +12,7 @@ from dataclasses import replace
 from qglow.core.ordered import Ordered
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.operator import Operator
+from qglow.host.tail import HostedTail
 
 
 class Value:
@@ -157,11 +158,23 @@ class Nodes(Ordered[Node]):
 class Graph:
     """A function from inputs to outputs. `nodes` is in topological order.
 
+    tail: nodes that onnxruntime runs on some of the inputs and outputs once these are there, because data
+    decides the shapes of what they give; None for a graph that is the whole model. No pass changes it, and
+    what it reads stays float under its name.
+
     Look-ups by name use an index of candidates, which may be outdated: each is checked when it is found.
     """
 
-    def __init__(self, name: str, inputs: list[Value], outputs: list[Value], nodes: Iterable[Node]) -> None:
+    def __init__(
+        self,
+        name: str,
+        inputs: list[Value],
+        outputs: list[Value],
+        nodes: Iterable[Node],
+        tail: HostedTail | None = None,
+    ) -> None:
         self.name = name
+        self.tail = tail
         self.inputs = inputs
         self.outputs = outputs
         self._named: dict[str, dict[Value | Node, None]] = {}
@@ -300,7 +313,7 @@ class Graph:
             )
             for n in self.nodes
         ]
-        return Graph(self.name, inputs, [twin(v) for v in self.outputs], nodes)
+        return Graph(self.name, inputs, [twin(v) for v in self.outputs], nodes, self.tail)
 
     def _all_mentions(self) -> Iterator[Value]:
         yield from self.inputs
@@ -322,6 +335,17 @@ def constant(name: str, data: Array, quantization: Quantization | None = None) -
 def names(values: Iterable[Value]) -> list[str]:
     """Names of values, in order."""
     return [v.name for v in values]
+
+
+def typed_outputs(graph: Graph) -> dict[str, TensorType]:
+    """Names and types of the model's outputs with static types, in its order."""
+    types = {value.name: value.type for value in graph.outputs}
+    return types if graph.tail is None else {n: types[n] for n in graph.tail.outputs if n in types}
+
+
+def untyped_outputs(graph: Graph) -> tuple[str, ...]:
+    """Names of the model's outputs whose shapes data decides."""
+    return () if graph.tail is None else graph.tail.results
 
 
 def unsigned_interface(graph: Graph) -> set[str]:

@@ -67,12 +67,14 @@ class Interpreter:
 def interpret(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Run a graph with inputs and outputs as callers have them: uint8 where the model's file has uint8.
 
-    Raises the errors of `Interpreter`.
+    The outputs are those of the model: its tail, where it has one, is run too. Raises the errors of
+    `Interpreter`, and DataError where the tail refuses its operands.
     """
     unsigned = unsigned_interface(graph)
-    given = {n: as_signed(a) if n in unsigned and a.dtype == np.uint8 else a for n, a in inputs.items()}
-    found = Interpreter(graph).run(given)
-    return {name: as_unsigned(array) if name in unsigned else array for name, array in found.items()}
+    taken = {n: as_signed(a) if n in unsigned and a.dtype == np.uint8 else a for n, a in inputs.items()}
+    found = Interpreter(graph).run(taken)
+    given = {name: as_unsigned(array) if name in unsigned else array for name, array in found.items()}
+    return given if graph.tail is None else graph.tail.completed(inputs, given)
 
 
 def _evaluate(node: Node, held: Mapping[Value, Array]) -> tuple[Array, ...]:

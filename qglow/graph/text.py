@@ -6,12 +6,14 @@
       %y: float<3 x 5> = Gemm @"Gemm_0" (%input_1, %w, %b) {lo=0.0}
       %output_1: i8[S:0.00390625 O:-128]<3 x 5> = Quantize @"q" (%y)  // real: [0.0, 0.99609375]
       QuantizationProfile @"profile_y" (%y)
+      tail #5e6f70811a2b3c4d {kinds="NonZero", operands=["output_1"], ...}
     }
 
 A constant of at most 16 elements is written out, one whose elements are all equal reads
 `splat 0.5`, any other is named by a digest of its content, which `parse_graph` looks up; so are
 the scales of a value with more than 16 channels: `i8[S:#1a2b3c4d5e6f7081 O:0 A:0]<64 x 3>`. `_`
-is an absent optional operand. Comments are computed and not read.
+is an absent optional operand. The model of a tail is named by its digest, too. Comments are computed
+and not read.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from qglow.graph.fingerprint import content_digest
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Operator
 from qglow.graph.plugins import find_operator
+from qglow.host.session import decode, encode
+from qglow.host.tail import HostedTail
 from qglow.numerics.half import store_as, widen
 
 LARGEST_INLINE = 16
@@ -51,6 +55,9 @@ def print_graph(graph: Graph) -> str:
     lines = [f"graph {format_name(graph.name)} ({inputs}) -> ({outputs}) {{"]
     lines += [f"  {_format_constant(value)}" for value in graph.constants()]
     lines += [f"  {format_node(node)}" for node in graph.nodes]
+    if graph.tail is not None:
+        digest = constant_digest(_model_array(graph.tail))
+        lines.append(f"  tail #{digest} {format_attributes(graph.tail)}")
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -73,7 +80,12 @@ def constant_data(graph: Graph) -> dict[str, Array]:
     """Digest to data of every constant and list of scales of the graph: what `parse_graph` needs."""
     arrays = [value.data for value in graph.constants() if value.data is not None]
     arrays += [_scale_array(v.type) for v in graph.values() if v.type.quantization is not None]
+    arrays += [] if graph.tail is None else [_model_array(graph.tail)]
     return {constant_digest(data): data for data in arrays}
+
+
+def _model_array(tail: HostedTail) -> Array:
+    return np.frombuffer(decode(tail.model), np.uint8)
 
 
 def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Graph:
@@ -152,6 +164,9 @@ class _Parser:
         outputs = self._output_names()
         lexer.expect("{")
         while not lexer.accept("}"):
+            if lexer.accept("tail"):
+                graph.tail = self._tail()
+                continue
             node = self._statement()
             if node is not None:
                 graph.nodes.append(node)
@@ -159,6 +174,15 @@ class _Parser:
             lexer.fail("text after the end of the graph")
         graph.outputs = [self._known(name) for name in outputs]
         return graph
+
+    def _tail(self) -> HostedTail:
+        lexer = self._lexer
+        token = lexer.expect("#")
+        digest = lexer.digest()
+        model = self._constants.get(digest)
+        if model is None or model.dtype != np.uint8:
+            lexer.fail(f"no model is given for tail #{digest}", token)
+        return build(HostedTail, parse_attributes(lexer), lexer, token, model=encode(model.tobytes()))
 
     def _output_names(self) -> list[str]:
         names: list[str] = []

@@ -49,6 +49,7 @@ class _Verifier:
             broken = quantized_form_problem(node) or _half_problem(node)
             if broken:
                 self._fail(repr(node), broken)
+        self._check_tail()
 
     def _fail(self, place: str, rule: str) -> None:
         raise VerificationError(f"{self._where}: graph {self._graph.name}, {place}: {rule}")
@@ -124,6 +125,22 @@ class _Verifier:
             self._fail(
                 f"value '{value.name}'", f"{len(parameters.scales)} scales do not fit axis {axis} of {kind}"
             )
+
+    def _check_tail(self) -> None:
+        """Check that a tail reads inputs and outputs of the types that it states, and gives the others."""
+        tail = self._graph.tail
+        if tail is None:
+            return
+        types = {value.name: value.type for value in (*self._graph.inputs, *self._graph.outputs)}
+        for name, wanted in zip(tail.operands, tail.argument_types, strict=True):
+            if name not in types:
+                self._fail("tail", f"operand '{name}' is neither an input nor an output of the graph")
+            if types[name] != wanted:
+                self._fail("tail", f"operand '{name}' is {types[name]}, the tail takes {wanted}")
+        given = {value.name for value in self._graph.outputs}
+        for name in tail.outputs:
+            if (name in tail.results) == (name in given):
+                self._fail("tail", f"output '{name}' has to be given by the graph, or else by the tail")
 
     def _check_arity(self, node: Node) -> None:
         declared, inputs = node.operator.operands, node.inputs

@@ -21,7 +21,7 @@ from qglow.importer.inference import Inferred, infer
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
 from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule, NeedsConstant
-from qglow.importer.opaque import OpaqueGroup, OpaqueNodes
+from qglow.importer.opaque import OpaqueGroup, OpaqueNodes, OpaqueTail
 from qglow.importer.operands import as_read, numbers, operands
 from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
@@ -48,8 +48,13 @@ def unsupported_operators(model: ModelFile) -> list[Refusal]:
 
 
 def _problem(index: int, proto: NodeProto, opset: int, reason: str) -> Refusal:
-    domain = f"{proto.domain}." if proto.domain not in ("", "ai.onnx") else ""
-    return Refusal(f"node '{_name(index, proto)}'", f"({domain}{proto.op_type}, opset {opset})", reason)
+    return Refusal(
+        f"node '{_name(index, proto)}'", f"({_domain(proto)}{proto.op_type}, opset {opset})", reason
+    )
+
+
+def _domain(proto: NodeProto) -> str:
+    return f"{proto.domain}." if proto.domain not in ("", "ai.onnx") else ""
 
 
 class GraphImport:
@@ -104,14 +109,10 @@ class GraphImport:
         """The graph; only meaningful while there are no problems. Raises ModelError."""
         for proto in self._model.nodes:
             self.add(proto)
-        for value in self._model.proto.graph.output:
-            if self._opaque.is_pending(value.name) and not self.deciding.names:
-                self._refuse_pending(value.name)
-        outputs = (
-            []
-            if self.problems or self.deciding.names
-            else [self._output(v) for v in self._model.proto.graph.output]
-        )
+        declared = list(self._model.proto.graph.output)
+        tail = None if self.deciding.names else self._tail([v.name for v in declared])
+        given = [v for v in declared if tail is None or v.name not in tail.results]
+        outputs = [] if self.problems or self.deciding.names else [self._output(v) for v in given]
         for value in dict.fromkeys(outputs):
             if value is not None and value.is_constant:
                 self._keep_apart(value)
@@ -120,7 +121,13 @@ class GraphImport:
                     f"{self._path}: output '{value.name}' is an input of the model, unchanged; take it "
                     "out of the outputs, or give it another name with Identity"
                 )
-        return Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
+        graph = Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
+        if tail is not None:
+            known = (*graph.inputs, *graph.outputs)
+            graph.outputs += [v for v in dict.fromkeys(tail.operands) if v not in known]
+            names = [self._node_name(index, self._order[index]) for index in tail.members]
+            graph.tail = tail.hosted(names, [v.name for v in declared])
+        return graph
 
     def _output(self, declared: ValueInfoProto) -> Value | None:
         """A value that the model gives: reals in the width that it states, a constant as it has it."""
@@ -142,12 +149,30 @@ class GraphImport:
         node, value.name = self._part_names(name, name, "float")
         return self._emit(node, Cast(to=element), [value], name)
 
-    def _refuse_pending(self, name: str) -> None:
-        """Note an output without a static type."""
-        sources = ", ".join(f"'{source}'" for source in self._opaque.sources(name)[:4])
-        reason = f"only known when the model runs; qglow cut ends it at what it is computed from: {sources}"
-        position = len(self._order) + len(self.problems)
-        self.problems[position] = Refusal(f"output '{name}'", "has a shape or a type that is", reason)
+    def _tail(self, outputs: Sequence[str]) -> OpaqueTail | None:
+        """The nodes that compute outputs without a static type; None without such outputs.
+
+        Where they cannot be executed, a problem is noted.
+        """
+        pending = [name for name in outputs if self._opaque.is_pending(name)]
+        if not pending:
+            return None
+        try:
+            tail = self._opaque.tail(pending)
+        except _Unknown:
+            return None  # what they read is reported already
+        except CannotImport as refusal:
+            reason = f"only known when the model runs; {refusal}"
+            position = len(self._order) + len(self.problems)
+            self.problems[position] = Refusal(
+                f"output '{pending[0]}'", "has a shape or a type that is", reason
+            )
+            return None
+        for index in tail.members:
+            proto = self._order[index]
+            name, kinds = self._node_name(index, proto), f"{_domain(proto)}{proto.op_type}"
+            self.opaque.append((name, kinds, "it is behind a shape that data decides"))
+        return tail
 
     def _keep_apart(self, output: Value) -> None:
         """Let nodes read a copy of a constant that is an output: what becomes of theirs is no output."""

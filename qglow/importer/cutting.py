@@ -32,6 +32,11 @@ def cut_model(path: Path, output: Path, inputs: Sequence[str] = (), outputs: Seq
     write_atomically(output, part.SerializeToString(deterministic=True))
 
 
+def part_of_file(path: Path, outputs: Sequence[str]) -> ModelProto:
+    """The part of a file's model that computes `outputs` from its inputs. Raises as `cut_model`."""
+    return part_of(path, load(path), (), outputs)
+
+
 def part_of(path: Path, model: ModelFile, inputs: Sequence[str], outputs: Sequence[str]) -> ModelProto:
     """The part of a model that computes `outputs` from `inputs`, see `cut_model`."""
     graph = model.proto.graph

@@ -51,12 +51,24 @@ class OpaqueGroup:
 class OpaqueTail:
     """Nodes behind the graph, whose results have a shape that data decides.
 
-    operands: values of the graph that they read. results: names of the model's outputs that they give.
+    kinds: their operators, for people. members: their positions. model: them as text. operands: values of
+    the graph that they read. results: names of the model's outputs that they give.
     """
 
-    hosted: HostedTail
+    kinds: str
+    members: tuple[int, ...]
+    model: str
     operands: tuple[Value, ...]
     results: tuple[str, ...]
+
+    def hosted(self, nodes: Sequence[str], outputs: Sequence[str]) -> HostedTail:
+        """The tail of a graph, whose values have their names now. nodes: names of the nodes.
+
+        outputs: of the whole model.
+        """
+        types = tuple(str(value.type) for value in self.operands)
+        names = tuple(value.name for value in self.operands)
+        return HostedTail(self.kinds, tuple(nodes), self.model, names, types, self.results, tuple(outputs))
 
 
 class OpaqueNodes:
@@ -104,10 +116,6 @@ class OpaqueNodes:
         """Whether a node reads a value without a static type, perhaps in a body of its own."""
         return any(name in self._pending for name in outer_names(proto))
 
-    def sources(self, name: str) -> list[str]:
-        """Names of the values with static types that a value without one is computed from."""
-        return outer_inputs([self._nodes[index] for index in self._pending[name]])
-
     def group(self, index: int) -> OpaqueGroup | None:
         """The node at this position with those that it needs; None if none of its results has a static type.
 
@@ -141,23 +149,34 @@ class OpaqueNodes:
     def tail(self, names: Sequence[str]) -> OpaqueTail:
         """The nodes that compute outputs of the model without a static type, all together.
 
-        Raises CannotImport where onnxruntime cannot execute them.
+        Raises CannotImport where onnxruntime cannot execute them, or one is no tensor.
         """
         members = sorted({member for name in names for member in self._pending[name]})
         nodes = [self._nodes[member] for member in members]
-        small, operands = self._assembled(nodes)
+        small, operands = self._assembled(nodes, largest=None)
         for name in names:
             small.untyped_output(name)
-        model = small.serialized()
         try:
-            result_types(model)
+            found = result_types(small.serialized())
         except ModelError as error:
             raise CannotImport(f"and {error}") from error
-        hosted = HostedTail(_kinds(nodes), encode(model), tuple(str(value.type) for value in operands))
-        return OpaqueTail(hosted, tuple(operands), tuple(names))
+        small.clear_outputs()
+        for name, (element, shape) in zip(names, found, strict=True):
+            if element is None:
+                raise CannotImport(
+                    f"'{name}' is no tensor of numbers; end the model before it with qglow cut"
+                )
+            small.output_of_any_shape(name, element, shape)
+        model = encode(small.serialized())
+        return OpaqueTail(_kinds(nodes), tuple(members), model, tuple(operands), tuple(names))
 
-    def _assembled(self, nodes: Sequence[NodeProto]) -> tuple[_SmallModel, list[Value]]:
-        """A model of these nodes without outputs, and what goes into it."""
+    def _assembled(
+        self, nodes: Sequence[NodeProto], largest: int | None = _SMALL
+    ) -> tuple[_SmallModel, list[Value]]:
+        """A model of these nodes without outputs, and what goes into it.
+
+        largest: bytes of a constant that becomes part of it; None for any.
+        """
         _require_executable(nodes)
         small = _SmallModel(nodes, self._opset(nodes))
         operands = []
@@ -169,7 +188,7 @@ class OpaqueNodes:
             value = self._values(name)
             if value is None:
                 raise CannotImport(f"its input '{name}' is missing")
-            if value.data is not None and value.data.nbytes <= _SMALL:
+            if value.data is not None and (largest is None or value.data.nbytes <= largest):
                 small.bake(name, numpy_helper.from_array(value.data))
                 continue
             self._add_input(small, name, value)
@@ -317,6 +336,11 @@ class _SmallModel:
         self._graph.output.append(
             helper.make_tensor_value_info(own, _NUMBERS[kind.element], list(kind.shape))
         )
+
+    def output_of_any_shape(self, name: str, element: ElementType, shape: Sequence[int | None]) -> None:
+        """Add an output of which not all dimensions are known; without any it has no shape at all."""
+        own, number = self._names[name], _NUMBERS[element]
+        self._graph.output.append(helper.make_tensor_value_info(own, number, list(shape) or None))
 
     def inferred(self) -> dict[str, tuple[int, ...]]:
         """Static shapes of the outputs as onnx infers them, by the model's names."""

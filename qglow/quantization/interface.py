@@ -17,9 +17,10 @@ def interface_parameters(graph: Graph, assignment: Assignment, ranges: Ranges) -
     """Return int8 parameters for every float input and output of a graph, by name.
 
     They are those that int8 nodes have for the value. A value of float nodes alone, or one in int16, gets
-    those that its operator fixes, else those of its range.
+    those that its operator fixes, else those of its range. What a tail reads stays float.
     """
-    values = [value for value in [*graph.inputs, *graph.outputs] if value.type.is_float]
+    read = () if graph.tail is None else graph.tail.operands
+    values = [v for v in [*graph.inputs, *graph.outputs] if v.type.is_float and v.name not in read]
     return {value.name: _parameters(value, assignment.get(value), ranges) for value in values}
 
 

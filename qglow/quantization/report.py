@@ -109,6 +109,7 @@ class QuantizationReport:
     warnings: sentences on what the recipe asks for and did not get: rules that fit nothing, too little time.
     tensors: histogram of every int8 value, and the range that int8 covers. given: whether parameters are
     the model's own, not from a profile. repairs: changes of the recipe that the profile's samples chose.
+    tail: names of nodes that onnxruntime runs behind the graph. tail_kinds: their operators, for people.
     """
 
     quantized: tuple[QuantizedNode, ...]
@@ -124,6 +125,8 @@ class QuantizationReport:
     tensors: tuple[TensorRange, ...] = ()
     given: bool = False
     repairs: tuple[Repair, ...] = ()
+    tail: tuple[str, ...] = ()
+    tail_kinds: str = ""
 
     def summary(self) -> str:
         """A few lines for people."""
@@ -143,6 +146,8 @@ class QuantizationReport:
         lines += [f"warning: {warning}" for warning in self.warnings]
         lines += [f"int8: {n.name} ({n.operator}): {n.because}" for n in self.quantized if n.because]
         lines += [f"float: {n.name} ({n.operator}): {n.reason}" for n in self.float_nodes]
+        if self.tail:
+            lines.append(f"behind them, in onnxruntime: {len(self.tail)} nodes ({self.tail_kinds})")
         return "\n".join(lines)
 
     def dynamic(self) -> str:
@@ -191,6 +196,8 @@ def make_report(
         constant_bytes(graph),
         pipeline,
         tuple(log.entries),
+        tail=() if graph.tail is None else graph.tail.nodes,
+        tail_kinds="" if graph.tail is None else graph.tail.kinds,
     )
 
 

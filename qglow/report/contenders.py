@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from qglow.core.types import Array, TensorType
+from qglow.host.tail import HostedTail
 from qglow.kernels.emit.operand import physical_dtype, to_physical
 from qglow.report.bench import Contender
 from qglow.report.openvino_model import Precision, openvino_request
@@ -29,6 +30,10 @@ class Bindable(Protocol):
         """Names and types of the outputs."""
 
     @property
+    def threads(self) -> int:
+        """Number of threads that a call may run on."""
+
+    @property
     def activation_bias(self) -> int:
         """Bias of int8 inputs and outputs: the bytes that are bound hold `q + activation_bias`."""
 
@@ -45,14 +50,25 @@ def random_inputs(inputs: Mapping[str, TensorType], seed: int = 0) -> dict[str, 
     }
 
 
-def of_executable(program: Bindable, inputs: Inputs) -> Contender:
-    """A compiled qglow program, int8 or float, on inputs of its types, brought to its target's form."""
+def of_executable(program: Bindable, inputs: Inputs, tail: HostedTail | None = None) -> Contender:
+    """A compiled qglow program, int8 or float, on inputs of its types, brought to its target's form.
+
+    tail: nodes that run behind it, on what it takes and gives.
+    """
     bias = program.activation_bias
     given = {name: to_physical(inputs[name], kind, bias) for name, kind in program.inputs.items()}
     outputs = {
         name: np.zeros(kind.shape, physical_dtype(kind, bias)) for name, kind in program.outputs.items()
     }
-    return program.bind(given, outputs)
+    run = program.bind(given, outputs)
+    if tail is None:
+        return run
+
+    def run_all() -> None:
+        run()
+        tail.completed(given, outputs, program.threads)
+
+    return run_all
 
 
 def of_onnxruntime(model: Path | bytes, inputs: Inputs, threads: int = 1) -> Contender:

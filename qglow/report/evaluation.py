@@ -16,9 +16,10 @@ from qglow.recipe.schema import Recipe
 from qglow.report.comparison import QDQ, Comparison, compare
 from qglow.report.layers import LayerReport, compare_layers
 from qglow.report.oracle import OnnxruntimeModel
-from qglow.report.parts import QuantizedParts, source_file
+from qglow.report.parts import QuantizedParts
 from qglow.report.runner import RealInterface, Runner, batch_size, real_types, run_samples, stored
 from qglow.report.task_metric import TaskMetric, open_metric
+from qglow.report.without_tail import float_file, qdq_file
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
@@ -59,10 +60,11 @@ def run_over_data(
 ) -> Iterator[tuple[str, dict[str, Array]]]:
     """Name and outputs of every sample, one after the other: reals without a batch axis.
 
-    An output without a batch axis is whole where the batch is 1. Samples of a program that keeps states are
-    one stream. Where dimensions are free and the program has no shapes of its own, samples may differ in
-    shape. Raises DataError for data that does not fit the program, and for such an output of a larger batch,
-    UsageError for a program that keeps states and takes more than one sample at once.
+    An output without a batch axis is whole where the batch is 1, and so is one whose shape data decides.
+    Samples of a program that keeps states are one stream. Where dimensions are free and the program has no
+    shapes of its own, samples may differ in shape. Raises DataError for data that does not fit the program,
+    and for such an output of a larger batch, UsageError for a program that keeps states, or has an output
+    whose shape data decides, and takes more than one sample at once.
     """
     try:
         kinds = program.inputs
@@ -76,13 +78,22 @@ def run_over_data(
             f"samples of a stream run one after the other, but the program takes {batch_size(program)} at "
             "once: bind a batch of 1"
         )
+    whole = program.untyped_outputs
+    if whole and batch_size(program) > 1:
+        raise UsageError(
+            f"data decides the shape of output '{whole[0]}', which cannot be cut into {batch_size(program)} "
+            "samples: bind a batch of 1"
+        )
     runner = RealInterface(program, kinds, program.outputs)
     opened = open_samples(data, runner.inputs, recipe=recipe, select=select, samples=samples)
     advance = start(progress, opened.size)
     for batch in batches(opened, batch_size(runner)):
         outputs = run_samples(runner, batch.inputs)
         for row, key in enumerate(batch.keys):
-            yield key, {name: _of_sample(name, array, row, len(batch)) for name, array in outputs.items()}
+            yield (
+                key,
+                {n: a if n in whole else _of_sample(n, a, row, len(batch)) for n, a in outputs.items()},
+            )
         advance(len(batch))
 
 
@@ -93,7 +104,8 @@ def _run_one_by_one(
     for sample in opened:
         inputs = {name: a[None] if name in free.batched else a for name, a in sample.inputs.items()}
         outputs = program(inputs)
-        yield sample.key, {name: _of_sample(name, array, 0, 1) for name, array in outputs.items()}
+        whole = program.untyped_outputs
+        yield sample.key, {n: a if n in whole else _of_sample(n, a, 0, 1) for n, a in outputs.items()}
         advance(1)
 
 
@@ -121,16 +133,19 @@ def compare_outputs(
 
     All run on as many threads as the options say, and onnxruntime without sums that saturate on some
     processors: what is compared does not depend on the processor. Where the model was quantized already,
-    that very file takes the place of the float model.
+    that very file takes the place of the float model. Instead of outputs whose shapes data decides, what goes
+    into the nodes that compute them is compared, and given to `metric`.
 
     Raises ModelError if the float model's file is missing or has changed, UsageError for a metric that
     does not exist or fails.
     """
+    if not parts.outputs:
+        raise UsageError("the whole model runs in onnxruntime, so that there is nothing to compare")
     options = options or CompileOptions()
     measured = None if metric is None else open_metric(metric)
     threads = choose_threads(options.threads)
-    reference = OnnxruntimeModel(source_file(parts), shapes=parts.shapes, threads=threads, exact_sums=True)
-    qdq = OnnxruntimeModel(parts.qdq_model(), threads=threads, exact_sums=True)
+    reference = OnnxruntimeModel(float_file(parts), shapes=parts.shapes, threads=threads, exact_sums=True)
+    qdq = OnnxruntimeModel(qdq_file(parts), threads=threads, exact_sums=True)
     program = compile_graph(parts.int8, CompileOptions(isa=options.isa, threads=threads))
     subject = RealInterface(program, parts.inputs, parts.outputs)
     return compare(

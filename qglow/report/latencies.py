@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from qglow.core.progress import Progress, start
+from qglow.core.types import Array
+from qglow.graph.graph import Graph
 from qglow.report.bench import BenchResult, Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
 from qglow.report.evaluation import inputs_for_file
@@ -45,9 +48,9 @@ def measure_latencies(
         integers = {name: stored(inputs[name], kind) for name, kind in parts.inputs.items()}
         files["int8"] = original.path if original.is_quantized else parts.qdq_model()
         fed["int8"] = inputs_for_file(files["int8"], inputs, parts)
-        contenders["qglow int8"] = of_executable(compile_graph(parts.int8, options), integers)
+        contenders["qglow int8"] = _of_graph(parts.int8, options, integers)
     if not original.is_quantized:
-        contenders["qglow float32"] = of_executable(compile_graph(original.graph, options), inputs)
+        contenders["qglow float32"] = _of_graph(original.graph, options, inputs)
     for kind, file in files.items():
         contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind], threads)
     for kind, file in files.items() if openvino else ():
@@ -56,6 +59,10 @@ def measure_latencies(
             contenders["OpenVINO bfloat16"] = of_openvino(file, fed[kind], threads, "bf16")
     result = bench(contenders, alternations, advance=start(progress, alternations))
     return replace(result, threads=threads)
+
+
+def _of_graph(graph: Graph, options: CompileOptions, inputs: Mapping[str, Array]) -> Contender:
+    return of_executable(compile_graph(graph, options), inputs, graph.tail)
 
 
 def measure_node_times(parts: QuantizedParts, isa: str | None = None) -> NodeTimes:

@@ -51,7 +51,7 @@ class QuantizedParts:
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        """Names and types of the outputs, in the model's order."""
+        """Names and types of the outputs of the graph, what a tail reads among them."""
         return {value.name: value.type for value in self.int8.outputs}
 
     @property
@@ -79,7 +79,14 @@ def model_info(model: LoadedModel) -> ModelInfo:
     """Facts of a loaded model for a report."""
     name = model.path.name
     return ModelInfo(
-        model.graph.name, name, model.sha256, model.opset, model.inputs, model.outputs, model.bound
+        model.graph.name,
+        name,
+        model.sha256,
+        model.opset,
+        model.inputs,
+        model.outputs,
+        model.bound,
+        model.untyped_outputs,
     )
 
 

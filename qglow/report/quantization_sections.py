@@ -80,6 +80,7 @@ def summary_facts(report: QuantizationReport) -> list[tuple[str, str]]:
         *_wide_results(report),
         ("nodes in float", f"{len(report.float_nodes)}{report.halves()}"),
         *_hosted(report),
+        *_tail(report),
         ("parameters", _parameters(report)),
         ("int8 regions", f"{len(report.islands)}, {sum(len(i.borders) for i in report.islands)} borders"),
         ("conversions and rescales", f"{folded} folded, {report.rescales_left} rescales left"),
@@ -101,6 +102,11 @@ def _hosted(report: QuantizationReport) -> list[tuple[str, str]]:
     kinds = Counter(node.operator for node in report.float_nodes if node.hosted)
     listed = ", ".join(f"{count} {name}" for name, count in sorted(kinds.items()))
     return [("of them in onnxruntime", f"{kinds.total()}: {listed}")] if kinds else []
+
+
+def _tail(report: QuantizationReport) -> list[tuple[str, str]]:
+    listed = f"{len(report.tail)}: {report.tail_kinds}"
+    return [("nodes behind them in onnxruntime", listed)] if report.tail else []
 
 
 def _operators(report: QuantizationReport) -> str:

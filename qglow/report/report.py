@@ -31,7 +31,10 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Model that a report is about. `notes` are sentences on what the import decided."""
+    """Model that a report is about.
+
+    notes: sentences on what the import decided. untyped: names of outputs whose shapes data decides.
+    """
 
     name: str
     file: str
@@ -40,6 +43,7 @@ class ModelInfo:
     inputs: Mapping[str, TensorType]
     outputs: Mapping[str, TensorType]
     notes: tuple[str, ...] = ()
+    untyped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,5 +119,6 @@ def _model_facts(report: Report) -> list[tuple[str, str]]:
     facts = [("SHA-256", model.sha256), ("opset", str(model.opset))]
     facts += [(f"input {name}", str(kind)) for name, kind in model.inputs.items()]
     facts += [(f"output {name}", str(kind)) for name, kind in model.outputs.items()]
+    facts += [(f"output {name}", "of a shape that data decides") for name in model.untyped]
     facts += [("note", note) for note in model.notes]
     return facts + ([("evaluated on", report.data)] if report.data else [])

@@ -90,8 +90,9 @@ class InterpretedGraph:
 class RealInterface:
     """A runner with int8 inputs or outputs, seen as one of reals: it quantizes and dequantizes.
 
-    `inputs` and `outputs` are the types of the int8 graph. unsigned: names of inputs that the
-    runner takes as uint8, `q + 128`, as an exported model does; outputs may be such by themselves.
+    `inputs` and `outputs` are the types of the int8 graph; outputs without one are reals. unsigned: names of
+    inputs that the runner takes as uint8, `q + 128`, as an exported model does; outputs may be such by
+    themselves.
     """
 
     def __init__(
@@ -117,10 +118,10 @@ class RealInterface:
             name: stored(array, self._inputs[name], name in self._unsigned) for name, array in inputs.items()
         }
         found = self._runner(given)
-        return {name: self._real(array, self._outputs[name]) for name, array in found.items()}
+        return {name: self._real(array, self._outputs.get(name)) for name, array in found.items()}
 
-    def _real(self, array: Array, kind: TensorType) -> Array:
-        if kind.quantization is None:
+    def _real(self, array: Array, kind: TensorType | None) -> Array:
+        if kind is None or kind.quantization is None:
             return array
         signed = as_signed(array) if array.dtype == np.uint8 else array
         return dequantize_by(signed, kind.quantization)

@@ -43,7 +43,7 @@ class ModelVerdict:
     and infinities that float has not; None where no output has one. agreement: the smallest share, 0 to 1, of
     equal best classes of an output of scores, or of equal integers; None without such outputs. outputs:
     measured errors of each. worst: at most five values, the one that loses most first. note: a sentence on
-    why there were no samples, or "".
+    why there were no samples, or on what was compared where that is not all outputs, or "".
     """
 
     word: str

@@ -5,6 +5,7 @@ A ZIP archive with stored (uncompressed) members, so that other tools can look i
     manifest.json           format version, name, signatures, digests of every other member
     program.txt             the instruction program before kernels are selected
     constants/<i>.npy       its constants, in the order of the manifest
+    tail.json, tail.onnx    nodes that onnxruntime runs behind the program, and what they read, if any
     <isa>/code<i>.o         object code, per target, in one or several files
     <isa>/weights.bin       constants packed for its kernels, at the edge of a page
     <isa>/program.txt       the program as planned for it
@@ -29,8 +30,10 @@ import numpy as np
 
 from qglow.core.errors import ArtefactError, TextError, UsageError, VerificationError
 from qglow.core.files import atomic_writer, sha256_hex
-from qglow.core.reading import MALFORMED, damaged_arrays
+from qglow.core.reading import MALFORMED, damaged_arrays, parse_json
 from qglow.core.types import Array
+from qglow.host.session import decode
+from qglow.host.tail import HostedTail
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
 from qglow.instructions.verifier import verify_program
@@ -38,24 +41,28 @@ from qglow.runtime.archive import Archive, write_archive
 from qglow.runtime.variant import CodeVariant, stored_variant, variant_entry, variant_members, weights_member
 
 FORMAT = 4
+_WITH_TAIL = 5
+"""The format of an artefact with a tail, without which its program is another model."""
 _PROGRAM = "program.txt"
+_TAIL, _TAIL_MODEL = "tail.json", "tail.onnx"
 
 
 @dataclass(frozen=True)
 class StoredProgram:
-    """A program before kernel selection as the members of an artefact."""
+    """A program before kernel selection, and the tail behind it, as the members of an artefact."""
 
     name: str
     constants: tuple[str, ...]
     members: Mapping[str, bytes]
+    tail: HostedTail | None = None
 
     @staticmethod
-    def of(program: Program) -> StoredProgram:
+    def of(program: Program, tail: HostedTail | None = None) -> StoredProgram:
         """Print the program and its constants."""
         members = {_PROGRAM: print_program(program).encode()}
         for index, buffer in enumerate(program.constants):
             members[_constant(index)] = _to_npy(np.asarray(buffer.data))
-        return StoredProgram(program.name, tuple(b.name for b in program.constants), members)
+        return StoredProgram(program.name, tuple(b.name for b in program.constants), members, tail)
 
     @property
     def text(self) -> str:
@@ -85,6 +92,7 @@ class Artefact:
         self._constants = [str(name) for name in manifest["constants"]]
         self._names = [_PROGRAM, *(_constant(index) for index in range(len(self._constants)))]
         self._isas: Mapping[str, object] = manifest["isas"]
+        self._has_tail = manifest["format"] == _WITH_TAIL
         self.identity = _identity({name: str(manifest["sha256"][name]) for name in self._names})
         """A digest of the program and its constants, whatever code lies beside them."""
 
@@ -107,6 +115,14 @@ class Artefact:
             members = (self._archive.read(_constant(index)) for index in range(len(self._constants)))
             return {name: _from_npy(data) for name, data in zip(self._constants, members, strict=True)}
 
+    def tail(self) -> HostedTail | None:
+        """The nodes behind the program; None for a program that is the whole model."""
+        if not self._has_tail:
+            return None
+        with _refusing(self._archive.path):
+            plain = parse_json(bytes(self._archive.read(_TAIL)))
+            return HostedTail.from_plain(plain, bytes(self._archive.read(_TAIL_MODEL)))
+
     def variant(self, target: str, compiler: str) -> CodeVariant | None:
         """Code in the archive for a target, by this version of its compiler; None if there is none."""
         with _refusing(self._archive.path):
@@ -115,8 +131,11 @@ class Artefact:
 
 def save_artefact(path: Path, stored: StoredProgram, code: Iterable[CodeVariant] = ()) -> None:
     """Write an artefact atomically: a program, and code for some targets."""
-    facts = {"name": stored.name, "constants": list(stored.constants)}
-    _save(path, facts, stored.members, stored.digests, sorted(code, key=lambda v: v.target))
+    facts: dict[str, object] = {"name": stored.name, "constants": list(stored.constants)}
+    if stored.tail is not None:
+        facts["format"] = _WITH_TAIL
+    members = {**stored.members, **_tail_members(stored.tail)}
+    _save(path, facts, members, stored.digests, sorted(code, key=lambda v: v.target))
 
 
 def load_artefact(path: Path) -> Artefact:
@@ -164,7 +183,7 @@ def _opened(path: Path) -> Archive:
         archive = Archive(path)
     except RuntimeError as error:  # from zipfile: an archive that is encrypted, or of a later version
         raise ArtefactError(f"{path} is not a readable artefact: {error}") from error
-    if archive.manifest["format"] != FORMAT:
+    if archive.manifest["format"] not in (FORMAT, _WITH_TAIL):
         raise ArtefactError(f"{path} has format {archive.manifest['format']}; this qglow reads {FORMAT}")
     return archive
 
@@ -191,6 +210,12 @@ def _refusing(path: Path) -> Iterator[None]:
 
 def _identity(digests: Mapping[str, str]) -> str:
     return sha256_hex(json.dumps(dict(sorted(digests.items()))).encode())
+
+
+def _tail_members(tail: HostedTail | None) -> dict[str, bytes]:
+    if tail is None:
+        return {}
+    return {_TAIL: json.dumps(tail.to_plain(), indent=1).encode(), _TAIL_MODEL: decode(tail.model)}
 
 
 def _constant(index: int) -> str:

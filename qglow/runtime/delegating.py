@@ -52,6 +52,11 @@ class DelegatingExecutable(Executable):
         return self._one.outputs
 
     @property
+    def untyped_outputs(self) -> tuple[str, ...]:
+        """Names of the outputs whose shapes data decides."""
+        return self._one.untyped_outputs
+
+    @property
     def programs(self) -> tuple[dict[str, Shape], ...]:
         """Shapes of the inputs of every program that is compiled."""
         return self._one.programs

@@ -75,6 +75,11 @@ class Executable:
         return dict(self._signature.outputs)
 
     @property
+    def untyped_outputs(self) -> tuple[str, ...]:
+        """Names of the outputs whose shapes data decides, which have no types: none of a program alone."""
+        return ()
+
+    @property
     def programs(self) -> tuple[dict[str, Shape], ...]:
         """Shapes of the inputs of every program that is compiled: here those of the only one."""
         return ({name: kind.shape for name, kind in self.inputs.items()},)

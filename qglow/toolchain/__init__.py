@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from qglow.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from qglow.toolchain.compilation import compile_graph, compile_lowered, lower_graph, selected_program
+    from qglow.toolchain.compilation import (
+        compile_graph,
+        compile_lowered,
+        compile_whole,
+        lower_graph,
+        selected_program,
+    )
     from qglow.toolchain.engine import CompiledEngine
     from qglow.toolchain.options import CompileOptions
 
@@ -20,6 +26,7 @@ __all__ = [
     "CompiledEngine",
     "compile_graph",
     "compile_lowered",
+    "compile_whole",
     "lower_graph",
     "selected_program",
 ]
@@ -29,6 +36,7 @@ _MODULES = {
     "CompiledEngine": "engine",
     "compile_graph": "compilation",
     "compile_lowered": "compilation",
+    "compile_whole": "compilation",
     "lower_graph": "compilation",
     "selected_program": "compilation",
 }

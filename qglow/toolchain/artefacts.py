@@ -8,7 +8,7 @@ identity of the program, the compiler's version and the target.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from qglow.codegen.cache import default_folder
 from qglow.core.errors import ArtefactError, InputFileError
 from qglow.core.files import sha256_hex
 from qglow.core.types import Array
+from qglow.host.tail import HostedTail
 from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program
 from qglow.kernels.selection.choice import NO_CHOICES, Choices
@@ -30,6 +31,7 @@ from qglow.runtime.artefact import (
 )
 from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
+from qglow.runtime.tailed import with_tail
 from qglow.runtime.variant import CodeVariant
 from qglow.targets.protocol import Emission, RunningTarget
 from qglow.targets.registry import select_target
@@ -37,21 +39,24 @@ from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.planning import plan_within_limit
 
 
-def write_artefact(path: Path, program: Program, options: CompileOptions | None = None) -> None:
+def write_artefact(
+    path: Path, program: Program, options: CompileOptions | None = None, tail: HostedTail | None = None
+) -> None:
     """Compile a lowered program (which stays as it is) for one target and write model.qglow."""
-    save_artefact(path, *make_artefact(program, options))
+    save_artefact(path, *make_artefact(program, options, tail))
 
 
 def make_artefact(
-    program: Program, options: CompileOptions | None = None
+    program: Program, options: CompileOptions | None = None, tail: HostedTail | None = None
 ) -> tuple[StoredProgram, list[CodeVariant]]:
     """Make what `save_artefact` writes of a lowered program (left as it is), compiled for one target.
 
+    tail: nodes that onnxruntime runs behind it.
     A target that makes no object code adds none. Raises UsageError for one that the host cannot run.
     """
     options = options or CompileOptions()
     stored, code = _made(program, select_target(options.isa), options)
-    return stored, [code] if code.objects else []
+    return replace(stored, tail=tail), [code] if code.objects else []
 
 
 def obtain_executable(program: Program, options: CompileOptions | None = None) -> Executable:
@@ -83,7 +88,7 @@ def load_executable(path: Path, options: CompileOptions | None = None, trust: bo
 
     With `trust` object code in the file is run where it fits the target and the version; else the whole
     program in the file is checked, and code comes from the user's cache or is compiled.
-    Raises ArtefactError, UsageError.
+    Raises ArtefactError, and UsageError, also where onnxruntime is missing for nodes of the file.
     """
     options = options or CompileOptions()
     target = select_target(options.isa)
@@ -94,7 +99,7 @@ def load_executable(path: Path, options: CompileOptions | None = None, trust: bo
     def planned() -> Program:
         return variant.program(artefact.constants())
 
-    return target.load(variant, threads, planned)
+    return with_tail(target.load(variant, threads, planned), artefact.tail())
 
 
 def _made(

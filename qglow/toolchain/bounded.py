@@ -234,6 +234,11 @@ def _program(
     path: Path, dimensions: BoundedInputs, sizes: Mapping[str, int], at: GraphAt, options: CompileOptions
 ) -> BoundedProgram:
     samples = [SizedGraph(entry, at(dimensions.shapes(entry))) for entry in _samples(sizes)]
+    if samples[0].graph.tail is not None:
+        raise UnsupportedError(
+            f"{path}: {samples[0].graph.tail.kinds} run in onnxruntime behind the program, which takes no "
+            "bounds then; compile without them, or end the model before these nodes (qglow cut)"
+        )
     # Smaller graphs must compute the very constants that a call will be given.
     known = [(entry.sizes, {v.name: v for v in entry.graph.constants()}) for entry in samples]
     bounded = bounded_graph(samples)

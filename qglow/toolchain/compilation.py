@@ -15,6 +15,7 @@ from qglow.kernels.selection.choice import NO_CHOICES
 from qglow.lowering import ANY, Backend, lower
 from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
+from qglow.runtime.tailed import with_tail
 from qglow.targets.protocol import Emission, RunningTarget, Target
 from qglow.targets.registry import find_or_select, select_target
 from qglow.toolchain.artefacts import known_executable
@@ -64,16 +65,24 @@ def compile_graph(graph: Graph, options: CompileOptions | None = None) -> Execut
     return _compiled(_lowered(graph, target.backend, options), target, options)
 
 
-def compile_known(graph: Graph, options: CompileOptions | None = None) -> Executable:
-    """Compile a graph, or load the program where `obtain_executable` has left it in the user's cache.
+def compile_whole(graph: Graph, options: CompileOptions | None = None) -> Executable:
+    """Compile a graph as `compile_graph`, with the tail behind it: what gives all outputs of the model.
 
-    Raises the errors of `compile_graph`.
+    Raises UsageError too where there is a tail and onnxruntime is missing.
+    """
+    return with_tail(compile_graph(graph, options), graph.tail)
+
+
+def compile_known(graph: Graph, options: CompileOptions | None = None) -> Executable:
+    """Compile a graph with its tail, or load it where `obtain_executable` has left it in the user's cache.
+
+    Raises the errors of `compile_whole`.
     """
     options = options or CompileOptions()
     if select_target(options.isa).backend.keeps:
-        return compile_graph(graph, options)  # what the cache has keeps nothing whole
+        return compile_whole(graph, options)  # what the cache has keeps nothing whole
     program = lower_graph(graph, options)
-    return known_executable(program, options) or compile_lowered(program, options)
+    return with_tail(known_executable(program, options) or compile_lowered(program, options), graph.tail)
 
 
 def _lowered(graph: Graph, backend: Backend, options: CompileOptions) -> Program:

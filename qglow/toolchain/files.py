@@ -26,7 +26,7 @@ def write_graph(path: Path, graph: Graph, options: CompileOptions | None = None)
     options = options or CompileOptions()
     target = _writer(options.isa)
     if target is None:
-        write_artefact(path, lower_graph(graph, options), options)
+        write_artefact(path, lower_graph(graph, options), options, graph.tail)
     else:
         _write_bundle(path, graph, target)
 
@@ -44,6 +44,7 @@ def _writer(isa: str | None) -> BundleTarget | None:
 
 def _write_bundle(folder: Path, graph: Graph, target: BundleTarget) -> None:
     hosted = [f"'{node.name}' ({node.operator.hosted.kinds})" for node in graph.nodes if node.operator.hosted]
+    hosted += [] if graph.tail is None else [f"'{name}' ({graph.tail.kinds})" for name in graph.tail.nodes]
     if hosted:
         more = f" and {len(hosted) - 1} more" if len(hosted) > 1 else ""
         raise UnsupportedError(

@@ -11,7 +11,7 @@ from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.inputs import note_input
 from qglow.core.passes import LogEntry, parse_pipeline
 from qglow.core.types import Dimension, Given, Shape, TensorType
-from qglow.graph.graph import Graph, mark_unsigned, unsigned_interface
+from qglow.graph.graph import Graph, mark_unsigned, typed_outputs, unsigned_interface, untyped_outputs
 from qglow.graph.verifier import verify_graph
 from qglow.passes import ALL_PASSES, canonical_pipeline
 from qglow.profiling.profile import ModelReference, Profile
@@ -65,8 +65,13 @@ class LoadedModel:
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        """Names and types of the outputs, in the model's order."""
-        return {value.name: value.type for value in self.graph.outputs}
+        """Names and types of the outputs with static types, in the model's order."""
+        return typed_outputs(self.graph)
+
+    @property
+    def untyped_outputs(self) -> tuple[str, ...]:
+        """Names of the outputs whose shapes data decides."""
+        return untyped_outputs(self.graph)
 
     @property
     def shapes(self) -> dict[str, Shape]:

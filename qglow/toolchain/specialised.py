@@ -14,7 +14,7 @@ from qglow.runtime.cores import choose_threads
 from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
 from qglow.targets.registry import select_target
-from qglow.toolchain.compilation import compile_graph
+from qglow.toolchain.compilation import compile_whole
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.undecided import Kept, Specialisation, UndecidedModel
 
@@ -83,6 +83,12 @@ class SpecialisedExecutable(DelegatingExecutable):
         return self._program(made)(made.inputs)
 
     @property
+    def untyped_outputs(self) -> tuple[str, ...]:
+        """Names of the outputs whose shapes data decides, in any of the programs that are kept."""
+        known = [*self._kept.values, *([self._reference] if isinstance(self._reference, Executable) else ())]
+        return tuple(dict.fromkeys(name for program in known for name in program.untyped_outputs))
+
+    @property
     def programs(self) -> tuple[dict[str, Shape], ...]:
         """Shapes of the inputs of every program that is kept: the reference, then the last used at the end.
 
@@ -105,7 +111,7 @@ class SpecialisedExecutable(DelegatingExecutable):
         self._program(self._specialise(stand_ins))
 
     def _program(self, made: Specialised) -> Executable:
-        return self._kept.get(made.key, lambda: compile_graph(made.graph, self._options))
+        return self._kept.get(made.key, lambda: compile_whole(made.graph, self._options))
 
     @property
     def _one(self) -> Executable:

@@ -66,6 +66,12 @@ class Kept(Generic[_Made]):
             return self._made[key]
 
     @property
+    def values(self) -> tuple[_Made, ...]:
+        """Results that are kept, in the order of their keys."""
+        with self._lock:
+            return tuple(self._made.values())
+
+    @property
     def keys(self) -> tuple[Specialisation, ...]:
         """Keys of what is kept, the one that was used last at the end."""
         with self._lock:

@@ -6,7 +6,7 @@ Both graphs run as qglow's own compiled programs, so that no other runtime is ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -105,9 +105,17 @@ def check_model(
             program = obtain_executable(lower_graph(parts.int8, options), options)
         errors = _measured(runs, parts.int8, program)
         if can_be_judged(errors):
-            return measured_verdict(errors, worst)
+            return replace(measured_verdict(errors, worst), note=_tail_note(parts.int8))
         note = "All outputs are zero or empty on the samples that the profile keeps"
     return predicted_verdict(predicted_sqnr_db(sources), worst, note)
+
+
+def _tail_note(graph: Graph) -> str:
+    """A sentence on where outputs were measured that have other shapes for other data, or ""."""
+    if graph.tail is None:
+        return ""
+    listed = ", ".join(f"'{name}'" for name in graph.tail.results)
+    return f"Data decides the shape of {listed}: what they are computed from is compared instead"
 
 
 def _copied(outputs: Mapping[str, Array]) -> dict[str, Array]:

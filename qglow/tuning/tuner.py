@@ -21,6 +21,7 @@ from qglow.recipe.schema import Recipe
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.parts import QuantizedParts
 from qglow.report.task_metric import TaskMetric, check_side
+from qglow.report.without_tail import float_file
 from qglow.targets import capabilities
 from qglow.targets.registry import select_target
 from qglow.toolchain import CompileOptions, compile_graph
@@ -125,7 +126,7 @@ class Tuner:
         shapes, threads = self.model.shapes, self.options.threads or 1
         first = compile_graph(base.int8, self.options)
         known = state.figures.get(0)
-        reference = OnnxruntimeModel(self.model.path, shapes=shapes, threads=threads)
+        reference = OnnxruntimeModel(float_file(base), shapes=shapes, threads=threads)
         measurement = Measurement(
             reference, data, self.metric, first, None if known is None else known.latency_ms
         )

@@ -48,7 +48,8 @@ def pool(b: Builder, op: str) -> None:
     # Of a window that does not fit ONNX says nothing; onnxruntime's division rounds its count up to 1.
     pads, kernel = attributes.get("pads", [0] * 2 * (value.rank - 2)), attributes["kernel_shape"]
     spread = attributes.get("dilations", [1] * len(kernel))
-    for axis, size in enumerate(value.array.shape[2:]):
+    padded = str(attributes.get("auto_pad")).startswith("SAME")
+    for axis, size in enumerate(() if padded else value.array.shape[2:]):
         if spread[axis] * (kernel[axis] - 1) + 1 > size + pads[axis] + pads[axis + len(kernel)]:
             raise Unfit
     b.add(op, [value.name], exact=op == "MaxPool", **attributes)

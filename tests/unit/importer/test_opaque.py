@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
-from qglow.core.errors import UnsupportedError
+from qglow.core.errors import UnsupportedError, VerificationError
 from qglow.core.types import Array
 from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
-from qglow.graph.interpreter import Interpreter
+from qglow.graph.interpreter import Interpreter, interpret
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.importer import import_model
-from tests.unit.importer.tiny import save, session, tiny_model
+from tests.unit.importer.tiny import random_feeds, save, session, tiny_model
 
 X = np.random.default_rng(3).standard_normal((1, 6)).astype(np.float32)
 
@@ -93,13 +93,35 @@ def test_nodes_run_together_until_a_type_is_static(tmp_path: Path) -> None:
     assert_same(nonzero_path(tmp_path, tail), ["NonZero, Cast, ReduceSum"])
 
 
-def test_an_output_whose_shape_data_decides_is_refused_with_its_sources(tmp_path: Path) -> None:
+def test_nodes_behind_a_shape_that_data_decides_are_the_tail_of_the_graph(tmp_path: Path) -> None:
     path = nonzero_path(tmp_path, [helper.make_node("Cast", ["places"], ["y"], to=TensorProto.FLOAT)])
-    with pytest.raises(
-        UnsupportedError,
-        match=r"output 'y' .* only known when the model runs; qglow cut ends it at .*from: 'r'",
-    ):
-        import_model(path)
+    graph = import_model(path).graph
+    assert graph.tail is not None and graph.tail.kinds == "NonZero, Cast"
+    assert graph.tail.operands == ("r",) and [value.name for value in graph.outputs] == ["r"]
+    feeds = random_feeds(graph)
+    np.testing.assert_array_equal(interpret(graph, feeds)["y"], session(path).run(None, feeds)[0])
+
+
+def test_a_tail_is_part_of_a_graph_s_text_identity_and_rules(tmp_path: Path) -> None:
+    path = nonzero_path(tmp_path, [helper.make_node("Cast", ["places"], ["y"], to=TensorProto.FLOAT)])
+    graph = import_model(path).graph
+    again = parse_graph(print_graph(graph), constant_data(graph))
+    assert again.tail == graph.tail and fingerprint(again) == fingerprint(graph.copy())
+    verify_graph(again, "as parsed")
+    without = graph.copy()
+    without.tail = None
+    assert fingerprint(without) != fingerprint(graph)
+    graph.outputs = []
+    with pytest.raises(VerificationError, match="tail: operand 'r' is neither an input nor an output"):
+        verify_graph(graph, "here")
+
+
+def test_an_output_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("SequenceConstruct", ["places"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedError, match="output 'y' .*'y' is no tensor"):
+        import_model(nonzero_path(tmp_path, nodes))
 
 
 def test_a_body_reads_values_around_its_node(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 from qglow.core.errors import DataError
 from qglow.core.types import float_type
 from qglow.graph.graph import Value
+from qglow.host.tail import HostedTail
 from qglow.importer.inference import infer
 from qglow.importer.loading import load
 from qglow.importer.opaque import OpaqueNodes, OpaqueTail
@@ -38,6 +39,10 @@ def tail_of(
     return opaque.tail(outputs)
 
 
+def hosted(tail: OpaqueTail) -> HostedTail:
+    return tail.hosted(["node"], tail.results)
+
+
 def detector() -> tuple[list[NodeProto], dict[str, np.ndarray]]:
     """NonMaxSuppression, and the boxes that it chooses."""
     nodes = [
@@ -54,8 +59,8 @@ def test_a_tail_gives_as_many_results_as_data_decide(scale: float, count: int, t
     nodes, constants = detector()
     tail = tail_of(nodes, constants, ["found", "chosen"], tmp_path)
     assert [value.name for value in tail.operands] == ["boxes", "scores"]
-    assert tail.hosted.kinds == "NonMaxSuppression, Gather"
-    found, chosen = tail.hosted.run([BOXES, SCORES * np.float32(scale)])
+    assert tail.kinds == "NonMaxSuppression, Gather"
+    found, chosen = hosted(tail).run([BOXES, SCORES * np.float32(scale)])
     assert found.shape == (1, count, 4) and chosen.shape == (count, 3)
 
 
@@ -63,7 +68,7 @@ def test_a_tail_says_which_nodes_refuse_inputs(tmp_path: Path) -> None:
     nodes, constants = detector()
     tail = tail_of(nodes, constants, ["found"], tmp_path)
     with pytest.raises(DataError, match="NonMaxSuppression, Gather: onnxruntime cannot run it"):
-        tail.hosted.run([BOXES[:, :, :2], SCORES])
+        hosted(tail).run([BOXES[:, :, :2], SCORES])
 
 
 def test_one_tail_computes_what_several_outputs_share_once(tmp_path: Path) -> None:
@@ -73,7 +78,7 @@ def test_one_tail_computes_what_several_outputs_share_once(tmp_path: Path) -> No
         helper.make_node("Cast", ["places"], ["b"], to=TensorProto.FLOAT),
     ]
     tail = tail_of(nodes, {}, ["a", "b"], tmp_path)
-    assert tail.hosted.kinds == "NonZero, Neg, Cast" and tail.results == ("a", "b")
-    a, b = tail.hosted.run([SCORES - np.float32(0.8)])
+    assert tail.kinds == "NonZero, Neg, Cast" and tail.results == ("a", "b")
+    a, b = hosted(tail).run([SCORES - np.float32(0.8)])
     np.testing.assert_array_equal(-a, b)
     assert a.shape == (3, 2)
