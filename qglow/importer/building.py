@@ -75,6 +75,7 @@ class GraphImport:
         graph = model.proto.graph
         self.problems: dict[int, Refusal] = {}
         self._order: list[NodeProto] = []
+        self._views: set[int] = set()
         self._path = path
         self._model = model
         self._input_types = inputs
@@ -123,10 +124,7 @@ class GraphImport:
                 )
         graph = Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
         if tail is not None:
-            known = (*graph.inputs, *graph.outputs)
-            graph.outputs += [v for v in dict.fromkeys(tail.operands) if v not in known]
-            names = [self._node_name(index, self._order[index]) for index in tail.members]
-            graph.tail = tail.hosted(names, [v.name for v in declared])
+            self._add_tail(graph, tail, [v.name for v in declared])
         return graph
 
     def _output(self, declared: ValueInfoProto) -> Value | None:
@@ -158,7 +156,7 @@ class GraphImport:
         if not pending:
             return None
         try:
-            tail = self._opaque.tail(pending)
+            tail = self._opaque.tail(pending, [n for n in outputs if n not in pending], self._may_move)
         except _Unknown:
             return None  # what they read is reported already
         except CannotImport as refusal:
@@ -168,11 +166,34 @@ class GraphImport:
                 f"output '{pending[0]}'", "has a shape or a type that is", reason
             )
             return None
-        for index in tail.members:
-            proto = self._order[index]
-            name, kinds = self._node_name(index, proto), f"{_domain(proto)}{proto.op_type}"
-            self.opaque.append((name, kinds, "it is behind a shape that data decides"))
         return tail
+
+    def _add_tail(self, graph: Graph, tail: OpaqueTail, outputs: Sequence[str]) -> None:
+        """Give the graph a tail, and take from it what only nodes of the tail have read."""
+        known = (*graph.inputs, *graph.outputs)
+        graph.outputs += [v for v in dict.fromkeys(tail.operands) if v not in known]
+        members = [(index, self._order[index]) for index in tail.members]
+        names = [self._node_name(index, proto) for index, proto in members]
+        graph.tail = tail.hosted(names, outputs)
+        removed = set()
+        for node in reversed(list(graph.nodes)):
+            if not any(value.uses or graph.is_output(value) for value in node.outputs):
+                graph.remove(node)
+                removed.add(node.name)
+        self.opaque = [entry for entry in self.opaque if entry[0] not in removed]
+        for name, (_, proto) in zip(names, members, strict=True):
+            kinds = f"{_domain(proto)}{proto.op_type}"
+            self.opaque.append((name, kinds, "it is behind a shape that data decides"))
+
+    def _may_move(self, index: int) -> bool:
+        """Whether a node may run in onnxruntime with those around it: none that could be quantized."""
+        values = [self._values.get(name) for name in self._order[index].output if name]
+        return index not in self._views and all(
+            value is None
+            or (value.producer is not None and value.producer.operator.hosted is not None)
+            or not (value.type.is_float or value.type.is_quantized)
+            for value in values
+        )
 
     def _keep_apart(self, output: Value) -> None:
         """Let nodes read a copy of a constant that is an output: what becomes of theirs is no output."""
@@ -404,6 +425,7 @@ class GraphImport:
 
     def view(self, proto: NodeProto) -> ImportNode:
         """A node without inputs for its import function."""
+        self._views.add(len(self._order))
         self._order.append(proto)
         return ImportNode(proto, self._node_name(len(self._order) - 1, proto), [], self._context)
 

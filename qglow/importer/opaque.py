@@ -19,6 +19,7 @@ from qglow.graph.graph import Value
 from qglow.graph.ops.opaque import Opaque
 from qglow.host.session import encode, result_types
 from qglow.host.tail import HostedTail
+from qglow.importer.behind import members_behind
 from qglow.importer.inference import Inferred
 from qglow.importer.loading import ModelFile
 from qglow.importer.node import CannotImport
@@ -146,12 +147,25 @@ class OpaqueNodes:
         )
         return OpaqueGroup(operator, tuple(operands), kinds)
 
-    def tail(self, names: Sequence[str]) -> OpaqueTail:
+    def tail(
+        self, names: Sequence[str], others: Sequence[str] = (), may_move: Callable[[int], bool] | None = None
+    ) -> OpaqueTail:
         """The nodes that compute outputs of the model without a static type, all together.
 
-        Raises CannotImport where onnxruntime cannot execute them, or one is no tensor.
+        others: the model's other outputs. may_move: whether the tail may have a node, by its position, that
+        reads values without a static type and gives others. Raises CannotImport where onnxruntime cannot
+        execute them, or one is no tensor.
         """
-        members = sorted({member for name in names for member in self._pending[name]})
+        if may_move is not None:
+            try:
+                return self._tail(
+                    names, members_behind(self._nodes, names, others, self.is_pending, may_move)
+                )
+            except CannotImport:
+                pass  # a node that only qglow executes, which stays in the graph
+        return self._tail(names, sorted({member for name in names for member in self._pending[name]}))
+
+    def _tail(self, names: Sequence[str], members: Sequence[int]) -> OpaqueTail:
         nodes = [self._nodes[member] for member in members]
         small, operands = self._assembled(nodes, largest=None)
         for name in names:

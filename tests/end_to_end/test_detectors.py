@@ -202,3 +202,62 @@ def test_a_tail_that_was_changed_is_refused(path: Path, tmp_path: Path) -> None:
     target.write_bytes(content[:place] + b"MonMaxSuppression" + content[place + 17 :])
     with pytest.raises(qglow.ArtefactError, match="damaged"):
         qglow.load(target)
+
+
+def best_of_those_above_zero() -> list[onnx.NodeProto]:
+    """The largest of those elements that are positive, and at most 4 of them: as many as there are."""
+    node = helper.make_node
+    return [
+        node("MatMul", ["x", "w"], ["y"], name="product"),
+        node("Relu", ["y"], ["r"], name="relu"),
+        node("NonZero", ["r"], ["places"], name="nonzero"),
+        node("Shape", ["places"], ["shape"], name="shape"),
+        node("Gather", ["shape", "one"], ["count"], name="count"),
+        node("Min", ["count", "four"], ["k"], name="k"),
+        node("Transpose", ["places"], ["pairs"], perm=[1, 0], name="pairs"),
+        node("GatherND", ["r", "pairs"], ["elements"], name="elements"),
+        node("TopK", ["elements", "k"], ["best", "index"], name="best"),
+    ]
+
+
+def test_a_count_that_only_the_tail_reads_is_part_of_it(tmp_path: Path) -> None:
+    constants = {"w": weights(6, 6), "one": np.array([1]), "four": np.array([4])}
+    nodes = best_of_those_above_zero()
+    path = save(tiny_model(nodes, {"x": [2, 6]}, ["best"], constants), tmp_path)
+    model = qglow.load_model(path)
+    assert [node.name for node in model.graph.nodes] == ["product"]
+    assert model.graph.tail is not None
+    assert list(model.graph.tail.nodes) == [node.name for node in nodes[2:]]
+    for scale in (-1.0, 0.3, 1.0):
+        x = np.full((2, 6), scale, np.float32)
+        np.testing.assert_array_equal(model.compile()({"x": x})["best"], session(path).run(None, {"x": x})[0])
+
+
+def test_what_other_outputs_need_and_what_could_be_int8_stays_in_the_program(tmp_path: Path) -> None:
+    node = helper.make_node
+    nodes = [
+        *best_of_those_above_zero(),
+        # A sum over what data has chosen has a static shape again.
+        node("ReduceSum", ["best"], ["sum"], keepdims=0, name="sum"),
+        node("Mul", ["y", "sum"], ["scaled"], name="scale"),
+        node("MatMul", ["scaled", "w"], ["again"], name="again"),
+        node("NonZero", ["again"], ["chosen"], name="chosen"),
+    ]
+    constants = {"w": weights(6, 6), "one": np.array([1]), "four": np.array([4])}
+    model = tiny_model(nodes, {"x": [2, 6]}, ["chosen", "k"], constants)
+    for value in model.graph.output:
+        value.type.tensor_type.elem_type = TensorProto.INT64
+    path = save(model, tmp_path)
+    loaded = qglow.load_model(path)
+    assert loaded.graph.tail is not None and loaded.graph.tail.nodes == ("chosen",)
+    assert {"product", "scale", "again"} <= {node.name for node in loaded.graph.nodes}
+    assert list(loaded.outputs) == ["k"]
+    data = {"x": RNG.standard_normal((8, 2, 6)).astype(np.float32)}
+    quantized = loaded.quantize(loaded.profile({"x": data["x"].reshape(-1, 6)}))
+    assert quantized.report is not None
+    assert {"product", "again"} <= {node.name for node in quantized.report.quantized}
+    for x in data["x"]:
+        wanted = dict(zip(names(path), session(path).run(None, {"x": x}), strict=True))
+        for name, array in loaded.compile()({"x": x}).items():
+            np.testing.assert_array_equal(array, wanted[name])
+        assert quantized.compile()({"x": x})["chosen"].shape[0] == 2
