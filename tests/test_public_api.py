@@ -16,9 +16,8 @@ PUBLIC = {
     # going the way
     "load_model", "load_profile", "load_quantized", "load_recipe", "load", "save_profile", "merge_profiles",
     # measuring
-    "bench", "check_baseline", "check_limits", "compare", "compare_layers", "cut_model", "diagnose",
-    "run_data",
-    "save_timings",
+    "bench", "bench_decoding", "check_baseline", "check_limits", "compare", "compare_layers", "cut_model",
+    "diagnose", "run_data", "save_timings",
     "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
     "tune", "list_targets",
     # stages
@@ -26,7 +25,8 @@ PUBLIC = {
     "Generator", "TokenSampling", "load_generator",
     # choices and results
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
-    "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DriftReport", "LayerReport",
+    "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DecodingResult", "DriftReport",
+    "LayerReport",
     "Diagnosis", "QuantizationReport", "SufficiencyReport", "TargetInfo", "ModelVerdict",
     "Figures", "Goal", "Trial", "Tuning", "KernelTuning",
     # data and types

@@ -16,6 +16,7 @@ import typing
 
 if typing.TYPE_CHECKING:
     from qglow.api.baseline import check_baseline
+    from qglow.api.decoding import bench_decoding
     from qglow.api.diagnosis import diagnose
     from qglow.api.drift import profile_drift, save_drift
     from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
@@ -41,6 +42,7 @@ if typing.TYPE_CHECKING:
     from qglow.recipe.schema import Recipe
     from qglow.report.bench import BenchResult
     from qglow.report.comparison import Comparison, Limits
+    from qglow.report.decoding import DecodingResult
     from qglow.report.diagnosis import Diagnosis
     from qglow.report.drift import DriftLimits, DriftReport
     from qglow.report.layers import LayerReport
@@ -64,6 +66,7 @@ __all__ = [
     "Comparison",
     "Data",
     "DataMapping",
+    "DecodingResult",
     "Diagnosis",
     "DriftLimits",
     "DriftReport",
@@ -94,6 +97,7 @@ __all__ = [
     "Trial",
     "Tuning",
     "bench",
+    "bench_decoding",
     "calibration_sufficiency",
     "check_baseline",
     "check_limits",
@@ -120,6 +124,7 @@ __all__ = [
 
 _NAMES_OF = {
     "qglow.api.baseline": ("check_baseline",),
+    "qglow.api.decoding": ("bench_decoding",),
     "qglow.api.diagnosis": ("diagnose",),
     "qglow.api.drift": ("profile_drift", "save_drift"),
     "qglow.api.evaluation": (
@@ -152,6 +157,7 @@ _NAMES_OF = {
     "qglow.recipe.schema": ("Recipe",),
     "qglow.report.bench": ("BenchResult",),
     "qglow.report.comparison": ("Comparison", "Limits"),
+    "qglow.report.decoding": ("DecodingResult",),
     "qglow.report.diagnosis": ("Diagnosis",),
     "qglow.report.drift": ("DriftLimits", "DriftReport"),
     "qglow.report.layers": ("LayerReport",),

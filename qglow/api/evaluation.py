@@ -23,6 +23,7 @@ from qglow.core.types import Array
 from qglow.recipe.schema import Recipe
 from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison, Limits, check
+from qglow.report.decoding import DecodingResult
 from qglow.report.evaluation import compare_nodes, compare_outputs, open_evaluation_data, run_over_data
 from qglow.report.latencies import measure_latencies, measure_node_times
 from qglow.report.layers import LayerReport
@@ -145,6 +146,6 @@ def check_limits(comparison: Comparison, limits: Limits) -> None:
     check(comparison, limits)
 
 
-def save_timings(result: BenchResult, path: str | Path) -> None:
-    """Write latencies as JSON, whole or not at all. Raises InputFileError."""
+def save_timings(result: BenchResult | DecodingResult, path: str | Path) -> None:
+    """Write times as JSON, whole or not at all. Raises InputFileError."""
     write_atomically(Path(path), timings_json(result))

@@ -26,15 +26,32 @@ class RunKeywords(IsaKeywords, total=False):
     physical cores that the process may use. Results are the same for every number."""
 
 
-class GenerationKeywords(RunKeywords, total=False):
+class PieceKeywords(RunKeywords, total=False):
+    """Options of how a text is read."""
+
+    piece: int
+    """Most given tokens that a call takes. Programs are compiled for one token, and for pieces of what is
+    given. Results do not depend on it. Default: 64."""
+
+
+class GenerationKeywords(PieceKeywords, total=False):
     """Options of a language model that goes on from tokens."""
 
     context: int
     """Most tokens, those that are given among them. Default: 512."""
 
-    piece: int
-    """Most given tokens that a call takes. Programs are compiled for one token, and for pieces of what is
-    given. Results do not depend on it. Default: 64."""
+
+class DecodingKeywords(PieceKeywords, total=False):
+    """Options of `bench_decoding`."""
+
+    prefill: int
+    """Tokens of a text that a language model reads before it adds others. Default: 128."""
+
+    decode: int
+    """Tokens that a language model adds one by one. Default: 64."""
+
+    texts: int
+    """Texts that each program reads and goes on from. Default: 5."""
 
 
 class TrustKeywords(RunKeywords, total=False):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qglow.core.options import Bounds, Writes, option
+from qglow.core.options import Bounds, Option, Writes, declare, option
 from qglow.recipe.data import KEPT, MOST_KEPT
 from qglow.recipe.schema import ACCURACY, ROUNDING
 from qglow.targets.rooms import builtin_names
@@ -23,6 +23,18 @@ LIMITS = "Limits"
 MEASURE = "Measuring"
 RUN = "Running"
 OUTPUT = "Output"
+
+PIECE = Option(
+    "Most given tokens that a call takes",
+    more="Programs are compiled for one token, and for pieces of what is given. Results do not depend on it.",
+    group=MODEL,
+    metavar="N",
+)
+PREFILL = Option(
+    "Tokens of a text that a language model reads before it adds others", group=MEASURE, metavar="N"
+)
+DECODE = Option("Tokens that a language model adds one by one", group=MEASURE, metavar="N")
+TEXTS = Option("Texts that each program reads and goes on from", group=MEASURE, metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,18 +66,26 @@ class RunOptions(IsaOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationOptions(RunOptions):
+class PieceOptions(RunOptions):
+    """Options of how a text is read."""
+
+    piece: int = declare(PIECE, 64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(PieceOptions):
     """Options of a language model that goes on from tokens."""
 
     context: int = option(512, "Most tokens, those that are given among them", group=MODEL, metavar="N")
-    piece: int = option(
-        64,
-        "Most given tokens that a call takes",
-        more="Programs are compiled for one token, and for pieces of what is given. Results do not depend "
-        "on it.",
-        group=MODEL,
-        metavar="N",
-    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingOptions(PieceOptions):
+    """Options of `bench_decoding`."""
+
+    prefill: int = declare(PREFILL, 128)
+    decode: int = declare(DECODE, 64)
+    texts: int = declare(TEXTS, 5)
 
 
 @dataclass(frozen=True, kw_only=True)

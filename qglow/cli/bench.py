@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qglow.api.options import MEASURE, OUTPUT, RunOptions, TurnOptions
-from qglow.cli.options import MeasuredOptions
+from qglow.api.options import DECODE, MEASURE, OUTPUT, PIECE, PREFILL, TEXTS, RunOptions, TurnOptions
+from qglow.cli.options import STATES, MeasuredOptions, parse_states
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
-from qglow.core.options import Writes, option
+from qglow.core.options import Writes, declare, option
 
-EXAMPLES = ("qglow bench model.quantized --threads 1",)
+if TYPE_CHECKING:
+    from qglow.api import Model, QuantizedModel
+
+EXAMPLES = (
+    "qglow bench model.quantized --threads 1",
+    "qglow bench llama.onnx --prefill 128 --decode 64",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(TurnOptions):
     """Options of what is timed, and where the times go."""
+
+    prefill: int | None = declare(PREFILL, None)
+    decode: int | None = declare(DECODE, None)
+    texts: int | None = declare(TEXTS, None)
+    piece: int | None = declare(PIECE, None)
+    states: Sequence[str] = declare(STATES, ())
 
     layers: bool = option(False, "Time every node too, in qglow and onnxruntime", group=MEASURE)
     output: Path | None = option(
@@ -37,6 +51,7 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
 
     A quantized directory, or an ONNX model with --profile, is timed in float32 and int8; an ONNX model
     alone in float32; one that is quantized already in int8, against onnxruntime on the same file.
+    With --prefill or --decode: tokens per second of a language model with a cache, and memory.
     """
     from qglow.api import QuantizedModel, save_timings
     from qglow.api import bench as measure_latency
@@ -44,9 +59,14 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
     from qglow.report.node_times import node_section
     from qglow.report.sections import bench_section
 
+    decodes = measure.prefill is not None or measure.decode is not None
+    _refuse_others(measure, decodes)
     loaded = open_graph_target(
         model.target, model.shapes, model.profile, model.recipe, model.model, values=model.values
     )
+    if decodes:
+        _decode(loaded, running, measure)
+        return
     if measure.layers and not isinstance(loaded, QuantizedModel):
         raise UsageError(
             "--layers compares nodes of an int8 model, a quantized directory or MODEL with --profile; "
@@ -64,6 +84,41 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
     show(bench_section(result))
     if measure.layers and isinstance(loaded, QuantizedModel):
         show(node_section(bench_nodes(loaded, isa=running.isa)))
+    if measure.output is not None:
+        save_timings(result, measure.output)
+        say(f"{measure.output}: timings")
+
+
+def _refuse_others(measure: BenchOptions, decodes: bool) -> None:
+    """Refuse options of latencies beside those of decoding, and the other way round."""
+    latency = {"--layers": measure.layers, "--openvino": measure.openvino}
+    decoding = {
+        "--texts": measure.texts is not None,
+        "--piece": measure.piece is not None,
+        "--state": bool(measure.states),
+    }
+    for flag, given in (latency if decodes else decoding).items():
+        if given:
+            raise UsageError(f"{flag} {'does not go' if decodes else 'goes'} with --prefill and --decode")
+
+
+def _decode(loaded: Model | QuantizedModel, running: RunOptions, measure: BenchOptions) -> None:
+    """Measure tokens per second."""
+    from qglow.api import bench_decoding, save_timings
+    from qglow.report.decoding import decoding_section
+
+    names = ("prefill", "decode", "texts", "piece")
+    given = {name: getattr(measure, name) for name in names if getattr(measure, name) is not None}
+    with showing_progress("measuring", "texts") as progress:
+        result = bench_decoding(
+            loaded,
+            parse_states(measure.states) or None,
+            isa=running.isa,
+            threads=running.threads,
+            progress=progress,
+            **given,
+        )
+    show(decoding_section(result))
     if measure.output is not None:
         save_timings(result, measure.output)
         say(f"{measure.output}: timings")

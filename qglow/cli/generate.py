@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import MODEL, OUTPUT, GenerationOptions
-from qglow.cli.options import MOVED_MODEL, TargetOptions, parse_states
+from qglow.api.options import OUTPUT, GenerationOptions
+from qglow.cli.options import MOVED_MODEL, STATES, TargetOptions, parse_states
 from qglow.cli.output import note, say
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
@@ -31,14 +31,7 @@ class WriterOptions(TargetOptions):
     """A language model, and what it goes on from."""
 
     model: Path | None = declare(MOVED_MODEL, None)
-    states: Sequence[str] = option(
-        (),
-        "Input that keeps an output for the next call, where names do not tell",
-        group=MODEL,
-        metavar="INPUT=OUTPUT",
-        flags=("--state",),
-        typed=list[str],
-    )
+    states: Sequence[str] = declare(STATES, ())
     tokenizer: Path | None = option(None, "The model's tokenizer.json", group=GENERATION, metavar="FILE")
     prompt: str | None = option(None, "Text to go on from", group=GENERATION, metavar="TEXT")
     tokens: str | None = option(

@@ -47,6 +47,13 @@ PROFILED_MODEL = Option(
 MOVED_MODEL = Option(
     "File of a quantized directory's float model, if it has moved", group=MODEL, metavar="FILE"
 )
+STATES = Option(
+    "Input that keeps an output for the next call, where names do not tell",
+    group=MODEL,
+    metavar="INPUT=OUTPUT",
+    flags=("--state",),
+    typed=list[str],
+)
 _CALIBRATION_DATA = Option(
     "The samples that were profiled, to look at again", group=CALIBRATION, metavar="PATH", reads=True
 )

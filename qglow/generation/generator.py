@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from qglow.core.errors import DataError, UsageError
-from qglow.core.types import Array, ElementType
+from qglow.core.types import Array
 from qglow.generation.roles import Roles
 from qglow.generation.sampling import TokenSampling
 from qglow.runtime.executable import Executable
@@ -49,6 +49,21 @@ class Generator:
     def has_cache(self) -> bool:
         """Whether what was computed for tokens is kept."""
         return isinstance(self._executable, StreamingExecutable)
+
+    @property
+    def scores(self) -> str:
+        """Name of the output that is the scores of tokens."""
+        return self._scores
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens that there are."""
+        return self._vocabulary
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Inputs of the cache, each with the output that the next call reads there."""
+        return self._executable.pairs if isinstance(self._executable, StreamingExecutable) else {}
 
     @property
     def executable(self) -> Executable:
@@ -113,20 +128,8 @@ class Generator:
         return self._seen + [0] * (0 if length is None else length - len(self._seen))
 
     def _inputs(self, past: int, tokens: Sequence[int]) -> dict[str, Array]:
-        roles, kinds = self._roles, self._executable.inputs
-        made: dict[str, Array] = {roles.tokens: np.array([tokens])}
-        if roles.mask is not None:
-            known = past + len(tokens) if self.has_cache else len(self._seen)
-            made[roles.mask] = np.arange(past + len(tokens))[None] < known
-        if roles.positions is not None:
-            made[roles.positions] = np.arange(past, past + len(tokens))[None]
-        if roles.kinds is not None:
-            made[roles.kinds] = np.zeros((1, len(tokens)))
-        return {name: array.astype(_plain(kinds[name].element)) for name, array in made.items()}
+        kinds = {name: np.dtype(kind.element.dtype) for name, kind in self._executable.inputs.items()}
+        return self._roles.arrays(tokens, past, kinds, None if self.has_cache else len(self._seen))
 
     def _last(self, outputs: dict[str, Array], count: int) -> Array:
         return np.asarray(outputs[self._scores][0, count - 1])
-
-
-def _plain(element: ElementType) -> np.dtype[np.generic]:
-    return np.dtype(element.dtype)

@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from qglow.core.errors import UsageError
-from qglow.core.types import Dimension
+from qglow.core.types import Array, Dimension
 
 Dimensions = Mapping[str, Sequence[Dimension] | None]
 
@@ -68,6 +70,27 @@ class Roles:
         if self.total is not None:
             result[self.total] = f"{self.past} + {self.new}"
         return result
+
+    def arrays(
+        self,
+        tokens: Sequence[int],
+        past: int,
+        kinds: Mapping[str, np.dtype[np.generic]],
+        known: int | None = None,
+    ) -> dict[str, Array]:
+        """Inputs that are no states, for tokens behind `past` others; their types by name.
+
+        known: how many are tokens of the text, where others fill it up (default: all).
+        """
+        total = past + len(tokens)
+        made: dict[str, Array] = {self.tokens: np.array([tokens])}
+        if self.mask is not None:
+            made[self.mask] = np.arange(total)[None] < (total if known is None else known)
+        if self.positions is not None:
+            made[self.positions] = np.arange(past, total)[None]
+        if self.kinds is not None:
+            made[self.kinds] = np.zeros((1, len(tokens)))
+        return {name: array.astype(kinds[name]) for name, array in made.items()}
 
 
 def find_roles(inputs: Dimensions) -> Roles:

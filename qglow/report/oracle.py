@@ -12,7 +12,7 @@ from qglow.core.batch import as_taken
 from qglow.core.errors import DataError, ModelError, UsageError
 from qglow.core.types import Array, ElementType, TensorType
 
-_ELEMENTS = {
+ELEMENTS = {
     "tensor(float)": ElementType.FLOAT,
     "tensor(double)": ElementType.DOUBLE,
     "tensor(float16)": ElementType.FLOAT16,
@@ -28,6 +28,7 @@ _ELEMENTS = {
     "tensor(int64)": ElementType.INT64,
     "tensor(bool)": ElementType.BOOL,
 }
+"""Element types by onnxruntime's names."""
 
 SIGMOID_ERROR = 1.2e-7
 """Error of onnxruntime's float Sigmoid (measured): for probabilities near 0 it is several per cent."""
@@ -58,10 +59,10 @@ class OnnxruntimeModel:
     ) -> None:
         self._where = str(model) if isinstance(model, Path) else "the exported model"
         fixed = {name: tuple(int(d) for d in shape) for name, shape in (shapes or {}).items()}
-        symbols = _symbols(self._open(model, _options(1, False)), fixed) if fixed else {}
+        symbols = _symbols(self._open(model, session_options(1, False)), fixed) if fixed else {}
 
         def make_options() -> Any:
-            options = _options(threads, optimize, symbols)
+            options = session_options(threads, optimize, symbols)
             if profile is not None:
                 options.enable_profiling, options.profile_file_prefix = True, str(profile / "nodes")
             return options
@@ -139,14 +140,7 @@ class OnnxruntimeModel:
         return self._open(model, make_options())
 
     def _open(self, model: Path | bytes, options: Any) -> Any:
-        import onnxruntime
-
-        source = str(model) if isinstance(model, Path) else model
-        try:
-            return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's errors have no common base of their own
-            reason = " ".join(str(error).split())[:300]
-            raise ModelError(f"onnxruntime cannot load {self._where}: {reason}") from error
+        return open_session(model, options, self._where)
 
     def _input_type(self, value: Any, shapes: Mapping[str, tuple[int, ...]]) -> TensorType:
         shape = shapes.get(value.name, tuple(value.shape))
@@ -154,10 +148,23 @@ class OnnxruntimeModel:
             raise UsageError(
                 f"input '{value.name}' of {self._where} has shape {list(shape)}; give its shape to run it"
             )
-        return TensorType(_ELEMENTS[value.type], shape)
+        return TensorType(ELEMENTS[value.type], shape)
 
 
-def _options(threads: int, optimize: bool, symbols: Mapping[str, int] | None = None) -> Any:
+def open_session(model: Path | bytes, options: Any, where: str) -> Any:
+    """A session on the processor. Raises ModelError that names `where`."""
+    import onnxruntime
+
+    source = str(model) if isinstance(model, Path) else model
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no common base of their own
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(f"onnxruntime cannot load {where}: {reason}") from error
+
+
+def session_options(threads: int, optimize: bool = True, symbols: Mapping[str, int] | None = None) -> Any:
+    """Options of a session whose threads do not spin on behind a run."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -14,6 +14,7 @@ from qglow.graph.graph import Graph
 from qglow.quantization.report import QuantizationReport
 from qglow.report.bench import BenchResult
 from qglow.report.comparison import Comparison
+from qglow.report.decoding import DecodingResult
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.diagnosis_sections import diagnosis_section
 from qglow.report.document import Document, Section
@@ -90,7 +91,7 @@ def to_json(report: Report) -> str:
     return json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def timings_json(timings: BenchResult) -> str:
+def timings_json(timings: BenchResult | DecodingResult) -> str:
     """Latencies as JSON; they differ from run to run, so they have a file of their own."""
     content = {"format": FORMAT, "qglow": __version__, **to_plain(timings)}
     return json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"

@@ -38,6 +38,11 @@ class StreamingExecutable(DelegatingExecutable):
         self.reset()
 
     @property
+    def pairs(self) -> dict[str, str]:
+        """Inputs that are states, each with the output that the next call reads there."""
+        return dict(self._states)
+
+    @property
     def _one(self) -> Executable:
         return self._executable
 

@@ -1,0 +1,76 @@
+"""Tokens per second of language models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Unpack
+
+import numpy as np
+
+from qglow.api.generation import LEAST_PIECE, load_generator
+from qglow.api.keywords import DecodingKeywords
+from qglow.api.model import Model, load_model
+from qglow.api.options import DecodingOptions
+from qglow.api.quantized import QuantizedModel
+from qglow.core.errors import UsageError
+from qglow.core.keywords import taking
+from qglow.core.progress import Progress, start
+from qglow.generation import Generator, find_roles
+from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
+from qglow.report.parts import float_model, source_file
+from qglow.runtime.cores import choose_threads
+
+
+@taking(DecodingOptions)
+def bench_decoding(
+    model: Model | QuantizedModel,
+    states: Mapping[str, str] | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[DecodingKeywords],
+) -> DecodingResult:
+    """Measure tokens per second of a causal language model with a cache, in qglow and onnxruntime, in turns.
+
+    Each program reads `prefill` tokens and then `decode` others one by one, `texts` times. A quantized model
+    is measured beside its float one; onnxruntime runs the model's own file, and reads the first tokens in one
+    call. states: as for `load_generator`. Raises what that does, and UsageError for a model without a cache.
+    """
+    prefill, decode, texts = options["prefill"], options["decode"], options["texts"]
+    for name, number in (("prefill", prefill), ("decode", decode), ("texts", texts)):
+        if number < 1:
+            raise UsageError(f"{name} is {number}, it must be at least 1", field=name)
+    roles, threads = find_roles(model.dimensions), choose_threads(options["threads"])
+    if not roles.states or roles.new is None:
+        raise UsageError("the model has no cache, inputs and outputs of keys and values, to decode with")
+    context = max(prefill + decode, LEAST_PIECE)
+    made: list[Generator] = []
+
+    def ready(source: Model | QuantizedModel) -> Generator:
+        made.append(
+            load_generator(
+                source,
+                states,
+                context=context,
+                piece=options["piece"],
+                isa=options["isa"],
+                threads=threads,
+            )
+        )
+        return made[-1]
+
+    programs: dict[str, Callable[[], Decoder]] = {"qglow": lambda: ready(model)}
+    path = source_file(model._parts) if isinstance(model, QuantizedModel) else model.path
+    if isinstance(model, QuantizedModel) and not float_model(model._parts).is_quantized:
+        programs = {
+            "qglow quantized": programs["qglow"],
+            "qglow float32": lambda: ready(load_model(path)),
+        }
+    programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
+        path, made[0].states, made[0].scores, roles.arrays, threads
+    )
+
+    def drawn() -> list[int]:
+        random = np.random.default_rng(0)
+        return [int(token) for token in random.integers(0, made[0].vocabulary, prefill + decode)]
+
+    return measure_decoding(programs, drawn, prefill, texts, threads=threads, advance=start(progress, texts))

@@ -1,0 +1,208 @@
+"""Tokens per second and memory of language models that go on from a text, measured in turns."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from qglow.core.errors import UsageError
+from qglow.core.memory import held_memory
+from qglow.core.types import Array
+from qglow.report.bench import Ratio
+from qglow.report.document import Section, byte_count, table
+from qglow.report.oracle import ELEMENTS, open_session, session_options
+
+Feeds = Callable[[Sequence[int], int, Mapping[str, np.dtype[np.generic]]], dict[str, Array]]
+"""Inputs that are no states, for tokens behind so many others, in the types that are given by name."""
+
+
+class Decoder(Protocol):
+    """A language model that keeps what it has read: `Generator` is one."""
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+
+    def read(self, tokens: Sequence[int]) -> Array:
+        """Scores of the token behind these, which follow those before."""
+
+
+class OnnxruntimeDecoder:
+    """A language model with a cache in onnxruntime, which keeps the cache in its own memory."""
+
+    def __init__(
+        self, model: Path, states: Mapping[str, str], scores: str, feeds: Feeds, threads: int = 1
+    ) -> None:
+        """states: outputs by the input that reads them in the next call. scores: the output of `read`.
+
+        Raises ModelError where onnxruntime refuses the file.
+        """
+        self._session = open_session(model, session_options(threads), str(model))
+        self._inputs = {value.name: value for value in self._session.get_inputs()}
+        self._kinds = {name: np.dtype(ELEMENTS[v.type].dtype) for name, v in self._inputs.items()}
+        self._states, self._scores, self._feeds = dict(states), scores, feeds
+        self._kept: dict[str, Any] = {}
+        self._past = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all tokens; states are empty along axes that the file leaves open, but for the batch."""
+        self._past = 0
+        for name in self._states:
+            open_sizes = [1] + [0] * (len(self._inputs[name].shape) - 1)
+            shape = [
+                size if isinstance(size, int) else least
+                for size, least in zip(self._inputs[name].shape, open_sizes, strict=True)
+            ]
+            self._kept[name] = _value(np.zeros(shape, self._kinds[name]))
+
+    def read(self, tokens: Sequence[int]) -> Array:
+        """Scores of the token behind these."""
+        values = {n: _value(array) for n, array in self._feeds(tokens, self._past, self._kinds).items()}
+        wanted = [self._scores, *self._states.values()]
+        scores, *kept = self._session.run_with_ort_values(wanted, values | self._kept)
+        self._kept = dict(zip(self._states, kept, strict=True))
+        self._past += len(tokens)
+        return np.asarray(scores.numpy()[0, -1])
+
+
+def _value(array: Array) -> Any:
+    import onnxruntime
+
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingSpeed:
+    """Medians of tokens per second that a program reads and adds; bytes that it and its states take."""
+
+    name: str
+    prefill: float
+    decode: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class DecodingResult:
+    """Speeds of programs that took turns.
+
+    prefill, decode: tokens of a text, and those that were added. prefill_s, decode_s: seconds
+    [programs, texts], rows in the order of `speeds`. threads: how many each program may use.
+    """
+
+    speeds: dict[str, DecodingSpeed]
+    prefill: int
+    decode: int
+    prefill_s: Array
+    decode_s: Array
+    threads: int
+
+    def ratio(self, name: str, base: str, part: str = "decode") -> Ratio:
+        """Time of `name` relative to `base` to decode, or to `prefill`; below 1 is faster."""
+        names = list(self.speeds)
+        seconds = self.prefill_s if part == "prefill" else self.decode_s
+        one, other = seconds[names.index(name)], seconds[names.index(base)]
+        low, high = np.percentile(one / other, [10, 90])
+        return Ratio(name, base, float(np.median(one) / np.median(other)), float(low), float(high))
+
+
+def measure_decoding(
+    programs: Mapping[str, Callable[[], Decoder]],
+    draw: Callable[[], Sequence[int]],
+    prefill: int,
+    texts: int,
+    *,
+    threads: int,
+    advance: Callable[[int], None] = lambda done: None,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> DecodingResult:
+    """Let every program read the first `prefill` tokens of a text at once, and then the others one by one.
+
+    programs: by name, each a function that makes it ready, one after the other: its memory is by how much
+    that of this process has grown when it has read a text. draw: gives the text, when the first program is
+    ready. Programs take turns, text by text. Raises UsageError for no programs.
+    """
+    if not programs:
+        raise UsageError("decoding is measured with at least one program")
+    memory: dict[str, int] = {}
+    ready: dict[str, Decoder] = {}
+    tokens: Sequence[int] = ()
+    for name, make in programs.items():
+        before = _held()
+        ready[name] = make()
+        tokens = tokens or draw()
+        _timed(ready[name], tokens, prefill, clock)
+        memory[name] = max(0, _held() - before)
+    seconds = np.zeros((2, len(ready), texts))
+    for text in range(texts):
+        for row, decoder in enumerate(ready.values()):
+            seconds[:, row, text] = _timed(decoder, tokens, prefill, clock)
+        advance(1)
+    medians = np.median(seconds, axis=2)
+    speeds = {
+        name: DecodingSpeed(
+            name,
+            float(prefill / medians[0, row]),
+            float((len(tokens) - prefill) / medians[1, row]),
+            memory[name],
+        )
+        for row, name in enumerate(ready)
+    }
+    return DecodingResult(speeds, prefill, len(tokens) - prefill, seconds[0], seconds[1], threads)
+
+
+def decoding_section(result: DecodingResult) -> Section:
+    """Tokens per second and memory, and how many times as long each program takes as the first."""
+    base = next(iter(result.speeds))
+    rows = []
+    for name, speed in result.speeds.items():
+        ratios = [result.ratio(name, base, part).ratio for part in ("prefill", "decode")]
+        rows.append(
+            (
+                name,
+                f"{speed.prefill:.0f}",
+                f"{speed.decode:.1f}",
+                byte_count(speed.memory),
+                *("1" if name == base else f"{ratio:.2f}" for ratio in ratios),
+            )
+        )
+    titles = (
+        "program",
+        "prefill, tokens/s>",
+        "decode, tokens/s>",
+        "memory>",
+        f"prefill, time relative to {base}>",
+        "decode>",
+    )
+    threads = "one thread" if result.threads == 1 else f"up to {result.threads} threads"
+    texts = result.decode_s.shape[1]
+    caption = f"{result.prefill} tokens read, {result.decode} added one by one, {texts} texts, {threads}"
+    return Section("Decoding", (table(titles, rows, caption),))
+
+
+def _timed(
+    decoder: Decoder, tokens: Sequence[int], prefill: int, clock: Callable[[], int]
+) -> tuple[float, float]:
+    """Seconds to read the first tokens, and to read all others one by one."""
+    decoder.reset()
+    start = clock()
+    decoder.read(tokens[:prefill])
+    middle = clock()
+    for token in tokens[prefill:]:
+        decoder.read([token])
+    return (middle - start) / 1e9, (clock() - middle) / 1e9
+
+
+def _held() -> int:
+    """Bytes that this process holds, without what its allocator keeps for later."""
+    gc.collect()
+    with suppress(AttributeError, OSError):  # a C library of another kind
+        ctypes.CDLL(None).malloc_trim(0)
+    return held_memory()

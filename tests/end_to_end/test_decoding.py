@@ -1,0 +1,183 @@
+"""Tokens per second of decoders: programs in turns, over a Llama with drawn weights."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import qglow
+from qglow.cli.main import main
+from qglow.core.errors import UsageError
+from qglow.core.types import Array
+from qglow.generation import find_roles
+from qglow.report.decoding import OnnxruntimeDecoder, decoding_section, measure_decoding
+from scripts.benchmarks.frame import run
+from scripts.benchmarks.measurements import decoding
+from scripts.benchmarks.rivals.decoders import packed
+from scripts.random_llama import LlamaSize, random_llama
+from scripts.random_llama import main as write_llama
+from tests.unit.importer.tiny import save
+
+Capture = pytest.CaptureFixture[str]
+TINY = LlamaSize(layers=2, width=32, heads=4, groups=2, inner=48, words=40)
+SIZES = [
+    f"--{name}={getattr(TINY, name)}" for name in ("layers", "width", "heads", "groups", "inner", "words")
+]
+TOKENS = [7, 3, 31, 12, 5, 5, 30, 1, 19, 22, 8]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(random_llama(TINY, seed=3), tmp_path_factory.mktemp("llama"), "llama.onnx")
+
+
+def in_onnxruntime(path: Path) -> OnnxruntimeDecoder:
+    model = qglow.load_model(path)
+    roles = find_roles(model.dimensions)
+    states = {name: name.replace("past_key_values", "present") for name in roles.states}
+    return OnnxruntimeDecoder(path, states, "logits", roles.arrays)
+
+
+def test_a_drawn_llama_goes_on_alike_in_both(llama: Path) -> None:
+    onnx.checker.check_model(llama, full_check=True)
+    generator = qglow.load_generator(qglow.load_model(llama), context=16, piece=8)
+    rival = in_onnxruntime(llama)
+    for begin, end in itertools.pairwise((0, 5, 6, 7, len(TOKENS))):
+        found, wanted = generator.read(TOKENS[begin:end]), rival.read(TOKENS[begin:end])
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
+    rival.reset()
+    generator.reset()
+    np.testing.assert_allclose(generator.read(TOKENS), rival.read(TOKENS), rtol=1e-3, atol=1e-4)
+
+
+def test_a_drawn_llama_has_the_sizes_that_are_asked_for(tmp_path: Path) -> None:
+    assert write_llama([str(tmp_path / "l.onnx"), *SIZES, "--seed=3"]) == 0
+    model = onnx.load(tmp_path / "l.onnx")
+    assert model == random_llama(TINY, seed=3) != random_llama(TINY, seed=4)
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    assert shapes["embedding"] == (40, 32) and shapes["head"] == (32, 40)
+    assert shapes["1.k"] == (32, 16) and shapes["1.down"] == (48, 32)
+    assert sum(value.name.startswith("past") for value in model.graph.input) == 4
+
+
+class Counted:
+    """A decoder that takes a second for a call and two for each token."""
+
+    def __init__(self, clock: list[int], weight: int) -> None:
+        self._clock, self._weight, self.calls = clock, weight, list[list[int]]()
+
+    def reset(self) -> None:
+        self.calls.clear()
+
+    def read(self, tokens: Sequence[int]) -> Array:
+        self.calls.append(list(tokens))
+        self._clock[0] += self._weight * (1 + 2 * len(tokens)) * 10**9
+        return np.zeros(1)
+
+
+def test_programs_read_a_text_and_go_on_in_turns() -> None:
+    clock = [0]
+    decoders = {"one": Counted(clock, 1), "other": Counted(clock, 3)}
+    told: list[int] = []
+    found = measure_decoding(
+        {name: (lambda decoder=decoder: decoder) for name, decoder in decoders.items()},  # type: ignore[misc]
+        lambda: [4, 5, 6, 7],
+        3,
+        2,
+        threads=1,
+        advance=told.append,
+        clock=lambda: clock[0],
+    )
+    assert decoders["other"].calls == [[4, 5, 6], [7]] and told == [1, 1]
+    assert found.prefill_s.tolist() == [[7, 7], [21, 21]] and found.decode_s.tolist() == [[3, 3], [9, 9]]
+    assert found.speeds["one"].prefill == pytest.approx(3 / 7)
+    assert found.speeds["other"].decode == pytest.approx(1 / 9)
+    assert found.ratio("other", "one").ratio == 3 and found.ratio("one", "other", "prefill").low < 0.34
+    (shown,) = decoding_section(found).blocks
+    assert "3 tokens read, 1 added one by one, 2 texts, one thread" in str(shown)
+    with pytest.raises(UsageError, match="at least one program"):
+        measure_decoding({}, list, 1, 1, threads=1)
+
+
+def test_memory_is_that_of_each_program(llama: Path) -> None:
+    class Large(Counted):
+        def __init__(self) -> None:
+            super().__init__([0], 1)
+            self.held = np.ones(1 << 25, np.uint8)
+
+    clock = itertools.count()
+    found = measure_decoding(
+        {"large": Large, "small": lambda: Counted([0], 1)},
+        lambda: [1, 2],
+        1,
+        1,
+        threads=1,
+        clock=lambda: next(clock),
+    )
+    assert found.speeds["large"].memory > 1 << 24 > found.speeds["small"].memory
+
+
+def test_the_command_measures_a_float_and_a_quantized_model(
+    llama: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    sizes = ["--prefill", "9", "--decode", "4", "--texts", "2", "--threads", "1", "--piece", "8"]
+    written = tmp_path / "times.json"
+    assert main(["bench", str(llama), *sizes, "-o", str(written)]) == 0
+    text = capsys.readouterr().out
+    assert "9 tokens read, 4 added one by one, 2 texts" in text and "onnxruntime" in text
+    document = json.loads(written.read_text())
+    assert set(document["speeds"]) == {"qglow", "onnxruntime"} and document["decode"] == 4
+    model = qglow.load_model(llama)
+    bound = qglow.load_model(llama, decoding.own_shapes(model))
+    bound.quantize(weights="int4").save(tmp_path / "int4")
+    assert main(["bench", str(tmp_path / "int4"), *sizes]) == 0
+    text = capsys.readouterr().out
+    assert "qglow quantized" in text and "qglow float32" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prefill", "0"], "--prefill is 0, it must be at least 1"),
+        (["--decode", "4", "--layers"], "--layers does not go with --prefill and --decode"),
+        (["--texts", "3"], "--texts goes with --prefill and --decode"),
+        (["--state", "a=b"], "--state goes with --prefill and --decode"),
+    ],
+)
+def test_mistakes_are_told(arguments: list[str], message: str, llama: Path, capsys: Capture) -> None:
+    assert main(["bench", str(llama), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_model_without_a_cache_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    info = onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("Gather", ["w", "tokens"], ["logits"])
+    weights = onnx.numpy_helper.from_array(np.ones((5, 5), np.float32), "w")
+    ends = ([info("tokens", 7, [1, "n"])], [info("logits", 1, [1, "n", 5])])
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", *ends, [weights]), ir_version=8)
+    assert main(["bench", str(save(model, tmp_path)), "--decode", "4"]) == 2
+    assert "the model has no cache" in capsys.readouterr().err
+
+
+def test_the_benchmark_has_a_row_for_each_program(capsys: Capture) -> None:
+    times = ["--prefill=9", "--decode=3", "--texts=1", "--piece=8"]
+    assert run(decoding.BENCHMARK, [*SIZES, *times]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 9 and lines[2].startswith("| qglow float32 |")
+
+
+def test_weights_of_4_bits_are_near_the_real_ones() -> None:
+    real = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    made = packed(real)
+    assert made["packed"].shape == (3, 2, 16) and made["zeros"].shape == (3,)
+    steps = np.stack([made["packed"] & 15, made["packed"] >> 4], -1).reshape(3, 2, 32)
+    zeros = np.stack([made["zeros"] & 15, made["zeros"] >> 4], -1).reshape(3, 2)
+    found = (steps.astype(np.float32) - zeros[..., None]) * made["scales"].reshape(3, 2, 1)
+    error = np.abs(found.reshape(3, -1)[:, :40].T - real)
+    assert error.max() < 0.6 * made["scales"].max()
