@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from qglow.counts.bounded import BoundedGraph, bounded_graph
+from qglow.counts.bounded import BoundedGraph, GrownInput, bounded_graph
 from qglow.counts.count import Count, parse_count
+from qglow.counts.fillers import Filler
 from qglow.counts.samples import SizedGraph
 
-__all__ = ["BoundedGraph", "Count", "SizedGraph", "bounded_graph", "parse_count"]
+__all__ = ["BoundedGraph", "Count", "Filler", "GrownInput", "SizedGraph", "bounded_graph", "parse_count"]

@@ -19,7 +19,7 @@ import numpy as np
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import ElementType, TensorType
 from qglow.counts.count import Count
-from qglow.counts.fillers import Filler, JoinedPlaces, LivePlaces, PlacesFromEnd, ShiftedPlaces
+from qglow.counts.fillers import Filler, JoinedPlaces, LivePlaces, NewPlace, PlacesFromEnd, ShiftedPlaces
 from qglow.counts.rest import Rest, at_least, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
 from qglow.graph.axes import AxisEffect
@@ -30,6 +30,20 @@ from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import quantize_by
 
 Counts = tuple[Count, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class GrownInput:
+    """An input that an output continues along an axis. joined: filler of the places that are gathered."""
+
+    input: str
+    axis: int
+    joined: JoinedPlaces
+
+    @property
+    def first(self) -> NewPlace:
+        """The filler instead of it where new places are written behind the live ones of the input."""
+        return NewPlace(self.joined.name, self.joined.parts[0][0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +60,7 @@ class BoundedGraph:
     outputs: Mapping[str, Counts]
     fillers: Sequence[Filler]
     computed: Mapping[str, Counts]
-    grown: Mapping[str, tuple[str, int]]
+    grown: Mapping[str, GrownInput]
 
 
 def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
@@ -71,7 +85,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
         {
             value.name: work.grown[value]
             for value in graph.outputs
-            if value in work.grown and work.grown[value][0] in {v.name for v in graph.inputs}
+            if value in work.grown and work.grown[value].input in {v.name for v in graph.inputs}
         },
     )
 
@@ -82,7 +96,7 @@ class _Work:
     def __init__(self, samples: AlignedGraphs) -> None:
         self.fillers: list[Filler] = []
         self.computed: dict[str, Counts] = {}
-        self.grown: dict[Value, tuple[str, int]] = {}
+        self.grown: dict[Value, GrownInput] = {}
         self.own_inputs = set(samples.bound.inputs)
         self._samples = samples
         self._graph = samples.bound
@@ -266,7 +280,8 @@ class _Work:
             places = self._input(
                 f"{node.name}__places", TensorType(ElementType.INT64, (old.type.shape[axis],))
             )
-            self.fillers.append(JoinedPlaces(places.name, tuple(parts)))
+            joined = JoinedPlaces(places.name, tuple(parts))
+            self.fillers.append(joined)
             new = Value(old.name, old.type)
             self._graph.replace_value(old, new)
             old.name = self._graph.unique_name(f"{old.name}__joined")
@@ -276,7 +291,7 @@ class _Work:
             self._graph.insert_after(node, gather)
             self._counts[new] = self._samples.counts(old)
             if not parts[0][0].is_constant and values[0] in self.own_inputs:
-                self.grown[new] = (values[0].name, axis)
+                self.grown[new] = GrownInput(values[0].name, axis, joined)
             for place in self._counted(old):
                 self._rests[new, place] = self._rest(old, place)
             old = new

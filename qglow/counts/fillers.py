@@ -55,6 +55,17 @@ class JoinedPlaces(Filler):
 
 
 @dataclass(frozen=True, eq=False)
+class NewPlace(Filler):
+    """int64 [1]: the place behind `count` others."""
+
+    count: Count
+
+    def fill(self, sizes: Mapping[str, int]) -> Array:
+        """The count."""
+        return np.array([self.count.at(sizes)], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
 class ShiftedPlaces(Filler):
     """int64 [bound]: places behind which a part begins elsewhere than at the bound.
 

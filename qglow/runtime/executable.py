@@ -113,12 +113,29 @@ class Executable:
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once. Raises DataError for missing, unknown or misshapen inputs."""
+        return self.run_on({}, inputs)
+
+    @property
+    def kept(self) -> dict[str, TensorType]:
+        """Names and types of the state."""
+        return dict(self._signature.state)
+
+    def run_on(self, state: Mapping[str, Array], inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once on arrays of the caller in place of states of the program's own; they are written to.
+
+        They must be contiguous and of the exact type. Raises UsageError where they are not, and DataError as
+        a call does.
+        """
+        for name, array in state.items():
+            kind = self._signature.state[name]
+            if array.shape != kind.shape or array.dtype != kind.element.dtype or not array.flags.c_contiguous:
+                raise UsageError(f"the array for the state '{name}' is not contiguous {kind}")
         self._check_names(inputs)
         taken, given = self._signature.inputs, self._signature.outputs
         bias = self.activation_bias
         arrays = {name: _input_array(name, kind, inputs[name], bias) for name, kind in taken.items()}
         results = {name: aligned_tensor(kind) for name, kind in given.items()}
-        self._loaded.run({**arrays, **results})
+        self._loaded.run({**arrays, **results, **state})
         return {name: _logical(kind, results[name], bias) for name, kind in given.items()}
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:

@@ -14,7 +14,8 @@ class Loaded(Protocol):
 
     Arrays that it takes are contiguous, of the exact shape, one for every input and output by name.
     int8 activations are bytes that hold `q + activation_bias` (`kernels.emit.operand.to_physical`);
-    everything else is as the type says. Inputs are read and outputs are written in place.
+    everything else is as the type says. Inputs are read and outputs are written in place. Arrays by the
+    names of states take the place of the program's own.
     """
 
     @property

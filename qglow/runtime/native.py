@@ -80,11 +80,11 @@ class NativeProgram:
         return self._state
 
     def run(self, arrays: Mapping[str, Array]) -> None:
-        """Run once in this thread's arena; calls of a program with state run one after the other."""
+        """Run once in this thread's arena; calls on the program's own state run one after the other."""
         more = self._host.addresses()
         table = self._table(arrays, more)  # kept alive here: the call has only its address
         call = self._host.checked(more, self._prepared(self._arena(), table))
-        if not self._state:
+        if self._state.keys() <= arrays.keys():
             call()
             return
         with self._state_lock:
@@ -133,7 +133,7 @@ class NativeProgram:
         return arena
 
     def _table(self, arrays: Mapping[str, Array], more: list[int]) -> ctypes.Array[ctypes.c_void_p]:
-        at = {name: array.ctypes.data for name, array in arrays.items()} | self._state_at
+        at = self._state_at | {name: array.ctypes.data for name, array in arrays.items()}
         addresses = [at[name] for name in self._compiled.placeholders] + more
         return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from qglow.core.errors import DataError, UnsupportedError, UsageError
 from qglow.core.types import Array, Dimension, Shape, TensorType
-from qglow.counts import BoundedGraph, Count, SizedGraph, bounded_graph, parse_count
+from qglow.counts import Count, Filler, GrownInput, SizedGraph, bounded_graph, parse_count
 from qglow.graph.graph import Graph
 from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
@@ -121,12 +121,27 @@ def bounded_executable(
 
 @dataclass(frozen=True, eq=False)
 class BoundedProgram:
-    """A program for sizes up to `sizes`."""
+    """A program for sizes up to `sizes`.
+
+    inputs, outputs: types of those of its graph. counts: sizes of the outputs' axes. grown: outputs that
+    continue an input. kept: inputs of those that are written in place: the program takes the input as state
+    of the output's type, and the state is the output. fillers: inputs that follow from sizes. constants:
+    others, which a graph of the sizes of a call computes.
+    """
 
     sizes: Mapping[str, int]
-    bounded: BoundedGraph
+    inputs: Mapping[str, TensorType]
+    outputs: Mapping[str, TensorType]
+    counts: Counts
+    grown: Mapping[str, GrownInput]
+    kept: Mapping[str, str]
+    fillers: Sequence[Filler]
     executable: Executable
     constants: Callable[[Mapping[str, int]], Mapping[str, Array]]
+
+    def shape(self, name: str) -> Shape:
+        """Shape of the memory that the program reads an input from."""
+        return (self.executable.kept if name in self.executable.kept else self.inputs)[name].shape
 
 
 class BoundedExecutable(DelegatingExecutable):
@@ -153,7 +168,7 @@ class BoundedExecutable(DelegatingExecutable):
         results = self.run(program, sizes, arrays)
         return {
             name: np.ascontiguousarray(results[name][live(counts, sizes)])
-            for name, counts in program.bounded.outputs.items()
+            for name, counts in program.counts.items()
         }
 
     def program_for(self, sizes: Mapping[str, int]) -> BoundedProgram:
@@ -169,13 +184,17 @@ class BoundedExecutable(DelegatingExecutable):
     ) -> dict[str, Array]:
         """Run a program once: outputs of the program's size, of which the live places count.
 
-        arrays: inputs of these sizes; those that have the program's size are taken as they are.
+        arrays: inputs of these sizes; those that have the program's size are taken as they are. One that the
+        program writes in place is the output itself.
         """
-        kinds = program.executable.inputs
         padded = {
-            name: padded_array(array, kinds[name].shape) for name, array in arrays.items() if name in kinds
+            name: padded_array(array, program.shape(name))
+            for name, array in arrays.items()
+            if name in program.inputs
         }
-        return program.executable({**padded, **self._follow(program, sizes)})
+        state = {name: padded.pop(name) for name in program.kept.values()}
+        results = program.executable.run_on(state, {**padded, **self._follow(program, sizes)})
+        return results | {output: state[name] for output, name in program.kept.items()}
 
     def _follow(self, program: BoundedProgram, sizes: Mapping[str, int]) -> dict[str, Array]:
         """Inputs that follow from the sizes of a call."""
@@ -185,7 +204,7 @@ class BoundedExecutable(DelegatingExecutable):
                 self._filled.move_to_end(key)
                 return self._filled[key]
         kinds = program.executable.inputs
-        made = {filler.name: filler.fill(sizes) for filler in program.bounded.fillers}
+        made = {filler.name: filler.fill(sizes) for filler in program.fillers}
         made |= {
             name: padded_array(array, kinds[name].shape) for name, array in program.constants(sizes).items()
         }
@@ -203,7 +222,13 @@ class BoundedExecutable(DelegatingExecutable):
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs, of the largest sizes."""
-        return {name: kind for name, kind in self._one.inputs.items() if name in self._dimensions.inputs}
+        kinds = self._programs[-1].inputs
+        return {name: kind for name, kind in kinds.items() if name in self._dimensions.inputs}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        """Names and types of the outputs, of the largest sizes."""
+        return dict(self._programs[-1].outputs)
 
     @property
     def programs(self) -> tuple[dict[str, Shape], ...]:
@@ -248,7 +273,17 @@ def _program(
             data = values[name].data
             if data is None or data.shape != array.shape or data.tobytes() != array.tobytes():
                 raise UnsupportedError(f"constant '{name}' depends on sizes, and is not that of the file")
-    return BoundedProgram(sizes, bounded, compile_graph(bounded.graph, options), constants)
+    graph, grown = bounded.graph, bounded.grown
+    inputs, outputs = ({v.name: v.type for v in values} for values in (graph.inputs, graph.outputs))
+    executable = compile_graph(
+        graph, options, [(growth.input, output, growth.axis) for output, growth in grown.items()]
+    )
+    kept = {name: growth.input for name, growth in grown.items() if growth.input in executable.kept}
+    firsts = {grown[name].joined: grown[name].first for name in kept}
+    fillers = [firsts.get(filler, filler) for filler in bounded.fillers]  # type: ignore[call-overload]
+    return BoundedProgram(
+        sizes, inputs, outputs, bounded.outputs, grown, kept, fillers, executable, constants
+    )
 
 
 def _samples(bound: Mapping[str, int]) -> list[dict[str, int]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qglow.core.memory import require_memory
 from qglow.core.passes import Pipeline
 from qglow.graph.graph import Graph
 from qglow.graph.memory import graph_memory
+from qglow.instructions.growing import grow_in_place
 from qglow.instructions.passes import default_pipeline
 from qglow.instructions.passes.sharing import ShareBuffers
 from qglow.instructions.passes.stacking import StackDataParallel
@@ -54,15 +57,18 @@ def compile_lowered(program: Program, options: CompileOptions | None = None) -> 
     return _compiled(program, select_target(options.isa), options)
 
 
-def compile_graph(graph: Graph, options: CompileOptions | None = None) -> Executable:
+def compile_graph(
+    graph: Graph, options: CompileOptions | None = None, growing: Sequence[tuple[str, str, int]] = ()
+) -> Executable:
     """Lower, optimise, compile and load a graph, float or int8.
 
+    growing: inputs that an output continues, see `grow_in_place`; where that can be done, the input is state.
     Raises UsageError for a target that the host cannot run, MemoryLimitError where values and constants
     take more memory than is allowed.
     """
     options = options or CompileOptions()
     target = select_target(options.isa)
-    return _compiled(_lowered(graph, target.backend, options), target, options)
+    return _compiled(_lowered(graph, target.backend, options, growing), target, options)
 
 
 def compile_whole(graph: Graph, options: CompileOptions | None = None) -> Executable:
@@ -85,9 +91,12 @@ def compile_known(graph: Graph, options: CompileOptions | None = None) -> Execut
     return with_tail(known_executable(program, options) or compile_lowered(program, options), graph.tail)
 
 
-def _lowered(graph: Graph, backend: Backend, options: CompileOptions) -> Program:
+def _lowered(
+    graph: Graph, backend: Backend, options: CompileOptions, growing: Sequence[tuple[str, str, int]] = ()
+) -> Program:
     require_memory(graph_memory(graph, keep=options.observe), f"graph '{graph.name}'")
     program = lower(graph, backend)
+    grow_in_place(program, growing)
     passes = default_pipeline().passes
     if options.observe:
         # An activation that is computed in place of another, or that stays in the registers of a

@@ -17,8 +17,9 @@ class GrowingExecutable(StreamingExecutable):
     """States that a program with run-time sizes keeps, such as keys and values of the tokens so far.
 
     Each state lies in memory for the bound of its program, and the program reads it there; where an output is
-    the state followed by new places, only these are written. A stream begins without places along axes with
-    run-time sizes, and with zeros elsewhere. See `StreamingExecutable` for what else holds.
+    the state followed by new places, the program writes only these, behind the live ones. A stream begins
+    without places along axes with run-time sizes, and with zeros elsewhere. See `StreamingExecutable` for
+    what else holds.
     """
 
     _executable: BoundedExecutable
@@ -35,6 +36,7 @@ class GrowingExecutable(StreamingExecutable):
         self._lock = threading.RLock()
         self._shapes: dict[str, Shape] = {}
         self._kept: dict[str, Array] = {}
+        self._last: BoundedProgram | None = None
         self.reset()
 
     def reset(self, initial: Mapping[str, Array] | None = None) -> None:
@@ -47,6 +49,7 @@ class GrowingExecutable(StreamingExecutable):
         bounds = self._executable.dimensions.bounds
         least = {name: 0 if sizes[-1] > 1 else 1 for name, sizes in bounds.items()}
         with self._lock:
+            self._last = None
             for name, kind in self._kinds.items():
                 shape = tuple(count.at(least) for count in self._counts[name])
                 array = given.get(name)
@@ -94,19 +97,23 @@ class GrowingExecutable(StreamingExecutable):
             program = self._executable.program_for(sizes)
             for name in self._states:
                 self._hold(name, program)
+            self._last = program
             results = self._executable.run(program, sizes, arrays | self._kept)
             for name, output in self._states.items():
                 self._take(name, output, results[output], program, sizes)
         return {
             name: np.ascontiguousarray(results[name][live(counts, sizes)])
-            for name, counts in program.bounded.outputs.items()
+            for name, counts in program.counts.items()
             if name not in self._states.values()
         }
 
     def _hold(self, name: str, program: BoundedProgram) -> None:
-        """Let a state lie in memory of the size that a program reads."""
-        kept, shape = self._kept[name], program.executable.inputs[name].shape
-        if kept.shape != shape:
+        """Let a state lie in memory of the size that a program reads.
+
+        What another program left behind live places may be no zeros, on which this one relies.
+        """
+        kept, shape = self._kept[name], program.shape(name)
+        if kept.shape != shape or self._last is not program:
             part = _part(self._shapes[name])
             self._kept[name] = np.zeros(shape, kept.dtype)
             self._kept[name][part] = kept[part]
@@ -115,18 +122,18 @@ class GrowingExecutable(StreamingExecutable):
         self, name: str, output: str, result: Array, program: BoundedProgram, sizes: Mapping[str, int]
     ) -> None:
         """Write what a call has made of a state."""
-        counts = program.bounded.outputs[output]
-        shape, kept = tuple(count.at(sizes) for count in counts), self._kept[name]
+        shape, kept = tuple(count.at(sizes) for count in program.counts[output]), self._kept[name]
         part, whole = list(_part(shape)), tuple(map(max, shape, kept.shape))
-        grown = program.bounded.grown.get(output)
-        if grown is None or grown[0] != name:
-            self._kept[name] = np.zeros(whole, kept.dtype)  # programs rely on zeros behind live places
-        else:
-            part[grown[1]] = slice(self._shapes[name][grown[1]], shape[grown[1]])
-            if whole != kept.shape:
-                self._kept[name] = np.zeros(whole, kept.dtype)
-                self._kept[name][_part(kept.shape)] = kept
-        self._kept[name][tuple(part)] = result[tuple(part)]
+        grown = program.grown.get(output)
+        if program.kept.get(output) != name:
+            if grown is None or grown.input != name:
+                self._kept[name] = np.zeros(whole, kept.dtype)  # programs rely on zeros behind live places
+            else:
+                part[grown.axis] = slice(self._shapes[name][grown.axis], shape[grown.axis])
+                if whole != kept.shape:
+                    self._kept[name] = np.zeros(whole, kept.dtype)
+                    self._kept[name][_part(kept.shape)] = kept
+            self._kept[name][tuple(part)] = result[tuple(part)]
         self._shapes[name] = shape
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:

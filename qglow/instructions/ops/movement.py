@@ -73,6 +73,40 @@ class Insert(Operation):
 
 @register
 @dataclass(frozen=True)
+class InsertAt(Operation):
+    """Slice of dest that starts at `first` along `axis` becomes src; dest is kept from call to call.
+
+    All other axes are equal. A start that leaves no room for src stands for the nearest that does, so that
+    no memory outside of dest is ever written.
+    """
+
+    opcode: ClassVar[str] = "insertat"
+    signature: ClassVar[tuple[Operand, ...]] = (inout("dest"), read(strided=True), read("first"))
+    updates_state: ClassVar[bool] = True
+
+    axis: int
+
+    def verify(self, types: Types) -> None:
+        """One whole number, and a src that fits into dest."""
+        require_same_elements(types, "src", "dest")
+        first, dest, src = types["first"], types["dest"].shape, types["src"].shape
+        require(first.element is ElementType.INT64 and first.shape == (1,), f"first is {first}, not i64<1>")
+        require(0 <= self.axis < len(dest), f"axis {self.axis} is not one of {len(dest)}")
+        room = (*dest[: self.axis], *dest[self.axis + 1 :])
+        taken = (*src[: self.axis], *src[self.axis + 1 :])
+        fits = len(src) == len(dest) and taken == room and src[self.axis] <= dest[self.axis]
+        require(fits, f"src of shape {src} does not fit into {dest} along axis {self.axis}")
+
+    def execute(self, arrays: Arrays, types: Types) -> None:
+        """Assign to the slice."""
+        size = arrays["src"].shape[self.axis]
+        first = int(np.clip(arrays["first"][0], 0, arrays["dest"].shape[self.axis] - size))
+        before = (slice(None),) * self.axis
+        arrays["dest"][(*before, slice(first, first + size))] = arrays["src"]
+
+
+@register
+@dataclass(frozen=True)
 class Extract(Operation):
     """dest is the slice of src that starts at `offsets`, with every `steps`-th element."""
 

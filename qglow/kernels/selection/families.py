@@ -10,6 +10,7 @@ from qglow.kernels.elementwise import elementwise as elementwise
 from qglow.kernels.movement import copy as copy
 from qglow.kernels.movement import gather as gather
 from qglow.kernels.movement import hosted as hosted
+from qglow.kernels.movement import insert_at as insert_at
 from qglow.kernels.movement import resize as resize
 from qglow.kernels.movement import transpose as transpose
 from qglow.kernels.pooling import pool as pool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
 from qglow.codegen.memory import aligned_tensor
 from qglow.core.types import Array
@@ -78,13 +79,11 @@ class InterpretedProgram:
 
     def _call(self, interpreter: ArenaInterpreter, arrays: Mapping[str, Array]) -> None:
         inputs = {buffer.name: _taken(buffer, arrays) for buffer in self._program.inputs()}
-        if not self._state:
+        state = {name: arrays.get(name, own) for name, own in self._state.items()}
+        with self._state_lock if state else nullcontext():
+            _copy(state, interpreter.state)
             results = interpreter.run(inputs)
-        else:
-            with self._state_lock:
-                _copy(self._state, interpreter.state)
-                results = interpreter.run(inputs)
-                _copy(interpreter.state, self._state)
+            _copy(interpreter.state, state)
         for buffer in self._program.outputs():
             _give(buffer, results[buffer.name], arrays[buffer.name])
 

@@ -13,7 +13,7 @@ from qglow.instructions.ops.elementwise import Affine, Clip, ElementAdd, Element
 from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.ops.memory import Copy, FillPadding, Splat, TensorView
-from qglow.instructions.ops.movement import Extract, Insert, Transpose
+from qglow.instructions.ops.movement import Extract, Insert, InsertAt, Transpose
 from qglow.instructions.ops.normalization import LocalResponse
 from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.ops.profile import RecordProfile
@@ -28,6 +28,8 @@ Tanh = FUNCTIONS["tanh"]
 X = Quantization.per_tensor(0.05, 7)
 Y = Quantization.per_tensor(0.1, -4)
 RNG = np.random.default_rng(3)
+
+PLACE = TensorType(ElementType.INT64, (1,))
 
 
 def int8(shape: tuple[int, ...], quantization: Quantization | None = X) -> TensorType:
@@ -181,6 +183,11 @@ def test_movement() -> None:
     found = run(Insert((1, 0, 2)), float_type(4, 3, 6), src=(x, kind))
     np.testing.assert_array_equal(found[1:3, :, 2:], x)
     assert (found == 77).sum() == found.size - x.size
+    for given, first in ((1, 1), (9, 2), (-3, 0)):
+        place = (np.array([given]), PLACE)
+        found = run(InsertAt(1), float_type(2, 5, 4), src=(x, kind), first=place)
+        np.testing.assert_array_equal(found[:, first : first + 3], x)
+        assert (found == 77).sum() == 2 * 2 * 4
 
 
 def test_splat_holds_a_real_number() -> None:
@@ -255,6 +262,9 @@ REFUSED: list[tuple[Operation, dict[str, TensorType], str]] = [
     (Transpose((1, 0)), {"dest": float_type(2, 3), "src": float_type(2, 3)}, "dest has shape"),
     (Insert((1,)), {"dest": ROW, "src": ROW}, "outside of 0..4"),
     (Insert((0, 0)), {"dest": ROW, "src": ROW}, "do not fit 1 axes"),
+    (InsertAt(0), {"dest": ROW, "src": float_type(5), "first": PLACE}, "does not fit into"),
+    (InsertAt(1), {"dest": ROW, "src": ROW, "first": PLACE}, "axis 1 is not one of 1"),
+    (InsertAt(0), {"dest": ROW, "src": ROW, "first": ROW}, "first is float<4>, not i64<1>"),
     (Extract((0,), (2,)), {"dest": ROW, "src": ROW}, "outside of 0..4"),
     (Extract((0,), (0,)), {"dest": ROW, "src": ROW}, "steps"),
     (Copy(), {"dest": int8((4,)), "src": int8((4,), Y)}, "differ"),

@@ -1,4 +1,4 @@
-"""Indices are read as the code runs, and none of them reaches outside of its source."""
+"""Indices and starts are read as the code runs, and none of them reaches outside of memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from qglow.core.types import ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
-from qglow.instructions.ops.movement import Broadcast, Gather
+from qglow.instructions.ops.movement import Broadcast, Gather, InsertAt
 from tests.runtimes import assert_same_bits
 
 KINDS = [
@@ -42,3 +42,20 @@ def test_repetition_of_any_axes(source: tuple[int, ...]) -> None:
         builder.emit("op", Broadcast(), dest, src)
         data = np.arange(src.type.size).astype(kind.element.dtype).reshape(source)
         assert_same_bits(builder.finish(), {"src": data})
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, 1, 2, 1000, -1000])
+def test_slices_are_written_inside_of_what_is_kept(axis: int, first: int) -> None:
+    for kind in (float_type(4, 5, 3), TensorType(ElementType.INT64, (4, 5, 3))):
+        shape = list(kind.shape)
+        shape[axis] = 2
+        builder = ProgramBuilder("insert")
+        src = builder.placeholder("src", kind.with_shape(tuple(shape)))
+        place = builder.placeholder("first", TensorType(ElementType.INT64, (1,)))
+        dest = builder.placeholder("dest", kind)
+        builder.emit("op", InsertAt(axis), dest, src, place)
+        data = np.arange(src.type.size).astype(kind.element.dtype).reshape(shape)
+        before = np.full(kind.shape, -7, kind.element.dtype)
+        given = {"src": data, "first": np.array([first])}
+        assert_same_bits(builder.finish(), given, state={"dest": before})
