@@ -60,15 +60,19 @@ def make_artefact(
 
 
 def obtain_executable(program: Program, options: CompileOptions | None = None) -> Executable:
-    """Load a lowered program (left as it is) that `make_artefact` is going to write.
+    """Load a lowered program (which this changes) that `make_artefact` is going to write.
 
     Where the user's cache may be used, it is compiled once for both. Raises UsageError for a target that the
     host cannot run.
     """
     options = options or CompileOptions()
-    target = select_target(options.isa)
-    _, variant = _made(program, target, options)
-    return target.load(variant, choose_threads(options.threads), lambda: variant.program(_constants(program)))
+    target, identity, constants = (
+        select_target(options.isa),
+        StoredProgram.of(program).identity,
+        _constants(program),
+    )
+    variant = _obtain(lambda: program, identity, target, options)
+    return target.load(variant, choose_threads(options.threads), lambda: variant.program(constants))
 
 
 def known_executable(program: Program, options: CompileOptions) -> Executable | None:

@@ -136,27 +136,33 @@ class _Search:
         return Stage(recipe, self._quantizer, self._runs, others)
 
     def with_calibration(self, plain: Stage) -> Stage:
-        """The stage with the best calibration for all values; a small gain is none."""
+        """The stage with the best calibration for all values; a small gain is none.
+
+        The others are rehearsed with the weights of `plain`, because a calibration changes them little, and
+        made themselves where that does not tell them apart, or once they are chosen.
+        """
         name = _calibrations(plain)
-        stages = {name: plain}
-        for other in METHODS:
-            if other not in stages:
-                recipe = replace(plain.recipe, calibration=Calibration.parse(other))
-                stages[other] = self.stage(recipe, stages.values())
-        close = max(stage.level_on(FIRST) for stage in stages.values()) - CLOSE_DB
-        left = [each for each, stage in stages.items() if stage.level_on(FIRST) >= close]
-        best, *others = sorted(left, key=lambda each: -stages[each].level)
-        if others and self._are_close(stages[best], stages[others[0]]):
+        proposals = {name: plain.own, **plain.proposals([each for each in METHODS if each != name])}
+        close = max(proposal.level_on(FIRST) for proposal in proposals.values()) - CLOSE_DB
+        left = [each for each, proposal in proposals.items() if proposal.level_on(FIRST) >= close]
+        best, *others = sorted(left, key=lambda each: -proposals[each].level)
+        made = {name: plain}
+        if others and proposals[others[0]].level >= proposals[best].level - CLOSE_DB:
             # What two rehearsals do not tell apart, the compiled programs do.
-            best = max(best, others[0], key=lambda each: stages[each].measured.level)
-        chosen = stages[best]
-        if best == name or chosen.level < plain.level + LEAST_DB:
+            for each in (best, others[0]):
+                if each not in made:
+                    made[each] = self._calibrated(plain, each, made.values())
+            if not made[best].equals(made[others[0]]):
+                best = max(best, others[0], key=lambda each: made[each].measured.level)
+        if best == name:
+            return plain
+        chosen = made.get(best) or self._calibrated(plain, best, made.values())
+        if chosen.level < plain.level + LEAST_DB:
             return plain
         return self._told(f"calibration {best} in place of {name}", plain, chosen)
 
-    @staticmethod
-    def _are_close(best: Stage, other: Stage) -> bool:
-        return other.level >= best.level - CLOSE_DB and not other.equals(best)
+    def _calibrated(self, plain: Stage, calibration: str, others: Iterable[Stage]) -> Stage:
+        return self.stage(replace(plain.recipe, calibration=Calibration.parse(calibration)), others)
 
     def with_singles(self, stage: Stage) -> Stage:
         """The stage with other calibrations for single values, if that holds on the runs that judge."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -86,7 +86,7 @@ class Stage:
     @cached_property
     def noise(self) -> RehearsedNoise:
         """The noise over all runs."""
-        return RehearsedNoise.joined(self._own(range(len(self._runs.inputs))))
+        return self.own.noise_on(range(len(self._runs.inputs)))
 
     @cached_property
     def program(self) -> Executable:
@@ -117,10 +117,6 @@ class Stage:
     def level(self) -> float:
         """Figure in dB to compare recipes by, higher is better."""
         return self.noise.level
-
-    def level_on(self, count: int) -> float:
-        """The same over the first few runs."""
-        return RehearsedNoise.joined(self._own(range(min(count, len(self._runs.inputs))))).level
 
     @property
     def sqnr_db(self) -> float:
@@ -160,6 +156,17 @@ class Stage:
             )
         )
 
+    @cached_property
+    def own(self) -> Proposal:
+        """The stage's own parameters."""
+        return Proposal(self.parameters, self._noise, len(self._runs.inputs), self._known)
+
+    def proposals(self, names: Sequence[str]) -> dict[str, Proposal]:
+        """Proposals of each calibration, by its name, rehearsed with the weights of this stage."""
+        runs = len(self._runs.inputs)
+        pairs = zip(names, self.proposed(names), strict=True)
+        return {name: Proposal(parameters, self._noise, runs) for name, parameters in pairs}
+
     def chosen(self, parameters: Parameters) -> RehearsedNoise:
         """Measure the noise on the runs to choose on."""
         return RehearsedNoise.joined(self._noise(run, parameters) for run in self._choosing)
@@ -167,23 +174,45 @@ class Stage:
     def judged(self) -> RehearsedNoise:
         """The noise of the recipe on the runs to judge by; without such, on those to choose on."""
         runs = range(1, len(self._runs.inputs), 2) if self.can_judge else self._choosing
-        return RehearsedNoise.joined(self._own(runs))
+        return self.own.noise_on(runs)
 
     @property
     def _choosing(self) -> range:
         count = len(self._runs.inputs)
         return range(0, count, 2)[:_MOST_TO_CHOOSE] if self.can_judge else range(count)
 
-    def _own(self, runs: range) -> list[RehearsedNoise]:
-        """The noise of the recipe in each of these runs; each is rehearsed once."""
-        while len(self._known) <= max(runs, default=-1):
-            self._known.append(self._noise(len(self._known), self.parameters))
-        return [self._known[run] for run in runs]
-
     def _noise(self, run: int, parameters: Parameters) -> RehearsedNoise:
         noise = RehearsedNoise()
         noise.add(self.rehearsal(self._runs.inputs[run], parameters), self._runs.outputs[run])
         return noise
+
+
+@dataclass
+class Proposal:
+    """Parameters, and the noise in runs of a rehearsal with them; each run is rehearsed once.
+
+    rehearse: the noise in a run with parameters. count: of all runs. known: the noise in the first of them.
+    """
+
+    parameters: Parameters
+    rehearse: Callable[[int, Parameters], RehearsedNoise]
+    count: int
+    known: list[RehearsedNoise] = field(default_factory=list)
+
+    def noise_on(self, runs: range) -> RehearsedNoise:
+        """The noise over some of the runs."""
+        while len(self.known) <= max(runs, default=-1):
+            self.known.append(self.rehearse(len(self.known), self.parameters))
+        return RehearsedNoise.joined(self.known[run] for run in runs)
+
+    def level_on(self, count: int) -> float:
+        """Figure in dB to compare by, higher is better, over the first few runs."""
+        return self.noise_on(range(min(count, self.count))).level
+
+    @property
+    def level(self) -> float:
+        """The same over all runs."""
+        return self.level_on(self.count)
 
 
 @dataclass

@@ -189,6 +189,8 @@ Factory = Callable[[Instruction, VectorTarget], list[Kernel]]
 
 KERNEL_CLASSES: dict[str, type[Kernel]] = {}
 FACTORIES: dict[str, list[Factory]] = {}
+_PARSED: dict[tuple[str, str], Kernel] = {}
+"""Kernels by their text and the target's name: layers of a model share few, and kernels are immutable."""
 
 K = TypeVar("K", bound=type[Kernel])
 
@@ -226,6 +228,13 @@ def factories_for(operation: Operation, target: VectorTarget) -> list[Factory]:
 
 def parse_kernel(text: str, target: VectorTarget) -> Kernel:
     """Read back a kernel from the text that `describe` wrote. Raises InternalError for an unknown name."""
+    key = text, target.name
+    if key not in _PARSED:
+        _PARSED[key] = _parsed(text, target)
+    return _PARSED[key]
+
+
+def _parsed(text: str, target: VectorTarget) -> Kernel:
     lexer = Lexer(text)
     name = lexer.name()
     cls: type[Kernel] | None = KERNEL_CLASSES.get(name) or target.own_kernels.classes.get(name)

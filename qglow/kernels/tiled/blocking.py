@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from qglow.core.errors import UnsupportedError
 from qglow.kernels.tiled.geometry import Axis, Geometry, collapse
@@ -62,6 +63,7 @@ def pixel_axes(geometry: Geometry, by_rows: bool) -> tuple[Axis, ...]:
     return joined
 
 
+@lru_cache(maxsize=4096)
 def blocking_cost(geometry: Geometry, tile: MicroTile, blocking: Blocking) -> float:
     """Estimated cycles of the whole product, with a surcharge for the code of every size of tile."""
     axes = pixel_axes(geometry, blocking.by_rows)
@@ -106,6 +108,7 @@ def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
             yield Blocking(pixels, vectors, by_rows)
 
 
+@lru_cache(maxsize=1024)
 def choose_blocking(geometry: Geometry, tile: MicroTile) -> Blocking:
     """Choose the blocking of least estimated cost, among equals the largest tile.
 

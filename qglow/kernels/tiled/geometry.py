@@ -8,7 +8,9 @@ im2col matrix is made. Runs are read in ascending (kh, kw, c), four bytes a step
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from qglow.core.types import Shape
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import NO_PADDING, Instruction, Padding
@@ -92,6 +94,11 @@ def border_reach(instruction: Instruction) -> Padding:
     operation = instruction.operation
     assert isinstance(operation, Convolution)
     src, dest, filters = (instruction.operand(n).type.shape for n in ("src", "dest", "filter"))
+    return _reach(operation, src, dest, filters)
+
+
+@lru_cache(maxsize=1024)
+def _reach(operation: Convolution, src: Shape, dest: Shape, filters: Shape) -> Padding:
     ends = []
     for axis in (0, 1):
         span = (dest[1 + axis] - 1) * operation.strides[axis]
@@ -111,19 +118,35 @@ def convolution_geometry(instruction: Instruction) -> Geometry:
     operation = instruction.operation
     assert isinstance(operation, Convolution)
     src, dest = instruction.operand("src"), instruction.operand("dest")
-    filters = instruction.operand("filter").type.shape
     size = src.type.element.size
     reach = border_reach(instruction)
     copied = not covers(readable_padding(src), reach)
-    batch, row, pixel = (stride * size for stride in src.layout.strides[:3])
-    if copied:
-        batch, row, pixel = copied_strides(instruction)
-    out_strides = [stride * dest.type.element.size for stride in dest.layout.strides]
+    strides = copied_strides(instruction) if copied else tuple(n * size for n in src.layout.strides[:3])
+    outputs = tuple(
+        (count, stride * dest.type.element.size)
+        for count, stride in zip(dest.type.shape, dest.layout.strides, strict=True)
+    )
+    filters, channels = instruction.operand("filter").type.shape, src.type.shape[3]
+    return _geometry(operation, strides, outputs, filters, channels, size, reach, copied)
+
+
+@lru_cache(maxsize=1024)
+def _geometry(
+    operation: Convolution,
+    strides: tuple[int, ...],
+    outputs: tuple[tuple[int, int], ...],
+    filters: Shape,
+    channels: int,
+    size: int,
+    reach: Padding,
+    copied: bool,
+) -> Geometry:
+    """Geometry from strides of `src` in bytes, counts and strides of `dest`, and the size of an element."""
+    batch, row, pixel = strides
     steps = (batch, row * operation.strides[0], pixel * operation.strides[1])
-    axes = tuple(Axis(dest.type.shape[i], steps[i], out_strides[i]) for i in range(3))
+    axes = tuple(Axis(outputs[i][0], steps[i], outputs[i][1]) for i in range(3))
     runs = _runs(filters, operation.dilations, row, pixel, size)
-    channels = src.type.shape[3]
-    group_filters = dest.type.shape[3] // operation.group
+    group_filters = outputs[3][0] // operation.group
     return Geometry(axes, runs, operation.group, group_filters, channels, reach, copied)
 
 
