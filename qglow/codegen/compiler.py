@@ -5,11 +5,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from qglow.codegen.cache import KernelCache, ObjectCache, cache_key, default_folder
 from qglow.codegen.functions import BATCH_SIZE
 from qglow.codegen.module import ENTRY, TEAM_ENTRY, ModuleBuilder
 from qglow.codegen.parallel import compile_modules
 from qglow.codegen.target import assembly
+from qglow.codegen.weights import WeightBlob
 from qglow.core.types import Array
 from qglow.instructions.program import Program
 from qglow.kernels.emit.target import VectorTarget
@@ -47,16 +50,18 @@ def compile_program(
     batch_size: float = BATCH_SIZE,
     stepped: bool = False,
     kernels: KernelCache | None = None,
+    blob: WeightBlob | None = None,
 ) -> CompiledProgram:
     """Compile a program whose kernels are selected and whose memory is planned.
 
     Code of the whole program is taken from `cache` if it is there, without emitting anything, and is
     added otherwise; likewise code of single kernels with `kernels`. `timed`, `part_cycles` and `stepped`
     are those of `ModuleBuilder`. `batch_size` is the number of LLVM instructions that one process gets at
-    a time. The code does not depend on the caches, on `processes` or on `batch_size`. Raises
+    a time. blob: constants of several programs, to which those of this one are added; the result then has no
+    weights of its own. The code does not depend on the caches, on `processes` or on `batch_size`. Raises
     CodegenError, InternalError.
     """
-    builder = ModuleBuilder(program, target, timed, part_cycles, stepped)
+    builder = ModuleBuilder(program, target, timed, part_cycles, stepped, blob)
     key = "" if cache is None else cache_key(builder.content, target)
     code = None if cache is None else _unpack(cache.get(key))
     from_cache, compiled = code is not None, 0
@@ -70,7 +75,7 @@ def compile_program(
     return CompiledProgram(
         target,
         code.objects,
-        builder.weights(),
+        builder.weights() if blob is None else np.zeros(0, np.uint8),
         program.arena_size or 0,
         builder.placeholders,
         team_entry=TEAM_ENTRY if code.is_shared else None,

@@ -84,7 +84,8 @@ class ModuleBuilder:
 
     `part_cycles`: the least estimated cycles that are worth a part; 0 shares everything that can be
     shared, None takes the value of the target's model. `placeholders` are their names in the order of the
-    pointer table. Raises InternalError if selection or planning is missing.
+    pointer table. blob: takes the constants; other programs may have added theirs. Raises InternalError if
+    selection or planning is missing.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class ModuleBuilder:
         timed: bool = False,
         part_cycles: float | None = None,
         stepped: bool = False,
+        blob: WeightBlob | None = None,
     ) -> None:
         self.program, self.target, self.timed = program, target, timed
         self.part_cycles = target.model.threads.part_cycles if part_cycles is None else part_cycles
@@ -101,7 +103,7 @@ class ModuleBuilder:
         self.is_shared = False
         self._steps: list[ProgramStep] = []
         # Constants of a program that stops after every kernel can be exchanged for others of the same sizes.
-        self.blob = WeightBlob(shared=not stepped)
+        self.blob = WeightBlob(shared=not stepped) if blob is None else blob
         self.constants: dict[Buffer, int] = {}
         self.stored: dict[Call, list[int]] = {}
         self.places = {buffer: i for i, buffer in enumerate(program.placeholders)}

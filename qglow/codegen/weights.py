@@ -34,6 +34,11 @@ class WeightBlob:
             self._size += data.size + -data.size % ALIGNMENT
         return self._offsets[key]
 
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._size
+
     def contents(self) -> list[str]:
         """A digest of every array, in order."""
         return list(self._offsets) if self._shared else [sha256_hex(part.data) for part in self._parts]

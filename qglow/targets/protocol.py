@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from qglow.codegen.peak import Peak
+from qglow.codegen.weights import WeightBlob
 from qglow.core.types import Array
 from qglow.instructions.plan import MemoryPlan
 from qglow.instructions.program import Instruction, Program
@@ -52,15 +53,17 @@ class TargetDescription:
 
 @dataclass(frozen=True)
 class Emission:
-    """Settings of code emission; the code depends on none of them.
+    """Settings of code emission; the code depends on none of them but `blob`.
 
     cache: whether to take code of single kernels from the user's cache, and add to it. programs: the same for
-    the code of whole programs. processes: the most processes that generate code.
+    the code of whole programs. processes: the most processes that generate code. blob: constants of several
+    programs, to which those of this one are added; the code finds them there, and comes without weights.
     """
 
     cache: bool = True
     programs: bool = True
     processes: int = 1
+    blob: WeightBlob | None = None
 
 
 @runtime_checkable
@@ -89,10 +92,18 @@ class Target(Protocol):
     def choices(self) -> Choices:
         """Kernels that were measured to be best on this machine; empty where none were."""
 
-    def select(self, program: Program, choices: Choices = NO_CHOICES, *, epilogues: bool = True) -> None:
+    def select(
+        self,
+        program: Program,
+        choices: Choices = NO_CHOICES,
+        *,
+        epilogues: bool = True,
+        like: Program | None = None,
+    ) -> None:
         """Choose how every instruction is executed, in place.
 
-        `choices` are preferred to estimates. Without `epilogues` every instruction stores its result. Raises
+        `choices` are preferred to estimates. Without `epilogues` every instruction stores its result. like: a
+        selected program of the same model, whose packed constants this one is to share. Raises
         UnsupportedError for what the target cannot execute.
         """
 

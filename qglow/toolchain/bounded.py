@@ -13,11 +13,11 @@ import numpy as np
 
 from qglow.core.errors import DataError, UnsupportedError, UsageError
 from qglow.core.types import Array, Dimension, Shape, TensorType
-from qglow.counts import Count, Filler, GrownInput, SizedGraph, bounded_graph, parse_count
+from qglow.counts import BoundedGraph, Count, Filler, GrownInput, SizedGraph, bounded_graph, parse_count
 from qglow.graph.graph import Graph
 from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
-from qglow.toolchain.compilation import compile_graph
+from qglow.toolchain.compilation import compile_together
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.shape_constants import ShapeConstants
 
@@ -112,11 +112,19 @@ def bounded_executable(
     UnsupportedError that names what depends on how many places there are, and what `at` raises.
     """
     names = list(dimensions.bounds)
-    programs = [
-        _program(path, dimensions, dict(zip(names, sizes, strict=True)), at, options)
-        for sizes in itertools.product(*dimensions.bounds.values())
+    every = [dict(zip(names, sizes, strict=True)) for sizes in itertools.product(*dimensions.bounds.values())]
+    parts = [_bounded(path, dimensions, sizes, at) for sizes in every]
+    growing = [
+        [(growth.input, output, growth.axis) for output, growth in bounded.grown.items()]
+        for bounded, _ in parts
     ]
-    return BoundedExecutable(dimensions, programs)
+    graphs = [(bounded.graph, states) for (bounded, _), states in zip(parts, growing, strict=True)]
+    executables, weight_bytes = compile_together(graphs, options)
+    programs = [
+        BoundedProgram.of(sizes, bounded, executable, constants)
+        for sizes, (bounded, constants), executable in zip(every, parts, executables, strict=True)
+    ]
+    return BoundedExecutable(dimensions, programs, weight_bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +147,19 @@ class BoundedProgram:
     executable: Executable
     constants: Callable[[Mapping[str, int]], Mapping[str, Array]]
 
+    @staticmethod
+    def of(
+        sizes: Mapping[str, int], bounded: BoundedGraph, executable: Executable, constants: ShapeConstants
+    ) -> BoundedProgram:
+        """The program of a graph. It does not hold the graph."""
+        graph, grown = bounded.graph, bounded.grown
+        inputs, outputs = ({v.name: v.type for v in values} for values in (graph.inputs, graph.outputs))
+        kept = {name: growth.input for name, growth in grown.items() if growth.input in executable.kept}
+        firsts: dict[Filler, Filler] = {grown[name].joined: grown[name].first for name in kept}
+        fillers = [firsts.get(filler, filler) for filler in bounded.fillers]
+        counts = bounded.outputs
+        return BoundedProgram(sizes, inputs, outputs, counts, grown, kept, fillers, executable, constants)
+
     def shape(self, name: str) -> Shape:
         """Shape of the memory that the program reads an input from."""
         return (self.executable.kept if name in self.executable.kept else self.inputs)[name].shape
@@ -152,9 +173,12 @@ class BoundedExecutable(DelegatingExecutable):
     listing and `bind`, is that of the largest.
     """
 
-    def __init__(self, dimensions: BoundedInputs, programs: Sequence[BoundedProgram]) -> None:
-        """`programs` in ascending order, the one of the bounds last."""
+    def __init__(
+        self, dimensions: BoundedInputs, programs: Sequence[BoundedProgram], weight_bytes: int
+    ) -> None:
+        """`programs` in ascending order, the one of the bounds last, and bytes of the constants of all."""
         self._dimensions = dimensions
+        self._weight_bytes = weight_bytes
         self._programs = sorted(programs, key=lambda one: int(np.prod(list(one.sizes.values()))))
         self._filled: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], dict[str, Array]] = OrderedDict()
         self._lock = threading.Lock()
@@ -251,13 +275,14 @@ class BoundedExecutable(DelegatingExecutable):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of packed constants of all programs."""
-        return sum(one.executable.weight_bytes for one in self._programs)
+        """Bytes of packed constants of all programs, which share those that they read alike."""
+        return self._weight_bytes
 
 
-def _program(
-    path: Path, dimensions: BoundedInputs, sizes: Mapping[str, int], at: GraphAt, options: CompileOptions
-) -> BoundedProgram:
+def _bounded(
+    path: Path, dimensions: BoundedInputs, sizes: Mapping[str, int], at: GraphAt
+) -> tuple[BoundedGraph, ShapeConstants]:
+    """The graph for sizes up to these, and what computes its constants of the sizes of a call."""
     samples = [SizedGraph(entry, at(dimensions.shapes(entry))) for entry in _samples(sizes)]
     if samples[0].graph.tail is not None:
         raise UnsupportedError(
@@ -273,17 +298,7 @@ def _program(
             data = values[name].data
             if data is None or data.shape != array.shape or data.tobytes() != array.tobytes():
                 raise UnsupportedError(f"constant '{name}' depends on sizes, and is not that of the file")
-    graph, grown = bounded.graph, bounded.grown
-    inputs, outputs = ({v.name: v.type for v in values} for values in (graph.inputs, graph.outputs))
-    executable = compile_graph(
-        graph, options, [(growth.input, output, growth.axis) for output, growth in grown.items()]
-    )
-    kept = {name: growth.input for name, growth in grown.items() if growth.input in executable.kept}
-    firsts = {grown[name].joined: grown[name].first for name in kept}
-    fillers = [firsts.get(filler, filler) for filler in bounded.fillers]  # type: ignore[call-overload]
-    return BoundedProgram(
-        sizes, inputs, outputs, bounded.outputs, grown, kept, fillers, executable, constants
-    )
+    return bounded, constants
 
 
 def _samples(bound: Mapping[str, int]) -> list[dict[str, int]]:

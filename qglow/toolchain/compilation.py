@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
+from qglow.codegen.weights import WeightBlob
 from qglow.core.memory import require_memory
 from qglow.core.passes import Pipeline
+from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.graph.memory import graph_memory
 from qglow.instructions.growing import grow_in_place
@@ -57,18 +61,61 @@ def compile_lowered(program: Program, options: CompileOptions | None = None) -> 
     return _compiled(program, select_target(options.isa), options)
 
 
-def compile_graph(
-    graph: Graph, options: CompileOptions | None = None, growing: Sequence[tuple[str, str, int]] = ()
-) -> Executable:
+def compile_graph(graph: Graph, options: CompileOptions | None = None) -> Executable:
     """Lower, optimise, compile and load a graph, float or int8.
 
-    growing: inputs that an output continues, see `grow_in_place`; where that can be done, the input is state.
     Raises UsageError for a target that the host cannot run, MemoryLimitError where values and constants
     take more memory than is allowed.
     """
     options = options or CompileOptions()
     target = select_target(options.isa)
-    return _compiled(_lowered(graph, target.backend, options, growing), target, options)
+    return _compiled(_lowered(graph, target.backend, options), target, options)
+
+
+def compile_together(
+    graphs: Sequence[tuple[Graph, Sequence[tuple[str, str, int]]]], options: CompileOptions | None = None
+) -> tuple[list[Executable], int]:
+    """Compile graphs of one model, which differ in sizes, and the bytes of the constants that they share.
+
+    Each comes with inputs that an output continues, see `grow_in_place`; where that can be done, the input is
+    state. Kernels of the last graph decide how weights are packed. Raises what `compile_graph` does.
+    """
+    options = options or CompileOptions()
+    target = select_target(options.isa)
+    programs = [_lowered(graph, target.backend, options, growing) for graph, growing in graphs]
+    _share_data(programs)
+    *others, last = programs
+    choices = target.choices() if options.cache else NO_CHOICES
+    target.select(last, choices)
+    for program in others:
+        target.select(program, choices, like=last)
+    blob, codes = WeightBlob(), []
+    for program in programs:
+        plan_within_limit(program, target)
+        emission = Emission(options.cache, processes=choose_processes(options.threads), blob=blob)
+        codes.append(target.emit(program, emission))
+    weights, threads = blob.finish(), choose_threads(options.threads)
+    loaded = [
+        target.load(replace(code, weights=weights), threads, partial(_same, program))
+        for code, program in zip(codes, programs, strict=True)
+    ]
+    return loaded, max(blob.size, max(one.weight_bytes for one in loaded))
+
+
+def _same(program: Program) -> Program:
+    return program
+
+
+def _share_data(programs: Sequence[Program]) -> None:
+    """Let programs hold equal constants of one name once."""
+    known: dict[str, Array] = {}
+    for constant in (constant for program in programs for constant in program.constants):
+        if constant.data is None:
+            continue
+        first = known.setdefault(constant.name, constant.data)
+        same = first.shape == constant.data.shape and first.dtype == constant.data.dtype
+        if first is not constant.data and same and first.tobytes() == constant.data.tobytes():
+            constant.data = first
 
 
 def compile_whole(graph: Graph, options: CompileOptions | None = None) -> Executable:

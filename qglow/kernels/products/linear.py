@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from qglow.instructions.program import Instruction
 from qglow.kernels.convolution.conv import TiledProduct, constant_filter, pointers, stored_half, tile_of
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.tiled.blocking import blocking_cost, choose_blocking
+from qglow.kernels.tiled.blocking import blocking_cost, choose_blocking, ranked_blockings
 from qglow.kernels.tiled.geometry import linear_geometry
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 
@@ -40,6 +40,16 @@ class TiledFullyConnected(TiledProduct):
         """Other sizes of tiles and orders of loops."""
         tile = tile_of(instruction, target)
         return self.other_blockings(linear_geometry(instruction), tile)
+
+    def in_blocks_of(
+        self, vectors: int, instruction: Instruction, target: VectorTarget
+    ) -> TiledFullyConnected | None:
+        """The kernel with the best blocking of so many vectors; None if there is none."""
+        ranked = ranked_blockings(linear_geometry(instruction), tile_of(instruction, target))
+        found = next((blocking for blocking in ranked if blocking.vectors == vectors), None)
+        if found is None:
+            return None
+        return replace(self, pixels=found.pixels, vectors=vectors, by_rows=found.by_rows)
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Estimated cycles of the product with this blocking."""

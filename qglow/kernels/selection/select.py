@@ -22,21 +22,29 @@ from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instructi
 from qglow.kernels.elementwise.elementwise import Elementwise, elementwise_candidates
 from qglow.kernels.emit.kernel import Kernel
 from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.selection.alike import kernels_alike
 from qglow.kernels.selection.choice import NO_CHOICES, Choices, best_kernel
 from qglow.kernels.selection.epilogue_choice import fuse_epilogues
 
 
 def select_kernels(
-    program: Program, target: VectorTarget, choices: Choices = NO_CHOICES, epilogues: bool = True
+    program: Program,
+    target: VectorTarget,
+    choices: Choices = NO_CHOICES,
+    epilogues: bool = True,
+    like: Program | None = None,
 ) -> None:
     """Write the best kernel on every instruction; add padding, its filling, and scratch.
 
     The best is what `choices` say, else the cheapest by estimate. Without `epilogues`
-    every instruction stores its results. Changes the program in place; memory is planned afterwards.
+    every instruction stores its results. like: a program of the same model whose packed weights this one is
+    to share. Changes the program in place; memory is planned afterwards.
     Raises UnsupportedError for an instruction without a kernel.
     """
     work = [i for i in program.code if i.operation.touches_memory]
     best = {instruction: best_kernel(instruction, target, choices) for instruction in work}
+    if like is not None:
+        best |= kernels_alike(program, like, target, best)
     usage, code = Usage(program), Code(program)
     for buffer, padding in _wishes(best).items():
         if _can_be_padded(buffer, usage):

@@ -71,9 +71,16 @@ class NativeTarget:
         """Kernels that were measured to be best on this processor, from the user's cache."""
         return saved_choices(self.machine)
 
-    def select(self, program: Program, choices: Choices = NO_CHOICES, *, epilogues: bool = True) -> None:
+    def select(
+        self,
+        program: Program,
+        choices: Choices = NO_CHOICES,
+        *,
+        epilogues: bool = True,
+        like: Program | None = None,
+    ) -> None:
         """Write the best kernel on every instruction, in place. Raises UnsupportedError."""
-        select_kernels(program, self.machine, choices, epilogues)
+        select_kernels(program, self.machine, choices, epilogues, like)
 
     def plan(self, program: Program, *, reuse: bool = True) -> MemoryPlan:
         """Place activations in one arena, in place."""
@@ -88,7 +95,12 @@ class NativeTarget:
         cache = default_cache() if emission.cache and emission.programs else None
         kernels = default_kernels(self.machine) if emission.cache else None
         compiled = compile_program(
-            program, self.machine, cache, processes=emission.processes, kernels=kernels
+            program,
+            self.machine,
+            cache,
+            processes=emission.processes,
+            kernels=kernels,
+            blob=emission.blob,
         )
         return replace(
             CodeVariant.of(program, self.machine.name, self.version()),

@@ -34,7 +34,14 @@ class ReferenceTarget:
         """Return none: without kernels there is nothing to choose."""
         return NO_CHOICES
 
-    def select(self, program: Program, choices: Choices = NO_CHOICES, *, epilogues: bool = True) -> None:
+    def select(
+        self,
+        program: Program,
+        choices: Choices = NO_CHOICES,
+        *,
+        epilogues: bool = True,
+        like: Program | None = None,
+    ) -> None:
         """Leave the program as it is: the interpreter executes every instruction."""
 
     def plan(self, program: Program, *, reuse: bool = True) -> MemoryPlan:

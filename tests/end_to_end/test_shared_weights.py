@@ -1,0 +1,98 @@
+"""Programs of one decoder pack large weights alike and hold them once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qglow
+from qglow.core.types import Array
+from qglow.kernels.emit.kernel import parse_kernel
+from qglow.kernels.products.linear import TiledFullyConnected
+from qglow.runtime.native import NativeProgram
+from qglow.toolchain.bounded import BoundedExecutable
+from scripts.benchmarks.measurements.decoding import own_shapes
+from scripts.random_llama import LlamaSize, random_llama
+from tests.runtimes import NATIVE_ISAS, machine
+from tests.unit.importer.tiny import save
+
+SIZE = LlamaSize(layers=1, width=128, heads=4, groups=4, inner=512, words=2000)
+SMALL = LlamaSize(layers=1, width=32, heads=4, groups=4, inner=64, words=40)
+BOUNDS = {"batch": 1, "new": (1, 16), "past": 24, "total": "past + new"}
+
+
+def llama(folder: Path, size: LlamaSize, dynamic: bool) -> qglow.Model | qglow.QuantizedModel:
+    path = save(random_llama(size), folder, "llama.onnx")
+    model = qglow.load_model(path)
+    return qglow.load_model(path, own_shapes(model)).quantize(dynamic=True) if dynamic else model
+
+
+def inputs(size: LlamaSize, past: int, new: int) -> dict[str, Array]:
+    random = np.random.default_rng(past)
+    cache = {
+        f"past_key_values.{layer}.{kind}": random.normal(size=(1, size.groups, past, size.depth))
+        for layer in range(size.layers)
+        for kind in ("key", "value")
+    }
+    return {
+        "input_ids": random.integers(0, size.words, (1, new)),
+        "attention_mask": np.ones((1, past + new), np.int64),
+        "position_ids": np.arange(past, past + new)[None],
+        **{name: array.astype(np.float32) for name, array in cache.items()},
+    }
+
+
+def compiled(model: qglow.Model | qglow.QuantizedModel, isa: str | None = None) -> BoundedExecutable:
+    found = model.compile(bounds=BOUNDS, isa=isa, threads=1)
+    assert isinstance(found, BoundedExecutable)
+    return found
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+def test_weights_are_held_once_and_bits_stay(isa: str, dynamic: bool, tmp_path: Path) -> None:
+    model = llama(tmp_path, SIZE, dynamic)
+    bounded, own = compiled(model, isa), model.compile(isa=isa, threads=1)
+    loaded = [one.executable._loaded for one in bounded._programs]
+    blocks = [program._weights for program in loaded if isinstance(program, NativeProgram)]
+    assert len(blocks) == 2 and blocks[0] is blocks[1]
+    single = model.compile(bounds={**BOUNDS, "new": 16}, isa=isa, threads=1)
+    if not (dynamic and isa == "avx2"):  # code for pairs of bytes depends on the weights, and on rows
+        assert bounded.weight_bytes < 1.02 * single.weight_bytes
+    for past, new in ((7, 1), (24, 16), (3, 5)):
+        given = inputs(SIZE, past, new)
+        found, wanted = bounded(given), own(given)
+        assert all(found[name].tobytes() == wanted[name].tobytes() for name in wanted), (past, new)
+
+
+def widths(bounded: BoundedExecutable) -> list[set[tuple[str, int]]]:
+    """Weights of each program with the vectors of a block in which they are packed."""
+    return [
+        {
+            (i.operand("filter").name, kernel.vectors)
+            for i in one.executable.program.code
+            if i.kernel
+            and isinstance(kernel := parse_kernel(i.kernel, machine(one.executable.isa)), TiledFullyConnected)
+        }
+        for one in bounded._programs
+    ]
+
+
+def test_only_large_weights_decide_on_other_kernels(tmp_path: Path) -> None:
+    isa = NATIVE_ISAS[-1]
+    first, second = widths(compiled(llama(tmp_path, SIZE, dynamic=False), isa))
+    assert len(first) == 8 and first == second
+    first, second = widths(compiled(llama(tmp_path, SMALL, dynamic=False), isa))
+    alone = llama(tmp_path, SMALL, dynamic=False).compile(bounds={**BOUNDS, "new": 1}, isa=isa, threads=1)
+    assert isinstance(alone, BoundedExecutable)
+    assert [first] == widths(alone)
+
+
+def test_an_interpreter_shares_nothing_and_gives_the_same(tmp_path: Path) -> None:
+    model = llama(tmp_path, SMALL, dynamic=False)
+    bounded, given = compiled(model, "reference"), inputs(SMALL, 3, 5)
+    found, wanted = bounded(given), model.compile()(given)
+    np.testing.assert_allclose(found["logits"], wanted["logits"], rtol=1e-3, atol=1e-5)
+    assert bounded.weight_bytes == max(one.executable.weight_bytes for one in bounded._programs)
