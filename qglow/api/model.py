@@ -314,8 +314,9 @@ class Model:
     ) -> Profile:
         """Run the model over calibration data and collect statistics of every value.
 
-        data: a directory of images, .npy, .npz, ONNX test data, "package.module:function", or arrays
-        by input name with samples along their first axis.
+        data: a directory of images, .npy, .npz, ONNX test data, "package.module:function", arrays by input
+        name with samples along their first axis, one such array, a list, generator or loader of samples or
+        batches, or a function that gives one.
         batch_size: samples a run, which changes nothing but speed and memory. engine: "compiled"
         or "interpreter". select, samples: which samples: a slice as text, "0:100", and how many of these.
         recipe: preprocessing and names of arrays. keep_samples: how many samples the profile keeps, 16 MB

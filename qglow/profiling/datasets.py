@@ -18,13 +18,13 @@ from qglow.core.reading import damaged_arrays, load_array, open_regular
 from qglow.core.types import Array
 from qglow.profiling.archived import read_rows
 from qglow.profiling.images import SUFFIXES, find_images
+from qglow.profiling.items import ItemSource
 from qglow.profiling.kept import SAMPLES
 from qglow.profiling.labels import FileLabels, check_label_array, find_labels, read_file_labels
 from qglow.profiling.plugins import open_plugin
 from qglow.profiling.samples import DataDigest, InputSpec, InputSpecs, Sample, fit_sample, shape_text
 from qglow.profiling.sources import (
     ArraySource,
-    FunctionSource,
     ImageSource,
     ReadTensor,
     Rows,
@@ -180,7 +180,7 @@ def _open_source(
     if plugin is not None:
         return plugin
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", data):
-        return FunctionSource(data, find_function(data), specs, recipe.data.ignore_label)
+        return ItemSource(data, find_function(data), specs, recipe.data.ignore_label)
     raise DataError(f"{data}: no such file or directory")
 
 

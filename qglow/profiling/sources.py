@@ -16,8 +16,8 @@ from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array
 from qglow.profiling.archived import FirstRows
 from qglow.profiling.images import load_image, preprocess_pixels
-from qglow.profiling.labels import FileLabels, Label, check_label_array, label_of
-from qglow.profiling.samples import InputSpecs, Sample
+from qglow.profiling.labels import FileLabels, label_of
+from qglow.profiling.samples import Sample
 from qglow.recipe.data import Preprocessing
 
 T = TypeVar("T")
@@ -199,68 +199,6 @@ def selected_forwards(samples: Iterable[T], selection: slice, name: str) -> Iter
     if any(bound is not None and bound < 0 for bound in bounds):
         raise UsageError(f"{name}: read forwards only, so `select` takes no negative numbers")
     return itertools.islice(samples, *bounds)
-
-
-class FunctionSource(SampleSource):
-    """A Python function that yields a dict a sample: arrays by input name and, if known, "label".
-
-    Arrays have no batch axis, or one of length 1. The function is called again for every pass. Positions that
-    are labelled `ignored`, or negative, do not count.
-    """
-
-    def __init__(
-        self,
-        spec: str,
-        function: Callable[[], Iterable[Any]],
-        specs: InputSpecs,
-        ignored: int | None = None,
-    ) -> None:
-        self._spec, self._function, self._specs, self._ignored = spec, function, specs, ignored
-
-    @property
-    def size(self) -> int | None:
-        """Unknown: a generator has no length."""
-        return None
-
-    def samples(self, selection: slice) -> Iterator[Sample]:
-        """The selected samples; those between are made and dropped. Only forward slices."""
-        numbered = selected_forwards(enumerate(self._call()), selection, self._spec)
-        return (self._sample(index, values) for index, values in numbered)
-
-    def _call(self) -> Iterator[object]:
-        """Yield what the function yields; its errors become DataError, because it is the caller's data."""
-        try:
-            yield from self._function()
-        except Exception as error:
-            raise DataError(f"{self._spec} raised {type(error).__name__}: {error}") from error
-
-    def _sample(self, index: int, values: object) -> Sample:
-        key = f"{self._spec}[{index}]"
-        if not isinstance(values, Mapping):
-            raise DataError(f"{key}: needs a dict of arrays by input name, found {type(values).__name__}")
-        missing = [name for name in self._specs if name not in values]
-        if missing:
-            raise DataError(f"{key}: has {sorted(values)}, the model takes {list(self._specs)}")
-        inputs = {name: self._array(values[name], name) for name in self._specs}
-        return Sample(key, inputs, self._label(values, key))
-
-    def _array(self, value: object, name: str) -> Array:
-        array = np.asarray(value)
-        if array.ndim == len(self._specs[name].shape) + 1 and array.shape[0] == 1:
-            array = array[0, ...]
-        return array
-
-    def _label(self, values: Mapping[str, object], key: str) -> Label | None:
-        if "label" in self._specs or values.get("label") is None:
-            return None
-        label = np.asarray(values["label"])
-        if label.size == 1:
-            label = label.reshape(())
-        if label.ndim == 2 and label.shape[0] == 1:
-            label = label[0]
-        if label.ndim > 1 or not label.size or label.dtype.kind not in "iu":
-            raise DataError(f"{key}: label {values['label']!r} is not a class number, or a row of them")
-        return label_of(check_label_array(label[None], 1, key)[0], self._ignored)
 
 
 def find_function(spec: str, field: str = "data") -> Callable[..., Any]:

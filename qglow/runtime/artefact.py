@@ -203,9 +203,20 @@ def _refusing(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise ArtefactError(f"{path}: no such file") from error
     except (OSError, zipfile.BadZipFile, EOFError) as error:
-        raise ArtefactError(f"{path} is not a readable artefact: {error}") from error
+        raise ArtefactError(f"{path} is not a readable artefact: {_instead(path) or error}") from error
     except (*MALFORMED, TextError, UsageError, VerificationError) as error:
         raise ArtefactError(f"{path} is damaged: {error}; quantize the model again") from error
+
+
+def _instead(path: Path) -> str:
+    """Say what opens a file that people take for an artefact; "" for any other one."""
+    if path.suffix.lower() == ".onnx":
+        return "it is an ONNX model; open it with `qglow.load_model`, whose `compile` gives a program"
+    if path.is_dir():
+        return (
+            "it is a directory; open a quantized model with `qglow.load_quantized`, or the model.qglow in it"
+        )
+    return ""
 
 
 def _identity(digests: Mapping[str, str]) -> str:

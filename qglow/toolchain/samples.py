@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from qglow.core.batch import sample_shapes
-from qglow.core.errors import DataError
+from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, Dimension, ElementType, Shape, TensorType
 from qglow.profiling.datasets import DataSet, open_data, parse_selection
+from qglow.profiling.items import ItemSource, held_items, to_array
 from qglow.profiling.labels import check_label_array
 from qglow.profiling.samples import InputSpec, InputSpecs
-from qglow.profiling.sources import ArraySource
+from qglow.profiling.sources import ArraySource, SampleSource
 from qglow.recipe.schema import Recipe
 
-Data = str | Path | Mapping[str, Array]
-"""A path, "package.module:function", or arrays by input name with samples along their first axis."""
+Data = str | Path | Mapping[str, Array] | Array | Iterable[object] | Callable[[], Iterable[object]]
+"""A path, "package.module:function", arrays by input name with samples along their first axis, one such
+array, a list, generator or loader of samples or batches, or a function that gives one for every pass."""
 
 
 def open_samples(
@@ -80,9 +82,16 @@ def open_specified(
     labels: str | Path | None = None,
 ) -> DataSet:
     """Open samples of these forms. Raises the errors of `open_samples`."""
-    if isinstance(data, Mapping):
-        source = _arrays(data, specs, recipe or Recipe())
-        return DataSet("arrays", source, specs, parse_selection(select), samples)
+    if not isinstance(data, str | Path):
+        if labels is not None:
+            raise UsageError(
+                "labels are for images and files; give those of arrays as 'label'", field="labels"
+            )
+        if samples is not None and samples < 1:
+            raise UsageError(f"samples {samples}: at least 1", field="samples")
+        selection = parse_selection(select)
+        source = _given(data, specs, recipe or Recipe(), samples if select is None else None)
+        return DataSet(data_name(data), source, specs, selection, samples)
     return open_data(
         data,
         specs,
@@ -100,11 +109,38 @@ def _read_tensor(path: Path) -> Array:
     return read_tensor(path)
 
 
+def _given(data: Data, specs: InputSpecs, recipe: Recipe, most: int | None) -> SampleSource:
+    """Open what Python has in memory, or makes; of an iterator at most `most` items are read."""
+    ignored = recipe.data.ignore_label
+    if isinstance(data, Mapping):
+        return _arrays(data, specs, recipe)
+    if hasattr(data, "__array__"):
+        name, *others = specs
+        if others:
+            raise DataError(
+                f"data: one array, but the model takes {list(specs)}: give a dict of arrays by name"
+            )
+        array = to_array(data, "data")
+        rows = array if array.ndim > len(specs[name].shape) else array[None]
+        return _arrays({name: rows}, {name: specs[name]}, recipe)
+    if isinstance(data, Iterator):
+        held = held_items(data, most)
+        return ItemSource("data", lambda: held, specs, ignored)
+    if isinstance(data, Iterable):
+        return ItemSource("data", lambda: data, specs, ignored)
+    if callable(data):
+        return ItemSource(getattr(data, "__name__", "data"), data, specs, ignored)
+    raise UsageError(
+        f"data {data!r:.60}: give a path, arrays by input name, a list or loader of samples, or a function",
+        field="data",
+    )
+
+
 def _arrays(data: Mapping[str, Array], specs: InputSpecs, recipe: Recipe) -> ArraySource:
     missing = [name for name in specs if name not in data]
     if missing:
         raise DataError(f"no array for input '{missing[0]}': there are {', '.join(data) or 'none'}")
-    arrays = {name: np.asarray(data[name]) for name in specs}
+    arrays = {name: to_array(data[name], f"data['{name}']") for name in specs}
     if any(array.ndim == 0 for array in arrays.values()):
         raise DataError("an array without axes holds no samples; give one with samples along its first axis")
     labels = None if "label" in specs else data.get("label")
@@ -116,4 +152,6 @@ def _arrays(data: Mapping[str, Array], specs: InputSpecs, recipe: Recipe) -> Arr
 
 def data_name(data: Data) -> str:
     """The name of the data in reports."""
-    return "arrays" if isinstance(data, Mapping) else str(data)
+    if isinstance(data, str | Path):
+        return str(data)
+    return "arrays" if isinstance(data, Mapping) or hasattr(data, "__array__") else "data"

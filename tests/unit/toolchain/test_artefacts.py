@@ -272,3 +272,12 @@ def _write_members(path: Path, members: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
+
+
+def test_files_that_are_taken_for_artefacts_say_what_opens_them(tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"\x08\x07")
+    with pytest.raises(ArtefactError, match=r"ONNX model; open it with `qglow\.load_model`"):
+        load_executable(model)
+    with pytest.raises(ArtefactError, match=r"is a directory; open a quantized model with"):
+        load_executable(tmp_path)
