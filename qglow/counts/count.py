@@ -30,7 +30,10 @@ class Count:
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The size where dimensions have these sizes."""
-        return self.offset + sum(factor * sizes[name] for name, factor in self.terms)
+        size = self.offset
+        for name, factor in self.terms:
+            size += factor * sizes[name]
+        return size
 
     def __str__(self) -> str:
         terms = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.terms]

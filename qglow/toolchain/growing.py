@@ -122,10 +122,10 @@ class GrowingExecutable(StreamingExecutable):
         self, name: str, output: str, result: Array, program: BoundedProgram, sizes: Mapping[str, int]
     ) -> None:
         """Write what a call has made of a state."""
-        shape, kept = tuple(count.at(sizes) for count in program.counts[output]), self._kept[name]
-        part, whole = list(_part(shape)), tuple(map(max, shape, kept.shape))
-        grown = program.grown.get(output)
+        shape = tuple([count.at(sizes) for count in program.counts[output]])
         if program.kept.get(output) != name:
+            kept, grown = self._kept[name], program.grown.get(output)
+            part, whole = list(_part(shape)), tuple(map(max, shape, kept.shape))
             if grown is None or grown.input != name:
                 self._kept[name] = np.zeros(whole, kept.dtype)  # programs rely on zeros behind live places
             else:
