@@ -29,7 +29,7 @@ GraphAt = Callable[[Mapping[str, Shape]], Graph]
 LEAST = 8
 """The least bound above 1: smaller sizes than the bound tell what depends on it."""
 KEPT = 64
-"""Sizes for which inputs that follow from them are kept."""
+"""Sizes for which each program keeps the inputs that follow from them."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,9 @@ class BoundedExecutable(DelegatingExecutable):
         self._dimensions = dimensions
         self._weight_bytes = weight_bytes
         self._programs = sorted(programs, key=lambda one: int(np.prod(list(one.sizes.values()))))
-        self._filled: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], dict[str, Array]] = OrderedDict()
+        self._filled: dict[BoundedProgram, OrderedDict[tuple[int, ...], dict[str, Array]]] = {
+            program: OrderedDict() for program in self._programs
+        }
         self._lock = threading.Lock()
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -222,20 +224,20 @@ class BoundedExecutable(DelegatingExecutable):
 
     def _follow(self, program: BoundedProgram, sizes: Mapping[str, int]) -> dict[str, Array]:
         """Inputs that follow from the sizes of a call."""
-        key = tuple(program.sizes.values()), tuple(sizes[name] for name in program.sizes)
+        key, filled = tuple(sizes[name] for name in program.sizes), self._filled[program]
         with self._lock:
-            if key in self._filled:
-                self._filled.move_to_end(key)
-                return self._filled[key]
+            if key in filled:
+                filled.move_to_end(key)
+                return filled[key]
         kinds = program.executable.inputs
         made = {filler.name: filler.fill(sizes) for filler in program.fillers}
         made |= {
             name: padded_array(array, kinds[name].shape) for name, array in program.constants(sizes).items()
         }
         with self._lock:
-            self._filled[key] = made
-            while len(self._filled) > KEPT:
-                self._filled.popitem(last=False)
+            filled[key] = made
+            while len(filled) > KEPT:
+                filled.popitem(last=False)
         return made
 
     @property

@@ -13,8 +13,10 @@ from onnx import helper
 import qglow
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
+from qglow.toolchain import bounded as bounded_programs
 from qglow.toolchain.bounded import BoundedExecutable
 from qglow.toolchain.growing import GrowingExecutable
+from qglow.toolchain.shape_constants import ShapeConstants
 from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, decoder, tokens, without_past
 from tests.runtimes import NATIVE_ISAS
 from tests.unit.importer.tiny import save, tiny_model
@@ -86,6 +88,25 @@ def test_the_cache_stays_where_it_is(model: qglow.Model) -> None:
     after = program.state["past_key"]
     assert np.shares_memory(before, after) and after.shape[2] == 10
     assert after[:, :, :6].tobytes() == first.tobytes()
+
+
+def test_single_tokens_leave_what_is_known_of_pieces(
+    model: qglow.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded_programs, "KEPT", 4)
+    program, calls = growing(model), list[Mapping[str, int]]()
+    compute = ShapeConstants.__call__
+
+    def counted(self: ShapeConstants, sizes: Mapping[str, int]) -> dict[str, Array]:
+        calls.append(sizes)
+        return compute(self, sizes)
+
+    monkeypatch.setattr(ShapeConstants, "__call__", counted)
+    first = piecewise(program, tokens(14), (8, 1, 1, 1, 1, 1, 1))
+    assert len(calls) == 7
+    program.reset()
+    again = program({"tokens": tokens(14)[:, :8]})["logits"]
+    assert len(calls) == 7 and again.tobytes() == first[:, :8].tobytes()
 
 
 def test_a_call_without_states_leaves_its_inputs_alone(model: qglow.Model) -> None:
