@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,6 @@ from qglow.api.options import MODEL, OUTPUT, TrustOptions
 from qglow.cli.options import RECIPE, DataOptions, TargetOptions, parse_states, read_recipe
 from qglow.cli.output import say, showing_progress
 from qglow.cli.targets import open_program
-from qglow.core.errors import DataError
 from qglow.core.options import Writes, declare, option
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class AnswerOptions:
     top: int = option(1, "Classes to print for each sample", group=OUTPUT, metavar="K")
     output: Path | None = option(
         None,
-        "Write all outputs, as .npz",
+        "Write all outputs, as .npz: each stacked, or as OUTPUT/SAMPLE for each sample where shapes differ",
         group=OUTPUT,
         metavar="FILE",
         flags=("--output", "-o"),
@@ -75,7 +74,7 @@ def run(program: ProgramOptions, data: DataOptions, running: TrustOptions, answe
     )
     if states:
         executable = StreamingExecutable(executable, states)
-    collected: dict[str, list[Array]] = {}
+    collected: dict[str, list[tuple[str, Array]]] = {}
     with showing_progress("running") as progress:
         opened = run_data(
             executable,
@@ -88,24 +87,26 @@ def run(program: ProgramOptions, data: DataOptions, running: TrustOptions, answe
         for key, outputs in opened:
             say(f"{key}: " + "; ".join(_answer(name, array, answers.top) for name, array in outputs.items()))
             for name, array in outputs.items() if answers.output is not None else ():
-                collected.setdefault(name, []).append(array)
+                collected.setdefault(name, []).append((key, array))
     if answers.output is not None:
         with atomic_writer(answers.output) as stream:
-            pack_arrays(stream, {name: _stacked(name, arrays) for name, arrays in collected.items()})
+            pack_arrays(stream, dict(_written(collected)))
 
 
-def _stacked(name: str, arrays: list[Array]) -> Array:
-    """Outputs of all samples along a new first axis. Raises DataError where their shapes differ."""
+def _written(collected: Mapping[str, Sequence[tuple[str, Array]]]) -> Iterator[tuple[str, Array]]:
+    """Outputs of all samples along a new first axis, or one by one where their shapes differ.
+
+    These have the names of the samples, or numbers where two have the same.
+    """
     import numpy as np
 
-    for array in arrays:
-        if array.shape != arrays[0].shape:
-            shapes = f"{list(arrays[0].shape)} and {list(array.shape)}"
-            raise DataError(
-                f"output '{name}' has shapes {shapes}, which no array holds together; "
-                "write samples of one shape at a time (--select)"
-            )
-    return np.stack(arrays)
+    for name, samples in collected.items():
+        keys, arrays = zip(*samples, strict=True)
+        if len({array.shape for array in arrays}) == 1:
+            yield name, np.stack(arrays)
+            continue
+        labels = keys if len(set(keys)) == len(keys) else range(len(keys))
+        yield from ((f"{name}/{label}", array) for label, array in zip(labels, arrays, strict=True))
 
 
 def _answer(name: str, array: Array, top: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from qglow.core.errors import UsageError
 from qglow.graph.graph import Graph
 from qglow.graph.text import print_graph
@@ -9,6 +11,7 @@ from qglow.instructions.text import print_program
 from qglow.report.document import Document
 from qglow.report.kernels import kernel_document
 from qglow.report.memory import memory_document
+from qglow.report.tail_time import tail_section
 from qglow.targets import capabilities
 from qglow.targets.registry import find_or_select, find_target
 from qglow.toolchain.compilation import lower_for, lower_graph
@@ -48,7 +51,9 @@ def stage_text(graph: Graph, stage: str = "graph", isa: str | None = None, *, me
     if stage == "kernels":
         machine = capabilities.machine(target)
         timing = time_instructions(program, capabilities.timed(target)) if measure else None
-        return _printed(kernel_document(program, machine, timing, choices))
+        document = kernel_document(program, machine, timing, choices)
+        took = None if timing is None else sum(timing.microseconds.values())
+        return _printed(replace(document, sections=(*document.sections, *tail_section(graph, isa, took))))
     if stage == "memory":
         return _printed(memory_document(program, plan))
     return capabilities.form(target, stage)(program)

@@ -154,6 +154,12 @@ def test_a_comparison_looks_at_what_goes_into_the_tail(path: Path, data: dict[st
     assert pairing.overall.sqnr_db > 20
 
 
+def test_the_listing_of_kernels_has_the_tail_and_its_time(path: Path) -> None:
+    model = qglow.load_model(path)
+    assert "3 nodes in onnxruntime: NonMaxSuppression, Gather" in model.text("kernels")
+    assert "us on random inputs" in model.text("kernels", measure=True)
+
+
 def test_integers_at_the_ends_leave_the_tail_its_reals(path: Path, data: dict[str, Array]) -> None:
     model = qglow.load_model(path)
     quantized = model.quantize(model.profile(data), io="int8")
