@@ -30,7 +30,11 @@ class Distribution:
 
     @staticmethod
     def of(profile: ValueProfile) -> Distribution:
-        """The distribution of a profile's finite elements."""
+        """The distribution of a profile's finite elements, worked out once until more is counted in."""
+        return profile.derived("distribution", lambda: Distribution._made(profile))
+
+    @staticmethod
+    def _made(profile: ValueProfile) -> Distribution:
         filled = np.flatnonzero(profile.counts > 0)
         positive = filled[: np.searchsorted(filled, POSITIVE_INFINITY_BIN)]
         negative = filled[slice(*np.searchsorted(filled, (SIGN, NEGATIVE_INFINITY_BIN)))]
