@@ -23,7 +23,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from llvmlite import ir
@@ -69,9 +69,18 @@ def _collection_paused() -> Iterator[None]:
 class _Roots:
     """Base addresses of operands, from the arguments of an entry."""
 
+    e: Emitter
     arena: Value
     weights: Value
-    tables: list[Value]
+    table: Value
+    pointers: dict[int, Value] = field(default_factory=dict)
+
+    def pointer(self, number: int) -> Value:
+        """The pointer of this number in the table, loaded once in each function that needs it."""
+        if number not in self.pointers:
+            with self.e.at_entry():
+                self.pointers[number] = self.e.load(self.e.offset(self.table, 8 * number), PTR)
+        return self.pointers[number]
 
 
 class ModuleBuilder:
@@ -294,15 +303,20 @@ class ModuleBuilder:
 
     def _with_roots(self, e: Emitter, given: list[Value]) -> tuple[Emitter, _Roots, list[Value]]:
         arena, weights, table, *others = given
-        pointers = len(self.places) + 2 * bool(self.hosted) + (self.timed or self.stepped)
-        tables = [e.load(e.offset(table, 8 * i), PTR) for i in range(pointers)]
-        return e, _Roots(arena, weights, tables), others
+        return e, _Roots(e, arena, weights, table), others
+
+    @property
+    def _last_pointer(self) -> int:
+        """The number of the pointer that only timed and stepped programs have."""
+        return len(self.places) + 2 * bool(self.hosted)
 
     def _timed_call(
         self, e: Emitter, roots: _Roots, number: int, call: Call, share: tuple[Value, Value]
     ) -> None:
         if self.stepped:
-            with e.when(e.b.icmp_unsigned("==", e.load(roots.tables[-1], I64), e.index(number))):
+            with e.when(
+                e.b.icmp_unsigned("==", e.load(roots.pointer(self._last_pointer), I64), e.index(number))
+            ):
                 self._call(e, roots, call, share)
             return
         if not self.timed:
@@ -311,7 +325,7 @@ class ModuleBuilder:
         before = self.target.cycles(e)
         self._call(e, roots, call, share)
         taken = e.b.sub(self.target.cycles(e), before)
-        slot = e.offset(roots.tables[-1], 8 * number)
+        slot = e.offset(roots.pointer(self._last_pointer), 8 * number)
         e.store(e.b.add(e.load(slot, I64), taken), slot)
 
     def _call(self, e: Emitter, roots: _Roots, call: Call, share: tuple[Value, Value]) -> None:
@@ -324,7 +338,7 @@ class ModuleBuilder:
         e.b.call(self._functions.callee(call, self._module), [*arguments, *share])
 
     def _call_host(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:
-        function, number = roots.tables[len(self.places) : len(self.places) + 2]
+        function, number = (roots.pointer(len(self.places) + i) for i in range(2))
         with e.at_entry():
             operands = e.b.alloca(PTR, len(arguments))
         for place, argument in enumerate(arguments):
@@ -343,7 +357,7 @@ class ModuleBuilder:
         """The address of element (0, ..., 0)."""
         kind, number, offset = self._place(buffer)
         if kind is BufferKind.PLACEHOLDER:
-            return e.offset(roots.tables[number], offset)
+            return e.offset(roots.pointer(number), offset)
         return e.offset(roots.weights if kind is BufferKind.CONSTANT else roots.arena, offset)
 
     def _place(self, buffer: Buffer) -> tuple[BufferKind, int, int]:
