@@ -6,10 +6,12 @@ can tell.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -77,7 +79,32 @@ def _request(openvino: Any, path: Path, shapes: Shapes, threads: int, precision:
     core = openvino.Core()
     source = core.read_model(str(path))
     source.reshape({name: [int(size) for size in shape] for name, shape in shapes.items()})
-    return core.compile_model(source, "CPU", options).create_infer_request()
+    with _own_signal_stack():
+        return core.compile_model(source, "CPU", options).create_infer_request()
+
+
+class _SignalStack(ctypes.Structure):
+    """The `stack_t` of sigaltstack(2)."""
+
+    _fields_ = (("pointer", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@contextmanager
+def _own_signal_stack() -> Iterator[None]:
+    """Give the thread back the stack that its signal handlers had.
+
+    On a processor with AMX, OpenVINO leaves one that is too small for the registers, so that the next signal,
+    such as that of Ctrl-C, would end the process.
+    """
+    change = getattr(ctypes.CDLL(None), "sigaltstack", None)
+    before = _SignalStack()
+    if change is not None:
+        change(None, ctypes.byref(before))
+    try:
+        yield
+    finally:
+        if change is not None:
+            change(ctypes.byref(before), None)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -105,6 +106,22 @@ def test_bfloat16_is_measured_where_the_processor_has_it() -> None:
     model = qglow.load_model(REPOSITORY / "calib_data" / "digits.onnx")
     measured = qglow.bench(model, openvino=True, threads=1, alternations=1).latencies
     assert "OpenVINO float32" in measured and ("OpenVINO bfloat16" in measured) is has_bfloat16()
+
+
+INTERRUPTED = """
+import os, signal, sys, qglow
+received = []
+signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+qglow.bench(qglow.load_model(sys.argv[1]), openvino=True, threads=1, alternations=1)
+os.kill(os.getpid(), signal.SIGINT)
+sys.exit(len(received) - 1)
+"""
+
+
+def test_a_signal_after_openvino_reaches_its_handler() -> None:
+    pytest.importorskip("openvino")
+    model = REPOSITORY / "calib_data" / "digits.onnx"
+    assert subprocess.run([sys.executable, "-c", INTERRUPTED, str(model)], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
