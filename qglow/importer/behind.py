@@ -14,28 +14,47 @@ def members_behind(
     results: Iterable[str],
     others: Iterable[str],
     is_pending: Callable[[str], bool],
-    may_move: Callable[[int], bool],
+    may_move: Callable[[int, bool], bool],
 ) -> list[int]:
     """Positions of the nodes that compute results, from the first shape on that data decides.
 
     others: names of what is computed besides. is_pending: whether a value has no static type; what gives such
-    values is taken in any case. may_move: whether a node behind such values may be taken that gives
-    others; it is, unless `others` need it.
+    values is taken in any case. may_move: whether a node may be taken that gives others, given whether it
+    only orders elements, or comes behind a node that does; else it comes behind such values. It is taken
+    unless `others` need it.
+
+    Elements that are nearly equal change places in int8, so that what comes behind an order cannot be
+    compared element by element; what goes into it can.
     """
     producers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     needed = _ancestors(nodes, producers, others, lambda index: True)
     pending = {index for name, index in producers.items() if is_pending(name)}
-    late: set[str] = set()
-    behind: set[int] = set()
-    for index, node in enumerate(nodes):
-        if index in pending or any(name in late for name in outer_names(node)):
-            behind.add(index)
-            late.update(node.output)
+    behind = _descendants(nodes, pending)
+    ordered = _descendants(nodes, {i for i, node in enumerate(nodes) if _is_order(node)})
 
     def is_taken(index: int) -> bool:
-        return index in pending or (index in behind and index not in needed and may_move(index))
+        if index in pending:
+            return True
+        if index in needed:
+            return False
+        return (index in behind and may_move(index, False)) or (index in ordered and may_move(index, True))
 
     return sorted(_ancestors(nodes, producers, results, is_taken))
+
+
+def _is_order(node: NodeProto) -> bool:
+    return node.op_type == "TopK" and node.domain in ("", "ai.onnx")
+
+
+def _descendants(nodes: Sequence[NodeProto], first: Collection[int]) -> Collection[int]:
+    """Positions of some nodes and of all that read their results, in whatever number of steps."""
+    late: set[str] = set()
+    found: set[int] = set()
+    for index, node in enumerate(nodes):
+        if index in first or any(name in late for name in outer_names(node)):
+            found.add(index)
+            late.update(node.output)
+    return found
 
 
 def _ancestors(

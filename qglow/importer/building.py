@@ -185,9 +185,17 @@ class GraphImport:
             kinds = f"{_domain(proto)}{proto.op_type}"
             self.opaque.append((name, kinds, "it is behind a shape that data decides"))
 
-    def _may_move(self, index: int) -> bool:
-        """Whether a node may run in onnxruntime with those around it: none that could be quantized."""
+    def _may_move(self, index: int, ordered: bool) -> bool:
+        """Whether a node may run in onnxruntime with those around it: none that could be quantized.
+
+        Of those that come behind an order, none that sums products.
+        """
         values = [self._values.get(name) for name in self._order[index].output if name]
+        if ordered:
+            nodes = [value.producer for value in values if value is not None and value.producer is not None]
+            return index not in self._views and not any(
+                node.operator.sums_products or node.operator.recurs for node in nodes
+            )
         return index not in self._views and all(
             value is None
             or (value.producer is not None and value.producer.operator.hosted is not None)

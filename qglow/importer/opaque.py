@@ -148,13 +148,15 @@ class OpaqueNodes:
         return OpaqueGroup(operator, tuple(operands), kinds)
 
     def tail(
-        self, names: Sequence[str], others: Sequence[str] = (), may_move: Callable[[int], bool] | None = None
+        self,
+        names: Sequence[str],
+        others: Sequence[str] = (),
+        may_move: Callable[[int, bool], bool] | None = None,
     ) -> OpaqueTail:
         """The nodes that compute outputs of the model without a static type, all together.
 
-        others: the model's other outputs. may_move: whether the tail may have a node, by its position, that
-        reads values without a static type and gives others. Raises CannotImport where onnxruntime cannot
-        execute them, or one is no tensor.
+        others: the model's other outputs. may_move: as for `members_behind`. Raises CannotImport where
+        onnxruntime cannot execute them, or one is no tensor.
         """
         if may_move is not None:
             try:
