@@ -108,7 +108,7 @@ def to_array(value: object, what: str) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{what}: {type(value).__name__} is no array: {error}") from error
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind in "OSUMmc":
         found = getattr(value, "dtype", type(value).__name__)
         raise DataError(f"{what}: needs an array of real numbers, found {found}")
     return array

@@ -185,9 +185,9 @@ def test_run_takes_samples_of_different_shapes(tmp_path: Path, capsys: pytest.Ca
     told = capsys.readouterr().out
     assert "y [5, 5]" in told and "y [9, 5]" in told
     command = ["run", str(path), "--data", str(folder), "-o", str(out)]
-    assert main(command) == 4
-    assert "shapes [5, 5] and [9, 5]" in capsys.readouterr().err
-    assert not out.exists()
+    assert main(command) == 0
+    with np.load(out) as written:
+        assert sorted(array.shape for array in written.values()) == [(5, 5), (9, 5)]
     assert main([*command, "--select", "1:2"]) == 0
     (expected,) = session(path).run(None, sequence(9))
     np.testing.assert_allclose(np.load(out)["y"], expected, rtol=1e-4, atol=1e-5)
