@@ -15,46 +15,26 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator, OperatorTypeError
 from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.ops.shape import Cast
-from qglow.importer.control import ControlFlow, is_control, taking_back
+from qglow.importer.control import ControlFlow, taking_back
 from qglow.importer.deciding import DecidingInputs
 from qglow.importer.inference import Inferred, infer
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
+from qglow.importer.naming import Names, operator_name, shown_name
 from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule, NeedsConstant
 from qglow.importer.opaque import OpaqueGroup, OpaqueNodes, OpaqueTail
 from qglow.importer.operands import as_read, numbers, operands
 from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
+from qglow.importer.tails import TailSearch, add_tail
 from qglow.importer.tensors import BORDER, ELEMENTS, NARROW, element_name, is_unsigned, to_array
+from qglow.importer.unsupported import refused_node
 from qglow.interchange.nodes import is_defined, outer_names
 from qglow.numerics.logic import cast
 
 
 class _Unknown(Exception):
     """An input comes from an unsupported node and nothing is known about it."""
-
-
-def unsupported_operators(model: ModelFile) -> list[Refusal]:
-    """Refusals of the nodes whose operator nothing imports, whatever the shapes."""
-    problems = []
-    for index, proto in enumerate(model.nodes):
-        if is_control(proto):
-            continue  # constants, which may depend on shapes, decide
-        try:
-            find_rule(proto.domain, proto.op_type, model.opset)
-        except CannotImport as refusal:
-            problems.append(_problem(index, proto, model.opset, str(refusal)))
-    return problems
-
-
-def _problem(index: int, proto: NodeProto, opset: int, reason: str) -> Refusal:
-    return Refusal(
-        f"node '{_name(index, proto)}'", f"({_domain(proto)}{proto.op_type}, opset {opset})", reason
-    )
-
-
-def _domain(proto: NodeProto) -> str:
-    return f"{proto.domain}." if proto.domain not in ("", "ai.onnx") else ""
 
 
 class GraphImport:
@@ -87,15 +67,12 @@ class GraphImport:
         self._known: Inferred | None = None
         used = {name for node in model.nodes for name in outer_names(node)} | {v.name for v in graph.output}
         readers = _readers(model)
+        self._names = Names(model.nodes, used | {name for node in model.nodes for name in node.output})
         self._context = Context(
-            model.opset, self._emit, self._read, used.__contains__, self._part_names, readers
+            model.opset, self._emit, self._read, used.__contains__, self._names.part, readers
         )
         self._context.unsigned.update(unsigned)
-        self._node_names = {node.name for node in model.nodes if node.name}
-        self._named: set[str] = set()
-        self._chosen: dict[int, str] = {}
         self._used, self._readers = used, readers
-        self._value_names = used | {name for node in model.nodes for name in node.output}
         self._native = native
         self._opaque = OpaqueNodes(
             model, self._order, self._numbers, self._original, self._inferred, used.__contains__
@@ -144,7 +121,7 @@ class GraphImport:
         if element is value.type.element:
             return value
         name = value.name
-        node, value.name = self._part_names(name, name, "float")
+        node, value.name = self._names.part(name, name, "float")
         return self._emit(node, Cast(to=element), [value], name)
 
     def _tail(self, outputs: Sequence[str]) -> OpaqueTail | None:
@@ -152,62 +129,33 @@ class GraphImport:
 
         Where they cannot be executed, a problem is noted.
         """
-        pending = [name for name in outputs if self._opaque.is_pending(name)]
-        if not pending:
-            return None
+        search = TailSearch(self._order, self._opaque, self._values.get, self._views)
         try:
-            tail = self._opaque.tail(pending, [n for n in outputs if n not in pending], self._may_move)
+            return search.tail_of(outputs)
         except _Unknown:
             return None  # what they read is reported already
         except CannotImport as refusal:
+            name = next(name for name in outputs if self._opaque.is_pending(name))
             reason = f"only known when the model runs; {refusal}"
             position = len(self._order) + len(self.problems)
-            self.problems[position] = Refusal(
-                f"output '{pending[0]}'", "has a shape or a type that is", reason
-            )
+            self.problems[position] = Refusal(f"output '{name}'", "has a shape or a type that is", reason)
             return None
-        return tail
 
     def _add_tail(self, graph: Graph, tail: OpaqueTail, outputs: Sequence[str]) -> None:
-        """Give the graph a tail, and take from it what only nodes of the tail have read."""
-        known = (*graph.inputs, *graph.outputs)
-        graph.outputs += [v for v in dict.fromkeys(tail.operands) if v not in known]
-        members = [(index, self._order[index]) for index in tail.members]
-        names = [self._node_name(index, proto) for index, proto in members]
-        graph.tail = tail.hosted(names, outputs)
-        removed = set()
-        for node in reversed(list(graph.nodes)):
-            if not any(value.uses or graph.is_output(value) for value in node.outputs):
-                graph.remove(node)
-                removed.add(node.name)
+        members = [self._order[index] for index in tail.members]
+        names = [self._names.node(index, self._order[index]) for index in tail.members]
+        removed = add_tail(graph, tail, names, outputs)
         self.opaque = [entry for entry in self.opaque if entry[0] not in removed]
-        for name, (_, proto) in zip(names, members, strict=True):
-            kinds = f"{_domain(proto)}{proto.op_type}"
-            self.opaque.append((name, kinds, "it is behind a shape that data decides"))
-
-    def _may_move(self, index: int, ordered: bool) -> bool:
-        """Whether a node may run in onnxruntime with those around it: none that could be quantized.
-
-        Of those that come behind an order, none that sums products.
-        """
-        values = [self._values.get(name) for name in self._order[index].output if name]
-        if ordered:
-            nodes = [value.producer for value in values if value is not None and value.producer is not None]
-            return index not in self._views and not any(
-                node.operator.sums_products or node.operator.recurs for node in nodes
-            )
-        return index not in self._views and all(
-            value is None
-            or (value.producer is not None and value.producer.operator.hosted is not None)
-            or not (value.type.is_float or value.type.is_quantized)
-            for value in values
-        )
+        self.opaque += [
+            (name, operator_name(proto), "it is behind a shape that data decides")
+            for name, proto in zip(names, members, strict=True)
+        ]
 
     def _keep_apart(self, output: Value) -> None:
         """Let nodes read a copy of a constant that is an output: what becomes of theirs is no output."""
         readers = [node for node in self._nodes if output in node.inputs]
         if readers and output.data is not None:
-            copy = constant(_fresh(f"{output.name}__read", self._value_names), output.data)
+            copy = constant(self._names.value(f"{output.name}__read"), output.data)
             for node in readers:
                 node.inputs = [copy if value is output else value for value in node.inputs]
 
@@ -233,17 +181,17 @@ class GraphImport:
             self._pass_on(index, proto, str(refusal), asked)
         except (ArithmeticError, LookupError, ValueError) as error:
             # A rank, a count or a size that no import function has expected, because no valid model has it.
-            what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type})"
+            what = f"{self._path}: node '{shown_name(index, proto)}' ({proto.op_type})"
             raise ModelError(f"{what}: inputs or attributes do not fit it ({first_line(error)})") from error
         except Broken as error:
-            what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type})"
+            what = f"{self._path}: node '{shown_name(index, proto)}' ({proto.op_type})"
             raise ModelError(f"{what}: {error}") from error
         except OperatorTypeError as error:
             if self._reads_integers(proto):
                 self._pass_on(index, proto, str(error))
                 return
             shapes = ", ".join(f"{n} {list(t.shape)}" for n, t in self._input_types.items())
-            what = f"{self._path}: node '{_name(index, proto)}' ({proto.op_type}): {error}"
+            what = f"{self._path}: node '{shown_name(index, proto)}' ({proto.op_type}): {error}"
             raise ModelError(f"{what}, with inputs {shapes or 'none'}") from error
 
     def _pass_on(self, index: int, proto: NodeProto, reason: str, deciding: tuple[str, ...] = ()) -> None:
@@ -274,7 +222,7 @@ class GraphImport:
 
     def _add_opaque(self, index: int, proto: NodeProto, group: OpaqueGroup, reason: str) -> None:
         results = [Value(name, kind) for name, kind in group.results.items()]
-        node = Node(self._node_name(index, proto), group.operator, group.operands, results)
+        node = Node(self._names.node(index, proto), group.operator, group.operands, results)
         known = _evaluate(node) if group.operands else group.operator.evaluate(())
         if known is not None:
             node.inputs = ()
@@ -300,7 +248,7 @@ class GraphImport:
 
     def _apply(self, index: int, proto: NodeProto, rule: ImportRule) -> None:
         """Import a node; one of float64 constants as one of float32 where its operator has no other form."""
-        inputs, name = [self.input(name) for name in proto.input], self._node_name(index, proto)
+        inputs, name = [self.input(name) for name in proto.input], self._names.node(index, proto)
         for doubles in (True, False):
             read = operands(inputs, rule, self._context, doubles)
             node = ImportNode(proto, name, read, self._context)
@@ -318,7 +266,7 @@ class GraphImport:
         return as_read(self.input(name), ImportRule(lambda node: None, 1), self._context)
 
     def _note(self, index: int, proto: NodeProto, reason: str) -> None:
-        self.problems[index] = _problem(index, proto, self._model.opset, reason)
+        self.problems[index] = refused_node(index, proto, self._model.opset, reason)
 
     def _substitute(self, proto: NodeProto, deciding: tuple[str, ...]) -> None:
         """Let values behind an unsupported node pass as inputs of the types that onnx infers."""
@@ -425,32 +373,16 @@ class GraphImport:
         """Add an initializer."""
         self._initializers[name] = tensor
 
-    # Names
-
     def fresh(self, wanted: str) -> str:
         """A name that no value has."""
-        return _fresh(wanted, self._value_names)
+        return self._names.value(wanted)
 
     def view(self, proto: NodeProto) -> ImportNode:
         """A node without inputs for its import function."""
-        self._views.add(len(self._order))
+        index = len(self._order)
+        self._views.add(index)
         self._order.append(proto)
-        return ImportNode(proto, self._node_name(len(self._order) - 1, proto), [], self._context)
-
-    def _node_name(self, index: int, proto: NodeProto) -> str:
-        """The node's own name the first time it occurs, else one that no node has; once for each node."""
-        if index not in self._chosen:
-            if proto.name and proto.name not in self._named:
-                self._named.add(proto.name)
-                self._node_names.add(proto.name)
-                self._chosen[index] = proto.name
-            else:
-                self._chosen[index] = _fresh(_name(index, proto), self._node_names)
-        return self._chosen[index]
-
-    def _part_names(self, node: str, output: str, part: str) -> tuple[str, str]:
-        """Names for an operator that is a part of an ONNX node, and for its result."""
-        return _fresh(f"{node}__{part}", self._node_names), _fresh(f"{output}__{part}", self._value_names)
+        return ImportNode(proto, self._names.node(index, proto), [], self._context)
 
 
 class _Bodies:
@@ -516,16 +448,3 @@ def _evaluate(node: Node) -> tuple[Array, ...] | None:
         return evaluate_constant_node(node)
     except (ArithmeticError, IndexError, MemoryError, ValueError) as error:
         raise OperatorTypeError(f"its constants do not fit: {first_line(error)}") from error
-
-
-def _name(index: int, proto: NodeProto) -> str:
-    return str(proto.name or f"{proto.op_type}_{index}")
-
-
-def _fresh(wanted: str, taken: set[str]) -> str:
-    name, count = wanted, 0
-    while name in taken:
-        count += 1
-        name = f"{wanted}__{count}"
-    taken.add(name)
-    return name

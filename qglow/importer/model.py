@@ -12,13 +12,14 @@ from qglow.core.errors import ModelError, UnboundError, UndecidedError, Unsuppor
 from qglow.core.types import Array, Dimension, ElementType, Given, Quantization, TensorType
 from qglow.graph.graph import Graph, mark_unsigned
 from qglow.importer.binding import bind_inputs, real_inputs, tensor_shape
-from qglow.importer.building import GraphImport, unsupported_operators
+from qglow.importer.building import GraphImport
 from qglow.importer.integer_inputs import INTEGERS, input_parameters, parameter_names
 from qglow.importer.loading import ModelFile, check, load
 from qglow.importer.node import CannotImport
 from qglow.importer.refusal import Refusal, refuse
 from qglow.importer.rules import OLDEST_OPSET, newest_opset
 from qglow.importer.tensors import BORDER, ELEMENTS, QUANTIZED, element_name
+from qglow.importer.unsupported import unsupported_operators
 from qglow.importer.values import bind_values, given_arrays
 from qglow.interchange.nodes import all_nodes, is_defined, is_deprecated
 

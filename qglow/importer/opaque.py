@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import onnx
@@ -159,23 +160,17 @@ class OpaqueNodes:
         onnxruntime cannot execute them, or one is no tensor.
         """
         if may_move is not None:
-            try:
+            # Where one of these nodes is for qglow alone, all that may stay in the graph does.
+            with suppress(CannotImport):
                 return self._tail(
                     names, members_behind(self._nodes, names, others, self.is_pending, may_move)
                 )
-            except CannotImport:
-                pass  # a node that only qglow executes, which stays in the graph
         return self._tail(names, sorted({member for name in names for member in self._pending[name]}))
 
     def _tail(self, names: Sequence[str], members: Sequence[int]) -> OpaqueTail:
         nodes = [self._nodes[member] for member in members]
         small, operands = self._assembled(nodes, largest=None)
-        for name in names:
-            small.untyped_output(name)
-        try:
-            found = result_types(small.serialized())
-        except ModelError as error:
-            raise CannotImport(f"and {error}") from error
+        found = _types_in_onnxruntime(small, names)
         small.clear_outputs()
         for name, (element, shape) in zip(names, found, strict=True):
             if element is None:
@@ -234,12 +229,7 @@ class OpaqueNodes:
 
     def _result_types(self, small: _SmallModel, index: int, wanted: Sequence[str]) -> dict[str, TensorType]:
         """Types of results that are static; reals of other widths are float32 and noted."""
-        for name in wanted:
-            small.untyped_output(name)
-        try:
-            by_runtime = result_types(small.serialized())
-        except ModelError as error:
-            raise CannotImport(f"and {error}") from error
+        by_runtime = _types_in_onnxruntime(small, wanted)
         by_onnx = _carried_shapes(self._nodes[index]) | small.inferred()
         small.clear_outputs()
         kinds: dict[str, TensorType] = {}
@@ -267,6 +257,21 @@ class OpaqueNodes:
             return by_onnx
         known = self._inferred().types.get(name)
         return None if known is None or len(known.shape) != len(by_runtime) else known.shape
+
+
+def _types_in_onnxruntime(
+    small: _SmallModel, names: Sequence[str]
+) -> Sequence[tuple[ElementType | None, tuple[int | None, ...]]]:
+    """Types of results as onnxruntime infers them, which are outputs of the model from now on.
+
+    Raises CannotImport where it refuses the model.
+    """
+    for name in names:
+        small.untyped_output(name)
+    try:
+        return result_types(small.serialized())
+    except ModelError as error:
+        raise CannotImport(f"and {error}") from error
 
 
 def _carried_shapes(node: NodeProto) -> dict[str, tuple[int, ...]]:

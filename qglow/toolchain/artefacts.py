@@ -66,11 +66,8 @@ def obtain_executable(program: Program, options: CompileOptions | None = None) -
     host cannot run.
     """
     options = options or CompileOptions()
-    target, identity, constants = (
-        select_target(options.isa),
-        StoredProgram.of(program).identity,
-        _constants(program),
-    )
+    target, constants = select_target(options.isa), _constants(program)
+    identity = StoredProgram.of(program).identity
     variant = _obtain(lambda: program, identity, target, options)
     return target.load(variant, choose_threads(options.threads), lambda: variant.program(constants))
 

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+import qglow
 from qglow.core.types import Array
 
 WORDS, WIDTH, HEADS, LONGEST = 20, 16, 2, 64
@@ -107,3 +108,12 @@ def without_past(drawn: Array) -> Mapping[str, Array]:
     """Inputs of a sequence from its beginning."""
     empty = np.zeros((1, HEADS, 0, DEPTH), np.float32)
     return {"tokens": drawn, **dict.fromkeys(STATES, empty)}
+
+
+def piecewise(program: qglow.StreamingExecutable, drawn: Array, pieces: tuple[int, ...]) -> Array:
+    """Logits of all tokens [1, sum of pieces, words], read so many at a time by a program with states."""
+    begin, logits = 0, []
+    for piece in pieces:
+        logits.append(program({"tokens": drawn[:, begin : begin + piece]})["logits"])
+        begin += piece
+    return np.concatenate(logits, 1)

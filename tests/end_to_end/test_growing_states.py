@@ -17,7 +17,7 @@ from qglow.toolchain import bounded as bounded_programs
 from qglow.toolchain.bounded import BoundedExecutable
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.shape_constants import ShapeConstants
-from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, decoder, tokens, without_past
+from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, decoder, piecewise, tokens, without_past
 from tests.runtimes import NATIVE_ISAS
 from tests.unit.importer.tiny import save, tiny_model
 
@@ -34,14 +34,6 @@ def growing(source: qglow.Model, isa: str | None = None) -> GrowingExecutable:
     program = source.compile(bounds=BOUNDS, states=STATES, isa=isa)
     assert isinstance(program, GrowingExecutable)
     return program
-
-
-def piecewise(program: qglow.StreamingExecutable, drawn: Array, pieces: tuple[int, ...]) -> Array:
-    begin, logits = 0, []
-    for piece in pieces:
-        logits.append(program({"tokens": drawn[:, begin : begin + piece]})["logits"])
-        begin += piece
-    return np.concatenate(logits, 1)
 
 
 def test_no_program_copies_the_cache(model: qglow.Model) -> None:

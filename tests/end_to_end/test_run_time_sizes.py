@@ -15,7 +15,16 @@ from qglow.core.errors import DataError, UnsupportedError, UsageError
 from qglow.core.types import Array
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.shape_constants import ShapeConstants
-from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, WORDS, decoder, tokens, without_past
+from tests.end_to_end.decoder_model import (
+    DEPTH,
+    HEADS,
+    STATES,
+    WORDS,
+    decoder,
+    piecewise,
+    tokens,
+    without_past,
+)
 from tests.runtimes import NATIVE_ISAS
 from tests.unit.importer.tiny import save, tiny_model
 from tests.zoo import wild_path
@@ -37,14 +46,6 @@ def quantized(model: qglow.Model) -> qglow.QuantizedModel:
         **{name: cache + place for place, name in enumerate(STATES)},
     }
     return model.quantize(model.profile(data), repair=False, check=False)
-
-
-def piecewise(program: qglow.StreamingExecutable, drawn: Array, pieces: tuple[int, ...]) -> Array:
-    begin, logits = 0, []
-    for piece in pieces:
-        logits.append(program({"tokens": drawn[:, begin : begin + piece]})["logits"])
-        begin += piece
-    return np.concatenate(logits, 1)
 
 
 def same(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:

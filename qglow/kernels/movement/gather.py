@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from qglow.core.types import TensorType
 from qglow.instructions.ops.movement import Broadcast, Gather
 from qglow.instructions.program import Instruction
 from qglow.kernels.emit.builder import I64, Index, Value
@@ -28,12 +29,9 @@ class GatherRuns(Kernel):
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of moving each register of bytes, plus an overhead for each run."""
-        kind = instruction.operand("dest").type
         operation = instruction.operation
         assert isinstance(operation, Gather)
-        runs = math.prod(kind.shape[: operation.axis + 1])
-        costs = target.model.movement
-        return kind.byte_size / target.byte_lanes * costs.copied_vector + runs * costs.copied_run
+        return runs_cost(instruction.operand("dest").type, operation.axis, target)
 
     def emit(self, site: Site) -> None:
         """Emit loops over the axes before the gather axis and over indices, which are read at run time."""
@@ -59,6 +57,12 @@ def _index(site: Site, position: Index) -> Value:
     negative = e.b.icmp_signed("<", value, e.index(0))
     value = e.b.select(negative, e.b.add(value, e.index(extent)), value)
     return e.maximum(e.minimum(value, extent - 1), 0)
+
+
+def runs_cost(kind: TensorType, axis: int, target: VectorTarget) -> float:
+    """Estimated cycles of copying all elements of a type, those behind an axis at once."""
+    costs, runs = target.model.movement, math.prod(kind.shape[: axis + 1])
+    return kind.byte_size / target.byte_lanes * costs.copied_vector + runs * costs.copied_run
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from qglow.instructions.program import Instruction
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.movement.copy import emit_copy
-from qglow.kernels.movement.gather import before_axis, behind_axis
+from qglow.kernels.movement.gather import before_axis, behind_axis, runs_cost
 
 
 @kernel
@@ -22,13 +22,9 @@ class InsertRuns(Kernel):
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of moving each register of bytes, plus an overhead for each run."""
-        kind, operation = instruction.operand("src").type, instruction.operation
+        operation = instruction.operation
         assert isinstance(operation, InsertAt)
-        runs = 1
-        for size in kind.shape[: operation.axis + 1]:
-            runs *= size
-        costs = target.model.movement
-        return kind.byte_size / target.byte_lanes * costs.copied_vector + runs * costs.copied_run
+        return runs_cost(instruction.operand("src").type, operation.axis, target)
 
     def emit(self, site: Site) -> None:
         """Emit loops over the axes before the axis and along it; the start is read at run time."""

@@ -27,10 +27,9 @@ def kernels_alike(
     found: dict[Instruction, Kernel] = {}
     for instruction, kernel in best.items():
         wanted = known.get(_product(instruction)) if _filter(instruction) else None
-        if not (isinstance(kernel, TiledFullyConnected) and isinstance(wanted, TiledFullyConnected)):
-            continue
+        # Not those of special weights, which have an order of their own.
         if type(kernel) is not TiledFullyConnected or type(wanted) is not TiledFullyConnected:
-            continue  # those of special weights have an order of their own
+            continue
         if kernel.vectors != wanted.vectors:
             narrower = kernel.in_blocks_of(wanted.vectors, instruction, target)
             if narrower is not None:
