@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from qglow.core.types import Array, ElementType, Quantization
+from qglow.core.types import Array, ElementType
 from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
 from qglow.graph.graph import Node
 from qglow.graph.operator import Operator
-from qglow.graph.ops.rows import RowScales
+from qglow.graph.ops.rows import THEMSELVES, RowScales
 from qglow.numerics.rows import LARGEST, LEAST_SCALE
 
 
@@ -36,11 +36,7 @@ def is_sum_of_integers(node: Node) -> bool:
     if policy is None or node.output.type.is_quantized or node.operand(policy.bias) is not None:
         return False
     found = [None if value is None else value.type.quantization for value in node.inputs[:2]]
-    return all(quantization == SELF for quantization in found)
-
-
-SELF = Quantization((1.0,), (0,))
-"""Parameters of integers that stand for themselves."""
+    return all(quantization == THEMSELVES for quantization in found)
 
 
 def export_sum_of_integers(builder: ProtoBuilder, node: Node, x: str, w: str, zero_point: str) -> None:

@@ -92,9 +92,13 @@ class ReadsIntegers:
 
 @dataclass(frozen=True, slots=True)
 class KeepFloat:
-    """Stays float; the reason reaches the report."""
+    """Stays float; the reason reaches the report.
+
+    scaled_by: an optional operand, the scales of rows, beside which its x are integers of rows, or "".
+    """
 
     reason: str
+    scaled_by: str = ""
 
 
 Policy = Accumulate | Products | Recur | SameAs | Unify | Rescaled | Table | Fixed | ReadsIntegers | KeepFloat

@@ -192,6 +192,8 @@ def quantized_form_problem(node: Node) -> str | None:
     if isinstance(policy, Products | Recur | Table) and _any_wide([*operands, *node.outputs]):
         return "it has no int16 form"
     if isinstance(policy, KeepFloat):
+        if policy.scaled_by and node.operand(policy.scaled_by) is not None:
+            return None  # its own types say what is quantized
         return f"it stays float ({policy.reason}), but has a quantized operand or result"
     if isinstance(policy, ReadsIntegers):
         return None

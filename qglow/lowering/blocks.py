@@ -25,5 +25,9 @@ def lower_block_gemm(lowering: Lowering, node: Node, operator: graph.BlockGemm) 
     names = ("w", "scales", "zero_points", "bias")
     constants = [node.operand(name) for name in names]
     operands = [None if value is None else lowering.read(value) for value in constants]
+    scales = node.operand("row_scales")
+    if scales is not None:
+        seen = lowering.read(scales, natural(scales.type.shape))
+        operands.append(lowering.view(f"{node.name}.row_scales", seen, scales.type.with_shape((rows, 1))))
     operation = BlockGemm(bits=operator.bits, block=operator.block, lo=operator.lo, hi=operator.hi)
     lowering.emit(operation, dest, source, *operands)

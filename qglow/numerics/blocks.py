@@ -14,6 +14,7 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.numerics.elementwise import clip
 from qglow.numerics.fused import fused_multiply_add
+from qglow.numerics.rows import LARGEST
 
 WIDTHS = (8, 4, 2)
 """Bits that a code may have."""
@@ -110,6 +111,45 @@ def gemm_blocks(
     with np.errstate(all="ignore"):
         total = total if bias is None else np.asarray(total + bias, np.float32)
     return clip(total, lo, hi).reshape(*x.shape[:-1], packed.shape[1])
+
+
+def gemm_integer_blocks(
+    x: Array,
+    row_scales: Array,
+    packed: Array,
+    scales: Array,
+    zero_points: Array | None,
+    bias: Array | None,
+    bits: int,
+    block: int,
+    lo: float = -math.inf,
+    hi: float = math.inf,
+) -> Array:
+    """Integers x [..., K] of rows with scales [..., 1] times weights in blocks, plus bias, within the bounds.
+
+    In each block the exact sum of integers, then `y = fma(float32(sum), row scale * scale, y)` over ascending
+    blocks from 0; the bias is added last. Zero points are uint8.
+    """
+    depth = x.shape[-1]
+    rows = np.asarray(x, np.float64).reshape(-1, depth)
+    weights = centred(packed, zero_points, depth, bits, block).astype(np.float64)
+    factors = np.asarray(row_scales, np.float32).reshape(-1, 1)
+    total = np.zeros((len(rows), packed.shape[1]), np.float32)
+    with np.errstate(all="ignore"):
+        for number, scale in enumerate(scales):
+            part = slice(number * block, (number + 1) * block)
+            # Sums of integers below 2^24 are exact in any order.
+            sums = (rows[:, part] @ weights[part]).astype(np.float32)
+            total = fused_multiply_add(sums, np.asarray(factors * scale, np.float32), total)
+        total = total if bias is None else np.asarray(total + bias, np.float32)
+    return clip(total, lo, hi).reshape(*x.shape[:-1], packed.shape[1])
+
+
+def largest_block_sum(packed: Array, zero_points: Array | None, depth: int, bits: int, block: int) -> int:
+    """The largest magnitude of a sum over a block of weights times integers of -127 ... 127."""
+    weights = np.abs(centred(packed, zero_points, depth, bits, block)).astype(np.int64)
+    sums = np.add.reduceat(weights, np.arange(0, depth, block), axis=0) if depth else weights
+    return int(np.max(sums, initial=0)) * LARGEST
 
 
 LEAST_SCALE = 2.0**-100

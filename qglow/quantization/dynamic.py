@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qglow.core.passes import PassLog
-from qglow.core.types import Array, Quantization
+from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.quantize import Quantize
-from qglow.graph.ops.rows import RowScales
+from qglow.graph.ops.rows import THEMSELVES, RowScales
 from qglow.graph.rewriting import change, new_constant, operand
 from qglow.numerics.requantize import INT32_MAX, accumulator_margin
 from qglow.numerics.rows import LARGEST
@@ -27,8 +27,6 @@ from qglow.numerics.weights import SMALLEST_WEIGHT_SCALE, WEIGHT_MAX, largest_we
 from qglow.quantization.weights import unfit_weights
 
 PASS = "scale-rows"
-ONES = Quantization((1.0,), (0,))
-"""Parameters of integers that stand for themselves."""
 PART = "part of a product whose rows are scaled while the model runs"
 
 
@@ -84,7 +82,7 @@ class _Rewriting:
         columns = column_scales(weights)
         whole = quantize_weights(np.asarray(weights.data), columns, 1)
         self.made.margins[name] = accumulator_margin(np.array(_largest_sum(whole)))
-        stored = constant(graph.unique_name(f"{weights.name}.rows"), whole, ONES)
+        stored = constant(graph.unique_name(f"{weights.name}.rows"), whole, THEMSELVES)
         sums = self._add(node, name, f"{node.output.name}.sums", Gemm(), integers, stored, None)
         factor = new_constant(graph, f"{name}.column_scales", columns)
         factors = self._part(node, "factors", Mul(), scales, factor)
@@ -100,7 +98,7 @@ class _Rewriting:
             divided = self._part(node, "divided", Div(), x, scales)
             clipped = self._part(node, "clipped", Clip(lo=-float(LARGEST), hi=float(LARGEST)), divided)
             integers = self._part(node, "integers", Quantize(), clipped)
-            integers.type = integers.type.quantized(ONES)
+            integers.type = integers.type.quantized(THEMSELVES)
             self._rows[x] = integers, scales
         return self._rows[x]
 

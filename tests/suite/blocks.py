@@ -6,6 +6,9 @@ import numpy as np
 
 from qglow.graph.graph import Value
 from qglow.graph.ops.blocks import BlockGemm
+from qglow.graph.ops.elementwise import Clip, Div
+from qglow.graph.ops.quantize import Quantize
+from qglow.graph.ops.rows import THEMSELVES, RowScales
 from qglow.numerics.blocks import block_count, pack
 from tests.suite.problem import Drawing, Maker, Problem
 
@@ -23,11 +26,38 @@ SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
 ]
 
 
-def product(shape: tuple[int, ...], columns: int, bits: int, block: int, zeros: str, bias: bool) -> Maker:
-    """Of rows, among them infinities, NaN and numbers so small that products are subnormal."""
+INTEGER_SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
+    ((1, 64), 32, 4, 32, "", False),
+    ((1, 301), 143, 4, 16, "whole", True),
+    ((5, 37), 19, 4, 32, "whole", True),
+    ((2, 3, 96), 40, 4, 64, "", False),
+    ((7, 50), 66, 8, 32, "", True),
+    ((33, 33), 16, 8, 16, "whole", False),
+    ((3, 600), 130, 8, 256, "whole", True),
+    ((1, 97), 21, 8, 48, "whole", False),
+    ((4, 77), 21, 2, 48, "", False),
+    ((13, 300), 90, 2, 128, "whole", True),
+    ((40,), 5, 2, 16, "whole", False),
+    ((6, 3), 8, 4, 256, "whole", True),
+]
+
+
+def product(
+    shape: tuple[int, ...],
+    columns: int,
+    bits: int,
+    block: int,
+    zeros: str,
+    bias: bool,
+    integers: bool = False,
+) -> Maker:
+    """Of rows, among them infinities, NaN and numbers so small that products are subnormal.
+
+    integers: whether rows are integers, with scales that are measured.
+    """
 
     def make(random: np.random.Generator) -> Problem:
-        drawing = Drawing("product_of_blocks", random)
+        drawing = Drawing("product_of_integers_and_blocks" if integers else "product_of_blocks", random)
         b, depth = drawing.builder, shape[-1]
         x = drawing.real(*shape)
         drawing.inputs[x.name].reshape(-1)[: depth // 2] *= np.float32(1e-38)
@@ -42,9 +72,17 @@ def product(shape: tuple[int, ...], columns: int, bits: int, block: int, zeros: 
             points = b.constant("zeros", drawing.weights(*blocks) + np.float32(levels / 2))
         terms = b.constant("bias", drawing.weights(columns)) if bias else None
         operator = BlockGemm(bits=bits, block=block, lo=0.0 if bias else -np.inf)
-        return drawing.finish(b.node(operator, x, w, scales, points, terms))
+        if not integers:
+            return drawing.finish(b.node(operator, x, w, scales, points, terms))
+        row_scales = b.node(RowScales(), x)
+        clipped = b.node(Clip(lo=-127.0, hi=127.0), b.node(Div(), x, row_scales))
+        whole = b.node(Quantize(), clipped, output_types=[clipped.type.quantized(THEMSELVES)])
+        return drawing.finish(b.node(operator, whole, w, scales, points, terms, row_scales))
 
     return make
 
 
-PROBLEMS: list[Maker] = [product(*sizes) for sizes in SIZES]
+PROBLEMS: list[Maker] = [
+    *(product(*sizes) for sizes in SIZES),
+    *(product(*sizes, integers=True) for sizes in INTEGER_SIZES),
+]

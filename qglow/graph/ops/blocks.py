@@ -13,23 +13,34 @@ from typing import ClassVar
 from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Policy, register, require
+from qglow.graph.ops.rows import THEMSELVES
 from qglow.graph.ops.rules import Arrays, Bounded, Types, float_operand, given, optional, vector_operand
-from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, packed_rows
-
+from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, gemm_integer_blocks, packed_rows
 
 @register
 @dataclass(frozen=True)
 class BlockGemm(Bounded):
     """x [..., K] times w [K, N], plus bias [N], within the real bounds `lo` and `hi`.
 
+    x is float or, with row_scales [..., 1], the integers of rows that stand for themselves.
+
     w holds codes of `bits` bits as numerics.blocks packs them. scales, and zero points where these are not
     the middle of the codes, are given for every `block` weights along K and every column: [blocks, N].
     """
 
     name: ClassVar[str] = "BlockGemm"
-    operands: ClassVar[tuple[str, ...]] = ("x", "w", "scales", "zero_points?", "bias?")
-    policy: ClassVar[Policy] = KeepFloat("its weights are in blocks, its activations are float")
-    plain_operands: ClassVar[tuple[str, ...]] = ("w", "scales", "zero_points", "bias")
+    operands: ClassVar[tuple[str, ...]] = (
+        "x",
+        "w",
+        "scales",
+        "zero_points?",
+        "bias?",
+        "row_scales?",
+    )
+    policy: ClassVar[Policy] = KeepFloat(
+        "its weights are in blocks, its activations are float", scaled_by="row_scales"
+    )
+    plain_operands: ClassVar[tuple[str, ...]] = ("w", "scales", "zero_points", "bias", "row_scales")
 
     bits: int = 4
     block: int = 32
@@ -49,19 +60,38 @@ class BlockGemm(Bounded):
         require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
         zeros = inputs[3] if len(inputs) > 3 else None
         kinds = (TensorType(ElementType.UINT8, blocks), float_type(*blocks))
-        fits = zeros is None or zeros in kinds
-        require(fits, f"operand zero_points is {zeros}, it must be {kinds[0]} or {kinds[1]}")
+        measured = len(inputs) > 5 and inputs[5] is not None
+        fits = zeros is None or zeros == kinds[0] or (zeros == kinds[1] and not measured)
+        allowed = " or ".join(str(kind) for kind in (kinds[:1] if measured else kinds))
+        require(fits, f"operand zero_points is {zeros}, it must be {allowed}")
+        self._check_rows(inputs, x, measured)
         if len(inputs) > 4 and inputs[4] is not None:
             vector_operand(inputs, 4, "bias", columns)
         return (x.with_shape((*x.shape[:-1], columns)),)
 
+    @staticmethod
+    def _check_rows(inputs: Types, x: TensorType, measured: bool) -> None:
+        """x is float without scales of its rows, int8 of scale 1 with them."""
+        given_x = inputs[0]
+        assert given_x is not None
+        if not measured:
+            require(not given_x.is_quantized, f"operand x is {given_x}, it must be float without row_scales")
+            return
+        wanted = x.quantized(THEMSELVES)
+        require(given_x == wanted, f"operand x is {given_x}, it must be {wanted} beside row_scales")
+        scales, fitting = float_operand(inputs, 5, "row_scales"), x.with_shape((*x.shape[:-1], 1))
+        require(scales == fitting, f"operand row_scales is {scales}, it must be {fitting}")
+
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """Rows stay apart."""
         rank = len(float_operand(inputs, 0, "x").shape)
-        return AxisEffect(axis) if index == 0 and axis < rank - 1 else None
+        return AxisEffect(axis) if index in (0, 5) and axis < rank - 1 else None
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.blocks."""
         x, w, scales = (given(inputs, index) for index in range(3))
-        zeros, bias = optional(inputs, 3), optional(inputs, 4)
-        return (gemm_blocks(x, w, scales, zeros, bias, self.bits, self.block, self.lo, self.hi),)
+        zeros, bias, rows = (optional(inputs, index) for index in (3, 4, 5))
+        operands, form = (w, scales, zeros, bias), (self.bits, self.block, self.lo, self.hi)
+        if rows is not None:
+            return (gemm_integer_blocks(x, rows, *operands, *form),)
+        return (gemm_blocks(x, *operands, *form),)

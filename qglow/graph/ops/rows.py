@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qglow.core.types import Array, TensorType
+from qglow.core.types import Array, Quantization, TensorType
 from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Operator, Policy, register, require
 from qglow.graph.ops.rules import Arrays, Types, float_operand, given, operand
 from qglow.numerics.rows import row_scales
+
+THEMSELVES = Quantization((1.0,), (0,))
+"""Parameters of integers that stand for themselves."""
 
 
 @register

@@ -8,7 +8,7 @@ from typing import ClassVar
 from qglow.core.types import ElementType
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
 from qglow.instructions.ops.rules import INFINITY, require_float, require_rank, require_shape
-from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, packed_rows
+from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, gemm_integer_blocks, packed_rows
 
 
 @register
@@ -17,7 +17,8 @@ class BlockGemm(Operation):
     """dest[M, N] = clamp(src[M, K] @ weights[K, N] + bias[N]); weights are (filter - zeros) * scales.
 
     In each block along K one chain of fused multiply-adds over ascending k from 0, then one over ascending
-    blocks with their scales, from 0; the bias is added last.
+    blocks with their scales, from 0; the bias is added last. With rows, the scales of the rows of an int8 src,
+    each block has an exact sum of integers, and the chain over blocks takes the products of both scales.
     """
 
     opcode: ClassVar[str] = "blockgemm"
@@ -28,6 +29,7 @@ class BlockGemm(Operation):
         read("scales"),
         read("zeros", optional=True),
         read("bias", optional=True),
+        read("rows", optional=True),
     )
 
     bits: int = 4
@@ -40,7 +42,7 @@ class BlockGemm(Operation):
         fault = block_fault(self.bits, self.block)
         require(fault is None, str(fault))
         require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
-        require_float(types, "dest", "src", "scales", "bias")
+        require_float(types, "dest", "scales", "bias", "rows")
         require_rank(types, 2, "dest", "src", "scales")
         (rows, depth), columns = types["src"].shape, types["scales"].shape[1]
         blocks = (block_count(depth, self.block), columns)
@@ -50,13 +52,19 @@ class BlockGemm(Operation):
         require_shape(types, "bias", (columns,), "one for each column")
         require_shape(types, "dest", (rows, columns), "rows of src, columns of scales")
         require(types["filter"].element is ElementType.UINT8, f"filter is {types['filter']}, not u8")
-        zeros = types.get("zeros")
-        fits = zeros is None or zeros.is_float or zeros.element is ElementType.UINT8
-        require(fits, f"zeros is {zeros}, neither u8 nor float")
+        measured, src, zeros = "rows" in types, types["src"], types.get("zeros")
+        fits = src.is_float if not measured else src.element is ElementType.INT8 and src.is_quantized
+        require(fits, f"src is {src}: it is float, and int8 beside scales of rows")
+        require_shape(types, "rows", (rows, 1), "one for each row of src")
+        fits = zeros is None or (zeros.is_float and not measured) or zeros.element is ElementType.UINT8
+        require(fits, f"zeros is {zeros}, not u8" + ("" if measured else " or float"))
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.blocks."""
         src, filters, scales = (arrays[name] for name in ("src", "filter", "scales"))
-        zeros, bias = arrays.get("zeros"), arrays.get("bias")
-        sizes = self.bits, self.block
-        arrays["dest"][...] = gemm_blocks(src, filters, scales, zeros, bias, *sizes, self.lo, self.hi)
+        zeros, bias, rows = (arrays.get(name) for name in ("zeros", "bias", "rows"))
+        operands, form = (filters, scales, zeros, bias), (self.bits, self.block, self.lo, self.hi)
+        if rows is not None:
+            arrays["dest"][...] = gemm_integer_blocks(src, rows, *operands, *form)
+        else:
+            arrays["dest"][...] = gemm_blocks(src, *operands, *form)

@@ -61,15 +61,15 @@ class BlockProduct(Kernel):
         data = {s.name: b.data for s, b in instruction.operands() if b.data is not None}
         codes = unpack(data["filter"], operation.bits, depth)
         found = {
-            "filter": _panels(_words(codes, operation.bits), width),
-            "scales": _panels(data["scales"], width),
+            "filter": panels(_words(codes, operation.bits), width),
+            "scales": panels(data["scales"], width),
         }
         if "zeros" in data:
             zeros = data["zeros"]
             start = zeros if self.real_zeros else zeros.astype(np.float32) + np.float32(OFFSET)
-            found["zeros"] = _panels(start, width)
+            found["zeros"] = panels(start, width)
         if "bias" in data:
-            found["bias"] = _panels(data["bias"][None, :], width)
+            found["bias"] = panels(data["bias"][None, :], width)
         return found
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
@@ -243,8 +243,8 @@ def _words(codes: Array, bits: int) -> Array:
     return words.view(np.int32)
 
 
-def _panels(rows: Array, width: int) -> Array:
-    """Order [R, N] as [panels, R, width]; the last panel is filled up with zeros."""
+def panels(rows: Array, width: int) -> Array:
+    """[R, N] in the order [panels, R, width]; the last panel is filled up with zeros."""
     count, columns = rows.shape
     panels = -(-columns // width)
     filled = np.pad(rows, ((0, 0), (0, panels * width - columns)))
@@ -254,6 +254,8 @@ def _panels(rows: Array, width: int) -> Array:
 @candidates_for(BlockGemm)
 def block_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
     """Return the kernel with tiles that leave registers for weights; none for weights that are computed."""
+    if instruction.optional("rows") is not None:
+        return []
     if any(b.data is None for s, b in instruction.operands() if s.name not in ("dest", "src")):
         return []
     rows, columns = instruction.operand("dest").type.shape

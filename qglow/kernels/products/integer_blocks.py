@@ -1,0 +1,368 @@
+"""Products of integers with weights in blocks, whose rows have scales that are measured.
+
+A word of packed weights holds 32 bits of one column: byte i has, in its lowest bits, the code of k = i of the
+first step of four, above it that of the next step, and so on. A shift and a mask leave the bytes of one step
+for the tiles of integer products, and the zero point is subtracted from them once for all rows of a tile.
+
+Memory holds activations as bytes a' = a + bias, so a block's sum is `sum(a' * w) - bias * sum(w)`. The second
+term is the product of a row of `bias` alone. Codes of 8 bits less their zero point are no bytes: where the
+tile wants bytes they are held less 128, and the rest of the zero point is multiplied with the row's sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.program import Instruction
+from qglow.kernels.arithmetic.fused import fused_multiply_add
+from qglow.kernels.arithmetic.requantize import clamp_float
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, vec
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.products.blocks import EMULATED, WORD_BITS, panels
+from qglow.kernels.products.matmul import pieces
+from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
+from qglow.numerics.blocks import block_count, middle, unpack
+
+STEP = 4
+"""Elements along K that one step of a tile multiplies."""
+BYTE_CODES = 8
+"""Bits of codes that fill a byte."""
+MOST_VECTORS = 4
+"""Most vectors of columns of one row that are summed at once."""
+UNROLLED = 8
+"""Most words of a column whose products are code without a loop."""
+FINISHING = 4.0
+"""Instructions that add a block's sums to a result, in those of a step's products."""
+UNPACKING = 3.0
+"""Instructions that unpack the weights of a step, in those of its products."""
+
+
+@kernel
+@dataclass(frozen=True)
+class IntegerBlockProduct(Kernel):
+    """Panels of `vectors` vectors of columns, each multiplied with `rows` rows at a time."""
+
+    name: ClassVar[str] = "integerblockproduct"
+
+    rows: int = 1
+    vectors: int = 1
+
+    def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
+        """Words, scales, zero points and bias in the order of panels; columns are filled up with zeros."""
+        operation, depth = instruction.operation, instruction.operand("src").type.shape[1]
+        assert isinstance(operation, BlockGemm)
+        width = self.vectors * target.float_lanes
+        data = {s.name: b.data for s, b in instruction.operands() if b.data is not None}
+        codes = unpack(data["filter"], operation.bits, depth)
+        zeros = data.get("zeros")
+        centre = np.full(codes.shape[1], middle(operation.bits), np.uint8)
+        split = _splits_zeros(operation, tile_of(operation, target))
+        last = centre if zeros is None or split or not len(zeros) else zeros[-1]
+        words = _words(codes, operation.bits, last)
+        if split:
+            words ^= np.uint32(0x80808080)
+        found = {
+            "filter": panels(words.view(np.int32), width),
+            "scales": panels(data["scales"], width),
+        }
+        if zeros is not None:
+            found["zeros"] = panels(zeros, width)
+        if "bias" in data:
+            found["bias"] = panels(data["bias"][None, :], width)
+        return found
+
+    def cost(self, instruction: Instruction, target: VectorTarget) -> float:
+        """Cycles of products and of sums of blocks, and of unpacking once for each block of rows."""
+        operation = instruction.operation
+        assert isinstance(operation, BlockGemm)
+        rows, depth = instruction.operand("src").type.shape
+        columns = instruction.operand("scales").type.shape[1]
+        steps, blocks = -(-depth // STEP), block_count(depth, operation.block)
+        finishing = FINISHING if target.has_fma else EMULATED
+        each = rows * (steps + blocks * finishing) + -(-rows // self.rows) * steps * UNPACKING
+        return -(-columns // target.float_lanes) * each / target.model.products_a_cycle
+
+    def emit(self, site: Site) -> None:
+        """Emit a loop over panels, which threads share."""
+        dest, columns = site["dest"], site["dest"].shape[1]
+        if not dest.type.size:
+            return
+        width = self.vectors * site.target.float_lanes
+        whole, rest = divmod(columns, width)
+        share = site.e.share(whole + bool(rest))
+        for first, count, used in ((0, whole, width), (whole, int(bool(rest)), rest)):
+            if count:
+                with site.e.shared_loop(share, first, count, "panel") as number:
+                    _Panel(site, self, site.e.plus(number, first), used).emit()
+
+
+@dataclass
+class _Sums:
+    """Sums of a block while its words are multiplied, as `values` and back.
+
+    products: of every row and vector, row by row. less: for each vector the bias of activations times its
+    weights. counts: for each row its own sum. Both are empty where nothing needs them.
+    """
+
+    products: list[Value]
+    less: list[Value]
+    counts: list[Value]
+
+    @property
+    def values(self) -> list[Value]:
+        return [*self.products, *self.less, *self.counts]
+
+    def like(self, values: list[Value]) -> _Sums:
+        """The same sums with other values."""
+        first, second = len(self.products), len(self.products) + len(self.less)
+        return _Sums(values[:first], values[first:second], values[second:])
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """Emitter of one panel, the product of all rows with `used` columns of panel `number`."""
+
+    site: Site
+    kernel: IntegerBlockProduct
+    number: Index
+    used: int
+
+    @property
+    def e(self) -> Emitter:
+        return self.site.e
+
+    @property
+    def operation(self) -> BlockGemm:
+        operation = self.site.instruction.operation
+        assert isinstance(operation, BlockGemm)
+        return operation
+
+    @property
+    def tile(self) -> MicroTile:
+        return tile_of(self.operation, self.site.target)
+
+    @property
+    def lanes(self) -> int:
+        return self.site.target.float_lanes
+
+    @property
+    def count(self) -> int:
+        """Vectors of the panel that are used."""
+        return -(-self.used // self.lanes)
+
+    @property
+    def each(self) -> int:
+        """Codes in a word."""
+        return WORD_BITS // self.operation.bits
+
+    @property
+    def depth(self) -> int:
+        return self.site["src"].shape[1]
+
+    @property
+    def splits(self) -> bool:
+        """Whether weights are codes less 128, and the rest of zero points is multiplied with sums of rows."""
+        return _splits_zeros(self.operation, self.tile)
+
+    def emit(self) -> None:
+        """Emit loops over rows of src."""
+        e, rows = self.e, self.site["src"].shape[0]
+        for start, stop, height in pieces(rows, self.kernel.rows):
+            with e.loop(start, stop, height, "rows") as row:
+                self._tile(row, height)
+
+    def _tile(self, row: Index, height: int) -> None:
+        """Emit the results of `height` rows."""
+        e, columns = self.e, self.site["dest"].shape[1]
+        source = e.offset(self.site["src"].pointer, e.scaled(row, self.depth))
+        scales = e.offset(self.site["rows"].pointer, e.scaled(row, 4))
+        factors = [e.splat(e.load(e.offset(scales, 4 * r), F32), self.lanes) for r in range(height)]
+        sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * self.count)
+        whole, rest = divmod(self.depth, self.operation.block)
+        if whole:
+            with e.carrying_loop(0, whole, sums, name="block") as carry:
+                carry.next(self._block(carry.index, source, carry.values, factors, self.operation.block))
+            sums = carry.values
+        if rest:
+            sums = self._block(whole, source, sums, factors, rest)
+        bias = self._row("bias", 0, 1) if "bias" in self.site.constants else None
+        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
+        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
+        for number, total in enumerate(sums):
+            r, v = divmod(number, self.count)
+            total = total if bias is None else e.b.fadd(total, bias[v])
+            result = clamp_float(e, total, self.operation.lo, self.operation.hi)
+            place = e.offset(dest, 4 * (columns * r + self.lanes * v))
+            e.store_lanes(result, place, min(self.lanes, self.used - self.lanes * v))
+
+    def _block(
+        self, number: Index, source: Value, sums: list[Value], factors: list[Value], length: int
+    ) -> list[Value]:
+        """Emit the sums of one block of `length` weights, and add them to `sums` with both scales."""
+        e, block, count = self.e, self.operation.block, self.count
+        blocks = block_count(self.depth, block)
+        zeros = self._zeros(number, blocks)
+        found = self._words(number, source, len(factors), zeros, length)
+        scales = self._row("scales", number, blocks)
+        following = []
+        for place, (product, total) in enumerate(zip(found.products, sums, strict=True)):
+            r, v = divmod(place, count)
+            if found.less:
+                product = e.b.sub(product, found.less[v])
+            if found.counts:
+                product = e.b.sub(product, e.b.mul(found.counts[r], zeros[v]))
+            real = e.b.sitofp(product, vec(F32, self.lanes))
+            following.append(fused_multiply_add(e, real, e.b.fmul(factors[r], scales[v]), total))
+        return following
+
+    def _words(
+        self, number: Index, source: Value, height: int, zeros: list[Value], length: int
+    ) -> _Sums:
+        """Emit the integer sums of one block."""
+        e, nothing = self.e, scalar(self.tile.accumulator, 0)
+        x = e.offset(source, e.scaled(number, self.operation.block))
+        first = e.scaled(number, self.operation.block // self.each)
+        biased = self.site.target.activation_bias
+        counted = self.splits and "zeros" in self.site.constants
+        sums = _Sums(
+            [nothing] * (height * self.count),
+            [nothing] * (self.count if biased else 0),
+            [scalar(self.tile.accumulator, -biased * length)] * (height if counted else 0),
+        )
+        whole, rest = divmod(length, self.each)
+        # A block has so many words, or a multiple of them.
+        together = min(whole, UNROLLED)
+        done = whole - whole % together if together else 0
+        if done:
+            with e.carrying_loop(0, done, sums.values, together, name="word") as carry:
+                moving = sums.like(carry.values)
+                for word in range(together):
+                    at = e.plus(carry.index, word)
+                    place = e.offset(x, e.scaled(at, self.each))
+                    moving = self._word(e.plus(first, at), place, moving, zeros, self.each)
+                carry.next(moving.values)
+            sums = sums.like(carry.values)
+        for word in range(done, whole + bool(rest)):
+            taken = rest if word == whole else self.each
+            place = e.offset(x, self.each * word)
+            sums = self._word(e.plus(first, word), place, sums, zeros, taken)
+        return sums
+
+    def _word(self, at: Index, x: Value, sums: _Sums, zeros: list[Value], length: int) -> _Sums:
+        """Emit the products of `length` weights of each column."""
+        e, tile, count = self.e, self.tile, self.count
+        loaded = self._row("filter", at, -(-self.depth // self.each), I32)
+        biased = self._constant(self.site.target.activation_bias)
+        for step in range(-(-length // STEP)):
+            weights = [self._weights(word, step, zero) for word, zero in zip(loaded, zeros, strict=True)]
+            less = [tile.accumulate(e, s, biased, w) for s, w in zip(sums.less, weights, strict=False)]
+            ones = tile_ones(e, tile, min(STEP, length - step * STEP)) if sums.counts else ()
+            products, counts = [], []
+            for r in range(len(sums.products) // count):
+                activation = tile.load_activation(e, e.offset(x, r * self.depth + step * STEP))
+                own = sums.products[r * count : (r + 1) * count]
+                products += [tile.accumulate(e, s, activation, w) for s, w in zip(own, weights, strict=True)]
+                if sums.counts:
+                    counts.append(tile.accumulate(e, sums.counts[r], activation, ones))
+            sums = _Sums(products, less, counts)
+        return sums
+
+    def _weights(self, word: Value, step: int, zero: Value) -> tuple[Value, ...]:
+        """Emit `code - zero point` of a step of words, as operands of the tile."""
+        e, bits = self.e, self.operation.bits
+        if isinstance(self.tile, DotTile):
+            codes = e.b.bitcast(self._masked(word, bits * step, 0x01010101), vec(I8, 4 * self.lanes))
+            return (codes if self.splits else e.b.sub(codes, zero),)
+        kind, places = vec(I16, 2 * self.lanes), (bits * step, bits * step + 8)
+        halves = [e.b.bitcast(self._masked(word, place, 0x00010001), kind) for place in places]
+        return tuple(e.b.sub(half, zero) for half in halves)
+
+    def _masked(self, word: Value, shift: int, lowest: int) -> Value:
+        """Emit the codes at a place of bytes, or of pairs of them; `lowest`: the lowest bits of all."""
+        e, kind, mask = self.e, vec(I32, self.lanes), ((1 << self.operation.bits) - 1) * lowest
+        word = e.b.lshr(word, scalar(kind, shift)) if shift else word
+        return word if mask == (1 << WORD_BITS) - 1 else e.b.and_(word, scalar(kind, mask))
+
+    def _zeros(self, number: Index, blocks: int) -> list[Value]:
+        """Emit for each vector what `_weights` subtracts, or what is multiplied with sums of rows."""
+        e, dot = self.e, isinstance(self.tile, DotTile)
+        kind = vec(I8, 4 * self.lanes) if dot else vec(I16, 2 * self.lanes)
+        if "zeros" not in self.site.constants:
+            return [scalar(kind, middle(self.operation.bits))] * self.count
+        found = self._row("zeros", number, blocks, I8)
+        if self.splits:
+            wide = vec(I32, self.lanes)
+            return [e.b.sub(e.b.zext(zero, wide), scalar(wide, middle(BYTE_CODES))) for zero in found]
+        repeated = [lane for lane in range(self.lanes) for _ in range(4 if dot else 2)]
+        spread = [e.shuffle(zero, None, repeated) for zero in found]
+        return spread if dot else [e.b.zext(zero, kind) for zero in spread]
+
+    def _constant(self, value: int) -> tuple[Value, ...]:
+        """An activation of this value in memory, as `load_activation` gives it."""
+        if isinstance(self.tile, DotTile):
+            return (scalar(vec(I8, 4 * self.lanes), value),)
+        return (scalar(vec(I16, 2 * self.lanes), value),) * 2
+
+    def _row(self, name: str, index: Index, rows: int, element: object = F32) -> list[Value]:
+        """Emit loads of the used vectors from a row of this panel; constants have `rows` rows a panel."""
+        e, size = self.e, self.lanes * (1 if element is I8 else 4)
+        line = size * self.kernel.vectors
+        at = e.plus(e.scaled(self.number, rows * line), e.scaled(index, line))
+        start = e.offset(self.site.constants[name], at)
+        return [e.load(e.offset(start, size * v), vec(element, self.lanes)) for v in range(self.count)]
+
+
+def tile_ones(e: Emitter, tile: MicroTile, length: int) -> tuple[Value, ...]:
+    """Weights of 1 for `length` elements of a step of bytes, 0 beyond them."""
+    word = sum(1 << (8 * element) for element in range(length))
+    return (e.b.bitcast(scalar(vec(I32, tile.lanes), word), vec(I8, 4 * tile.lanes)),)
+
+
+def tile_of(operation: BlockGemm, target: VectorTarget) -> MicroTile:
+    """The tile for codes of this width: those of fewer than 8 bits never saturate pairs of products."""
+    return fastest_tile(target, False) if operation.bits < BYTE_CODES else select_tile(target, False)
+
+
+def _splits_zeros(operation: BlockGemm, tile: MicroTile) -> bool:
+    """Whether codes less their zero point are no operands of the tile, which takes bytes."""
+    return operation.bits == BYTE_CODES and isinstance(tile, DotTile)
+
+
+def _words(codes: Array, bits: int, last: Array) -> Array:
+    """uint32 [words, N] of codes [K, N] in the order of the module's docstring; `last` fills them up."""
+    steps, (depth, columns) = 8 // bits, codes.shape
+    each = steps * STEP
+    filled = np.empty((-(-depth // each) * each, columns), np.uint32)
+    filled[:depth], filled[depth:] = codes, last
+    parts = filled.reshape(-1, steps, STEP, columns)
+    words = np.zeros((len(parts), columns), np.uint32)
+    for step in range(steps):
+        for byte in range(STEP):
+            words |= parts[:, step, byte] << np.uint32(8 * byte + bits * step)
+    return words
+
+
+@candidates_for(BlockGemm)
+def integer_block_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
+    """Return the kernel for rows with scales; none for weights that are computed."""
+    taken = ("dest", "src", "rows")
+    if instruction.optional("rows") is None:
+        return []
+    if any(b.data is None for s, b in instruction.operands() if s.name not in taken):
+        return []
+    rows, columns = instruction.operand("dest").type.shape
+    most = -(-columns // target.float_lanes)
+    if rows == 1:
+        return [IntegerBlockProduct(1, min(MOST_VECTORS, most))]
+    # Every row and vector has a sum of the block and a result; the rest is for weights and activations.
+    vectors = min(2 if target.registers > 16 else 1, most)
+    room = 3 * target.registers // 4 if target.registers > 16 else target.registers // 2
+    height = max(1, min(room // (2 * vectors), rows))
+    return [IntegerBlockProduct(height, vectors)]
