@@ -98,9 +98,14 @@ def _take_weights(graph: Graph, known: Graph) -> None:
     nodes = {node.name: node for node in known.nodes}
     for node in graph.nodes:
         policy, twin = node.operator.accumulate, nodes.get(node.name)
-        if policy is None or twin is None or twin.operator.name != node.operator.name:
+        if twin is None or twin.operator.name != node.operator.name:
             continue
-        names = {name for name in (policy.w, policy.bias) if name}
+        if policy is not None:
+            names = {name for name in (policy.w, policy.bias) if name}
+        elif node.operator.weight_blocks is not None:
+            names = {"w", "scales", "zero_points"}
+        else:
+            continue
         places = [i for i, name in enumerate(node.operator.operands) if name.rstrip("?") in names]
         node.inputs = tuple(_taken(node, twin, i) if i in places else v for i, v in enumerate(node.inputs))
 

@@ -1,4 +1,7 @@
-"""Products with weights in blocks as ONNX nodes: DequantizeLinear with a block size, MatMul and Add.
+"""Products with weights in blocks as ONNX nodes: DequantizeLinear with a block size, MatMul, Mul and Add.
+
+Integers of rows are dequantized with scale 1, and what they are multiplied with is scaled by the rows: the
+integers are those of the graph, and a runtime rounds products and sums of floats in an order of its own.
 
 Codes of 2 bits are written in 4, which all runtimes of operator set 21 read. Zero points that are no integers
 have no such form: these weights are written in float.
@@ -23,13 +26,18 @@ NIBBLE = 4
 
 
 def _block_gemm(op: BlockGemm, out: Export) -> None:
-    """Export the weights, then their product with the rows, then the addition of the bias."""
-    weights, bias = _weights(op, out), out.node.operand("bias") is not None
-    product = out.builder.fresh(f"{out.output}__product") if bias else out.output
-    name = f"{out.node.name}__product" if bias else out.node.name
-    out.builder.node("MatMul", name, [out.inputs[0], weights], product)
-    if bias:
-        out.builder.node("Add", out.node.name, [product, out.inputs[4]], out.output)
+    """Export the weights, their product with the rows, the scales of rows, then the addition of the bias."""
+    steps = [("MatMul", "product", _weights(op, out))]
+    if out.node.operand("row_scales") is not None:
+        steps.append(("Mul", "scaled", out.inputs[5]))
+    if out.node.operand("bias") is not None:
+        steps.append(("Add", "sum", out.inputs[4]))
+    value = out.inputs[0]
+    for kind, part, factor in steps[:-1]:
+        result = out.builder.fresh(f"{out.output}__{part}")
+        value = out.builder.node(kind, f"{out.node.name}__{part}", [value, factor], result)
+    kind, _, factor = steps[-1]
+    out.builder.node(kind, out.node.name, [value, factor], out.output)
 
 
 def _weights(op: BlockGemm, out: Export) -> str:

@@ -32,6 +32,14 @@ class Conversion:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockForm:
+    """Weights as integers of `bits` bits in blocks of `block` along K, each with a scale in every column."""
+
+    bits: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
 class Filters:
     """Layout of the weights of an operator that accumulates.
 
@@ -199,6 +207,11 @@ class Traits:
     @property
     def rounds_to(self) -> str | None:
         """The 16-bit float type that it rounds each element to, if it does nothing else; else None."""
+        return None
+
+    @property
+    def weight_blocks(self) -> BlockForm | None:
+        """Form of its weights where they are integers in blocks, else None."""
         return None
 
     @property

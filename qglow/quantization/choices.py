@@ -22,7 +22,7 @@ class Choice:
     measured while the model runs. int8: the rule that states int8, in words, or "".
     rules: numbers, from 1, of all rules that match. policy: why the recipe's scheme keeps it float, or "".
     in_attention: whether the node belongs to an attention region. by_rows: whether the table that it looks up
-    is int8 by row. weights: the format in which its weights alone are quantized.
+    is int8 by row. weights: the format in which its weights are quantized, alone or beside `dynamic` rows.
     """
 
     schema: Schema
@@ -42,7 +42,7 @@ class Choice:
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
         kept, half, dynamic, int8 = self.kept_float, self.half, self.dynamic, self.int8
-        dtype = "float" if rule.weights is not None else rule.dtype
+        dtype = "float" if rule.weights is not None and rule.dtype is None else rule.dtype
         if dtype is not None:
             words = f"rule {number} ({rule.match})"
             kept = words if dtype in ("float", *HALVES, DYNAMIC) else ""
@@ -81,8 +81,9 @@ class Choices:
     @staticmethod
     def of(graph: Graph, recipe: Recipe) -> Choices:
         """Apply the scheme, then the rules, to all nodes and inputs; later rules override earlier ones."""
-        kept = "the recipe's dynamic" if recipe.dynamic else ""
-        kept = "the recipe's weights" if recipe.weights is not None else kept
+        wanted = {"dynamic": recipe.dynamic, "weights": recipe.weights is not None}
+        kept = " and ".join(name for name, given in wanted.items() if given)
+        kept = f"the recipe's {kept}" if kept else ""
         default = Choice(
             Schema(recipe.schema),
             recipe.calibration,

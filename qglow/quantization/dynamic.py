@@ -1,13 +1,14 @@
-"""Products whose rows get their scales while the model runs (rule 11 of the numeric contract).
+"""Products whose rows get their scales while the model runs (rules 11 and 12 of the numeric contract).
 
 A chosen product of rows with constant weights becomes operators that exist: RowScales measures the rows, a
 division, a Clip and a Quantize of scale 1 make integers of them, a Gemm of integers gives their exact sums in
-float, and products with both scales and an addition of the bias finish it.
+float, and products with both scales and an addition of the bias finish it. With weights in blocks one
+operator takes the integers and the scales of their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,10 +22,13 @@ from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.quantize import Quantize
 from qglow.graph.ops.rows import THEMSELVES, RowScales
 from qglow.graph.rewriting import change, new_constant, operand
+from qglow.numerics.blocks import largest_block_sum
 from qglow.numerics.requantize import INT32_MAX, accumulator_margin
 from qglow.numerics.rows import LARGEST
 from qglow.numerics.weights import SMALLEST_WEIGHT_SCALE, WEIGHT_MAX, largest_weights, quantize_weights
+from qglow.quantization.blocks import block_operands, unfit_for_blocks
 from qglow.quantization.weights import unfit_weights
+from qglow.recipe.choices import BlockFormat
 
 PASS = "scale-rows"
 PART = "part of a product whose rows are scaled while the model runs"
@@ -35,15 +39,23 @@ class DynamicProducts:
     """Products that were rewritten.
 
     margins: the int32 limit over the largest possible sum, by name of the node. reasons: why the float
-    nodes that were added are float, by name.
+    nodes that were added are float, by name. formats: those of weights in blocks, by name of the node.
     """
 
     margins: dict[str, float] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    formats: dict[str, str] = field(default_factory=dict)
 
 
-def unfit_for_rows(node: Node) -> str | None:
-    """Reason why a node cannot scale its rows while the model runs; None if it can."""
+def unfit_for_rows(node: Node, chosen: BlockFormat | None = None) -> str | None:
+    """Reason why a node cannot scale its rows while the model runs; None if it can.
+
+    chosen: the format that its weights get. Weights that are in blocks already stay as they are.
+    """
+    if node.operator.weight_blocks is not None:
+        return _unfit_blocks(node)
+    if chosen is not None:
+        return unfit_for_blocks(node)
     reason = unfit_weights(node, "dynamic scales")
     if reason is not None:
         return reason
@@ -53,16 +65,29 @@ def unfit_for_rows(node: Node) -> str | None:
     return None
 
 
-def scale_rows(graph: Graph, chosen: Sequence[Node], log: PassLog) -> DynamicProducts:
-    """Rewrite nodes for which `unfit_for_rows` has no reason, in place.
+def _unfit_blocks(node: Node) -> str | None:
+    zeros = node.operand("zero_points")
+    if zeros is not None and zeros.type.is_float:
+        return "its zero points are no integers"
+    constant_weights = all(value is None or value.data is not None for value in node.inputs[1:])
+    return None if constant_weights else "its weights are computed by the graph"
+
+
+def scale_rows(graph: Graph, chosen: Mapping[Node, BlockFormat | None], log: PassLog) -> DynamicProducts:
+    """Rewrite nodes for which `unfit_for_rows` has no reason, in place; weights get their format, if any.
 
     The product of integers keeps the node's name, the last operator gives its result.
     """
     log.pass_name = PASS
     work = _Rewriting(graph)
-    for node in chosen:
-        work.rewrite(node)
-        log.applied(node.name, "its rows are scaled while the model runs", exact=False)
+    for node, format_ in chosen.items():
+        name = node.name
+        if format_ is not None or node.operator.weight_blocks is not None:
+            work.rewrite_blocks(node, format_)
+        else:
+            work.rewrite(node)
+        weights = f", its weights are {work.made.formats[name]}" if name in work.made.formats else ""
+        log.applied(name, f"its rows are scaled while the model runs{weights}", exact=False)
     return work.made
 
 
@@ -90,6 +115,22 @@ class _Rewriting:
             change(node, Mul(lo=lo, hi=hi), [sums, factors])
         else:
             change(node, Add(lo=lo, hi=hi), [self._part(node, "scaled", Mul(), sums, factors), bias])
+
+    def rewrite_blocks(self, node: Node, chosen: BlockFormat | None) -> None:
+        """Rewrite one product to one with weights in blocks, or give such a one integers of rows."""
+        x, name = operand(node), node.name
+        integers, scales = self._rows_of(node, x)
+        if chosen is not None and node.operator.weight_blocks is None:
+            blocks, weights = block_operands(self._graph, node, chosen)
+            change(node, blocks, [x, *weights, node.operand("bias")])
+        form, packed, zeros = node.operator.weight_blocks, operand(node, 1).data, node.operand("zero_points")
+        assert form is not None and packed is not None
+        points, depth = None if zeros is None else zeros.data, x.type.shape[-1]
+        largest = largest_block_sum(packed, points, depth, form.bits, form.block)
+        self.made.margins[name] = accumulator_margin(np.array(largest))
+        self.made.formats[name] = str(BlockFormat(form.bits, form.block, zeros is None))
+        filled = [*node.inputs[1:], None, None, None, None][:4]
+        change(node, node.operator, [integers, *filled, scales])
 
     def _rows_of(self, node: Node, x: Value) -> tuple[Value, Value]:
         """Return integers of the rows of x, and their scales; products that read the same x share them."""

@@ -108,15 +108,18 @@ def chosen_half(node: Node, pattern: str | None, choice: Choice) -> str:
     return choice.half
 
 
-def dynamic_products(graph: Graph, recipe: Recipe, choices: Choices) -> list[Node]:
-    """Return the products whose rows are scaled while the model runs, in the order of the graph."""
-    return [
-        node
+def dynamic_products(graph: Graph, recipe: Recipe, choices: Choices) -> dict[Node, BlockFormat | None]:
+    """Return the products whose rows are scaled while the model runs, in the order of the graph.
+
+    Each has the format that its weights get, if they get one.
+    """
+    return {
+        node: choice.weights
         for node in graph.nodes
-        if choices.of_node(node).dynamic
+        if (choice := choices.of_node(node)).dynamic
         and not recipe.keeps_float(names_of(node), node.operator.name)
-        and unfit_for_rows(node) is None
-    ]
+        and unfit_for_rows(node, choice.weights) is None
+    }
 
 
 def block_products(graph: Graph, recipe: Recipe, choices: Choices) -> dict[Node, BlockFormat]:
@@ -125,6 +128,7 @@ def block_products(graph: Graph, recipe: Recipe, choices: Choices) -> dict[Node,
         node: chosen
         for node in graph.nodes
         if (chosen := choices.of_node(node).weights) is not None
+        and not choices.of_node(node).dynamic
         and not recipe.keeps_float(names_of(node), node.operator.name)
         and unfit_for_blocks(node) is None
     }
@@ -136,7 +140,7 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
         return "it converts between float and int8 in the model itself"
     if chosen_half(node, pattern, choice):
         return f"{choice.half} by {choice.kept_float}"
-    if isinstance(policy, KeepFloat):
+    if isinstance(policy, KeepFloat) and (node.operator.weight_blocks is None or not choice.dynamic):
         return policy.reason
     if pattern is not None:
         return f"kept by keep_float {pattern}"
@@ -166,11 +170,11 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
 
 def _chosen_reason(node: Node, choice: Choice) -> str | None:
     """Reason why the recipe, by its rules or its scheme, keeps a node float; None if it does not."""
+    if choice.dynamic:
+        return f"float by {choice.kept_float}: {unfit_for_rows(node, choice.weights) or MEASURED}"
     if choice.weights is not None:
         fault = unfit_for_blocks(node)
         return f"float by {choice.kept_float}: {fault or f'its weights are {choice.weights}'}"
-    if choice.dynamic:
-        return f"float by {choice.kept_float}: {unfit_for_rows(node) or MEASURED}"
     if choice.kept_float:
         return f"kept by {choice.kept_float}"
     return choice.policy or None

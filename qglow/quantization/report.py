@@ -24,7 +24,7 @@ class QuantizedNode:
     """A node that runs in int8. margin: the int32 limit over its largest possible sum; None without sums.
 
     because: the rule that states int8, and the reason that it overrules; "" where there is none. dynamic:
-    whether the scales of its rows are measured while the model runs.
+    whether the scales of its rows are measured while the model runs. weights: their format in blocks, or "".
     """
 
     name: str
@@ -33,6 +33,7 @@ class QuantizedNode:
     margin: float | None
     because: str = ""
     dynamic: bool = False
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,9 @@ class QuantizationReport:
     def dynamic(self) -> str:
         """Return the number of int8 nodes with rows that are measured, in words; "" if there are none."""
         count = sum(node.dynamic for node in self.quantized)
-        return f" ({count} with dynamic rows)" if count else ""
+        formats = Counter(node.weights for node in self.quantized if node.weights)
+        listed = ", ".join(f"{number} {name}" for name, number in sorted(formats.items()))
+        return f" ({count} with dynamic rows{f': {listed}' if listed else ''})" if count else ""
 
     def halves(self) -> str:
         """Return the number of float nodes in each type but float32, in words; "" if there are none."""
@@ -226,8 +229,9 @@ def _quantized(
     node: Node, margins: Mapping[str, float], stated: Mapping[str, str], rows: DynamicProducts
 ) -> QuantizedNode:
     margin, because = margins.get(node.name), stated.get(node.name, "")
-    dynamic = node.name in rows.margins
-    return QuantizedNode(node.name, node.operator.name, str(node.output.type), margin, because, dynamic)
+    dynamic, weights = node.name in rows.margins, rows.formats.get(node.name, "")
+    result = str(node.output.type)
+    return QuantizedNode(node.name, node.operator.name, result, margin, because, dynamic, weights)
 
 
 def _float_node(node: Node, reasons: Mapping[str, str], halves: Mapping[str, str]) -> FloatNode:

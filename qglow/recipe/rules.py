@@ -68,8 +68,8 @@ class Rule:
     weights and results of 16 bits, or "dynamic": products of rows with constant weights are int8 with scales
     of the rows that are measured while the model runs, other nodes float. schema and calibration are those of
     the nodes' results and, where a name fits, of inputs of the model; so is "int16". granularity: "channel"
-    or "tensor", of the nodes' weights. weights: products of rows with constant weights are float, with
-    weights of this format; other nodes are float.
+    or "tensor", of the nodes' weights. weights: products of rows with constant weights are float, or those of
+    dtype "dynamic", with weights of this format; other nodes are float.
     Raises ValueError for values that are not allowed, and where nothing is set.
 
     >>> Rule(Match(operator="Gemm"), dtype="float").to_document()
@@ -89,7 +89,10 @@ class Rule:
         choices=GRANULARITIES,
     )
     weights: BlockFormat | None = option(
-        None, "Format of weights that alone are quantized, in blocks", read=as_block_format, write=str
+        None,
+        "Format of weights in blocks, of float products or dynamic ones",
+        read=as_block_format,
+        write=str,
     )
 
     def __post_init__(self) -> None:
@@ -99,9 +102,9 @@ class Rule:
             raise ValueError(
                 "it sets nothing; say dtype, keep_float, schema, calibration, granularity or weights"
             )
-        if self.weights is not None and self.dtype not in (None, "float"):
+        if self.weights is not None and self.dtype not in (None, "float", DYNAMIC):
             raise ValueError(
-                f"weights {self.weights} go with float activations; leave dtype {self.dtype} out"
+                f"weights {self.weights} go with float or dynamic activations; leave dtype {self.dtype} out"
             )
 
     def to_document(self) -> dict[str, object]:

@@ -122,7 +122,7 @@ class Recipe:
     )
     weights: BlockFormat | None = option(
         None,
-        "Only weights, in blocks: int8, int4, int2",
+        "Weights in blocks: int8, int4, int2",
         kw_only=True,
         group=SCALES,
         metavar="FORMAT",
@@ -133,8 +133,9 @@ class Recipe:
         more=(
             "Products of rows with constant weights stay float, but their weights become integers with a "
             "scale and a zero point for every 32 of them along K; int4:64 says how many these are, and "
-            "int4:64:symmetric that they have no zero points. All other nodes stay float. Rules may choose "
-            "something else for parts of the model, and have `weights` too."
+            "int4:64:symmetric that they have no zero points. With `dynamic` every row of their input is "
+            "int8 with a scale of its own. All other nodes stay float. Rules may choose something else for "
+            "parts of the model, and have `weights` too."
         ),
     )
     assert_all_quantized: bool = option(
@@ -285,8 +286,6 @@ class Recipe:
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.dynamic and self.weights is not None:
-            raise ValueError("weights go with float activations, dynamic with int8 ones; choose one of them")
         for pattern in self.keep_float:
             _check_pattern(pattern)
 

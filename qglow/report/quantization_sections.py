@@ -67,7 +67,8 @@ def _parameters(report: QuantizationReport) -> str:
         return "of weights alone, in blocks"
     dynamic = [node.dynamic for node in report.quantized]
     if dynamic and all(dynamic):
-        return "of every row, measured while the model runs"
+        blocks = ", and of weights in blocks" if any(node.weights for node in report.quantized) else ""
+        return f"of every row, measured while the model runs{blocks}"
     return "from the profile" + (", and of rows, measured while the model runs" if any(dynamic) else "")
 
 

@@ -46,7 +46,7 @@ def product(rows: int, depth: int, columns: int, bias: bool) -> Maker:
             found.append(b.node(Gemm(lo=0.0 if number else -np.inf), x, w, terms))
         problem = drawing.finish(*found)
         graph = problem.graph
-        scale_rows(graph, [n for n in graph.nodes if n.operator.accumulate is not None], PassLog())
+        scale_rows(graph, {n: None for n in graph.nodes if n.operator.accumulate is not None}, PassLog())
         assert graph.outputs[0].type == float_type(rows, columns)
         return problem
 

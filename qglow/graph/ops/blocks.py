@@ -15,7 +15,9 @@ from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Policy, register, require
 from qglow.graph.ops.rows import THEMSELVES
 from qglow.graph.ops.rules import Arrays, Bounded, Types, float_operand, given, optional, vector_operand
+from qglow.graph.traits import BlockForm
 from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, gemm_integer_blocks, packed_rows
+
 
 @register
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class BlockGemm(Bounded):
     block: int = 32
     lo: float = -math.inf
     hi: float = math.inf
+
+    @property
+    def weight_blocks(self) -> BlockForm:
+        """Bits and block of its fields."""
+        return BlockForm(self.bits, self.block)
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[..., N]."""

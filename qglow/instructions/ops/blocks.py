@@ -17,8 +17,8 @@ class BlockGemm(Operation):
     """dest[M, N] = clamp(src[M, K] @ weights[K, N] + bias[N]); weights are (filter - zeros) * scales.
 
     In each block along K one chain of fused multiply-adds over ascending k from 0, then one over ascending
-    blocks with their scales, from 0; the bias is added last. With rows, the scales of the rows of an int8 src,
-    each block has an exact sum of integers, and the chain over blocks takes the products of both scales.
+    blocks with their scales, from 0; the bias is added last. With rows, which are scales of the rows of an
+    int8 src, each block has an exact sum of integers, and the chain over blocks takes both scales.
     """
 
     opcode: ClassVar[str] = "blockgemm"

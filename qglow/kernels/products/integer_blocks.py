@@ -34,8 +34,10 @@ STEP = 4
 """Elements along K that one step of a tile multiplies."""
 BYTE_CODES = 8
 """Bits of codes that fill a byte."""
-MOST_VECTORS = 4
-"""Most vectors of columns of one row that are summed at once."""
+MOST_VECTORS = 2
+"""Most vectors of columns that are summed at once."""
+FEW_REGISTERS = 16
+"""Registers with which several rows have one vector of columns."""
 UNROLLED = 8
 """Most words of a column whose products are code without a loop."""
 FINISHING = 4.0
@@ -222,9 +224,7 @@ class _Panel:
             following.append(fused_multiply_add(e, real, e.b.fmul(factors[r], scales[v]), total))
         return following
 
-    def _words(
-        self, number: Index, source: Value, height: int, zeros: list[Value], length: int
-    ) -> _Sums:
+    def _words(self, number: Index, source: Value, height: int, zeros: list[Value], length: int) -> _Sums:
         """Emit the integer sums of one block."""
         e, nothing = self.e, scalar(self.tile.accumulator, 0)
         x = e.offset(source, e.scaled(number, self.operation.block))
@@ -359,10 +359,12 @@ def integer_block_products(instruction: Instruction, target: VectorTarget) -> li
         return []
     rows, columns = instruction.operand("dest").type.shape
     most = -(-columns // target.float_lanes)
-    if rows == 1:
-        return [IntegerBlockProduct(1, min(MOST_VECTORS, most))]
-    # Every row and vector has a sum of the block and a result; the rest is for weights and activations.
-    vectors = min(2 if target.registers > 16 else 1, most)
-    room = 3 * target.registers // 4 if target.registers > 16 else target.registers // 2
-    height = max(1, min(room // (2 * vectors), rows))
-    return [IntegerBlockProduct(height, vectors)]
+    few = rows > 1 and target.registers <= FEW_REGISTERS
+    vectors = max(1, min(1 if few else MOST_VECTORS, most))
+    # Every row and vector has a sum of the block and a result, in three quarters of the registers.
+    height = 3 * target.registers // 4 // (2 * vectors)
+    operation = instruction.operation
+    assert isinstance(operation, BlockGemm)
+    if instruction.optional("zeros") is not None and _splits_zeros(operation, tile_of(operation, target)):
+        height //= 2  # sums of rows, and zero points that are multiplied with them
+    return [IntegerBlockProduct(max(1, min(height, rows)), vectors)]

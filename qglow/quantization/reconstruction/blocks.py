@@ -15,9 +15,9 @@ import numpy as np
 from qglow.core.interruption import Interruption
 from qglow.core.passes import PassLog
 from qglow.core.types import Array
-from qglow.graph.graph import Graph, Node
-from qglow.graph.ops.blocks import BlockGemm
+from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import new_constant, operand
+from qglow.graph.traits import BlockForm
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.blocks import middle, pack, spread, unpack
 from qglow.quantization.pipeline import QuantizedGraph
@@ -32,8 +32,15 @@ class _Product:
     """A product with weights in blocks, and the float weights [K, N] that it stands for."""
 
     node: Node
-    operator: BlockGemm
+    form: BlockForm
     weights: Array
+
+    @property
+    def rows(self) -> Value:
+        """The float rows that it multiplies, or that its integers are made of."""
+        scales = self.node.operand("row_scales")
+        producer = None if scales is None else scales.producer
+        return operand(self.node) if producer is None else operand(producer)
 
     @property
     def bytes(self) -> int:
@@ -72,7 +79,7 @@ def round_blocks(
         for turn in _turns(products):
             moments = _moments(graph, turn, tensors)
             for product in turn:
-                _round(graph, product, moments[operand(product.node).name], log)
+                _round(graph, product, moments[product.rows.name], log)
                 advance(1)
     verify_graph(graph, "after rounding weights in blocks anew")
     report = replace(quantized.report, log=(*quantized.report.log, *log.entries))
@@ -102,13 +109,13 @@ def feedback_in_blocks(weights: Array, scales: Array, zeros: Array, bits: int, m
 def _products(graph: Graph, source: Graph) -> Iterator[_Product]:
     floats = {node.name: node for node in source.nodes}
     for node in graph.nodes:
-        twin, operator = floats.get(node.name), node.operator
-        if not isinstance(operator, BlockGemm) or twin is None or twin.operator.accumulate is None:
+        twin, form = floats.get(node.name), node.operator.weight_blocks
+        if form is None or twin is None or twin.operator.accumulate is None:
             continue
         weights = operand(twin, 1).data
         shape = (operand(node).type.shape[-1], operand(node, 2).type.shape[1])
         if weights is not None and weights.shape == shape:
-            yield _Product(node, operator, weights)
+            yield _Product(node, form, weights)
 
 
 def _turns(products: Sequence[_Product]) -> Iterator[list[_Product]]:
@@ -125,7 +132,7 @@ def _turns(products: Sequence[_Product]) -> Iterator[list[_Product]]:
 
 def _moments(graph: Graph, turn: Sequence[_Product], tensors: Tensors) -> dict[str, Array]:
     """Second moments [K, K] of the inputs of products, by name of the input."""
-    values = list(dict.fromkeys(operand(product.node) for product in turn))
+    values = list(dict.fromkeys(product.rows for product in turn))
     sums = {value.name: np.zeros((value.type.shape[-1],) * 2) for value in values}
     for found in tensors(graph, values):
         for value in values:
@@ -135,21 +142,21 @@ def _moments(graph: Graph, turn: Sequence[_Product], tensors: Tensors) -> dict[s
 
 
 def _round(graph: Graph, product: _Product, moments: Array, log: PassLog) -> None:
-    node, operator, weights = product.node, product.operator, product.weights.astype(np.float64)
-    codes_before = unpack(np.asarray(operand(node, 1).data), operator.bits, len(weights))
+    node, form, weights = product.node, product.form, product.weights.astype(np.float64)
+    codes_before = unpack(np.asarray(operand(node, 1).data), form.bits, len(weights))
     given = node.inputs[3] if len(node.inputs) > 3 else None
     scales, depth = np.asarray(operand(node, 2).data), len(weights)
-    centre = np.full(scales.shape, middle(operator.bits), np.uint8)
+    centre = np.full(scales.shape, middle(form.bits), np.uint8)
     zeros = centre if given is None else np.asarray(given.data)
-    steps, points = spread(scales, operator.block, depth), spread(zeros, operator.block, depth)
-    tried = [codes_before, feedback_in_blocks(weights, steps, points, operator.bits, moments)]
+    steps, points = spread(scales, form.block, depth), spread(zeros, form.block, depth)
+    tried = [codes_before, feedback_in_blocks(weights, steps, points, form.bits, moments)]
     errors = []
     for codes in tried:
         error = weights - (codes.astype(np.float64) - points) * steps
         errors.append(np.sum((moments @ error) * error, axis=0))
     better = errors[1] < errors[0]
     chosen = np.where(better, tried[1], tried[0])
-    packed = new_constant(graph, operand(node, 1).name, pack(chosen, operator.bits))
+    packed = new_constant(graph, operand(node, 1).name, pack(chosen, form.bits))
     node.inputs = (node.inputs[0], packed, *node.inputs[2:])
     before, after = float(errors[0].sum()), float(np.minimum(*errors).sum())
     gain = 10 * math.log10(before / after) if min(before, after) > 0.0 else 0.0

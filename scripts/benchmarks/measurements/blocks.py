@@ -1,7 +1,8 @@
 """Time of a matrix product by weights in blocks of 32 beside onnxruntime's MatMulNBits, on one thread.
 
 Weights are N x N, with a scale and a zero point for each block. Both run the same file, in turns. onnxruntime
-computes with float activations at level 0, and rounds them to int8 at level 4; qglow keeps them float.
+computes with float activations at level 0, and rounds them to int8 at level 4; qglow keeps them float, or
+rounds each row to int8 where `dynamic` asks for it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from scripts.benchmarks.tables import markdown_table
 
 BLOCK = 32
 LEVELS = (0, 4)
-OURS = "qglow"
+OURS, DYNAMIC = "qglow", "qglow dynamic"
+RIVALS = {"0": OURS, "4": DYNAMIC}
+"""The form that computes what a level does."""
 TITLES = (
     "rows",
     "weights",
     "bits",
-    "qglow, ms",
+    *(f"{name}, ms" for name in (OURS, DYNAMIC)),
     *(f"onnxruntime level {level}, ms" for level in LEVELS),
-    *(f"level {level} : qglow" for level in LEVELS),
+    *(f"level {level} : {name}" for level, name in RIVALS.items()),
 )
 
 
@@ -59,13 +62,14 @@ def product(rows: int, size: int, bits: int, level: int = 0) -> onnx.ModelProto:
 
 
 def measure(rows: int, size: int, bits: int, alternations: int) -> dict[str, float]:
-    """Median milliseconds of qglow, and of onnxruntime by its level."""
+    """Median milliseconds of both forms of qglow, and of onnxruntime by its level."""
     inputs = {"x": np.random.default_rng(0).normal(size=(rows, size)).astype(np.float32)}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "product.onnx"
         path.write_bytes(product(rows, size, bits).SerializeToString())
-        program = qglow.load_model(path).compile(threads=1)
-    contenders: dict[str, Contender] = {OURS: of_executable(program, inputs)}
+        model = qglow.load_model(path)
+        programs = {OURS: model.compile(threads=1), DYNAMIC: model.quantize(dynamic=True).compile(threads=1)}
+    contenders: dict[str, Contender] = {name: of_executable(p, inputs) for name, p in programs.items()}
     for level in LEVELS:
         file = product(rows, size, bits, level).SerializeToString()
         contenders[str(level)] = of_onnxruntime(file, inputs)
@@ -74,8 +78,8 @@ def measure(rows: int, size: int, bits: int, alternations: int) -> dict[str, flo
 
 def row(rows: int, size: int, bits: int, found: dict[str, float]) -> tuple[str, ...]:
     """Times, and how many times as long onnxruntime takes."""
-    times = (f"{found[name]:.2f}" for name in (OURS, *map(str, LEVELS)))
-    ratios = (f"{found[str(level)] / found[OURS]:.2f}" for level in LEVELS)
+    times = (f"{found[name]:.2f}" for name in (OURS, DYNAMIC, *map(str, LEVELS)))
+    ratios = (f"{found[level] / found[name]:.2f}" for level, name in RIVALS.items())
     return f"{rows}", f"{size} x {size}", f"{bits}", *times, *ratios
 
 

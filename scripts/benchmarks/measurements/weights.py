@@ -22,6 +22,7 @@ from scripts.benchmarks.models.sequences import stories
 from scripts.benchmarks.tables import markdown_table
 
 FORMATS = ("int8", "int8:32:symmetric", "int4:16", "int4", "int4:32:symmetric", "int4:128", "int2:16")
+DYNAMIC = ("int8", "int4", "int4:128")
 LEARNED = ("int4:16", "int4", "int4:32:symmetric", "int4:128", "int2:16")
 TITLES = ("weights", "MB", "next tokens as in float32", "SQNR", "top-1")
 _STORIES = 128
@@ -50,7 +51,7 @@ def row(name: str, size: int, found: Array, real: Array, tokens: Array) -> tuple
 def measure(
     path: Path, shapes: Mapping[str, Sequence[int]], tokens: Array, calibration: Path
 ) -> list[tuple[str, ...]]:
-    """A row for float32, one for each of `FORMATS`, and one for each of `LEARNED` with gptq."""
+    """A row for float32, one for each of `FORMATS`, of `DYNAMIC` with int8 rows, of `LEARNED` with gptq."""
     model = qglow.load_model(path, shapes)
     real = scores(model.compile(), tokens)
     rows: list[tuple[str, ...]] = []
@@ -61,6 +62,11 @@ def measure(
             rows.append(row("float32", quantized.report.weight_bytes_before, real, real, tokens))
         found = scores(quantized.compile(), tokens)
         rows.append(row(f"`{name}`", quantized.report.weight_bytes_after, found, real, tokens))
+    for name in DYNAMIC:
+        quantized = model.quantize(weights=name, dynamic=True)
+        assert quantized.report is not None
+        found, size = scores(quantized.compile(), tokens), quantized.report.weight_bytes_after
+        rows.append(row(f"`{name}`, dynamic", size, found, real, tokens))
     for name in LEARNED:
         quantized = model.quantize(weights=name, rounding="gptq", calibration_data=calibration)
         assert quantized.report is not None

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from qglow.core.types import Array
-from qglow.numerics.blocks import block_fault, dequantized, gemm_blocks, pack, packed_rows, unpack
+from qglow.numerics.blocks import (
+    block_fault,
+    dequantized,
+    gemm_blocks,
+    gemm_integer_blocks,
+    largest_block_sum,
+    pack,
+    packed_rows,
+    unpack,
+)
 
 RANDOM = np.random.default_rng(5)
 
@@ -72,3 +81,36 @@ def test_sizes_that_are_not_supported_say_so() -> None:
     assert "3 bits" in str(block_fault(3, 32))
     for block in (8, 24, 512):
         assert f"blocks of {block}" in str(block_fault(4, block))
+
+
+def test_a_product_of_integers_is_the_chain_of_the_contract() -> None:
+    x = RANDOM.integers(-127, 128, (2, 37))
+    codes = RANDOM.integers(0, 16, (37, 5)).astype(np.uint8)
+    zeros = RANDOM.integers(0, 16, (3, 5)).astype(np.uint8)
+    scales, rows = (RANDOM.uniform(0.01, 1, shape).astype(np.float32) for shape in ((3, 5), (2, 1)))
+    bias = RANDOM.normal(size=5).astype(np.float32)
+    found = gemm_integer_blocks(x, rows, pack(codes, 4), scales, zeros, bias, 4, 16)
+    for row in range(2):
+        for column in range(5):
+            total = np.float32(0)
+            for number in range(3):
+                part = slice(16 * number, 16 * number + 16)
+                exact = int(x[row, part] @ (codes[part, column].astype(int) - zeros[number, column]))
+                factor = rows[row, 0] * scales[number, column]
+                total = nearest(exact * Fraction(float(factor)) + Fraction(float(total)))
+            assert found[row, column] == total + bias[column]
+
+
+def test_rows_without_a_scale_give_nan() -> None:
+    x, rows = np.zeros((2, 16), np.int8), np.array([[1.0], [np.nan]], np.float32)
+    found = gemm_integer_blocks(
+        x, rows, pack(np.ones((16, 3)), 4), np.ones((1, 3), np.float32), None, None, 4, 16
+    )
+    assert np.array_equal(np.isnan(found), [[False] * 3, [True] * 3])
+
+
+def test_the_largest_sum_is_that_of_the_worst_block() -> None:
+    codes = np.full((20, 2), 8, np.uint8)
+    codes[:16, 0], codes[16:, 1] = 9, 15
+    assert largest_block_sum(pack(codes, 4), None, 20, 4, 16) == 28 * 127
+    assert largest_block_sum(pack(codes, 4), np.full((2, 2), 15, np.uint8), 20, 4, 16) == 16 * 7 * 127

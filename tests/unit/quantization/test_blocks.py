@@ -134,10 +134,8 @@ def test_other_formats_are_refused(text: str, message: str) -> None:
 
 
 def test_choices_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match="weights go with float activations"):
-        Recipe(dynamic=True, weights=BlockFormat())
-    with pytest.raises(ValueError, match="leave dtype dynamic out"):
-        Rule(Match(name="y"), dtype="dynamic", weights=BlockFormat())
+    with pytest.raises(ValueError, match="leave dtype int16 out"):
+        Rule(Match(name="y"), dtype="int16", weights=BlockFormat())
 
 
 def test_others_than_products_with_constant_weights_are_not_rewritten() -> None:

@@ -56,7 +56,7 @@ def reference(x: Array, w: Array, bias: Array | None) -> Array:
 
 def test_the_result_is_that_of_the_numeric_contract() -> None:
     graph = two_layers()
-    made = scale_rows(graph, products(graph), PassLog())
+    made = scale_rows(graph, dict.fromkeys(products(graph)), PassLog())
     verify_graph(graph, "rewritten")
     hidden = np.maximum(reference(X, W1, BIAS), 0)
     assert np.array_equal(interpret(graph, {"x": X})["y"], reference(hidden, W2, None))
@@ -65,7 +65,7 @@ def test_the_result_is_that_of_the_numeric_contract() -> None:
 
 def test_bits_of_a_row_do_not_depend_on_its_neighbours() -> None:
     graph = two_layers()
-    scale_rows(graph, products(graph), PassLog())
+    scale_rows(graph, dict.fromkeys(products(graph)), PassLog())
     together = interpret(graph, {"x": X})["y"]
     for index in range(len(X)):
         alone = interpret(graph, {"x": np.repeat(X[index : index + 1], 5, axis=0)})["y"][0]
@@ -77,7 +77,7 @@ def test_products_that_read_the_same_rows_share_their_integers() -> None:
     x = b.input("x", float_type(5, 24))
     first, second = (b.node(Gemm(), x, b.constant(f"w{i}", W1), name=f"y{i}") for i in range(2))
     graph = b.finish(first, second)
-    scale_rows(graph, products(graph), PassLog())
+    scale_rows(graph, dict.fromkeys(products(graph)), PassLog())
     assert sum(node.operator.name == "RowScales" for node in graph.nodes) == 1
 
 

@@ -26,7 +26,8 @@ def test_a_row_a_format_and_float32_first(tmp_path: Path) -> None:
     tokens = random.integers(0, 20, size=(5, 6))
     np.savez(tmp_path / "data.npz", t=tokens)
     rows = weights.measure(path, {"t": (1, 6)}, tokens, tmp_path / "data.npz")
-    names = [f"`{name}`" for name in weights.FORMATS] + [f"`{name}`, gptq" for name in weights.LEARNED]
+    names = [f"`{name}`" for name in weights.FORMATS] + [f"`{name}`, dynamic" for name in weights.DYNAMIC]
+    names += [f"`{name}`, gptq" for name in weights.LEARNED]
     assert [cells[0] for cells in rows] == ["float32", *names]
     assert rows[0][2] == "100.0%" and not rows[0][3]
     decibels = {cells[0]: float(cells[3].split()[0]) for cells in rows[1:]}
@@ -38,4 +39,5 @@ def test_both_run_the_same_product(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(blocks.BENCHMARK, options) == 0
     lines = capsys.readouterr().out.strip().splitlines()
     assert len(lines) == 6 and "| 64 x 64 | 4 |" in lines[2]
-    assert blocks.row(1, 8, 4, {"qglow": 2.0, "0": 3.0, "4": 1.0})[-2:] == ("1.50", "0.50")
+    times = {"qglow": 2.0, "qglow dynamic": 4.0, "0": 3.0, "4": 1.0}
+    assert blocks.row(1, 8, 4, times)[-2:] == ("1.50", "0.25")
