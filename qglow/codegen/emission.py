@@ -24,6 +24,7 @@ def _target(triple: str) -> Any:
     """LLVM's target. Only the host's is initialised if that is enough, because each costs memory."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
+    binding.initialize_native_asmparser()
     try:
         return binding.Target.from_triple(triple)
     except RuntimeError:

@@ -193,10 +193,15 @@ class ModuleBuilder:
     def text(self) -> str:
         """LLVM text of the whole program as one module, to be read."""
         with _collection_paused():
-            module = self._new_module()
-            functions = JointFunctions(self._compiled_calls, self.target, module)
-            self._plan_steps(functions)
-            return self._entries(module, functions)
+            return str(self.joint_module())
+
+    def joint_module(self) -> Any:
+        """The whole program as one LLVM module, whose kernels nothing outside of it sees."""
+        module = self._new_module()
+        functions = JointFunctions(self._compiled_calls, self.target, module)
+        self._plan_steps(functions)
+        self._add_entries(module, functions)
+        return module
 
     def _new_module(self) -> Any:
         # Not the model's name, which is untrusted text.
@@ -206,11 +211,14 @@ class ModuleBuilder:
 
     def _entries(self, module: Any, functions: Functions) -> str:
         """Add the entries to a module and return its text."""
+        self._add_entries(module, functions)
+        return str(module)
+
+    def _add_entries(self, module: Any, functions: Functions) -> None:
         self._module, self._functions = module, functions
         self._emit_entry(self.calls)
         if self.is_shared:
             self._emit_team_entry(self._steps)
-        return str(module)
 
     def _plan_steps(self, functions: Functions) -> None:
         """Divide the calls into steps of a team, and decide whether there is an entry for teams."""

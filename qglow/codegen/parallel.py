@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -49,6 +49,28 @@ def compile_modules(
             batch = following
         own = [object_code(text, target) for text in batch]
         return [*crew.finish(), *own]
+
+
+def compile_apart(texts: Sequence[str], target: VectorTarget) -> list[bytes]:
+    """The object files of modules, compiled in a process of their own.
+
+    LLVM ends the process where it cannot make code of a module, which may be any for a processor that is not
+    the host's. Raises CodegenError, for that too.
+    """
+    if not _has_interpreter():
+        return [object_code(text, target) for text in texts]
+    process = _start_process(target)
+    try:
+        found = _compile_in(process, tuple(texts), target)
+    except (OSError, EOFError, ValueError) as error:
+        raise refusal(target, "its process ended without a result") from error
+    finally:
+        process.kill()
+        with contextlib.suppress(BrokenPipeError), process:
+            pass
+    if isinstance(found, CodegenError):
+        raise found
+    return found
 
 
 class _Crew:
@@ -134,7 +156,7 @@ class _Crew:
         """Hand batches to a process until there are no more, or until it ends."""
         while (number := self._take()) is not None:
             try:
-                self._done[number] = self._compile_in(process, self._batches[number])
+                self._done[number] = _compile_in(process, self._batches[number], self._isa)
             except (OSError, EOFError, ValueError):
                 self._take_back(number)
                 process.kill()
@@ -157,16 +179,20 @@ class _Crew:
             self._idle -= 1
             return self._waiting.popleft() if self._waiting and not self._is_left else None
 
-    def _compile_in(self, process: subprocess.Popen[bytes], batch: Batch) -> list[bytes] | CodegenError:
-        assert process.stdin is not None and process.stdout is not None
-        objects = []
-        for text in batch:
-            emission.send(process.stdin, emission.GOOD, text.encode())
-            kind, data = emission.receive(process.stdout)
-            if kind != emission.GOOD:
-                return refusal(self._isa, data.decode())
-            objects.append(data)
-        return objects
+
+def _compile_in(
+    process: subprocess.Popen[bytes], batch: Batch, target: VectorTarget
+) -> list[bytes] | CodegenError:
+    """Object files of a batch from a process. Raises OSError, EOFError and ValueError if it has died."""
+    assert process.stdin is not None and process.stdout is not None
+    objects = []
+    for text in batch:
+        emission.send(process.stdin, emission.GOOD, text.encode())
+        kind, data = emission.receive(process.stdout)
+        if kind != emission.GOOD:
+            return refusal(target, data.decode())
+        objects.append(data)
+    return objects
 
 
 def _start_process(target: VectorTarget) -> subprocess.Popen[bytes]:

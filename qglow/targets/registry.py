@@ -21,6 +21,8 @@ from qglow.targets.rooms import ROOMS, builtin_names
 
 ENVIRONMENT_VARIABLE = "QGLOW_ISA"
 GROUP = "qglow.targets"
+HOST = "host"
+"""Name that stands for the fastest of qglow's own targets that this processor runs."""
 _FOR_ESTIMATES = "avx512vnni"
 
 
@@ -30,12 +32,15 @@ def target_names() -> list[str]:
 
 
 def find_target(name: str) -> Target:
-    """The target of this name, whether or not the host can run it.
+    """The target of this name, whether or not the host can run it; "host" is the fastest that it runs.
 
-    Raises UsageError for an unknown name, and for a package whose registered target cannot be used.
+    Raises UsageError for an unknown name, for a package whose registered target cannot be used, and for
+    "host" where there is none.
     """
+    if name == HOST:
+        return _fastest()
     for room in ROOMS:
-        if name in room.names or name in room.for_tests:
+        if name in (*room.names, *room.for_bundles, *room.for_tests):
             return room.targets()[name]
     found = _registered().get(name)
     if found is None:
@@ -57,6 +62,10 @@ def select_target(name: str | None = None) -> RunningTarget:
             names = ", ".join(running_names()) or "none"
             raise UsageError(f"this host cannot run ISA '{wanted}'; it has {names} ({refused})")
         return capabilities.running(target)
+    return _fastest()
+
+
+def _fastest() -> RunningTarget:
     own = running_targets()
     if own:
         return own[-1]

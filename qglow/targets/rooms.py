@@ -21,12 +21,14 @@ class Room:
 
     module: the module that defines them. names: their names, the slowest first. processors: values of
     `platform.machine` on which the fastest of them is the default. for_tests: targets that are never listed.
+    for_bundles: further names, by which other tools call the same processors; never chosen by default.
     """
 
     module: str
     names: tuple[str, ...]
     processors: frozenset[str] = frozenset()
     for_tests: tuple[str, ...] = ()
+    for_bundles: tuple[str, ...] = ()
 
     def targets(self) -> Mapping[str, Target]:
         """Import the room."""
@@ -39,6 +41,7 @@ ROOMS: tuple[Room, ...] = (
         ("generic", "avx2", "avxvnni", "avx512vnni", "avx512vbmi", "amx"),
         frozenset({"x86_64"}),
         ("amx-emulated",),
+        ("x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-vnni", "x86-64-amx"),
     ),
     Room("qglow.targets.reference.target", ("reference",)),
 )
@@ -46,4 +49,4 @@ ROOMS: tuple[Room, ...] = (
 
 def builtin_names() -> list[str]:
     """Names of qglow's own targets. Imports none of them."""
-    return [name for room in ROOMS for name in room.names]
+    return [name for room in ROOMS for name in (*room.names, *room.for_bundles)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from qglow.kernels.emit.builder import I8, I16, I32, I64, Builder, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import I1, I8, I16, I32, I64, Builder, Index, Value, scalar, vec
 from qglow.kernels.emit.machine import MachineModel
 from qglow.kernels.emit.tiles import Tile
 
@@ -154,6 +154,13 @@ class VectorTarget:
 
     def leave_float_environment(self, e: Builder, saved: Any) -> None:
         """Restore the caller's float environment."""
+
+    def processor_fits(self, e: Builder) -> Value:
+        """Ask processor and system whether they run the target's code, as an i1.
+
+        True by default, for processors whose code cannot ask.
+        """
+        return ir.Constant(I1, 1)
 
     def cycles(self, e: Builder) -> Value:
         """Read a counter (i64) that grows with time."""

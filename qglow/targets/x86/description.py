@@ -10,6 +10,7 @@ from qglow.kernels.emit.builder import I8, I16, Builder, Index, Value, vec
 from qglow.kernels.emit.target import OwnKernels, VectorTarget
 from qglow.targets.x86 import lookup, processor
 from qglow.targets.x86.amx import matrix_peak
+from qglow.targets.x86.features import processor_has
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 ACTIVATION_BIAS = 128
@@ -76,6 +77,10 @@ class X86Target(VectorTarget):
     def leave_float_environment(self, e: Builder, saved: Any) -> None:
         """Restore MXCSR."""
         processor.restore_environment(e, saved)
+
+    def processor_fits(self, e: Builder) -> Value:
+        """Ask with cpuid and xgetbv."""
+        return processor_has(e, self.requires)
 
     def spin_hint(self, e: Builder) -> None:
         """Emit pause."""

@@ -12,6 +12,7 @@ from qglow.targets.x86.listed import LISTED_KERNELS
 from qglow.targets.x86.machine import SERVER, TABLES_FROM
 from qglow.targets.x86.multiplications import PMADDWD, TDPBUSD, VEX_VPDPBUSD, VPDPBUSD, VPMADDUBSW, VPMADDWD
 
+_V2 = frozenset({"sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16"})
 _V3 = frozenset({"avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _AVX_VNNI = _V3 | {"avxvnni"}
@@ -85,6 +86,16 @@ AMX_EMULATED = replace(
     emulates_amx=True,
     shares_work=False,
 )
+
+# By the names of the levels that compilers and Linux distributions use.
+X86_64_V2 = replace(GENERIC, name="x86-64-v2", cpu="x86-64-v2", requires=_V2)
+X86_64_V3 = replace(AVX2, name="x86-64-v3")
+X86_64_V4 = replace(AVX2, name="x86-64-v4", cpu="x86-64-v4", requires=_V4)
+X86_64_VNNI = replace(AVX512_VNNI, name="x86-64-vnni")
+X86_64_AMX = replace(AMX, name="x86-64-amx")
+
+LEVELS: tuple[X86Target, ...] = (X86_64_V2, X86_64_V3, X86_64_V4, X86_64_VNNI, X86_64_AMX)
+"""Targets of bundles."""
 
 ISAS: tuple[X86Target, ...] = (GENERIC, AVX2, AVX_VNNI, AVX512_VNNI, AVX512_VBMI, AMX)
 """Slowest first. The emulated one is for tests and never selected on its own."""

@@ -1,0 +1,51 @@
+"""Symbols of an object file in ELF, the format of Linux and of microcontrollers (System V ABI, chapter 4)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from qglow.core.errors import InternalError
+
+_MAGIC = b"\x7fELF"
+_LITTLE = 1
+_SYMBOL_TABLE = 2
+_HEADER = {
+    1: (struct.Struct("<16x2H5I6H"), struct.Struct("<10I"), struct.Struct("<IIIBBH")),
+    2: (struct.Struct("<16x2HI3QI6H"), struct.Struct("<2I4Q2I2Q"), struct.Struct("<IBBHQQ")),
+}
+"""Structures of the file header, of section headers and of symbols, by the class: 32 or 64 bits."""
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """Global symbols of an object file: those that it defines, and those that it needs."""
+
+    defined: tuple[str, ...]
+    undefined: tuple[str, ...]
+
+
+def symbols(content: bytes) -> Symbols:
+    """Read the global symbols. Raises InternalError for what is no little-endian object file in ELF."""
+    if content[:4] != _MAGIC or content[4] not in _HEADER or content[5] != _LITTLE:
+        raise InternalError("LLVM gave no object file in little-endian ELF")
+    header, section, symbol = _HEADER[content[4]]
+    fields = header.unpack_from(content)
+    start, size, count = fields[5], fields[10], fields[11]
+    sections = [section.unpack_from(content, start + number * size) for number in range(count)]
+    defined: list[str] = []
+    undefined: list[str] = []
+    for kind, offset, length, link in ((s[1], s[4], s[5], s[6]) for s in sections):
+        if kind != _SYMBOL_TABLE:
+            continue
+        for place in range(offset, offset + length, symbol.size):
+            entry = symbol.unpack_from(content, place)
+            info, index = (entry[3], entry[5]) if content[4] == 1 else (entry[1], entry[3])
+            if info >> 4:
+                name = _text(content, sections[link][4] + entry[0])
+                (defined if index else undefined).append(name)
+    return Symbols(tuple(defined), tuple(undefined))
+
+
+def _text(content: bytes, start: int) -> str:
+    return content[start : content.index(b"\0", start)].decode()
