@@ -6,15 +6,16 @@ import re
 from collections.abc import Iterable
 
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
-_KEYWORDS = frozenset(
-    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const "
-    "const_cast consteval constexpr constinit continue co_await co_return co_yield decltype default delete do "
-    "double dynamic_cast else enum explicit export extern false float for friend goto if inline int long "
-    "mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register "
-    "reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct "
-    "switch template this thread_local throw true try typedef typeid typename typeof typeof_unqual union "
-    "unsigned using virtual void volatile wchar_t while xor xor_eq linux unix errno".split()
-)
+_KEYWORD_TEXT = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
+const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype default
+delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
+int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
+public register reinterpret_cast requires restrict return short signed sizeof static static_assert
+static_cast struct switch template this thread_local throw true try typedef typeid typename typeof
+typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq linux unix errno
+"""
+_KEYWORDS = frozenset(_KEYWORD_TEXT.split())
 """Words of C and C++, and macros that compilers and the C library define in lower case."""
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from qglow.bundles.identifiers import distinct_identifiers
 from qglow.codegen.memory import ALIGNMENT
 from qglow.codegen.weights import READ_SLACK
 from qglow.core.types import ElementType, TensorType
 from qglow.kernels.emit.operand import is_int8_activation
+from qglow.runtime.signature import Signature
 
 VERSION = 1
 """Version of the C interface and of the manifest."""
@@ -37,14 +40,22 @@ def rounded(size: int) -> int:
     return size + -size % ALIGNMENT
 
 
+class Role(Enum):
+    """Use of a tensor: the caller fills an input, reads an output, and keeps a state between calls."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    STATE = "state"
+
+
 @dataclass(frozen=True)
 class BundleTensor:
-    """An input or an output. field: its name in C. kind: its type; callers see `unsigned` int8 as uint8."""
+    """A tensor of the caller's. field: its name in C. kind: its type, where `unsigned` int8 is uint8 to C."""
 
     name: str
     field: str
     kind: TensorType
-    is_input: bool
+    role: Role
 
     @property
     def element(self) -> ElementType:
@@ -62,6 +73,16 @@ class BundleTensor:
         return _C_TYPES[self.element]
 
     @property
+    def element_number(self) -> int:
+        """Number of the element type in the tensor table."""
+        return ELEMENTS.index(self.element)
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of the dense tensor."""
+        return self.kind.byte_size
+
+    @property
     def scale(self) -> float:
         """Scale of a tensor with one, else 0."""
         quantization = self.kind.quantization
@@ -76,48 +97,59 @@ class BundleTensor:
         return quantization.zero_point + 128 * self.is_shifted
 
     def is_converted(self, bias: int) -> bool:
-        """Whether memory of a target with this bias of activations holds other bytes than callers have."""
-        return is_int8_activation(self.kind) and bool(bias) != self.kind.unsigned
+        """Whether memory of a target with this bias of activations holds other bytes than callers have.
+
+        States are the program's alone, in its own form.
+        """
+        is_seen = self.role is not Role.STATE
+        return is_seen and is_int8_activation(self.kind) and bool(bias) != self.kind.unsigned
 
 
 @dataclass(frozen=True)
 class Interface:
-    """Names, tensors and sizes. prefix: of all symbols. inputs, outputs: in the model's order.
+    """Names, tensors and sizes. prefix: of all symbols. tensors: inputs, outputs and states, in their order.
 
     activations: bytes of the program's arena. weights: bytes of the constants, with those that may be read
     past their end. bias: number that the target adds to int8 activations in memory.
     """
 
     prefix: str
-    inputs: tuple[BundleTensor, ...]
-    outputs: tuple[BundleTensor, ...]
+    tensors: tuple[BundleTensor, ...]
     activations: int
     weights: int
     bias: int
 
     @staticmethod
-    def of(
-        prefix: str,
-        inputs: dict[str, TensorType],
-        outputs: dict[str, TensorType],
-        activations: int,
-        weights: int,
-        bias: int,
-    ) -> Interface:
-        """The interface of a program with these inputs and outputs."""
-        fields = distinct_identifiers([*inputs, *outputs], "tensor")
-        kinds = [(*item, True) for item in inputs.items()] + [(*item, False) for item in outputs.items()]
-        tensors = [
-            BundleTensor(name, field, kind, is_input)
-            for field, (name, kind, is_input) in zip(fields, kinds, strict=True)
+    def of(prefix: str, signature: Signature, activations: int, weights: int, bias: int) -> Interface:
+        """The interface of a program with this signature."""
+        roles: list[tuple[Role, Mapping[str, TensorType]]] = [
+            (Role.INPUT, signature.inputs),
+            (Role.OUTPUT, signature.outputs),
+            (Role.STATE, signature.state),
         ]
-        taken, given = tuple(tensors[: len(inputs)]), tuple(tensors[len(inputs) :])
-        return Interface(prefix, taken, given, activations, weights, bias)
+        named = [(name, kind, role) for role, types in roles for name, kind in types.items()]
+        fields = distinct_identifiers([name for name, _, _ in named], "tensor")
+        tensors = tuple(BundleTensor(n, field, k, r) for field, (n, k, r) in zip(fields, named, strict=True))
+        return Interface(prefix, tensors, activations, weights, bias)
+
+    def of_role(self, role: Role) -> tuple[BundleTensor, ...]:
+        """The tensors of a role, in the model's order."""
+        return tuple(tensor for tensor in self.tensors if tensor.role is role)
 
     @property
-    def tensors(self) -> tuple[BundleTensor, ...]:
-        """Inputs, then outputs: the order of pointers that `run` takes."""
-        return (*self.inputs, *self.outputs)
+    def inputs(self) -> tuple[BundleTensor, ...]:
+        """The inputs, in the model's order."""
+        return self.of_role(Role.INPUT)
+
+    @property
+    def outputs(self) -> tuple[BundleTensor, ...]:
+        """The outputs, in the model's order."""
+        return self.of_role(Role.OUTPUT)
+
+    @property
+    def states(self) -> tuple[BundleTensor, ...]:
+        """The states, which begin as zero bytes."""
+        return self.of_role(Role.STATE)
 
     def converted_inputs(self) -> dict[str, int]:
         """Places in the arena of copies of inputs whose bytes the program has otherwise, by name."""
@@ -125,24 +157,25 @@ class Interface:
         for tensor in self.inputs:
             if tensor.is_converted(self.bias):
                 found[tensor.name] = place
-                place += rounded(tensor.kind.byte_size)
+                place += rounded(tensor.byte_size)
         return found
 
     @property
     def arena(self) -> int:
         """Bytes of the arena that `run` needs."""
-        copies = sum(rounded(t.kind.byte_size) for t in self.inputs if t.is_converted(self.bias))
+        copies = sum(rounded(t.byte_size) for t in self.inputs if t.is_converted(self.bias))
         return rounded(self.activations) + copies + READ_SLACK
 
-    def selftest_outputs(self) -> dict[str, int]:
-        """Places of the outputs in the memory of the self-test, by name."""
+    def selftest_places(self) -> dict[str, int]:
+        """Places of outputs and states in the memory of the self-test, by name."""
         place, found = rounded(self.arena), {}
-        for tensor in self.outputs:
+        for tensor in (*self.outputs, *self.states):
             found[tensor.name] = place
-            place += rounded(tensor.kind.byte_size)
+            place += rounded(tensor.byte_size)
         return found
 
     @property
     def selftest_arena(self) -> int:
-        """Bytes of the arena that the self-test needs: it keeps the outputs there."""
-        return rounded(self.arena) + sum(rounded(tensor.kind.byte_size) for tensor in self.outputs)
+        """Bytes of the arena that the self-test needs: it keeps outputs and states there."""
+        kept = (*self.outputs, *self.states)
+        return rounded(self.arena) + sum(rounded(tensor.byte_size) for tensor in kept)

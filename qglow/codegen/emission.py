@@ -1,7 +1,8 @@
 """Compilation of LLVM text to object code. Imports llvmlite alone, so that a process for it starts fast.
 
 As a script it reads modules from standard input and writes their object files to standard output, in
-frames, until the input ends. Its arguments are a target's triple, processor and features.
+frames, until the input ends. Its arguments are a target's triple, processor, features, name of the calling
+convention and relocation model.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def _target(triple: str) -> Any:
     return binding.Target.from_triple(triple)
 
 
-def create_machine(triple: str, cpu: str, features: str) -> Any:
-    """A new target machine."""
+def create_machine(triple: str, cpu: str, features: str, abi: str = "", relocation: str = "pic") -> Any:
+    """A new target machine. abi: name of the calling convention, empty for that of the triple."""
     return _target(triple).create_target_machine(
-        cpu=cpu, features=features, opt=SPEED_LEVEL, reloc="pic", codemodel="default"
+        cpu=cpu, features=features, opt=SPEED_LEVEL, reloc=relocation, codemodel="default", abiname=abi
     )
 
 
@@ -60,14 +61,14 @@ def optimise(text: str, triple: str, machine: Any) -> Any:
 
 
 @functools.cache
-def _machine(triple: str, cpu: str, features: str) -> Any:
+def _machine(triple: str, *settings: str) -> Any:
     """The target machine of all modules that are compiled in this process."""
-    return create_machine(triple, cpu, features)
+    return create_machine(triple, *settings)
 
 
-def emit_object(text: str, triple: str, cpu: str, features: str) -> bytes:
-    """An object file of optimised code. Raises RuntimeError if LLVM refuses."""
-    machine = _machine(triple, cpu, features)
+def emit_object(text: str, triple: str, *settings: str) -> bytes:
+    """An object file of optimised code, for the settings of `create_machine`. Raises RuntimeError."""
+    machine = _machine(triple, *settings)
     return bytes(machine.emit_object(optimise(text, triple, machine)))
 
 
@@ -93,7 +94,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def serve(source: IO[bytes], results: IO[bytes], triple: str, cpu: str, features: str) -> None:
+def serve(source: IO[bytes], results: IO[bytes], triple: str, *settings: str) -> None:
     """Compile the modules of incoming frames until the input ends."""
     while True:
         try:
@@ -101,11 +102,11 @@ def serve(source: IO[bytes], results: IO[bytes], triple: str, cpu: str, features
         except EOFError:
             return
         try:
-            kind, data = GOOD, emit_object(text.decode(), triple, cpu, features)
+            kind, data = GOOD, emit_object(text.decode(), triple, *settings)
         except RuntimeError as error:
             kind, data = REFUSED, str(error).encode()
         send(results, kind, data)
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer, *sys.argv[1:4])
+    serve(sys.stdin.buffer, sys.stdout.buffer, *sys.argv[1:])

@@ -79,7 +79,8 @@ class _Roots:
         """The pointer of this number in the table, loaded once in each function that needs it."""
         if number not in self.pointers:
             with self.e.at_entry():
-                self.pointers[number] = self.e.load(self.e.offset(self.table, 8 * number), PTR)
+                place = self.e.target.pointer_bytes * number
+                self.pointers[number] = self.e.load(self.e.offset(self.table, place), PTR)
         return self.pointers[number]
 
 

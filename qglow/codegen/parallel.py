@@ -200,7 +200,7 @@ def _start_process(target: VectorTarget) -> subprocess.Popen[bytes]:
 
     It is in a process group of its own, out of reach of Ctrl-C, and ends when its input is closed.
     """
-    command = [sys.executable, "-S", "-P", emission.__file__, target.triple, target.cpu, target.features]
+    command = [sys.executable, "-S", "-P", emission.__file__, target.triple, *target.llvm_settings]
     environment = {**os.environ, "PYTHONPATH": str(Path(llvmlite.__file__).parent.parent)}
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(

@@ -14,13 +14,13 @@ from qglow.kernels.emit.target import VectorTarget
 
 def target_machine(target: VectorTarget) -> Any:
     """A new target machine (LLVM's just-in-time engines take ownership of theirs)."""
-    return create_machine(target.triple, target.cpu, target.features)
+    return create_machine(target.triple, *target.llvm_settings)
 
 
 def object_code(text: str, target: VectorTarget) -> bytes:
     """An object file of optimised code. Raises CodegenError."""
     try:
-        return emit_object(text, target.triple, target.cpu, target.features)
+        return emit_object(text, target.triple, *target.llvm_settings)
     except RuntimeError as error:
         raise refusal(target, str(error)) from error
 

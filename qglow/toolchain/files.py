@@ -52,7 +52,7 @@ def _write_bundle(folder: Path, graph: Graph, target: BundleTarget) -> None:
             "Python; end the model before it, or use a target that Python calls"
         )
     program = lower_for(graph, target)
-    target.select(program, target.choices())
+    target.select(program)
     target.plan(program)
     with new_folder(folder) as made:
         target.write(program, made)

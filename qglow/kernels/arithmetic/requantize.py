@@ -11,7 +11,7 @@ from typing import Any
 
 from qglow.core.types import Quantization, TensorType
 from qglow.kernels.arithmetic.scalar import emit_scalar
-from qglow.kernels.emit.builder import F32, I8, I16, I32, Number, Value, scalar, suffix, vec
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.numerics.requantize import ROUNDING_LIMIT
 from qglow.numerics.scalar.clamps import clip
@@ -88,7 +88,7 @@ def round_to_integers(
         if may_be_nan:
             zero = scalar(value.type, 0.0)
             value = e.b.select(e.b.fcmp_unordered("uno", value, value), zero, value)
-    steps = e.call(f"llvm.lrint.{suffix(wide)}.{suffix(value.type)}", wide, [value])
+    steps = e.target.round_to_words(e, value)
     if result.zero_point:
         steps = e.b.add(steps, scalar(wide, result.zero_point))
     if proven or not may_be_nan or result.holds_zero:

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from qglow.kernels.emit.builder import I1, I8, I16, I32, I64, Builder, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import I1, I8, I16, I32, I64, Builder, Index, Value, scalar, suffix, vec
 from qglow.kernels.emit.machine import MachineModel
 from qglow.kernels.emit.tiles import Tile
 
@@ -52,6 +52,8 @@ class VectorTarget:
     shares_work: whether threads may share a program.
     fuses_tables_from: least bytes of a product's results for which a table lookup that follows is done
         before they are stored; None for never.
+    abi: name of the calling convention, empty for that of the triple. relocation: LLVM's relocation model.
+    pointer_bytes: size of an address.
     """
 
     name: str
@@ -70,6 +72,14 @@ class VectorTarget:
     table_lanes: int = 64
     shares_work: bool = True
     fuses_tables_from: int | None = None
+    abi: str = ""
+    relocation: str = "pic"
+    pointer_bytes: int = 8
+
+    @property
+    def llvm_settings(self) -> tuple[str, ...]:
+        """Arguments after the triple that make LLVM's target machine."""
+        return self.cpu, self.features, self.abi, self.relocation
 
     # Sizes
 
@@ -134,6 +144,11 @@ class VectorTarget:
     def narrow_bytes(self, e: Builder, low: Value, high: Value) -> Value:
         """Narrow two int16 vectors to one of bytes, saturating to activations, in the same order of lanes."""
         return _narrowed(e, low, high, I8, self.smallest_byte, self.largest_byte)
+
+    def round_to_words(self, e: Builder, value: Value) -> Value:
+        """Round float32 half to even to int32. Of a result beyond 2^22 only the sign is needed."""
+        wide = vec(I32, value.type.count)
+        return e.call(f"llvm.lrint.{suffix(wide)}.{suffix(value.type)}", wide, [value])
 
     def look_up(self, e: Builder, index: Value, table: Value) -> Value:
         """Look up every byte of `index`, taken as unsigned, in the 256 bytes at the address `table`."""

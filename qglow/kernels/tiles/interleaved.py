@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qglow.kernels.arithmetic.requantize import IntegerRange, clamp_float
-from qglow.kernels.emit.builder import F32, I16, I32, Number, Value, scalar, suffix, vec
+from qglow.kernels.emit.builder import F32, I16, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.tiles.output import PACKED, bounded_words
 
@@ -82,13 +82,10 @@ def round_interleaved(e: Emitter, values: Sequence[Value], result: IntegerRange,
 
 
 def _round_register(e: Emitter, values: Sequence[Value], result: IntegerRange, proven: bool) -> Value:
-    lanes = values[0].type.count
-    whole = vec(I32, lanes)
     if not proven:
         low, high = result.low - result.zero_point, result.high - result.zero_point
         values = [_without_nan(e, clamp_float(e, value, low, high)) for value in values]
-    rounding = f"llvm.lrint.{suffix(whole)}.{suffix(values[0].type)}"
-    rounded = [e.call(rounding, whole, [value]) for value in values]
+    rounded = [e.target.round_to_words(e, value) for value in values]
     halves = []
     for first in (0, 2):
         half = e.target.narrow_words(e, *rounded[first : first + 2])

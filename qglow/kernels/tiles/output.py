@@ -167,8 +167,7 @@ class OutputStage:
         value = self._scaled(e, total, multiplier)
         if self.clamp_first:
             value = clamp_float(e, value, self.lo - self.zero_point, self.hi - self.zero_point)
-        name = f"llvm.lrint.v{self.lanes}i32.v{self.lanes}f32"
-        return e.call(name, vec(I32, self.lanes), [value])
+        return e.target.round_to_words(e, value)
 
     def _pack(self, e: Emitter, rounded: list[Value]) -> Value:
         """Add the zero point to up to four int32 vectors, clamp, and pack them to bytes in their order."""

@@ -1,8 +1,8 @@
-"""Target for a processor that LLVM generates code for: kernels, object code, just-in-time loading."""
+"""Target whose code this host may run: object code, just-in-time loading, timing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from qglow.codegen.cache import compiler_version
@@ -11,80 +11,28 @@ from qglow.codegen.compiler import (
     compile_program,
     default_cache,
     default_kernels,
-    emit_assembly,
-    emit_llvm_text,
 )
-from qglow.codegen.host import lacking
 from qglow.codegen.jit import load
 from qglow.codegen.kernel_choices import saved_choices
 from qglow.codegen.peak import Peak, measure_peak
-from qglow.instructions.plan import MemoryPlan, plan_memory
 from qglow.instructions.program import Program
-from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.selection.choice import NO_CHOICES, Choices
-from qglow.kernels.selection.select import select_kernels
-from qglow.lowering.backend import Backend
+from qglow.kernels.selection.choice import Choices
 from qglow.runtime.executable import Executable
 from qglow.runtime.native import NativeProgram
 from qglow.runtime.variant import CodeVariant
+from qglow.targets.native.described import DescribedTarget
 from qglow.targets.native.stepped import SteppedCode
 from qglow.targets.native.timed import TimedCode
-from qglow.targets.protocol import Emission, TargetDescription
+from qglow.targets.protocol import Emission
 
 
 @dataclass(frozen=True)
-class NativeTarget:
-    """Satisfies `TimedTarget` and `SteppedTarget`.
-
-    machine: description of the processor. summary: a line that describes it to users.
-    """
-
-    machine: VectorTarget
-    summary: str
-
-    @property
-    def description(self) -> TargetDescription:
-        """Name, processor and features."""
-        machine = self.machine
-        features = tuple(sorted(feature.lstrip("+") for feature in machine.features.split(",") if feature))
-        return TargetDescription(machine.name, self.summary, machine.cpu, features)
-
-    @property
-    def backend(self) -> Backend:
-        """Backend for lowering that decomposes every operator with a decomposition."""
-        return Backend(self.machine.name)
-
-    @property
-    def forms(self) -> Mapping[str, Callable[[Program], str]]:
-        """LLVM text before LLVM's own optimisation, and assembly."""
-        machine = self.machine
-        return {
-            "llvm": lambda program: emit_llvm_text(program, machine),
-            "asm": lambda program: emit_assembly(program, machine),
-        }
-
-    def refusal(self) -> str | None:
-        """Reason why the host cannot run the code: another processor, or features that it lacks."""
-        return lacking(self.machine)
+class NativeTarget(DescribedTarget):
+    """Satisfies `TimedTarget`, `SteppedTarget` and `BundleTarget`."""
 
     def choices(self) -> Choices:
         """Kernels that were measured to be best on this processor, from the user's cache."""
         return saved_choices(self.machine)
-
-    def select(
-        self,
-        program: Program,
-        choices: Choices = NO_CHOICES,
-        *,
-        epilogues: bool = True,
-        like: Program | None = None,
-    ) -> None:
-        """Write the best kernel on every instruction, in place. Raises UnsupportedError."""
-        select_kernels(program, self.machine, choices, epilogues, like)
-
-    def plan(self, program: Program, *, reuse: bool = True) -> MemoryPlan:
-        """Place activations in one arena, in place."""
-        return plan_memory(program, reuse=reuse)
 
     def version(self) -> str:
         """The version of qglow's compiler and of LLVM."""

@@ -113,9 +113,7 @@ def _keeps(e: Builder, states: int) -> Value:
     kind = ir.FunctionType(ir.LiteralStructType([I32] * 2), [I32])
     code = ir.InlineAsm(kind, "xgetbv", "={ax},={dx},{cx},~{dirflag},~{fpsr},~{flags}", side_effect=True)
     low = e.b.extract_value(e.b.call(code, [ir.Constant(I32, 0)]), 0)
-    return e.b.icmp_unsigned(
-        "==", e.b.and_(low, ir.Constant(I32, states)), ir.Constant(I32, states)
-    )
+    return e.b.icmp_unsigned("==", e.b.and_(low, ir.Constant(I32, states)), ir.Constant(I32, states))
 
 
 def _tiles_granted(e: Builder) -> Value:

@@ -1,0 +1,105 @@
+"""Texts of a bundle: header, example, bindings and build files."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from qglow.bundles.interface import ELEMENTS, VERSION, BundleTensor, Interface
+from qglow.codegen.memory import ALIGNMENT
+from qglow.core.types import ElementType
+from qglow.core.version import __version__
+
+_RUST = {
+    ElementType.FLOAT: "f32",
+    ElementType.DOUBLE: "f64",
+    ElementType.FLOAT16: "u16",
+    ElementType.BFLOAT16: "u16",
+    ElementType.INT8: "i8",
+    ElementType.INT16: "i16",
+    ElementType.INT32: "i32",
+    ElementType.INT64: "i64",
+    ElementType.UINT8: "u8",
+    ElementType.UINT16: "u16",
+    ElementType.UINT32: "u32",
+    ElementType.UINT64: "u64",
+    ElementType.BOOL: "u8",
+}
+_RUST_KEYWORD_TEXT = """
+as async await box crate dyn final fn impl in let loop match mod move mut priv pub ref self super
+trait type unsafe unsized use where yield
+"""
+_RUST_KEYWORDS = frozenset(_RUST_KEYWORD_TEXT.split())
+_TEMPLATES = {
+    "{}.h": "header.h.j2",
+    "main.c": "main.c.j2",
+    "{}.rs": "bindings.rs.j2",
+    "{}-config.cmake": "config.cmake.j2",
+    "{}.pc": "pkgconfig.pc.j2",
+}
+"""Templates by the names of the files, in which `{}` stands for the prefix."""
+
+
+def texts(interface: Interface, title: str, target: str, fingerprint: int) -> dict[str, str]:
+    """Contents of the text files of a bundle by name. fingerprint: of the interface."""
+    values = {
+        "interface": interface,
+        "prefix": interface.prefix,
+        "upper": interface.prefix.upper(),
+        "title": _plain(title),
+        "target": target,
+        "version": __version__,
+        "interface_version": VERSION,
+        "alignment": ALIGNMENT,
+        "fingerprint": fingerprint,
+        "elements": ELEMENTS,
+        "float": c_float,
+        "shape": _shape,
+        "quantization": _quantization,
+        "rust": lambda tensor: _RUST[tensor.element],
+        "rust_field": _rust_field,
+    }
+    return {
+        name.format(interface.prefix): _template(template).render(values)
+        for name, template in _TEMPLATES.items()
+    }
+
+
+@cache
+def _template(name: str) -> Any:
+    from jinja2 import Environment, StrictUndefined  # where a bundle is written, not whenever qglow starts
+
+    source = files("qglow.bundles").joinpath("templates", name).read_text(encoding="utf-8")
+    environment = Environment(
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.from_string(source)
+
+
+def _plain(title: str) -> str:
+    """A name of a model as a comment or a C string may hold it: everything else becomes "_"."""
+    return "".join(one if one.isascii() and (one.isalnum() or one in " ._-") else "_" for one in title)
+
+
+def c_float(value: float) -> str:
+    """A float32 as a constant of C, exactly."""
+    return f"{value.hex()}f"
+
+
+def _shape(tensor: BundleTensor) -> str:
+    return f"[{', '.join(map(str, tensor.kind.shape))}]"
+
+
+def _quantization(tensor: BundleTensor) -> str:
+    if not tensor.scale:
+        return ""
+    return f", real = {tensor.scale!r} * (stored - {tensor.zero_point})"
+
+
+def _rust_field(tensor: BundleTensor) -> str:
+    return f"r#{tensor.field}" if tensor.field in _RUST_KEYWORDS else tensor.field

@@ -1,0 +1,151 @@
+"""Writing of a bundle: a planned program as a C library with its header, weights and self-test."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from qglow.bundles.code import Vectors, crc32, program_text, selftest_text, table_text, weights_text
+from qglow.bundles.identifiers import identifier
+from qglow.bundles.interface import VERSION, BundleTensor, Interface
+from qglow.bundles.library import write_library
+from qglow.bundles.texts import texts
+from qglow.codegen.module import ModuleBuilder
+from qglow.codegen.parallel import compile_apart
+from qglow.codegen.weights import READ_SLACK
+from qglow.core.files import sha256_hex, write_atomically
+from qglow.core.printable import printable
+from qglow.core.types import Array, TensorType
+from qglow.core.version import __version__
+from qglow.instructions.interpreter import ArenaInterpreter
+from qglow.instructions.program import Program
+from qglow.kernels.emit.target import VectorTarget
+from qglow.numerics.quantize import as_unsigned
+from qglow.runtime.signature import Signature
+
+MANIFEST_VERSION = 1
+_TOLERANCE = 2.0**-13
+"""Largest difference of a float output, as a share of its largest magnitude: less than a step of int8."""
+
+
+def write_bundle(program: Program, target: VectorTarget, folder: Path) -> None:
+    """Write a program whose kernels are selected and whose memory is planned into an empty folder.
+
+    The same program gives the same bytes. Raises CodegenError where LLVM makes no code of it, InputFileError
+    where a file cannot be written.
+    """
+    builder = ModuleBuilder(program, target)
+    weights = builder.weights()
+    prefix = identifier(program.name, "model")
+    interface = Interface.of(
+        prefix, Signature.of(program), program.arena_size or 0, len(weights), target.activation_bias
+    )
+    fingerprint, digest = _fingerprint(interface, target, program), crc32(weights)
+    vectors = make_vectors(program)
+    modules = {
+        f"{prefix}_code.o": program_text(builder, interface, fingerprint, digest),
+        f"{prefix}_weights.o": weights_text(target, interface, weights),
+        f"{prefix}_tensors.o": table_text(target, interface),
+        f"{prefix}_selftest.o": selftest_text(target, interface, _as_callers_see(interface, vectors)),
+    }
+    objects = dict(zip(modules, compile_apart(list(modules.values()), target), strict=True))
+    written: dict[str, bytes] = {
+        name: text.encode() for name, text in texts(interface, program.name, target.name, fingerprint).items()
+    }
+    written[f"lib{prefix}.a"] = write_library(objects)
+    written[f"{prefix}.weights.bin"] = weights.tobytes()
+    manifest = _manifest(interface, target, program, written, objects, fingerprint)
+    written[f"{prefix}.json"] = (json.dumps(manifest, indent=2, ensure_ascii=True) + "\n").encode()
+    for name, content in written.items():
+        write_atomically(folder / name, content)
+
+
+def make_vectors(program: Program) -> Vectors:
+    """Inputs for a program, and what the interpreter makes of them; int8 as int8.
+
+    Floats are normal random numbers, int8 activations random steps, and all other integers 0, which is an
+    index in any range.
+    """
+    random = np.random.default_rng(0)
+    inputs = {buffer.name: _random(buffer.type, random) for buffer in program.inputs()}
+    with np.errstate(all="ignore"):
+        outputs = ArenaInterpreter(program).run(inputs)
+    tolerances = {name: _tolerance(array) for name, array in outputs.items() if array.dtype == np.float32}
+    return Vectors(inputs, outputs, tolerances)
+
+
+def _random(kind: TensorType, random: np.random.Generator) -> Array:
+    dtype = kind.element.dtype
+    if dtype == np.float32:
+        return random.standard_normal(kind.shape, np.float32)
+    if kind.quantization is not None:
+        limits = np.iinfo(dtype)
+        return random.integers(limits.min, limits.max, kind.shape, dtype, endpoint=True)
+    return np.zeros(kind.shape, dtype)
+
+
+def _tolerance(expected: Array) -> float:
+    finite = np.abs(expected[np.isfinite(expected)])
+    return float(np.float32(_TOLERANCE * finite.max())) if finite.size else 0.0
+
+
+def _as_callers_see(interface: Interface, vectors: Vectors) -> Vectors:
+    shifted = {tensor.name for tensor in interface.tensors if tensor.is_shifted}
+
+    def seen(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: as_unsigned(array) if name in shifted else array for name, array in arrays.items()}
+
+    return Vectors(seen(vectors.inputs), seen(vectors.outputs), vectors.tolerances)
+
+
+def _fingerprint(interface: Interface, target: VectorTarget, program: Program) -> int:
+    """CRC-32 of all that a header depends on."""
+    tensors = [(t.name, t.field, str(t.kind), t.role.value) for t in interface.tensors]
+    sizes = interface.arena, interface.weights, interface.selftest_arena
+    return zlib.crc32(repr((VERSION, __version__, target.name, interface.prefix, sizes, tensors)).encode())
+
+
+def _manifest(
+    interface: Interface,
+    target: VectorTarget,
+    program: Program,
+    written: Mapping[str, bytes],
+    objects: Mapping[str, bytes],
+    fingerprint: int,
+) -> dict[str, object]:
+    return {
+        "format": MANIFEST_VERSION,
+        "qglow": __version__,
+        "model": printable(program.name),
+        "prefix": interface.prefix,
+        "target": target.name,
+        "triple": target.triple,
+        "cpu": target.cpu,
+        "features": target.features,
+        "interface": fingerprint,
+        "arena_bytes": interface.arena,
+        "selftest_bytes": interface.selftest_arena,
+        "weights_bytes": interface.weights,
+        "slack_bytes": READ_SLACK,
+        "tensors": [_tensor_entry(tensor) for tensor in interface.tensors],
+        "members": {name: len(content) for name, content in objects.items()},
+        "sha256": {name: sha256_hex(content) for name, content in sorted(written.items())},
+    }
+
+
+def _tensor_entry(tensor: BundleTensor) -> dict[str, object]:
+    return {
+        "name": tensor.name,
+        "field": tensor.field,
+        "role": tensor.role.value,
+        "type": str(tensor.kind),
+        "element": str(tensor.element.value),
+        "shape": list(tensor.kind.shape),
+        "bytes": tensor.byte_size,
+        "scale": tensor.scale,
+        "zero_point": tensor.zero_point,
+    }

@@ -1,0 +1,77 @@
+"""Target for a processor that LLVM generates code for, of which bundles are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from qglow.bundles.write import write_bundle
+from qglow.codegen.compiler import emit_assembly, emit_llvm_text
+from qglow.codegen.host import lacking
+from qglow.instructions.plan import MemoryPlan, plan_memory
+from qglow.instructions.program import Program
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.selection.choice import NO_CHOICES, Choices
+from qglow.kernels.selection.select import select_kernels
+from qglow.lowering.backend import Backend
+from qglow.targets.protocol import TargetDescription
+
+
+@dataclass(frozen=True)
+class DescribedTarget:
+    """Satisfies `BundleTarget`.
+
+    machine: description of the processor. summary: a line that describes it to users.
+    """
+
+    machine: VectorTarget
+    summary: str
+
+    @property
+    def description(self) -> TargetDescription:
+        """Name, processor and features."""
+        machine = self.machine
+        features = tuple(sorted(feature.lstrip("+") for feature in machine.features.split(",") if feature))
+        return TargetDescription(machine.name, self.summary, machine.cpu, features)
+
+    @property
+    def backend(self) -> Backend:
+        """Backend for lowering that decomposes every operator with a decomposition."""
+        return Backend(self.machine.name)
+
+    @property
+    def forms(self) -> Mapping[str, Callable[[Program], str]]:
+        """LLVM text before LLVM's own optimisation, and assembly."""
+        machine = self.machine
+        return {
+            "llvm": lambda program: emit_llvm_text(program, machine),
+            "asm": lambda program: emit_assembly(program, machine),
+        }
+
+    def refusal(self) -> str | None:
+        """Reason why the host cannot run the code: another processor, or features that it lacks."""
+        return lacking(self.machine)
+
+    def choices(self) -> Choices:
+        """Return none: nothing was measured on another machine."""
+        return NO_CHOICES
+
+    def select(
+        self,
+        program: Program,
+        choices: Choices = NO_CHOICES,
+        *,
+        epilogues: bool = True,
+        like: Program | None = None,
+    ) -> None:
+        """Write the best kernel on every instruction, in place. Raises UnsupportedError."""
+        select_kernels(program, self.machine, choices, epilogues, like)
+
+    def plan(self, program: Program, *, reuse: bool = True) -> MemoryPlan:
+        """Place activations in one arena, in place."""
+        return plan_memory(program, reuse=reuse)
+
+    def write(self, program: Program, folder: Path) -> None:
+        """Write a planned program as a C library. Raises CodegenError, InputFileError."""
+        write_bundle(program, self.machine, folder)
