@@ -38,7 +38,7 @@ def write_bundle(program: Program, target: VectorTarget, folder: Path) -> None:
     The same program gives the same bytes. Raises CodegenError where LLVM makes no code of it, InputFileError
     where a file cannot be written.
     """
-    builder = ModuleBuilder(program, target)
+    builder = ModuleBuilder(program, target, alone=True)
     weights = builder.weights()
     prefix = identifier(program.name, "model")
     interface = Interface.of(

@@ -94,8 +94,8 @@ class ModuleBuilder:
 
     `part_cycles`: the least estimated cycles that are worth a part; 0 shares everything that can be
     shared, None takes the value of the target's model. `placeholders` are their names in the order of the
-    pointer table. blob: takes the constants; other programs may have added theirs. Raises InternalError if
-    selection or planning is missing.
+    pointer table. blob: takes the constants; other programs may have added theirs. alone: no entry for teams.
+    Raises InternalError if selection or planning is missing.
     """
 
     def __init__(
@@ -106,11 +106,13 @@ class ModuleBuilder:
         part_cycles: float | None = None,
         stepped: bool = False,
         blob: WeightBlob | None = None,
+        alone: bool = False,
     ) -> None:
         self.program, self.target, self.timed = program, target, timed
         self.part_cycles = target.model.threads.part_cycles if part_cycles is None else part_cycles
         self.stepped = stepped
         self.is_shared = False
+        self._alone = alone or timed or stepped
         self._steps: list[ProgramStep] = []
         # Constants of a program that stops after every kernel can be exchanged for others of the same sizes.
         self.blob = WeightBlob(shared=not stepped) if blob is None else blob
@@ -228,9 +230,8 @@ class ModuleBuilder:
             for call in self.calls
         ]
         self._steps = make_steps(work, self.part_cycles)
-        alone = self.timed or self.stepped
         team_cycles = self.target.model.threads.team_parts * self.part_cycles
-        self.is_shared = not alone and is_worth_a_team(self._steps, team_cycles)
+        self.is_shared = not self._alone and is_worth_a_team(self._steps, team_cycles)
 
     def _emit_entry(self, calls: list[Call]) -> None:
         """The entry for one thread, which does all parts."""

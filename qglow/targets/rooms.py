@@ -43,6 +43,13 @@ ROOMS: tuple[Room, ...] = (
         ("amx-emulated",),
         ("x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-vnni", "x86-64-amx"),
     ),
+    Room(
+        "qglow.targets.arm.targets",
+        ("aarch64", "aarch64-dotprod", "aarch64-i8mm"),
+        frozenset({"aarch64", "arm64"}),
+        for_bundles=("armv7", *(f"cortex-{core}" for core in ("m0plus", "m3", "m4", "m7", "m33", "m55"))),
+    ),
+    Room("qglow.targets.riscv.targets", (), for_bundles=("riscv64", "riscv64-v")),
     Room("qglow.targets.reference.target", ("reference",)),
 )
 

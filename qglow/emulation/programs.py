@@ -1,0 +1,150 @@
+"""Building and running of the program that runs a bundle in an emulator.
+
+The C compiler and linker is zig's, which comes as a Python package and knows every processor; QEMU is the
+system's. Both are asked for only where a bundle is for another processor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from qglow.core.errors import ArtefactError, UsageError
+from qglow.emulation.machines import Board, Emulator
+
+_COMMON = ("runner.h", "memory.c")
+_SECONDS = 600
+"""Longest time of an emulated run."""
+_REASONS = {
+    11: "the arena is not aligned",
+    12: "the weights are not aligned",
+    13: "the emulated processor lacks instructions that the code uses",
+    14: "the header belongs to another build",
+    15: "the weights belong to another build",
+    20: "the self-test fails",
+    30: "the check accepts memory that is not aligned",
+    31: "memory beside the arena was written",
+    40: "the input ends too early",
+    41: "the output cannot be written",
+    42: "the files of the host cannot be opened",
+    43: "the processor faulted",
+}
+
+
+def build(folder: Path, prefix: str, sizes: tuple[int, int], emulator: Emulator, result: Path) -> None:
+    """Build the program that runs the bundle in `folder`.
+
+    sizes: bytes of the arena, and of all tensors with the alignment of each. Raises UsageError where the
+    compiler is missing, ArtefactError where the bundle does not link.
+    """
+    work = result.parent
+    arena, tensors = sizes
+    values = {
+        "PREFIX": prefix,
+        "PREFIX_UPPER": prefix.upper(),
+        "ARENA": f"{arena}u",
+        "TENSOR_BYTES": f"{tensors}u",
+    }
+    (work / "samples.c").write_text(_filled("samples.c.in", values))
+    for name in _COMMON:
+        (work / name).write_text(_source(name))
+    start = "linux.c" if emulator.board is None else "cortexm.c"
+    (work / start).write_text(_source(start))
+    more: list[str] = []
+    if emulator.board is not None:
+        (work / "board.ld").write_text(_filled("board.ld.in", _regions(emulator.board)))
+        more = ["-T", "board.ld", *(["-DFLOAT_UNIT"] if emulator.has_float_unit else [])]
+    library = folder / f"lib{prefix}.a"
+    command = [
+        *_compiler(),
+        "cc",
+        "-target",
+        emulator.triple,
+        f"-mcpu={emulator.cpu}",
+        "-O1",
+        "-ffreestanding",
+        "-fno-builtin",
+        "-fno-sanitize=all",
+        "-static",
+        f"-I{folder.resolve()}",
+        *more,
+        "samples.c",
+        "memory.c",
+        start,
+        str(library.resolve()),
+        "-o",
+        result.name,
+    ]
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+        raise ArtefactError(f"{library} does not link: {said[:300]}")
+
+
+def run(program: Path, emulator: Emulator, given: bytes) -> bytes:
+    """Run the program on its input and return its output.
+
+    Raises UsageError where the emulator is missing, ArtefactError where the program refuses or fails.
+    """
+    name = emulator.command[0]
+    if shutil.which(name) is None:
+        raise UsageError(f"{name} is not installed; scripts/emulators.sh installs the emulators of all targets")
+    command = [*emulator.command, program.name if emulator.board else f"./{program.name}"]
+    try:
+        if emulator.board is None:
+            done = subprocess.run(
+                command, cwd=program.parent, input=given, capture_output=True, timeout=_SECONDS, check=False
+            )
+            output = done.stdout
+        else:
+            (program.parent / "input.bin").write_bytes(given)
+            done = subprocess.run(
+                command,
+                cwd=program.parent,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+            written = program.parent / "output.bin"
+            output = written.read_bytes() if written.exists() else b""
+    except subprocess.TimeoutExpired as error:
+        raise ArtefactError(f"the program did not end within {_SECONDS} seconds under {name}") from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        reason = _REASONS.get(done.returncode, said[0] if said else f"exit status {done.returncode}")
+        raise ArtefactError(f"the bundle fails under {name}: {reason}")
+    return output
+
+
+def _compiler() -> Sequence[str]:
+    if importlib.util.find_spec("ziglang") is None:
+        raise UsageError(
+            "a bundle for another processor needs a C compiler for it: pip install 'qglow[emulation]'"
+        )
+    return sys.executable, "-m", "ziglang"
+
+
+def _source(name: str) -> str:
+    return files("qglow.emulation").joinpath("sources", name).read_text(encoding="utf-8")
+
+
+def _filled(name: str, values: dict[str, str]) -> str:
+    text = _source(name)
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
+
+
+def _regions(board: Board) -> dict[str, str]:
+    return {
+        "CODE": hex(board.code),
+        "CODE_BYTES": str(board.code_bytes),
+        "RAM": hex(board.ram),
+        "RAM_BYTES": str(board.ram_bytes),
+    }

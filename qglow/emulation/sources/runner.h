@@ -1,0 +1,16 @@
+/* Parts of a program that runs a bundle: what the system below gives, and the loop over samples. */
+#ifndef RUNNER_H
+#define RUNNER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The system: bytes in and out, and the end of the program. */
+void system_read(void *data, size_t size);
+void system_write(const void *data, size_t size);
+void system_exit(int status);
+
+/* Run the bundle over all samples; returns the exit status. */
+int run_samples(void);
+
+#endif

@@ -1,0 +1,1 @@
+"""RISC-V with 64 bits, with and without vectors."""
