@@ -3,7 +3,7 @@
 # Arguments go to pytest, for example: bash scripts/test.sh -m "not slow" -n 2
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-prepare test,images,docs
+prepare test,images,docs,emulation
 cd "$repository"
 
 echo "== ruff: style"

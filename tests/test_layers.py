@@ -31,8 +31,10 @@ DIRECT: dict[str, set[str]] = {
     "kernels": {"instructions"},
     "codegen": {"kernels"},
     "runtime": {"codegen"},
-    "targets": {"lowering", "runtime"},
-    "toolchain": {"importer", "exporter", "counts", "quantization", "targets"},
+    "bundles": {"runtime"},
+    "targets": {"lowering", "bundles"},
+    "emulation": {"targets"},
+    "toolchain": {"importer", "exporter", "counts", "quantization", "emulation"},
     "generation": {"toolchain"},
     "report": {"toolchain", "metrics"},
     "bisection": {"toolchain"},
@@ -66,7 +68,10 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "listing": {"registry"},
         "native": {"protocol"},
         "reference": {"protocol"},
+        "portable": {"protocol"},
         "x86": {"native"},
+        "arm": {"native", "portable"},
+        "riscv": {"native", "portable"},
     },
 }
 
@@ -76,7 +81,7 @@ RESTRICTED: dict[str, set[str]] = {
     "onnxruntime": {"report", "host"},
     "openvino": {"report"},
     "typer": {"cli"},
-    "llvmlite": {"kernels", "codegen", "targets"},
+    "llvmlite": {"kernels", "codegen", "targets", "bundles"},
 }
 
 

@@ -14,7 +14,8 @@ from qglow.core import errors
 
 PUBLIC = {
     # going the way
-    "load_model", "load_profile", "load_quantized", "load_recipe", "load", "save_profile", "merge_profiles",
+    "load_model", "load_profile", "load_quantized", "load_recipe", "load", "load_bundle",
+    "save_profile", "merge_profiles",
     # measuring
     "bench", "bench_decoding", "check_baseline", "check_limits", "compare", "compare_layers", "cut_model",
     "diagnose", "run_data", "save_timings",

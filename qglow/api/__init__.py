@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
     from qglow.api.model import Model, load_model
     from qglow.api.parts import cut_model
     from qglow.api.profiles import load_profile, merge_profiles, save_profile
-    from qglow.api.programs import load
+    from qglow.api.programs import load, load_bundle
     from qglow.api.quantized import QuantizedModel, load_quantized
     from qglow.api.sufficiency import calibration_sufficiency, save_sufficiency
     from qglow.api.tuning import tune
@@ -107,6 +107,7 @@ __all__ = [
     "diagnose",
     "list_targets",
     "load",
+    "load_bundle",
     "load_generator",
     "load_model",
     "load_profile",
@@ -139,7 +140,7 @@ _NAMES_OF = {
     "qglow.api.model": ("Model", "load_model"),
     "qglow.api.parts": ("cut_model",),
     "qglow.api.profiles": ("load_profile", "merge_profiles", "save_profile"),
-    "qglow.api.programs": ("load",),
+    "qglow.api.programs": ("load", "load_bundle"),
     "qglow.api.quantized": ("QuantizedModel", "load_quantized"),
     "qglow.api.sufficiency": ("calibration_sufficiency", "save_sufficiency"),
     "qglow.api.tuning": ("tune",),

@@ -58,6 +58,7 @@ def compare(
     data: Data,
     *,
     recipe: Recipe | None = None,
+    program: Executable | None = None,
     progress: Progress | None = None,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
@@ -70,7 +71,9 @@ def compare(
     a name such as "psnr" or "map50:my_model:decode" (see `qglow.metrics`), "package.module:function", or a
     function, which takes some of `outputs`, `labels`, `keys`, `expected`, `inputs`, `tokens`, `photos` and
     `sequences` by name and gives a number, higher is better (see `TaskMetric`). threads: of the int8 model
-    and of onnxruntime. Other options as for `Model.profile`.
+    and of onnxruntime. program: what is measured in place of the compiled model, such as a bundle from
+    `load_bundle`. A target that this host cannot run is emulated, where there is an emulator. Other options
+    as for `Model.profile`.
 
     Raises ModelError if the float model's file is missing or has changed, DataError for data
     that does not fit, UsageError for a metric that does not exist or fails.
@@ -80,7 +83,9 @@ def compare(
     known = data_labels(measured, labels)
     opened = open_evaluation_data(model._parts, data, recipe, options["select"], options["samples"], known)
     code = CompileOptions(isa=options["isa"], threads=options["threads"])
-    return compare_outputs(model._parts, opened, metric=measured, options=code, progress=progress)
+    return compare_outputs(
+        model._parts, opened, metric=measured, options=code, program=program, progress=progress
+    )
 
 
 @taking(SampledOptions)

@@ -45,7 +45,7 @@ from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, compile_whole, selected_program
 from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
 from qglow.toolchain.calibration import CalibrationSamples
-from qglow.toolchain.files import write_graph
+from qglow.toolchain.files import write_bundle, write_graph
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.loaded import LoadedModel
@@ -273,6 +273,16 @@ class Model:
         UsageError, and UnsupportedError for what the target cannot execute.
         """
         write_graph(Path(path), self._loaded.graph, CompileOptions(**options))
+
+    @taking(IsaOptions, places=("isa",))
+    def save_bundle(self, path: str | Path, **options: Unpack[IsaKeywords]) -> None:
+        """Write a C library with header, weights and self-test, which runs without qglow, into a folder.
+
+        isa: a target that writes bundles (default: the best that this processor runs); `list_targets` tells.
+        The folder is new or empty, and is written whole or not at all. The same model gives the same bytes.
+        Raises InputFileError, UsageError, and UnsupportedError for what the target cannot execute.
+        """
+        write_bundle(Path(path), self._loaded.graph, options["isa"])
 
     @property
     def dimensions(self) -> dict[str, tuple[Dimension, ...] | None]:

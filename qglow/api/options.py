@@ -48,6 +48,7 @@ class IsaOptions:
         "that the processor has. int8 results are the same bits on all of them.",
         group=RUN,
         metavar="NAME",
+        flags=("--isa", "--target"),
     )
 
 

@@ -8,9 +8,12 @@ from typing import Unpack
 from qglow.api.keywords import TrustKeywords
 from qglow.api.options import TrustOptions
 from qglow.core.keywords import taking
+from qglow.emulation.bundle import load_bundle
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.artefacts import load_executable
+
+__all__ = ["load", "load_bundle"]
 
 
 @taking(TrustOptions, places=("isa", "trust", "threads"))

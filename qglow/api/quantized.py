@@ -34,7 +34,7 @@ from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, selected_program
 from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
 from qglow.toolchain.compilation import compile_known
-from qglow.toolchain.files import write_graph
+from qglow.toolchain.files import write_bundle, write_graph
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.specialised import SpecialisedExecutable, fits
@@ -265,6 +265,16 @@ class QuantizedModel:
         UsageError, and UnsupportedError for what the target cannot execute.
         """
         write_graph(Path(path), self._parts.int8, CompileOptions(**options))
+
+    @taking(IsaOptions, places=("isa",))
+    def save_bundle(self, path: str | Path, **options: Unpack[IsaKeywords]) -> None:
+        """Write a C library with header, weights and self-test, which runs without qglow, into a folder.
+
+        isa: a target that writes bundles (default: the best that this processor runs); `list_targets` tells.
+        The folder is new or empty, and is written whole or not at all. The same model gives the same bytes.
+        Raises InputFileError, UsageError, and UnsupportedError for what the target cannot execute.
+        """
+        write_bundle(Path(path), self._parts.int8, options["isa"])
 
     def export_qdq(
         self, path: str | Path, activations: str | None = None, *, bound_shapes: bool = False

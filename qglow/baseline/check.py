@@ -118,7 +118,8 @@ class _EntryCheck:
             data_labels(metric, labels),
         )
         told = self._told("comparing")
-        return compare_outputs(parts, opened, metric=metric, options=self.options, progress=told)
+        options = self.options if entry.target is None else replace(self.options, isa=entry.target)
+        return compare_outputs(parts, opened, metric=metric, options=options, progress=told)
 
     def _recipe(self) -> Recipe | None:
         return None if self.entry.recipe is None else load_recipe(self.folder / self.entry.recipe)

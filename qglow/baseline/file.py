@@ -86,7 +86,7 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
     }
     if sources == ["calibration"]:
         fields["calibration"] = _samples(values, "calibration")
-    kept = ("metric", "tolerance", "expected_failure", MEASURED)
+    kept = ("target", "metric", "tolerance", "expected_failure", MEASURED)
     return fields | {key: values[key] for key in kept if values.get(key) is not None}
 
 
@@ -176,6 +176,7 @@ _ENTRY = FileSection(
         "profile": as_text,
         "quantized": as_text,
         "recipe": as_text,
+        "target": as_text,
         "data": as_text,
         "labels": as_text,
         "select": optional(as_text),

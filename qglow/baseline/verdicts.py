@@ -85,6 +85,7 @@ class Entry:
     """One model under one recipe. Paths are as in the file, relative to it.
 
     Ranges come from `calibration` data, from a `profile`, or lie in a directory, `quantized`.
+    target: what the model is compiled for, in an emulator where the host cannot run it.
     tolerance: by how much the metric may get worse. expected_failure: why a regression is no surprise.
     measured: the baseline; None before the first update.
     """
@@ -97,6 +98,7 @@ class Entry:
     profile: Path | None = None
     quantized: Path | None = None
     recipe: Path | None = None
+    target: str | None = None
     metric: str = "top1"
     tolerance: float | None = None
     expected_failure: str = ""

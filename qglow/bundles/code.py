@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from qglow.bundles.interface import BundleTensor, Interface, Role
+from qglow.bundles.interface import BundleTensor, Interface, TensorRole
 from qglow.codegen.memory import ALIGNMENT
 from qglow.codegen.module import ENTRY, TEAM_ENTRY, ModuleBuilder
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 from qglow.kernels.emit.builder import F32, I8, I32, I64, PTR, VOID, Value, scalar
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import VectorTarget
@@ -46,17 +46,32 @@ class Vectors:
     tolerances: Mapping[str, float]
 
 
-def program_text(builder: ModuleBuilder, interface: Interface, fingerprint: int, digest: int) -> str:
-    """LLVM text of kernels, `run` and `check`.
-
-    fingerprint: of the interface. digest: CRC-32 of the weights.
-    """
+def program_text(builder: ModuleBuilder, interface: Interface) -> str:
+    """LLVM text of kernels and `run`."""
     module = builder.joint_module()
     for name in (ENTRY, TEAM_ENTRY):
         with suppress(KeyError):
             module.globals[name].linkage = "internal"
     _add_run(module, builder, interface)
-    _add_check(module, builder.target, interface, fingerprint, digest)
+    return str(module)
+
+
+def check_text(target: VectorTarget, interface: Interface, fingerprint: int, digest: int) -> str:
+    """LLVM text of `check`, to be compiled for the base of the target: any processor of the family runs it.
+
+    fingerprint: of the interface. digest: CRC-32 of the weights.
+    """
+    module = _module(target.base)
+    e = _function(module, target.base, f"{interface.prefix}_check_as", I32, [PTR, PTR, I32])
+    arena, weights, given = e.function.args
+    same = e.b.icmp_unsigned("==", given, ir.Constant(I32, fingerprint))
+    _refuse_unless(e, same, INTERFACE)
+    _refuse_unless(e, _is_aligned(e, arena), ARENA)
+    _refuse_unless(e, _is_aligned(e, weights), WEIGHTS)
+    _refuse_unless(e, target.processor_fits(e), PROCESSOR)
+    found = _crc(e, weights, interface.weights)
+    _refuse_unless(e, e.b.icmp_unsigned("==", found, ir.Constant(I32, digest)), DIGEST)
+    e.b.ret(ir.Constant(I32, OK))
     return str(module)
 
 
@@ -77,12 +92,12 @@ def selftest_text(target: VectorTarget, interface: Interface, vectors: Vectors) 
     io = e.b.alloca(ir.ArrayType(I8, max(1, len(interface.tensors)) * target.pointer_bytes))
     io.align, io.type = target.pointer_bytes, PTR
     for number, tensor in enumerate(interface.tensors):
-        if tensor.role is Role.INPUT:
+        if tensor.role is TensorRole.INPUT:
             stored = np.ascontiguousarray(vectors.inputs[tensor.name])
             address = _add_bytes(module, f"{prefix}_given{number}", stored)
         else:
             address = e.offset(arena, places[tensor.name])
-        if tensor.role is Role.STATE:
+        if tensor.role is TensorRole.STATE:
             with e.loop(0, tensor.byte_size) as place:
                 e.store(ir.Constant(I8, 0), e.offset(address, place))
         e.store(address, e.offset(io, number * target.pointer_bytes))
@@ -91,8 +106,8 @@ def selftest_text(target: VectorTarget, interface: Interface, vectors: Vectors) 
         expected = np.ascontiguousarray(vectors.outputs[tensor.name])
         wanted = _add_bytes(module, f"{prefix}_expected{number}", expected)
         got = e.offset(arena, places[tensor.name])
-        tolerance = vectors.tolerances.get(tensor.name, 0.0)
-        if tolerance:
+        if tensor.element is ElementType.FLOAT:
+            tolerance = vectors.tolerances.get(tensor.name, 0.0)
             _compare_floats(e, got, wanted, tensor, tolerance, number + 1)
         else:
             _compare_bytes(e, got, wanted, tensor.byte_size, number + 1)
@@ -109,7 +124,7 @@ def table_text(target: VectorTarget, interface: Interface) -> str:
         text = np.frombuffer(tensor.name.encode("utf-8", "backslashreplace") + b"\0", np.uint8)
         name = _add_bytes(module, f"{prefix}_name{number}", text)
         shape = _add_bytes(module, f"{prefix}_shape{number}", np.array(tensor.kind.shape, np.int32))
-        role = list(Role).index(tensor.role)
+        role = list(TensorRole).index(tensor.role)
         numbers = len(tensor.kind.shape), tensor.byte_size, tensor.element_number, role
         words = [ir.Constant(I32, value) for value in numbers]
         last = [ir.Constant(F32, tensor.scale), ir.Constant(I32, tensor.zero_point)]
@@ -189,22 +204,6 @@ def _flip_signs(e: Emitter, source: Value, result: Value, size: int) -> None:
                 e.store(e.b.xor(value, scalar(kind, _SIGN)), e.offset(result, place))
 
 
-def _add_check(
-    module: Any, target: VectorTarget, interface: Interface, fingerprint: int, digest: int
-) -> None:
-    e = _function(module, target, f"{interface.prefix}_check_as", I32, [PTR, PTR, I32])
-    arena, weights, given = e.function.args
-    same = e.b.icmp_unsigned("==", given, ir.Constant(I32, fingerprint))
-    _refuse_unless(e, same, INTERFACE)
-    _refuse_unless(e, _is_aligned(e, arena), ARENA)
-    _refuse_unless(e, _is_aligned(e, weights), WEIGHTS)
-    _refuse_unless(e, target.processor_fits(e), PROCESSOR)
-    _refuse_unless(
-        e, e.b.icmp_unsigned("==", _crc(e, weights, interface.weights), ir.Constant(I32, digest)), DIGEST
-    )
-    e.b.ret(ir.Constant(I32, OK))
-
-
 def _refuse_unless(e: Emitter, condition: Value, result: int) -> None:
     with e.when(e.b.not_(condition), likely=False):
         e.b.ret(ir.Constant(I32, result))
@@ -249,11 +248,12 @@ def _compare_bytes(e: Emitter, got: Value, wanted: Value, size: int, result: int
 def _compare_floats(
     e: Emitter, got: Value, wanted: Value, tensor: BundleTensor, tolerance: float, result: int
 ) -> None:
-    """Compare float32 within a tolerance; equal bits pass, so that infinities do."""
+    """Compare float32 within a tolerance; equal bits pass, so that infinities do, and any NaN is a NaN."""
     with e.loop(0, tensor.byte_size // 4) as number:
         place = e.scaled(number, 4)
         left, right = (e.load(e.offset(pointer, place), F32) for pointer in (got, wanted))
         near = e.intrinsic("llvm.fabs", e.b.fsub(left, right))
         fits = e.b.fcmp_ordered("<=", near, ir.Constant(F32, tolerance))
         same = e.b.icmp_unsigned("==", e.b.bitcast(left, I32), e.b.bitcast(right, I32))
-        _refuse_unless(e, e.b.or_(fits, same), result)
+        both = e.b.and_(e.b.fcmp_unordered("uno", left, left), e.b.fcmp_unordered("uno", right, right))
+        _refuse_unless(e, e.b.or_(e.b.or_(fits, same), both), result)

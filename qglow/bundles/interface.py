@@ -40,7 +40,7 @@ def rounded(size: int) -> int:
     return size + -size % ALIGNMENT
 
 
-class Role(Enum):
+class TensorRole(Enum):
     """Use of a tensor: the caller fills an input, reads an output, and keeps a state between calls."""
 
     INPUT = "input"
@@ -55,7 +55,7 @@ class BundleTensor:
     name: str
     field: str
     kind: TensorType
-    role: Role
+    role: TensorRole
 
     @property
     def element(self) -> ElementType:
@@ -101,7 +101,7 @@ class BundleTensor:
 
         States are the program's alone, in its own form.
         """
-        is_seen = self.role is not Role.STATE
+        is_seen = self.role is not TensorRole.STATE
         return is_seen and is_int8_activation(self.kind) and bool(bias) != self.kind.unsigned
 
 
@@ -122,34 +122,34 @@ class Interface:
     @staticmethod
     def of(prefix: str, signature: Signature, activations: int, weights: int, bias: int) -> Interface:
         """The interface of a program with this signature."""
-        roles: list[tuple[Role, Mapping[str, TensorType]]] = [
-            (Role.INPUT, signature.inputs),
-            (Role.OUTPUT, signature.outputs),
-            (Role.STATE, signature.state),
+        roles: list[tuple[TensorRole, Mapping[str, TensorType]]] = [
+            (TensorRole.INPUT, signature.inputs),
+            (TensorRole.OUTPUT, signature.outputs),
+            (TensorRole.STATE, signature.state),
         ]
         named = [(name, kind, role) for role, types in roles for name, kind in types.items()]
         fields = distinct_identifiers([name for name, _, _ in named], "tensor")
         tensors = tuple(BundleTensor(n, field, k, r) for field, (n, k, r) in zip(fields, named, strict=True))
         return Interface(prefix, tensors, activations, weights, bias)
 
-    def of_role(self, role: Role) -> tuple[BundleTensor, ...]:
+    def of_role(self, role: TensorRole) -> tuple[BundleTensor, ...]:
         """The tensors of a role, in the model's order."""
         return tuple(tensor for tensor in self.tensors if tensor.role is role)
 
     @property
     def inputs(self) -> tuple[BundleTensor, ...]:
         """The inputs, in the model's order."""
-        return self.of_role(Role.INPUT)
+        return self.of_role(TensorRole.INPUT)
 
     @property
     def outputs(self) -> tuple[BundleTensor, ...]:
         """The outputs, in the model's order."""
-        return self.of_role(Role.OUTPUT)
+        return self.of_role(TensorRole.OUTPUT)
 
     @property
     def states(self) -> tuple[BundleTensor, ...]:
         """The states, which begin as zero bytes."""
-        return self.of_role(Role.STATE)
+        return self.of_role(TensorRole.STATE)
 
     def converted_inputs(self) -> dict[str, int]:
         """Places in the arena of copies of inputs whose bytes the program has otherwise, by name."""

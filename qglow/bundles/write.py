@@ -9,7 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.bundles.code import Vectors, crc32, program_text, selftest_text, table_text, weights_text
+from qglow.bundles.code import (
+    Vectors,
+    check_text,
+    crc32,
+    program_text,
+    selftest_text,
+    table_text,
+    weights_text,
+)
 from qglow.bundles.identifiers import identifier
 from qglow.bundles.interface import VERSION, BundleTensor, Interface
 from qglow.bundles.library import write_library
@@ -47,12 +55,14 @@ def write_bundle(program: Program, target: VectorTarget, folder: Path) -> None:
     fingerprint, digest = _fingerprint(interface, target, program), crc32(weights)
     vectors = make_vectors(program)
     modules = {
-        f"{prefix}_code.o": program_text(builder, interface, fingerprint, digest),
+        f"{prefix}_code.o": program_text(builder, interface),
         f"{prefix}_weights.o": weights_text(target, interface, weights),
         f"{prefix}_tensors.o": table_text(target, interface),
-        f"{prefix}_selftest.o": selftest_text(target, interface, _as_callers_see(interface, vectors)),
+        f"{prefix}_selftest.o": selftest_text(target, interface, as_callers_see(interface, vectors)),
     }
     objects = dict(zip(modules, compile_apart(list(modules.values()), target), strict=True))
+    check = check_text(target, interface, fingerprint, digest)
+    objects[f"{prefix}_check.o"] = compile_apart([check], target.base)[0]
     written: dict[str, bytes] = {
         name: text.encode() for name, text in texts(interface, program.name, target.name, fingerprint).items()
     }
@@ -93,7 +103,8 @@ def _tolerance(expected: Array) -> float:
     return float(np.float32(_TOLERANCE * finite.max())) if finite.size else 0.0
 
 
-def _as_callers_see(interface: Interface, vectors: Vectors) -> Vectors:
+def as_callers_see(interface: Interface, vectors: Vectors) -> Vectors:
+    """Vectors of a program as C has them: int8 that is uint8 to callers is uint8."""
     shifted = {tensor.name for tensor in interface.tensors if tensor.is_shifted}
 
     def seen(arrays: Mapping[str, Array]) -> dict[str, Array]:

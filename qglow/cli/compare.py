@@ -14,7 +14,7 @@ from qglow.core.errors import UsageError
 from qglow.core.options import Writes, option
 
 if TYPE_CHECKING:
-    from qglow.api import QuantizedModel
+    from qglow.api import Executable, QuantizedModel
 
 EXAMPLES = (
     "qglow compare model.quantized --data test/ --labels labels.csv --max-drop 0.5",
@@ -26,6 +26,13 @@ EXAMPLES = (
 class ComparisonOptions(MetricOptions):
     """Options of what is measured, and where it is written."""
 
+    bundle: Path | None = option(
+        None,
+        "A bundle of the model, measured in place of the compiled program",
+        group=MEASURE,
+        metavar="DIR",
+        reads=True,
+    )
     layers: bool = option(False, "Also measure every int8 node, and say what helps; slow", group=MEASURE)
     output: Path | None = option(
         None,
@@ -90,9 +97,16 @@ def compare(
     wanted = _limits(limits, measure.metric)
     loaded = _open(model, measure.layers)
     about = _about(model, data, running)
+    bundle = None if measure.bundle is None else _open_bundle(measure.bundle, running)
     with showing_progress("comparing") as progress:
         comparison = compare_with_onnxruntime(
-            loaded, data.data, labels=data.labels, metric=measure.metric, progress=progress, **about
+            loaded,
+            data.data,
+            labels=data.labels,
+            metric=measure.metric,
+            program=bundle,
+            progress=progress,
+            **about,
         )
     layers = diagnosis = None
     if measure.layers:
@@ -134,6 +148,14 @@ def _open(model: MeasuredOptions, layers: bool) -> QuantizedModel:
     if loaded.report is not None and loaded.report.given:
         note(f"'{FLOAT}' below is onnxruntime on the model itself, which is quantized")
     return loaded
+
+
+def _open_bundle(path: Path, running: RunOptions) -> Executable:
+    from qglow.api import load_bundle
+
+    if running.isa is not None:
+        raise UsageError("a bundle has a target of its own: --isa does not go with --bundle")
+    return load_bundle(path)
 
 
 def _about(model: MeasuredOptions, data: LabelledDataOptions, running: RunOptions) -> dict[str, Any]:

@@ -10,12 +10,16 @@ from qglow.api.options import OUTPUT, RUN, IsaOptions, NativeOptions
 from qglow.cli.options import TargetOptions
 from qglow.cli.output import listing, say, showing_progress
 from qglow.cli.targets import open_graph_target
+from qglow.core.errors import UsageError
 from qglow.core.options import Writes, option
 
 if TYPE_CHECKING:
     from qglow.api import Model, QuantizedModel
 
-EXAMPLES = ("qglow compile model.quantized --tune -o model.qglow",)
+EXAMPLES = (
+    "qglow compile model.quantized --tune -o model.qglow",
+    "qglow compile model.quantized --target cortex-m4 --emit-bundle build/model",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,13 @@ class CompileFlags(IsaOptions):
 
     tune: bool = option(False, "Time kernels on this processor first, and keep the best for later", group=RUN)
     dump_ir: bool = option(False, "Print the instruction program instead of compiling", group=OUTPUT)
+    emit_bundle: Path | None = option(
+        None,
+        "Write a C library with header, weights and self-test, which runs without qglow, into this folder",
+        group=OUTPUT,
+        metavar="DIR",
+        writes=Writes.FILE_OR_FOLDER,
+    )
     output: Path | None = option(
         None,
         "The program to write [default: TARGET's name with .qglow or .bundle]",
@@ -43,7 +54,6 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
     --tune times settings of kernels for every shape of a layer, and keeps the best in the user's cache for
     every later compilation. Results stay the same bits. It can be interrupted, and goes on where it was.
     """
-    from qglow.report.document import byte_count
     from qglow.toolchain.files import suffix_for
 
     loaded = open_graph_target(model.target, model.shapes, native=nodes.native, values=model.values)
@@ -53,8 +63,20 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
         return
     if how.tune:
         _tune(loaded, how.isa)
+    if how.emit_bundle is not None:
+        if how.output is not None:
+            raise UsageError("--output is for a program, --emit-bundle for a bundle: give one of them")
+        loaded.save_bundle(how.emit_bundle, isa=how.isa)
+        _say_size(how.emit_bundle)
+        return
     path = how.output or Path(f"{model.target.resolve().stem}{suffix_for(how.isa)}")
     loaded.save_program(path, isa=how.isa)
+    _say_size(path)
+
+
+def _say_size(path: Path) -> None:
+    from qglow.report.document import byte_count
+
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     say(f"{path}: {byte_count(sum(file.stat().st_size for file in files))}")
 

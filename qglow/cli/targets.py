@@ -95,12 +95,17 @@ def open_program(
     threads: int | None,
     values: Sequence[str] = (),
 ) -> tuple[Executable, Recipe]:
-    """Open a program to run: a .qglow file, a directory's int8 program, or a model in float.
+    """Open a program to run: a .qglow file, a bundle, a directory's int8 program, or a model in float.
 
     With it comes the recipe of a quantized directory, so that its data is prepared as for profiling.
     """
-    from qglow.api import QuantizedModel, load
+    from qglow.api import QuantizedModel, load, load_bundle
+    from qglow.emulation.manifest import is_bundle
 
+    if is_bundle(target):
+        if shape or values or isa:
+            raise UsageError(f"{target} is a bundle: --shape, --value and --isa do not apply")
+        return load_bundle(target), Recipe()
     if target.suffix == ".qglow":
         if shape or values:
             raise UsageError(f"{target} is compiled already: --shape and --value do not apply")

@@ -23,8 +23,8 @@ class Board:
 class Emulator:
     """Emulation of one target.
 
-    triple, cpu: the processor for the C compiler, in zig's names. command: the emulator, to which the program is
-    added. board: None where the program is one of Linux.
+    triple, cpu: the processor for the C compiler, in zig's names. command: the emulator, to which the program
+    is added. board: None where the program is one of Linux.
     """
 
     triple: str

@@ -36,50 +36,42 @@ _REASONS = {
 }
 
 
-def build(folder: Path, prefix: str, sizes: tuple[int, int], emulator: Emulator, result: Path) -> None:
-    """Build the program that runs the bundle in `folder`.
+def build(
+    folder: Path, prefix: str, arena_bytes: int, tensor_bytes: int, emulator: Emulator, result: Path
+) -> None:
+    """Build the program that runs the bundle in `folder` over samples, as samples.c.in says.
 
-    sizes: bytes of the arena, and of all tensors with the alignment of each. Raises UsageError where the
-    compiler is missing, ArtefactError where the bundle does not link.
+    arena_bytes: of the self-test. tensor_bytes: of all tensors, each with its alignment. Raises what
+    `build_program` does.
     """
-    work = result.parent
-    arena, tensors = sizes
     values = {
         "PREFIX": prefix,
         "PREFIX_UPPER": prefix.upper(),
-        "ARENA": f"{arena}u",
-        "TENSOR_BYTES": f"{tensors}u",
+        "ARENA": f"{arena_bytes}u",
+        "TENSOR_BYTES": f"{tensor_bytes}u",
     }
-    (work / "samples.c").write_text(_filled("samples.c.in", values))
-    for name in _COMMON:
+    build_program(_filled("samples.c.in", values), folder / f"lib{prefix}.a", emulator, result)
+
+
+def build_program(samples: str, library: Path, emulator: Emulator, result: Path) -> None:
+    """Compile C code that defines `run_samples`, and link it with a library for an emulator.
+
+    Other files are written beside the result. Raises UsageError where the compiler is missing, ArtefactError
+    where the library does not link.
+    """
+    work, start = result.parent, "linux.c" if emulator.board is None else "cortexm.c"
+    (work / "samples.c").write_text(samples)
+    for name in (*_COMMON, start):
         (work / name).write_text(_source(name))
-    start = "linux.c" if emulator.board is None else "cortexm.c"
-    (work / start).write_text(_source(start))
     more: list[str] = []
     if emulator.board is not None:
         (work / "board.ld").write_text(_filled("board.ld.in", _regions(emulator.board)))
         more = ["-T", "board.ld", *(["-DFLOAT_UNIT"] if emulator.has_float_unit else [])]
-    library = folder / f"lib{prefix}.a"
-    command = [
-        *_compiler(),
-        "cc",
-        "-target",
-        emulator.triple,
-        f"-mcpu={emulator.cpu}",
-        "-O1",
-        "-ffreestanding",
-        "-fno-builtin",
-        "-fno-sanitize=all",
-        "-static",
-        f"-I{folder.resolve()}",
-        *more,
-        "samples.c",
-        "memory.c",
-        start,
-        str(library.resolve()),
-        "-o",
-        result.name,
-    ]
+    target = ["-target", emulator.triple, f"-mcpu={emulator.cpu}"]
+    flags = ["-O1", "-ffreestanding", "-fno-builtin", "-fno-sanitize=all", "-static"]
+    sources = ["samples.c", "memory.c", start]
+    paths = [f"-I{library.resolve().parent}", *more, *sources, str(library.resolve()), "-o", result.name]
+    command = [*_compiler(), "cc", *target, *flags, *paths]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     if done.returncode:
         said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
@@ -93,33 +85,26 @@ def run(program: Path, emulator: Emulator, given: bytes) -> bytes:
     """
     name = emulator.command[0]
     if shutil.which(name) is None:
-        raise UsageError(f"{name} is not installed; scripts/emulators.sh installs the emulators of all targets")
+        raise UsageError(
+            f"{name} is not installed; scripts/emulators.sh installs the emulators of all targets"
+        )
+    folder = program.parent
+    written = folder / "output.bin"
+    if emulator.board is not None:
+        (folder / "input.bin").write_bytes(given)
+        given = b""
     command = [*emulator.command, program.name if emulator.board else f"./{program.name}"]
     try:
-        if emulator.board is None:
-            done = subprocess.run(
-                command, cwd=program.parent, input=given, capture_output=True, timeout=_SECONDS, check=False
-            )
-            output = done.stdout
-        else:
-            (program.parent / "input.bin").write_bytes(given)
-            done = subprocess.run(
-                command,
-                cwd=program.parent,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-            written = program.parent / "output.bin"
-            output = written.read_bytes() if written.exists() else b""
+        done = subprocess.run(
+            command, cwd=folder, input=given, capture_output=True, timeout=_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise ArtefactError(f"the program did not end within {_SECONDS} seconds under {name}") from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         reason = _REASONS.get(done.returncode, said[0] if said else f"exit status {done.returncode}")
         raise ArtefactError(f"the bundle fails under {name}: {reason}")
-    return output
+    return done.stdout if emulator.board is None else written.read_bytes()
 
 
 def _compiler() -> Sequence[str]:

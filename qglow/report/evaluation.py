@@ -24,6 +24,7 @@ from qglow.runtime.cores import choose_threads
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, compile_graph
+from qglow.toolchain.emulated import compile_or_emulate
 from qglow.toolchain.samples import Data, FreeInputs, open_samples, open_specified
 
 
@@ -127,6 +128,7 @@ def compare_outputs(
     *,
     metric: str | Callable[..., float] | TaskMetric | None = None,
     options: CompileOptions | None = None,
+    program: Executable | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Outputs of the compiled int8 model against the float and the QDQ model in onnxruntime.
@@ -134,7 +136,8 @@ def compare_outputs(
     All run on as many threads as the options say, and onnxruntime without sums that saturate on some
     processors: what is compared does not depend on the processor. Where the model was quantized already,
     that very file takes the place of the float model. Instead of outputs whose shapes data decides, what goes
-    into the nodes that compute them is compared, and given to `metric`.
+    into the nodes that compute them is compared, and given to `metric`. program: takes the place of the
+    compiled model. A target that the host cannot run is emulated.
 
     Raises ModelError if the float model's file is missing or has changed, UsageError for a metric that
     does not exist or fails.
@@ -146,7 +149,10 @@ def compare_outputs(
     threads = choose_threads(options.threads)
     reference = OnnxruntimeModel(float_file(parts), shapes=parts.shapes, threads=threads, exact_sums=True)
     qdq = OnnxruntimeModel(qdq_file(parts), threads=threads, exact_sums=True)
-    program = compile_graph(parts.int8, CompileOptions(isa=options.isa, threads=threads))
+    if program is None:
+        program = compile_or_emulate(parts.int8, CompileOptions(isa=options.isa, threads=threads))
+    else:
+        _check_interface(program, parts)
     subject = RealInterface(program, parts.inputs, parts.outputs)
     return compare(
         subject,
@@ -156,6 +162,13 @@ def compare_outputs(
         metric=measured,
         advance=start(progress, opened.size),
     )
+
+
+def _check_interface(program: Executable, parts: QuantizedParts) -> None:
+    for given, wanted in ((program.inputs, parts.inputs), (program.outputs, parts.outputs)):
+        if given != wanted:
+            found, known = (", ".join(f"{name}: {kind}" for name, kind in k.items()) for k in (given, wanted))
+            raise UsageError(f"the program is of another model: it has {found}; the model has {known}")
 
 
 def compare_nodes(

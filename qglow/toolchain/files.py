@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qglow.core.errors import UnsupportedError
+from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.folders import new_folder
 from qglow.graph.graph import Graph
 from qglow.targets.protocol import BundleTarget, RunningTarget
@@ -28,7 +28,20 @@ def write_graph(path: Path, graph: Graph, options: CompileOptions | None = None)
     if target is None:
         write_artefact(path, lower_graph(graph, options), options, graph.tail)
     else:
-        _write_bundle(path, graph, target)
+        _write(path, graph, target)
+
+
+def write_bundle(folder: Path, graph: Graph, isa: str | None = None) -> None:
+    """Write a graph as a bundle into a folder that is new or empty, whole or not at all.
+
+    isa: a target that writes bundles, "host" (or None) for the fastest that this processor runs. Raises
+    UsageError for one that writes none, otherwise what `write_graph` does.
+    """
+    target = find_or_select(isa)
+    if not isinstance(target, BundleTarget):
+        name = target.description.name
+        raise UsageError(f"target '{name}' writes no bundles; qglow targets lists those that do")
+    _write(folder, graph, target)
 
 
 def suffix_for(isa: str | None) -> str:
@@ -42,7 +55,7 @@ def _writer(isa: str | None) -> BundleTarget | None:
     return target if isinstance(target, BundleTarget) and not isinstance(target, RunningTarget) else None
 
 
-def _write_bundle(folder: Path, graph: Graph, target: BundleTarget) -> None:
+def _write(folder: Path, graph: Graph, target: BundleTarget) -> None:
     hosted = [f"'{node.name}' ({node.operator.hosted.kinds})" for node in graph.nodes if node.operator.hosted]
     hosted += [] if graph.tail is None else [f"'{name}' ({graph.tail.kinds})" for name in graph.tail.nodes]
     if hosted:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from qglow.cli.main import main
+from tests.emulated import needs
 from tests.zoo import REPOSITORY
 
 Capture = pytest.CaptureFixture[str]
@@ -43,6 +44,19 @@ def test_the_example_keeps_its_accuracy_and_ci_is_told(
     assert "1 Pass." in capsys.readouterr().out
     assert 'failures="0"' in (folder / "j.xml").read_text()
     assert summary.read_text() == "before\n" + (folder / "t.md").read_text()
+
+
+@pytest.mark.slow
+def test_an_entry_may_be_held_to_its_accuracy_on_another_processor(folder: Path, capsys: Capture) -> None:
+    needs("cortex-m4")
+    with_baseline(folder, "metric: top1", "metric: top1\n    samples: 40")
+    assert check(folder, "--update") == 0
+    with_baseline(folder, "samples: 40", "samples: 40\n    target: cortex-m4")
+    assert check(folder) == 0
+    assert "1 Pass." in capsys.readouterr().out
+    with_baseline(folder, "target: cortex-m4", "target: cortex-m5")
+    assert check(folder) == 2
+    assert "digits: no ISA is called 'cortex-m5'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

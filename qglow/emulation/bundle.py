@@ -1,0 +1,214 @@
+"""Bundles as executables: in this process, or in an emulator of their processor."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from qglow.bundles.code import OK, PROCESSOR
+from qglow.bundles.interface import BundleTensor, TensorRole
+from qglow.bundles.library import read_library
+from qglow.codegen.jit import check_host, link
+from qglow.codegen.memory import aligned, aligned_bytes, aligned_tensor
+from qglow.codegen.weights import READ_SLACK
+from qglow.core.errors import ArtefactError, UsageError
+from qglow.core.types import Array
+from qglow.emulation.machines import EMULATORS
+from qglow.emulation.manifest import Manifest, read_manifest
+from qglow.emulation.programs import build, run
+from qglow.instructions.program import Program
+from qglow.runtime.executable import Executable
+from qglow.targets.capabilities import machine
+from qglow.targets.registry import find_target
+
+_SIGN = np.uint8(0x80)
+
+
+def load_bundle(path: str | Path) -> Executable:
+    """Load the bundle in a folder: in this process where the host runs its target, else in an emulator.
+
+    It is called as any executable. Its code runs as it is, so load only bundles that you trust. Raises
+    ArtefactError for what is no bundle or damaged, UsageError where there is no emulator of the target.
+    """
+    manifest = read_manifest(Path(path))
+    target = find_target(manifest.target)
+    if target.refusal() is None:
+        return Executable(manifest.signature, HostBundle(manifest), _no_program)
+    if manifest.target not in EMULATORS:
+        raise UsageError(
+            f"{path} is for '{manifest.target}', which has no emulator, and this host cannot run it "
+            f"({target.refusal()})"
+        )
+    return Executable(manifest.signature, EmulatedBundle(manifest), _no_program)
+
+
+def _no_program() -> NoReturn:
+    raise ArtefactError("a bundle holds code alone: its program is in the model that it was made of")
+
+
+class _Bundle:
+    """Satisfies the part of `Loaded` that all bundles share."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._state = {t.name: aligned_tensor(t.kind) for t in manifest.of_role(TensorRole.STATE)}
+        self._lock = threading.Lock()
+
+    @property
+    def target(self) -> str:
+        """Name of the target."""
+        return self._manifest.target
+
+    @property
+    def activation_bias(self) -> int:
+        """0: a bundle takes int8 as int8, whatever its code holds."""
+        return 0
+
+    @property
+    def threads(self) -> int:
+        """1: only the caller's thread."""
+        return 1
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of activations that a call needs."""
+        return self._manifest.arena_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of constants."""
+        return self._manifest.weights_bytes
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """Arrays by name that are kept from call to call."""
+        return self._state
+
+    def activations(self, program: Program) -> dict[str, Array]:
+        """Raise UsageError: a bundle tells of no activations."""
+        raise UsageError("a bundle tells nothing of its activations; compare the model that it was made of")
+
+
+class HostBundle(_Bundle):
+    """A bundle whose code runs in this process. Satisfies `Loaded`."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Link the code. Raises ArtefactError where `check` refuses, UsageError as `check_host`."""
+        super().__init__(manifest)
+        target, prefix = machine(find_target(manifest.target)), manifest.prefix
+        check_host(target)
+        members = read_library(manifest.library.read_bytes())
+        names = f"{prefix}_code.o", f"{prefix}_check.o"
+        wanted = [members[name] for name in names if name in members]
+        self._linked = link(wanted, target, [f"{prefix}_run", f"{prefix}_check_as"])
+        self._weights = aligned(np.frombuffer(_weights(manifest), np.uint8))
+        addresses = self._linked.addresses
+        self._run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(addresses[f"{prefix}_run"])
+        check = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+        arena = self._arena()
+        found = check(addresses[f"{prefix}_check_as"])(
+            arena.ctypes.data, self._weights.ctypes.data, manifest.interface
+        )
+        if found == PROCESSOR:
+            raise UsageError(f"this host cannot run code for '{manifest.target}'")
+        if found != OK:
+            raise ArtefactError(f"{manifest.folder} is damaged: its check returns {found}")
+
+    def run(self, arrays: Mapping[str, Array]) -> None:
+        """Run once. Calls from several threads are safe."""
+        with self._lock:
+            self.bind(arrays)()
+
+    def bind(self, arrays: Mapping[str, Array]) -> Callable[[], None]:
+        """A call on these arrays in an arena of its own; it must not run in two threads at once."""
+        memory = {**self._state, **arrays}
+        tensors = self._manifest.tensors
+        seen = {t.name: np.empty_like(memory[t.name]) if t.is_shifted else memory[t.name] for t in tensors}
+        io = (ctypes.c_void_p * max(1, len(tensors)))(*(seen[t.name].ctypes.data for t in tensors))
+        arena, weights = self._arena(), self._weights
+
+        def call() -> None:
+            for tensor in tensors:
+                if tensor.is_shifted and tensor.role is TensorRole.INPUT:
+                    _flip(memory[tensor.name], seen[tensor.name])
+            self._run(arena.ctypes.data, weights.ctypes.data, ctypes.addressof(io))
+            for tensor in tensors:
+                if tensor.is_shifted and tensor.role is TensorRole.OUTPUT:
+                    _flip(seen[tensor.name], memory[tensor.name])
+
+        return call
+
+    def _arena(self) -> Array:
+        return aligned_bytes(self._manifest.arena_bytes + READ_SLACK)
+
+
+class EmulatedBundle(_Bundle):
+    """A bundle whose code runs in an emulator, once for each call. Satisfies `Loaded`."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Build the program that runs it, and its self-test. Raises what `build` and `run` do."""
+        super().__init__(manifest)
+        self._emulator = EMULATORS[manifest.target]
+        self._folder = tempfile.TemporaryDirectory(prefix="qglow-bundle-")
+        run(self._program, self._emulator, struct.pack("<II", 0, 1) + self._states({}))
+
+    @cached_property
+    def _program(self) -> Path:
+        manifest, result = self._manifest, Path(self._folder.name) / "program"
+        tensors = sum(tensor.byte_size + -tensor.byte_size % 8 for tensor in manifest.tensors)
+        sizes = manifest.selftest_bytes, tensors
+        build(manifest.folder, manifest.prefix, *sizes, self._emulator, result)
+        return result
+
+    def run(self, arrays: Mapping[str, Array]) -> None:
+        """Run once. Calls from several threads run one after the other."""
+        inputs, outputs, states = (self._manifest.of_role(role) for role in TensorRole)
+        given = b"".join(_bytes(tensor, arrays[tensor.name]) for tensor in inputs)
+        with self._lock:
+            head = struct.pack("<II", 1, 0) + self._states(arrays)
+            result = run(self._program, self._emulator, head + given)
+            memory = {**self._state, **arrays}
+            wanted = sum(tensor.byte_size for tensor in (*outputs, *states))
+            if len(result) != wanted:
+                raise ArtefactError(f"the emulated program wrote {len(result)} bytes instead of {wanted}")
+            place = 0
+            for tensor in (*outputs, *states):
+                data = np.frombuffer(result, np.uint8, tensor.byte_size, place)
+                target = memory[tensor.name].reshape(-1).view(np.uint8)
+                target[:] = data ^ _SIGN if tensor.is_shifted else data
+                place += tensor.byte_size
+
+    def bind(self, arrays: Mapping[str, Array]) -> Callable[[], None]:
+        """A call on these arrays."""
+        return lambda: self.run(arrays)
+
+    def _states(self, arrays: Mapping[str, Array]) -> bytes:
+        memory = {**self._state, **arrays}
+        return b"".join(memory[tensor.name].tobytes() for tensor in self._manifest.of_role(TensorRole.STATE))
+
+
+def _bytes(tensor: BundleTensor, array: Array) -> bytes:
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return (data ^ _SIGN if tensor.is_shifted else data).tobytes()
+
+
+def _flip(source: Array, result: Array) -> None:
+    np.bitwise_xor(source.view(np.uint8), _SIGN, out=result.view(np.uint8))
+
+
+def _weights(manifest: Manifest) -> bytes:
+    """The weights as the file has them. Raises ArtefactError for another size."""
+    data = manifest.weights.read_bytes()
+    if len(data) != manifest.weights_bytes:
+        raise ArtefactError(
+            f"{manifest.weights} has {len(data)} bytes, and should have {manifest.weights_bytes}"
+        )
+    return data

@@ -1,0 +1,110 @@
+"""Programs of the problem suite on emulated processors: many self-tests in one program."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qglow.bundles.code import Vectors, program_text, selftest_text, weights_text
+from qglow.bundles.interface import Interface
+from qglow.bundles.library import write_library
+from qglow.bundles.write import as_callers_see
+from qglow.codegen.module import ModuleBuilder
+from qglow.codegen.parallel import compile_apart
+from qglow.emulation.machines import EMULATORS
+from qglow.emulation.programs import build_program, run
+from qglow.instructions.interpreter import ArenaInterpreter
+from qglow.instructions.passes import optimize
+from qglow.lowering import lower
+from qglow.runtime.signature import Signature
+from qglow.targets.capabilities import machine
+from qglow.targets.registry import find_target
+from tests.suite.problem import Problem
+
+FLOAT_TOLERANCE = 1e-5
+"""Largest error of float chains relative to the largest result: the interpreter rounds them otherwise."""
+TOGETHER = 40
+"""Most self-tests in one program: more do not fit the code memory of a board."""
+
+
+def needs(target: str) -> None:
+    """Skip where the target has no emulator here."""
+    if find_spec("ziglang") is None or shutil.which(EMULATORS[target].command[0]) is None:
+        pytest.skip("no emulator of the processor is installed")
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """A problem as a self-test: its name, the LLVM texts, and the bytes of its arena."""
+
+    name: str
+    prefix: str
+    texts: tuple[str, ...]
+    arena: int
+
+
+def make_self_test(name: str, problem: Problem, target_name: str) -> SelfTest:
+    """Lower a problem for a target; what the interpreter computes is what the self-test expects."""
+    target = find_target(target_name)
+    described = machine(target)
+    program = lower(problem.graph, target.backend)
+    optimize(program)
+    target.select(program)
+    target.plan(program)
+    builder = ModuleBuilder(program, described, alone=True)
+    weights, prefix = builder.weights(), name.replace("-", "_")
+    arena = program.arena_size or 0
+    interface = Interface.of(prefix, Signature.of(program), arena, len(weights), described.activation_bias)
+    with np.errstate(all="ignore"):
+        outputs = ArenaInterpreter(program).run(problem.inputs)
+    tolerances: dict[str, float] = {}
+    if not problem.exact:
+        for output, array in outputs.items():
+            if array.dtype == np.float32:
+                most = np.abs(array[np.isfinite(array)]).max(initial=0)
+                tolerances[output] = float(np.float32(FLOAT_TOLERANCE * max(1, most)))
+    vectors = as_callers_see(interface, Vectors(problem.inputs, outputs, tolerances))
+    texts = (
+        program_text(builder, interface),
+        weights_text(described, interface, weights),
+        selftest_text(described, interface, vectors),
+    )
+    return SelfTest(f"{name} ({problem.name})", prefix, texts, interface.selftest_arena)
+
+
+def wrong_outputs(tests: list[SelfTest], target_name: str, folder: Path) -> list[str]:
+    """Names of the problems whose self-test fails under the emulator, with the number of the output."""
+    described, emulator = machine(find_target(target_name)), EMULATORS[target_name]
+    found = []
+    for first in range(0, len(tests), TOGETHER):
+        some = tests[first : first + TOGETHER]
+        objects = compile_apart([text for test in some for text in test.texts], described)
+        library, program = folder / f"library{first}.a", folder / "program"
+        library.write_bytes(write_library({f"part{n}.o": content for n, content in enumerate(objects)}))
+        build_program(_runner(some), library, emulator, program)
+        output = run(program, emulator, struct.pack("<II", 0, 0))
+        results = struct.unpack(f"<{len(some)}i", output)
+        found += [
+            f"{test.name}: output {result}" for test, result in zip(some, results, strict=True) if result
+        ]
+    return found
+
+
+def _runner(tests: Sequence[SelfTest]) -> str:
+    lines = ['#include "runner.h"']
+    for test in tests:
+        lines.append(f"int32_t {test.prefix}_selftest(void *, const void *);")
+        lines.append(f"extern const unsigned char {test.prefix}_weights[];")
+    lines.append(f"static _Alignas(64) unsigned char arena[{max(test.arena for test in tests)}];")
+    lines += ["int run_samples(void)", "{", "    int32_t result;"]
+    for test in tests:
+        lines.append(f"    result = {test.prefix}_selftest(arena, {test.prefix}_weights);")
+        lines.append("    system_write(&result, sizeof result);")
+    return "\n".join([*lines, "    return 0;", "}", ""])

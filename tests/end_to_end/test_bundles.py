@@ -1,0 +1,233 @@
+"""Bundles: written, linked by a C compiler, loaded, emulated and compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import qglow
+from qglow.bundles.interface import BundleTensor
+from qglow.cli.main import main
+from qglow.targets.registry import running_names
+from tests.emulated import needs
+
+DIGITS = Path(__file__).parents[2] / "calib_data"
+HOST_TARGETS = [name for name in running_names() if name != "reference"]
+EMULATED = ("aarch64-dotprod", "armv7", "riscv64", "cortex-m4", "cortex-m55", "cortex-m0plus")
+
+
+@pytest.fixture(scope="module")
+def digits() -> qglow.QuantizedModel:
+    model = qglow.load_model(DIGITS / "digits.onnx")
+    profile = model.profile(DIGITS / "calib.npz", samples=20)
+    return model.quantize(profile, check=False, repair=False)
+
+
+@pytest.fixture(scope="module")
+def images() -> list[np.ndarray]:
+    with np.load(DIGITS / "test.npz") as data:
+        name = next(key for key in data if data[key].ndim == 4)
+        return [data[name][number : number + 1].astype(np.float32) for number in range(3)]
+
+
+def compiler() -> str:
+    found = shutil.which("cc") or shutil.which("gcc")
+    if found is None:
+        pytest.skip("no C compiler is installed")
+    return found
+
+
+def built(folder: Path, source: str, *libraries: Path) -> subprocess.CompletedProcess[str]:
+    """Compile C code with bundles, strictly, and run it."""
+    (folder / "program.c").write_text(source)
+    paths = [word for library in libraries for word in (f"-I{library}", f"-L{library}")]
+    names = [f"-l{next(library.glob('*.h')).stem}" for library in libraries]
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"]
+    command = [compiler(), *flags, "program.c", *paths, *names, "-o", "program"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return subprocess.run(["./program"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("target", HOST_TARGETS)
+def test_a_bundle_of_the_host_gives_the_bits_of_the_program(
+    digits: qglow.QuantizedModel, images: list[np.ndarray], target: str, tmp_path: Path
+) -> None:
+    digits.save_bundle(tmp_path / "made", isa=target)
+    bundle, program = qglow.load_bundle(tmp_path / "made"), digits.compile(isa=target)
+    assert bundle.isa == target
+    for image in images:
+        wanted = program({"input": image})
+        found = bundle({"input": image})
+        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("target", EMULATED)
+def test_an_emulated_bundle_gives_the_bits_of_the_program(
+    digits: qglow.QuantizedModel, images: list[np.ndarray], target: str, tmp_path: Path
+) -> None:
+    needs(target)
+    digits.save_bundle(tmp_path / "made", isa=target)
+    bundle, program = qglow.load_bundle(tmp_path / "made"), digits.compile()
+    for image in images:
+        assert np.array_equal(bundle({"input": image})["logits"], program({"input": image})["logits"])
+
+
+def test_the_example_compiles_and_passes_its_self_test(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    digits.save_bundle(tmp_path / "made")
+    done = built(tmp_path, (tmp_path / "made" / "main.c").read_text(), tmp_path / "made")
+    assert done.returncode == 0 and "self-test passed" in done.stdout
+
+
+MISUSED = """
+#include <stdio.h>
+#include <string.h>
+#include "digits.h"
+static _Alignas(64) unsigned char arena[DIGITS_SELFTEST_BYTES + 64];
+static _Alignas(64) unsigned char weights[DIGITS_WEIGHTS_BYTES];
+int main(void)
+{
+    memcpy(weights, digits_weights, sizeof weights);
+    printf("%d", (int)digits_check(arena, weights));
+    printf(" %d", (int)digits_check(arena + 1, weights));
+    printf(" %d", (int)digits_check(arena, weights + 8));
+    printf(" %d", (int)digits_check_as(arena, weights, DIGITS_INTERFACE + 1u));
+    weights[DIGITS_WEIGHTS_BYTES / 2] ^= 1;
+    printf(" %d", (int)digits_check(arena, weights));
+    return 0;
+}
+"""
+
+
+def test_check_refuses_what_does_not_fit(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    digits.save_bundle(tmp_path / "made")
+    assert built(tmp_path, MISUSED, tmp_path / "made").stdout == "0 1 2 4 5"
+
+
+def test_self_test_finds_wrong_weights(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    digits.save_bundle(tmp_path / "made")
+    source = (
+        MISUSED[: MISUSED.index('    printf("%d", (int)digits_check(arena, weights));')]
+        + "    for (size_t i = 0; i < sizeof weights; i += 7) { weights[i] ^= 64; }\n"
+        + '    printf("%d", (int)digits_selftest(arena, weights));\n    return 0;\n}\n'
+    )
+    assert built(tmp_path, source, tmp_path / "made").stdout == "1"
+
+
+def test_two_bundles_link_into_one_program(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    kinds = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "other-model", kinds[:1], kinds[1:])
+    file = tmp_path / "other.onnx"
+    file.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    )
+    qglow.load_model(file).save_bundle(tmp_path / "b")
+    digits.save_bundle(tmp_path / "a")
+    other = next((tmp_path / "b").glob("*.h")).stem
+    source = f"""
+#include <stdio.h>
+#include "digits.h"
+#include "{other}.h"
+static _Alignas(64) unsigned char arena[DIGITS_SELFTEST_BYTES + {other.upper()}_SELFTEST_BYTES];
+int main(void)
+{{
+    printf("%d %d", (int)digits_selftest(arena, digits_weights),
+           (int){other}_selftest(arena, {other}_weights));
+    return 0;
+}}
+"""
+    assert built(tmp_path, source, tmp_path / "a", tmp_path / "b").stdout == "0 0"
+
+
+def test_equal_models_give_equal_bytes(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        digits.save_bundle(tmp_path / name, isa="cortex-m4")
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "b").iterdir())
+    assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
+
+
+def test_manifest_and_header_describe_the_tensors(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    digits.save_bundle(tmp_path / "made", isa="riscv64")
+    manifest = json.loads((tmp_path / "made" / "digits.json").read_text())
+    assert manifest["target"] == "riscv64" and manifest["cpu"] == "generic-rv64"
+    assert [(t["field"], t["role"], t["shape"]) for t in manifest["tensors"]] == [
+        ("input", "input", [1, 1, 8, 8]),
+        ("logits", "output", [1, 10]),
+    ]
+    header = (tmp_path / "made" / "digits.h").read_text()
+    assert "const float *input;" in header and "float *logits;" in header
+
+
+def test_int8_ends_are_what_the_model_says(tmp_path: Path, images: list[np.ndarray]) -> None:
+    """Targets hold activations with and without a bias; callers see the same bytes."""
+    model = qglow.load_model(DIGITS / "digits.onnx")
+    profile = model.profile(DIGITS / "calib.npz", samples=20)
+    int8 = model.quantize(profile, qglow.Recipe(io="int8"), check=False, repair=False)
+    kind = int8.compile().inputs["input"]
+    assert BundleTensor("input", "input", kind, None).scale > 0  # type: ignore[arg-type]
+    stored = np.arange(-32, 32, dtype=np.int8).reshape(kind.shape)
+    wanted = int8.compile()({"input": stored})
+    for target in (HOST_TARGETS[0], "aarch64-dotprod"):
+        if target not in HOST_TARGETS:
+            needs(target)
+        int8.save_bundle(tmp_path / target, isa=target)
+        found = qglow.load_bundle(tmp_path / target)({"input": stored})
+        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("damage", ["weights", "library", "manifest", "missing", "target", "empty"])
+def test_a_damaged_bundle_is_refused(digits: qglow.QuantizedModel, tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "made"
+    digits.save_bundle(folder)
+    if damage == "weights":
+        content = bytearray((folder / "digits.weights.bin").read_bytes())
+        content[5] ^= 1
+        (folder / "digits.weights.bin").write_bytes(content)
+    elif damage == "library":
+        (folder / "libdigits.a").write_bytes(b"!<arch>\n")
+    elif damage == "manifest":
+        (folder / "digits.json").write_text("[" * 50_000)
+    elif damage == "missing":
+        (folder / "libdigits.a").unlink()
+    elif damage == "target":
+        text = (folder / "digits.json").read_text()
+        (folder / "digits.json").write_text(text.replace('"prefix": "digits"', '"prefix": "../x"'))
+    else:
+        shutil.rmtree(folder)
+    with pytest.raises(qglow.ArtefactError):
+        qglow.load_bundle(folder)
+
+
+def test_commands_write_run_and_compare_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile, quantized, bundle = tmp_path / "p.yaml", tmp_path / "q", tmp_path / "b"
+    data, model = str(DIGITS / "test.npz"), str(DIGITS / "digits.onnx")
+    assert main(["profile", model, "--data", str(DIGITS / "calib.npz"), "-o", str(profile)]) == 0
+    assert main(["quantize", "--profile", str(profile), "-o", str(quantized), "--no-repair"]) == 0
+    assert main(["compile", str(quantized), "--emit-bundle", str(bundle)]) == 0
+    assert main(["run", str(bundle), "--data", data, "--samples", "3"]) == 0
+    assert main(["compare", str(quantized), "--data", data, "--samples", "20", "--bundle", str(bundle)]) == 0
+    capsys.readouterr()
+    assert main(["compile", str(quantized), "--emit-bundle", str(bundle)]) == 4
+    assert "is not empty" in capsys.readouterr().err
+    assert (
+        main(["compile", str(quantized), "--emit-bundle", str(tmp_path / "c"), "--target", "reference"]) == 2
+    )
+    assert "writes no bundles" in capsys.readouterr().err and not (tmp_path / "c").exists()
+    assert main(["run", str(bundle), "--data", data, "--isa", "generic"]) == 2
+
+
+def test_a_target_of_another_processor_is_emulated_where_figures_are_wanted(
+    digits: qglow.QuantizedModel,
+) -> None:
+    needs("cortex-m4")
+    data = DIGITS / "test.npz"
+    found = qglow.compare(digits, data, samples=5, isa="cortex-m4")
+    here = qglow.compare(digits, data, samples=5)
+    assert found.pairings[0].overall == here.pairings[0].overall

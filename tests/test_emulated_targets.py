@@ -1,0 +1,40 @@
+"""The problem suite on processors that the host emulates: every bit is the interpreter's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qglow.emulation.machines import EMULATORS
+from tests.emulated import make_self_test, needs, wrong_outputs
+from tests.test_runtimes import FAMILIES, MAKERS, draw
+
+ALWAYS = ("aarch64-dotprod", "riscv64", "cortex-m4")
+"""Targets that every run covers; the others are a sweep."""
+HOSTED = "opaque"
+"""The family of nodes that onnxruntime runs, which these targets refuse."""
+TARGETS = [
+    pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.sweep, pytest.mark.slow])
+    for name in EMULATORS
+]
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != HOSTED])
+@pytest.mark.parametrize("target", TARGETS)
+def test_self_tests_of_a_family_pass(target: str, family: str, tmp_path: Path) -> None:
+    needs(target)
+    makers = [(name, make) for name, make in MAKERS if name.startswith(f"{family}-")]
+    tests = [make_self_test(name, draw(name, make), target) for name, make in makers]
+    assert tests and wrong_outputs(tests, target, tmp_path) == []
+
+
+def test_a_wrong_expectation_is_found(tmp_path: Path) -> None:
+    """The emulator runs the code: a self-test whose code is another problem's fails."""
+    target = "aarch64-dotprod"
+    needs(target)
+    names = dict(MAKERS)
+    first, second = (make_self_test(name, draw(name, names[name]), target) for name in ("pool-0", "pool-1"))
+    swapped = first.texts[2].replace(first.prefix, second.prefix)
+    mixed = type(second)(second.name, second.prefix, (*second.texts[:2], swapped), 1 << 20)
+    assert wrong_outputs([mixed], target, tmp_path)
