@@ -13,11 +13,9 @@ class IsaKeywords(TypedDict, total=False):
     """Target that code is made for."""
 
     isa: str | None
-    """Target: generic, avx2, avxvnni, avx512vnni, avx512vbmi, amx, x86-64-v2, x86-64-v3, x86-64-v4,
-    x86-64-vnni, x86-64-amx, aarch64, aarch64-dotprod, aarch64-i8mm, armv7, cortex-m0plus, cortex-m3,
-    cortex-m4, cortex-m7, cortex-m33, cortex-m55, riscv64, riscv64-v, reference. Target of the compiled code;
-    qglow targets lists them. The default is QGLOW_ISA, else the best that the processor has. int8 results are
-    the same bits on all of them."""
+    """Target: generic, avx2, avxvnni, avx512vnni, avx512vbmi, amx, aarch64, aarch64-dotprod, aarch64-i8mm,
+    reference; qglow targets lists all. Target of the compiled code. The default is QGLOW_ISA, else the best
+    that the processor has. int8 results are the same bits on all of them."""
 
 
 class RunKeywords(IsaKeywords, total=False):

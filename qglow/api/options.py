@@ -14,7 +14,7 @@ from pathlib import Path
 from qglow.core.options import Bounds, Option, Writes, declare, option
 from qglow.recipe.data import KEPT, MOST_KEPT
 from qglow.recipe.schema import ACCURACY, ROUNDING
-from qglow.targets.rooms import builtin_names
+from qglow.targets.rooms import callable_names
 
 MODEL = "Model"
 CALIBRATION = "Calibration samples"
@@ -43,8 +43,8 @@ class IsaOptions:
 
     isa: str | None = option(
         None,
-        f"Target: {', '.join(builtin_names())}",
-        more="Target of the compiled code; qglow targets lists them. The default is QGLOW_ISA, else the best "
+        f"Target: {', '.join(callable_names())}; qglow targets lists all",
+        more="Target of the compiled code. The default is QGLOW_ISA, else the best "
         "that the processor has. int8 results are the same bits on all of them.",
         group=RUN,
         metavar="NAME",

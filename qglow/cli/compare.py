@@ -31,7 +31,6 @@ class ComparisonOptions(MetricOptions):
         "A bundle of the model, measured in place of the compiled program",
         group=MEASURE,
         metavar="DIR",
-        reads=True,
     )
     layers: bool = option(False, "Also measure every int8 node, and say what helps; slow", group=MEASURE)
     output: Path | None = option(

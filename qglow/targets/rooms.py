@@ -54,6 +54,11 @@ ROOMS: tuple[Room, ...] = (
 )
 
 
+def callable_names() -> list[str]:
+    """Names of qglow's own targets that run in a Python process, on one kind of processor or another."""
+    return [name for room in ROOMS for name in room.names]
+
+
 def builtin_names() -> list[str]:
     """Names of qglow's own targets. Imports none of them."""
     return [name for room in ROOMS for name in (*room.names, *room.for_bundles)]

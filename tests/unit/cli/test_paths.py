@@ -59,7 +59,10 @@ PAIRS = list(pairs())
 def test_every_option_that_writes_says_so() -> None:
     for name in COMMANDS:
         for item in path_options(name):
-            named_output = item.name in ("output", "junit", "markdown", "dump_each") or "state" in item.name
+            named_output = (
+                item.name in ("output", "emit_bundle", "junit", "markdown", "dump_each")
+                or "state" in item.name
+            )
             assert (item.option.writes is not Writes.NOTHING) == (named_output or item.name == "baseline"), (
                 item
             )
