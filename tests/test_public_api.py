@@ -31,14 +31,14 @@ PUBLIC = {
     "Diagnosis", "QuantizationReport", "SufficiencyReport", "TargetInfo", "ModelVerdict",
     "Figures", "Goal", "Trial", "Tuning", "KernelTuning",
     # data and types
-    "Array", "Data", "Progress", "ElementType", "Quantization", "TensorType",
+    "Array", "Data", "ModelSource", "Progress", "ElementType", "Quantization", "TensorType",
     # errors
     "QglowError", "ComparisonFailed", "UsageError", "UnboundError", "UndecidedError", "UnsupportedError",
     "InputFileError", "ModelError", "ProfileError", "DataError", "RecipeError", "ArtefactError",
     "RegressionError", "InternalError", "MemoryLimitError",
     "__version__",
 }  # fmt: skip
-ALIASES = {"Array", "Data", "Progress"}
+ALIASES = {"Array", "Data", "ModelSource", "Progress"}
 STAGES = (qglow.Model, qglow.Profile, qglow.QuantizedModel, qglow.Executable)
 
 

@@ -52,6 +52,7 @@ if typing.TYPE_CHECKING:
     from qglow.runtime.streaming import StreamingExecutable
     from qglow.targets.listing import TargetInfo, list_targets
     from qglow.toolchain.calibration import CalibrationSamples
+    from qglow.toolchain.given_models import ModelSource
     from qglow.toolchain.kernel_tuning import KernelTuning
     from qglow.toolchain.samples import Data
     from qglow.tuning.result import Tuning
@@ -80,6 +81,7 @@ __all__ = [
     "Limits",
     "Match",
     "Model",
+    "ModelSource",
     "ModelVerdict",
     "Preprocessing",
     "Profile",
@@ -168,6 +170,7 @@ _NAMES_OF = {
     "qglow.runtime.streaming": ("StreamingExecutable",),
     "qglow.targets.listing": ("TargetInfo", "list_targets"),
     "qglow.toolchain.calibration": ("CalibrationSamples",),
+    "qglow.toolchain.given_models": ("ModelSource",),
     "qglow.toolchain.kernel_tuning": ("KernelTuning",),
     "qglow.toolchain.samples": ("Data",),
     "qglow.tuning.result": ("Tuning",),

@@ -9,16 +9,18 @@ import numpy as np
 
 from qglow.api.generation import LEAST_PIECE, load_generator
 from qglow.api.keywords import DecodingKeywords
-from qglow.api.model import Model, load_model
+from qglow.api.model import Model
 from qglow.api.options import DecodingOptions
 from qglow.api.quantized import QuantizedModel
 from qglow.core.errors import UsageError
 from qglow.core.keywords import taking
+from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.generation import Generator, find_roles
 from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
-from qglow.report.parts import float_model, source_file
+from qglow.report.parts import float_model, source_place
 from qglow.runtime.cores import choose_threads
+from qglow.toolchain.undecided import open_model
 
 
 @taking(DecodingOptions)
@@ -59,14 +61,14 @@ def bench_decoding(
         return made[-1]
 
     programs: dict[str, Callable[[], Decoder]] = {"qglow": lambda: ready(model)}
-    path = source_file(model._parts) if isinstance(model, QuantizedModel) else model.path
+    place = source_place(model._parts) if isinstance(model, QuantizedModel) else model._opened.place
     if isinstance(model, QuantizedModel) and not float_model(model._parts).is_quantized:
         programs = {
             "qglow quantized": programs["qglow"],
-            "qglow float32": lambda: ready(load_model(path)),
+            "qglow float32": lambda: ready(Model(open_model(place))),
         }
     programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
-        path, made[0].states, made[0].scores, roles.arrays, threads
+        file_or_bytes(place), made[0].states, made[0].scores, roles.arrays, threads
     )
 
     def drawn() -> list[int]:

@@ -14,6 +14,7 @@ from qglow.recipe.schema import Recipe
 from qglow.report.drift import DriftLimits, DriftReport, compare_profiles, prepared_alike, write_drift
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
+from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.loaded import read_profiled_model
 from qglow.toolchain.profiling import profile_model
 from qglow.toolchain.samples import Data
@@ -24,7 +25,7 @@ def profile_drift(
     profile: Profile,
     data: Data | Profile,
     *,
-    model: str | Path | None = None,
+    model: ModelSource | None = None,
     recipe: Recipe | None = None,
     progress: Progress | None = None,
     **options: Unpack[SampledKeywords],
@@ -32,13 +33,14 @@ def profile_drift(
     """Compare new data with a profile: for every int8 value, whether its calibrated range still fits.
 
     data: as for `Model.profile`, preprocessed as the profile's data was; or a profile of the new data. model:
-    the path of the profile's model, if it has moved. recipe: names of arrays, and the choices that determine
-    ranges (calibration, schema, rules). Other options are as for `Model.profile`.
+    the profile's model as for `load_model`, if it has moved or comes from no file. recipe: names of arrays,
+    and the choices that determine ranges (calibration, schema, rules). Other options are as for
+    `Model.profile`.
 
     Raises ModelError if the model is missing, ProfileError if it is another model, DataError for data
     that does not fit, UsageError for a recipe with another preprocessing.
     """
-    opened = read_profiled_model(profile, None if model is None else Path(model))
+    opened = read_profiled_model(profile, None if model is None else model_place(model))
     chosen = prepared_alike(profile, recipe)
     if isinstance(data, Profile):
         now = data

@@ -46,6 +46,7 @@ from qglow.toolchain import CompileOptions, compile_whole, selected_program
 from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.files import write_bundle, write_graph
+from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.loaded import LoadedModel
@@ -58,14 +59,16 @@ from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
 @taking(LoadOptions, places=("passes",))
 def load_model(
-    path: str | Path,
+    model: ModelSource,
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
     values: Mapping[str, Given] | None = None,
     **options: Unpack[LoadKeywords],
 ) -> Model:
-    """Load an ONNX file as a float model.
+    """Load an ONNX model as a float model.
 
+    `model` is a path, the bytes of a file, an `onnx.ModelProto` or what `torch.onnx.export` returns, or a
+    graph, such as `Model.graph` after changes.
     `shapes` maps input names to shapes, which then are the only ones. Dimensions that are left free take any
     size in calls; `Model.shapes` has 1 for a first one, which `Model.bound` reports. A model with other free
     dimensions has no shapes of its own: what needs one graph raises UnboundError.
@@ -76,10 +79,10 @@ def load_model(
     Where values of inputs decide shapes and are not given, the model is interpreted and compiled for those of
     each call; all else that needs its graph raises UndecidedError with the names of these inputs.
 
-    Raises ModelError for a damaged or invalid file, UnsupportedError that lists everything in it
+    Raises ModelError for a damaged or invalid model, UnsupportedError that lists everything in it
     that is not supported, UsageError for shapes and values that do not fit.
     """
-    return Model(open_model(Path(path), shapes, options["passes"], options["native"], values))
+    return Model(open_model(model_place(model), shapes, options["passes"], options["native"], values))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,12 +99,13 @@ class Model:
         return self._opened
 
     def __repr__(self) -> str:
-        return f"Model({str(self.path)!r})"
+        return f"Model({str(self._opened.place)!r})"
 
     @property
-    def path(self) -> Path:
-        """The ONNX file."""
-        return self._opened.path
+    def path(self) -> Path | None:
+        """The ONNX file; None for a model that was given in memory."""
+        place = self._opened.place
+        return place if isinstance(place, Path) else None
 
     @property
     def sha256(self) -> str:
@@ -242,7 +246,9 @@ class Model:
         own = opened.shapes if isinstance(opened, LoadedModel) else opened.given_shapes
         model = opened if isinstance(opened, UndecidedModel) else UndecidedModel.of(opened)
         dimensions = dimensions_of(self.dimensions, own, bounds)
-        return bounded_executable(self.path, dimensions, lambda shapes: model.at(shapes).graph, options)
+        return bounded_executable(
+            self._opened.place, dimensions, lambda shapes: model.at(shapes).graph, options
+        )
 
     def _compiled(self, options: CompileOptions) -> Executable:
         if isinstance(self._opened, UndecidedModel):

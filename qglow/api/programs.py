@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Unpack
 
 from qglow.api.keywords import TrustKeywords
 from qglow.api.options import TrustOptions
+from qglow.core.errors import UsageError
 from qglow.core.keywords import taking
 from qglow.emulation.bundle import load_bundle
 from qglow.runtime.executable import Executable
@@ -27,5 +29,11 @@ def load(path: str | Path, **options: Unpack[TrustKeywords]) -> Executable:
 
     Raises ArtefactError for a file that is damaged or of another version, UsageError for an ISA or a number.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(
+            f"a program is loaded from the path of a .qglow file, not from a {type(path).__name__}; "
+            "`qglow.load_model` opens models in memory, and their `compile` gives programs",
+            field="path",
+        )
     code = CompileOptions(isa=options["isa"], threads=options["threads"])
     return load_executable(Path(path), code, options["trust"])

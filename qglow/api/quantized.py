@@ -35,21 +35,23 @@ from qglow.toolchain import CompileOptions, selected_program
 from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
 from qglow.toolchain.compilation import compile_known
 from qglow.toolchain.files import write_bundle, write_graph
+from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.specialised import SpecialisedExecutable, fits
 
 
-def load_quantized(directory: str | Path, model: str | Path | None = None) -> QuantizedModel:
+def load_quantized(directory: str | Path, model: ModelSource | None = None) -> QuantizedModel:
     """The model in a directory that `QuantizedModel.save` or `qglow quantize` wrote.
 
-    model: where the float model is, if it is no longer where it was when it was quantized.
+    model: the float model, if it is no longer where it was when it was quantized, or was given in memory; as
+    for `load_model`.
 
     Raises ArtefactError for a directory that is incomplete, damaged or of another version.
     """
     parts = load_parts(Path(directory))
     if model is not None:
-        parts = replace(parts, source=replace(parts.source, path=Path(model)))
+        parts = replace(parts, source=replace(parts.source, place=model_place(model)))
     return QuantizedModel(parts)
 
 
@@ -60,11 +62,11 @@ class QuantizedModel:
     _parts: QuantizedParts
 
     def __repr__(self) -> str:
-        return f"QuantizedModel({str(self.source.path)!r})"
+        return f"QuantizedModel({self._parts.info.file!r})"
 
     @property
     def source(self) -> ModelReference:
-        """The float model: `path` of its file, and the `sha256` that the file had."""
+        """The float model: `path` of its file, None where it was given in memory, and its `sha256`."""
         return self._parts.source
 
     @property
@@ -196,7 +198,7 @@ class QuantizedModel:
             raise UsageError("the model's file leaves no dimensions open that could have bounds")
         model = float_model(parts)
         dimensions = dimensions_of(model.dimensions, parts.shapes, bounds)
-        return bounded_executable(model.path, dimensions, lambda shapes: graph_at(parts, shapes), options)
+        return bounded_executable(model.place, dimensions, lambda shapes: graph_at(parts, shapes), options)
 
     def _compiled(self, options: CompileOptions) -> Executable:
         reference = compile_known(self._parts.int8, options)

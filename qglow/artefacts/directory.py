@@ -11,14 +11,13 @@
     manifest.json      written last: the float model's path and digest, and the digest of every file
 
 `qglow compare`, `bench` and `inspect` read it; the float model is found by its path, relative to the
-directory, and recognised by its digest.
+directory, and recognised by its digest. One that was given in memory has no path.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +36,7 @@ from qglow.core.errors import (
 )
 from qglow.core.files import atomic_writer, file_sha256, sha256_hex, write_atomically
 from qglow.core.folders import staging_folder
+from qglow.core.model_place import IN_MEMORY
 from qglow.core.reading import MALFORMED, parse_json
 from qglow.core.types import Array
 from qglow.core.version import __version__
@@ -44,7 +44,7 @@ from qglow.graph.graph import Graph, typed_outputs, untyped_outputs
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.profile import ModelReference, Profile
-from qglow.profiling.profile_file import parse, to_yaml
+from qglow.profiling.profile_file import parse, relative_path, to_yaml
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.loading import parse_recipe
 from qglow.report.comparison import Comparison
@@ -159,10 +159,10 @@ def load_parts(folder: Path) -> QuantizedParts:
         content = parse_json(files[QUANTIZATION])
         report = None if content is None else from_plain(QuantizationReport, content)
         facts = manifest["model"]
-        path = str(facts["path"])
-        if "\0" in path:
+        path = None if facts["path"] is None else str(facts["path"])
+        if path is not None and "\0" in path:
             raise ValueError("the path of the model holds NUL")
-        source = ModelReference(folder / path, str(facts["sha256"]))
+        source = ModelReference(None if path is None else folder / path, str(facts["sha256"]))
         info = _info(source, facts, int8)
         diagnosis, verdict = _measured(folder, manifest)
         profile = _profile(folder, manifest, source, real)
@@ -224,13 +224,12 @@ def _profile(
 
 
 def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:
-    path = os.path.relpath(parts.source.path.resolve(), target.resolve())
     return {
         "format": FORMAT,
         "version": VERSION,
         "qglow": __version__,
         "model": {
-            "path": Path(path).as_posix(),
+            "path": relative_path(parts.source, target),
             "sha256": parts.source.sha256,
             "name": parts.info.name,
             "opset": parts.info.opset,
@@ -249,7 +248,7 @@ def _parse(path: Path, text: bytes, constants: Mapping[str, Array]) -> Graph:
 def _info(source: ModelReference, facts: Mapping[str, Any], graph: Graph) -> ModelInfo:
     return ModelInfo(
         str(facts["name"]),
-        source.path.name,
+        IN_MEMORY if source.path is None else source.path.name,
         source.sha256,
         int(facts["opset"]),
         {value.name: value.type for value in graph.inputs},

@@ -97,7 +97,7 @@ class _Exports:
 
 def _unified(exports: _Exports, first: _Sizes, second: _Sizes) -> bytes:
     def tables() -> Iterator[Array]:
-        return stored_arrays(exports.parts.source.path)
+        return stored_arrays(exports.parts.source.required)
 
     own, other = exports.own, exports.at(first)
     try:

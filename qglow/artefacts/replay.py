@@ -21,7 +21,7 @@ from qglow.quantization.report import PASSED_ON, QuantizationReport
 from qglow.quantization.table_rows import table_of
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.parts import QuantizedParts, source_file
+from qglow.report.parts import QuantizedParts, source_place
 from qglow.runtime.executable import check_input_names
 from qglow.toolchain.loaded import read_model
 from qglow.toolchain.specialised import Specialised
@@ -52,9 +52,9 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
     Raises DataError for shapes that do not fit, ModelError if the float model is missing or has changed.
     """
     assert parts.profile is not None and parts.report is not None, "the file leaves no dimensions open"
-    path = source_file(parts)
+    place = source_place(parts)
     try:
-        model = read_model(path, shapes)
+        model = read_model(place, shapes)
         profile = parts.profile()
         statistics = profile.at_other_shapes(model.graph)
         recipe = _settled(parts.recipe, parts.report, parts.int8)

@@ -89,8 +89,8 @@ class _EntryCheck:
         entry = self.entry
         assert entry.profile is not None
         profile = load(self.folder / entry.profile)
-        path = profile.model.path if entry.model is None else self.folder / entry.model
-        return quantize_model(read_model(path, profile.shapes), profile, self._recipe() or Recipe())
+        place = profile.model.required if entry.model is None else self.folder / entry.model
+        return quantize_model(read_model(place, profile.shapes), profile, self._recipe() or Recipe())
 
     def _profiled(self) -> QuantizedParts:
         """The model of the entry, profiled over its calibration data and quantized."""

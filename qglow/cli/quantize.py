@@ -100,6 +100,8 @@ def quantize(
             f"min_sqnr: without a profile of {loaded.path} there is no verdict",
             field="min_sqnr",
         )
+    from qglow.core.model_place import stem_of
+
     stopped: list[str] = []
     with showing_progress("quantizing", unit="steps") as progress, keeping(work.rounding_state):
         quantized = loaded.quantize(
@@ -115,7 +117,7 @@ def quantize(
             interrupted=stopped.append,
         )
     comparison = None if stopped else _compare(quantized, data, running)
-    target = running.output or Path(f"{loaded.path.stem}.quantized")
+    target = running.output or Path(f"{stem_of(quantized.source.required)}.quantized")
     # Written before anything is printed: a reader such as `head` may go away early.
     lacking = quantized.save(target, comparison=comparison, data=data.data or "", isa=running.isa)
     _show(quantized, comparison)

@@ -40,6 +40,8 @@ def open_profiled_model(
     from qglow.api import load_model
 
     path = profile.model.path if model is None else model
+    if path is None:
+        raise ModelError(f"{where} was taken of a model in memory; name MODEL before --profile")
     if model is None and not path.exists():
         raise ModelError(f"{where} was taken of {path}, which is missing; name MODEL before --profile")
     given, constants = parse_shapes(shape), parse_values(values)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 from onnx import NodeProto, TensorProto, ValueInfoProto
 
 from qglow.core.errors import ModelError, UnsupportedError
+from qglow.core.model_place import ModelPlace, folder_of, stem_of
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.folding import LARGEST_RESULT, evaluate_constant_node
 from qglow.graph.graph import Graph, Node, Value, constant
@@ -45,7 +45,7 @@ class GraphImport:
 
     def __init__(
         self,
-        path: Path,
+        place: ModelPlace,
         model: ModelFile,
         inputs: Mapping[str, TensorType],
         unsigned: Sequence[str] = (),
@@ -56,7 +56,7 @@ class GraphImport:
         self.problems: dict[int, Refusal] = {}
         self._order: list[NodeProto] = []
         self._views: set[int] = set()
-        self._path = path
+        self._place = place
         self._model = model
         self._input_types = inputs
         self._inputs = [Value(name, kind) for name, kind in inputs.items()]
@@ -96,10 +96,10 @@ class GraphImport:
                 self._keep_apart(value)
             if value in self._inputs:
                 raise UnsupportedError(
-                    f"{self._path}: output '{value.name}' is an input of the model, unchanged; take it "
+                    f"{self._place}: output '{value.name}' is an input of the model, unchanged; take it "
                     "out of the outputs, or give it another name with Identity"
                 )
-        graph = Graph(self._path.stem, self._inputs, [v for v in outputs if v is not None], self._nodes)
+        graph = Graph(stem_of(self._place), self._inputs, [v for v in outputs if v is not None], self._nodes)
         if tail is not None:
             self._add_tail(graph, tail, [v.name for v in declared])
         return graph
@@ -109,7 +109,7 @@ class GraphImport:
         try:
             value = self.input(declared.name)
         except _Unknown as error:
-            what = f"{self._path}: what computes output '{declared.name}' is not supported"
+            what = f"{self._place}: what computes output '{declared.name}' is not supported"
             raise UnsupportedError(f"{what}; end the model before it with qglow cut") from error
         if value is None or value.type.is_quantized:
             return value
@@ -181,17 +181,17 @@ class GraphImport:
             self._pass_on(index, proto, str(refusal), asked)
         except (ArithmeticError, LookupError, ValueError) as error:
             # A rank, a count or a size that no import function has expected, because no valid model has it.
-            what = f"{self._path}: node '{shown_name(index, proto)}' ({proto.op_type})"
+            what = f"{self._place}: node '{shown_name(index, proto)}' ({proto.op_type})"
             raise ModelError(f"{what}: inputs or attributes do not fit it ({first_line(error)})") from error
         except Broken as error:
-            what = f"{self._path}: node '{shown_name(index, proto)}' ({proto.op_type})"
+            what = f"{self._place}: node '{shown_name(index, proto)}' ({proto.op_type})"
             raise ModelError(f"{what}: {error}") from error
         except OperatorTypeError as error:
             if self._reads_integers(proto):
                 self._pass_on(index, proto, str(error))
                 return
             shapes = ", ".join(f"{n} {list(t.shape)}" for n, t in self._input_types.items())
-            what = f"{self._path}: node '{shown_name(index, proto)}' ({proto.op_type}): {error}"
+            what = f"{self._place}: node '{shown_name(index, proto)}' ({proto.op_type}): {error}"
             raise ModelError(f"{what}, with inputs {shapes or 'none'}") from error
 
     def _pass_on(self, index: int, proto: NodeProto, reason: str, deciding: tuple[str, ...] = ()) -> None:
@@ -330,9 +330,9 @@ class GraphImport:
 
     def _read(self, tensor: TensorProto, data: memoryview | None = None) -> Array:
         try:
-            return to_array(tensor, self._path.parent, quantized=True, halves=True, data=data)
+            return to_array(tensor, folder_of(self._place), quantized=True, halves=True, data=data)
         except ModelError as error:
-            raise ModelError(f"{self._path}: {error}") from error
+            raise ModelError(f"{self._place}: {error}") from error
 
     def _emit(
         self,

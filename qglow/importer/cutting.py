@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helpe
 
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.files import write_atomically
+from qglow.core.model_place import ModelPlace, folder_of
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.tensors import to_array
 from qglow.interchange.nodes import outer_names
@@ -19,32 +20,34 @@ _LARGEST = (1 << 31) - 1
 """Bytes that a protobuf message may have."""
 
 
-def cut_model(path: Path, output: Path, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> None:
+def cut_model(
+    place: ModelPlace, output: Path, inputs: Sequence[str] = (), outputs: Sequence[str] = ()
+) -> None:
     """Write the part of a model that computes `outputs` from `inputs`; by default its own outputs and inputs.
 
     Inputs of the model that the part reads besides stay inputs. Weights are stored in the file. Raises
     ModelError for a damaged model, UsageError for a name that no tensor has, whose type is not known, or that
     has nothing to do with the outputs, and UnsupportedError for a part of more than 2 GB.
     """
-    part = part_of(path, load(path), inputs, outputs)
+    part = part_of(place, load(place), inputs, outputs)
     if part.ByteSize() > _LARGEST:
-        raise UnsupportedError(f"the part of {path} is larger than 2 GB, which one ONNX file cannot be")
+        raise UnsupportedError(f"the part of {place} is larger than 2 GB, which one ONNX file cannot be")
     write_atomically(output, part.SerializeToString(deterministic=True))
 
 
-def part_of_file(path: Path, outputs: Sequence[str]) -> ModelProto:
+def part_of_file(place: ModelPlace, outputs: Sequence[str]) -> ModelProto:
     """The part of a file's model that computes `outputs` from its inputs. Raises as `cut_model`."""
-    return part_of(path, load(path), (), outputs)
+    return part_of(place, load(place), (), outputs)
 
 
-def part_of(path: Path, model: ModelFile, inputs: Sequence[str], outputs: Sequence[str]) -> ModelProto:
+def part_of(place: ModelPlace, model: ModelFile, inputs: Sequence[str], outputs: Sequence[str]) -> ModelProto:
     """The part of a model that computes `outputs` from `inputs`, see `cut_model`."""
     graph = model.proto.graph
     known = _known(model)
     wanted = list(outputs) or [value.name for value in graph.output]
     for field, names in (("inputs", inputs), ("outputs", wanted)):
         for name in names:
-            _require_known(path, name, known, field)
+            _require_known(place, name, known, field)
     nodes, reached = _needed(model, wanted, set(inputs))
     unused = [name for name in inputs if name not in reached]
     if unused:
@@ -58,7 +61,7 @@ def part_of(path: Path, model: ModelFile, inputs: Sequence[str], outputs: Sequen
         part.graph.ClearField(field)
     part.graph.node.extend(nodes)
     part.graph.initializer.extend(
-        _whole(tensor, model, path) for tensor in graph.initializer if tensor.name in reached - set(inputs)
+        _whole(tensor, model, place) for tensor in graph.initializer if tensor.name in reached - set(inputs)
     )
     part.graph.input.extend(_value(name, types, "inputs") for name in [*inputs, *own])
     part.graph.output.extend(_value(name, types, "outputs") for name in wanted)
@@ -71,11 +74,11 @@ def _known(model: ModelFile) -> set[str]:
     return found | {name for node in model.nodes for name in node.output if name}
 
 
-def _require_known(path: Path, name: str, known: set[str], field: str) -> None:
+def _require_known(place: ModelPlace, name: str, known: set[str], field: str) -> None:
     if name not in known:
         near = get_close_matches(name, known, 1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"no tensor of {path} is called '{name}'{hint}", field=field)
+        raise UsageError(f"no tensor of {place} is called '{name}'{hint}", field=field)
 
 
 def _needed(model: ModelFile, wanted: Sequence[str], ends: set[str]) -> tuple[list[NodeProto], set[str]]:
@@ -116,7 +119,7 @@ def _value(name: str, types: dict[str, ValueInfoProto], field: str) -> ValueInfo
     return value
 
 
-def _whole(tensor: TensorProto, model: ModelFile, path: Path) -> TensorProto:
+def _whole(tensor: TensorProto, model: ModelFile, place: ModelPlace) -> TensorProto:
     """A tensor with its data, wherever the file has them."""
     if tensor.name in model.large:
         whole = TensorProto()
@@ -124,5 +127,5 @@ def _whole(tensor: TensorProto, model: ModelFile, path: Path) -> TensorProto:
         whole.raw_data = bytes(model.large[tensor.name])
         return whole
     if tensor.data_location == TensorProto.EXTERNAL:
-        return numpy_helper.from_array(to_array(tensor, path.parent, halves=True), tensor.name)
+        return numpy_helper.from_array(to_array(tensor, folder_of(place), halves=True), tensor.name)
     return tensor

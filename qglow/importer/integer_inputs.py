@@ -16,7 +16,7 @@ from qglow.importer.tensors import QUANTIZED, Stored, element_name, to_array
 INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 
-def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path) -> Quantization | None:
+def input_parameters(model: ModelFile, name: str, unsigned: bool, folder: Path | None) -> Quantization | None:
     """Parameters with which the model dequantizes an input of integers; zero points of uint8 are 128 less.
 
     They are those of the first operator that dequantizes it; others are held to them when they are imported.
@@ -58,7 +58,7 @@ def _names(node: NodeProto, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _read(known: dict[str, TensorProto], name: str, folder: Path) -> Array | None:
+def _read(known: dict[str, TensorProto], name: str, folder: Path | None) -> Array | None:
     try:
         return to_array(known[name], folder, quantized=True) if name in known else None
     except (ModelError, UnsupportedError) as error:

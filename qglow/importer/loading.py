@@ -1,4 +1,4 @@
-"""A model file as a checked ModelProto. The file is untrusted: every defect is a ModelError."""
+"""A model file, or its bytes, as a checked ModelProto. It is untrusted: every defect is a ModelError."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, NodeProto, TensorProto
 
 from qglow.core.errors import ModelError
-from qglow.core.memory import require_more_memory
-from qglow.core.reading import read_bytes
+from qglow.core.model_place import ModelPlace, read_place
 from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.wire import without_large_data
 
@@ -48,28 +46,28 @@ class ModelFile:
         return self.hashed.result()
 
 
-def load(path: Path) -> ModelFile:
+def load(place: ModelPlace) -> ModelFile:
     """Read and check a model file, without its external data.
 
     Raises ModelError if the file is missing, is no ONNX model, is cut short, or describes
     no valid graph: duplicate or unknown names, cycles.
     """
-    data = _read(path)
-    proto, large = _parse(path, data)
-    nodes, opset = _sorted_nodes(path, proto.graph), _opset(path, proto)
+    data = _read(place)
+    proto, large = _parse(place, data)
+    nodes, opset = _sorted_nodes(place, proto.graph), _opset(place, proto)
     try:
         inlined = with_functions_inlined(proto, nodes)
     except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{place}: {error}") from error
     if inlined is not proto:
-        proto, nodes = inlined, _sorted_nodes(path, inlined.graph)
+        proto, nodes = inlined, _sorted_nodes(place, inlined.graph)
     beside = ThreadPoolExecutor(1)
     hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
     beside.shutdown(wait=False)
     return ModelFile(proto, tuple(nodes), opset, large, hashed)
 
 
-def check(path: Path, model: ModelFile) -> None:
+def check(place: ModelPlace, model: ModelFile) -> None:
     """Let onnx judge the model's details: attributes, arity, types. Raises ModelError.
 
     Done after operators are known to be supported, because the checker stops at the first
@@ -89,7 +87,7 @@ def check(path: Path, model: ModelFile) -> None:
     try:
         onnx.checker.check_model(ordered, full_check=False)
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise ModelError(f"{path} is not a valid ONNX model: {first_line(error)}") from error
+        raise ModelError(f"{place} is not a valid ONNX model: {first_line(error)}") from error
 
 
 def _copy_fields(source: Message, target: Message, without: Set[str]) -> None:
@@ -126,19 +124,18 @@ def first_line(error: BaseException) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
 
 
-def _read(path: Path) -> memoryview:
-    """The file in memory, from where data goes to where it stays, and nowhere else.
+def _read(place: ModelPlace) -> memoryview:
+    """The model in memory, from where data goes to where it stays, and nowhere else.
 
     Not mapped: who cuts short a file that is mapped ends the process.
     """
     try:
-        require_more_memory(path.stat().st_size, str(path))
-        return memoryview(read_bytes(path))
+        return memoryview(read_place(place))
     except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ModelError(f"cannot read {place}: {error.strerror or error}") from error
 
 
-def _parse(path: Path, data: memoryview) -> tuple[ModelProto, dict[str, memoryview]]:
+def _parse(place: ModelPlace, data: memoryview) -> tuple[ModelProto, dict[str, memoryview]]:
     """The message without the data of large initializers, and these data by name."""
     proto = ModelProto()
     advice = "export it again, or copy it again if it was cut short"
@@ -146,14 +143,14 @@ def _parse(path: Path, data: memoryview) -> tuple[ModelProto, dict[str, memoryvi
     try:
         proto.ParseFromString(serialized)
     except DecodeError as error:
-        raise ModelError(f"{path} is not an ONNX model or is damaged; {advice}") from error
+        raise ModelError(f"{place} is not an ONNX model or is damaged; {advice}") from error
     if not proto.ir_version or not proto.HasField("graph"):
-        raise ModelError(f"{path} is not an ONNX model (no graph, or no version); {advice}")
+        raise ModelError(f"{place} is not an ONNX model (no graph, or no version); {advice}")
     if not proto.graph.output:
-        raise ModelError(f"{path} has no outputs; {advice}")
+        raise ModelError(f"{place} has no outputs; {advice}")
     for name in _texts(proto):
         if isinstance(name, bytes):  # what protobuf gives where the standard has text
-            raise ModelError(f"{path} has a name that is no text, {name!r:.60}; {advice}")
+            raise ModelError(f"{place} has a name that is no text, {name!r:.60}; {advice}")
     return proto, {proto.graph.initializer[index].name: part for index, part in large.items()}
 
 
@@ -171,52 +168,52 @@ def _texts(proto: ModelProto) -> Iterator[object]:
         yield from (attribute.name for attribute in node.attribute)
 
 
-def _opset(path: Path, proto: ModelProto) -> int:
+def _opset(place: ModelPlace, proto: ModelProto) -> int:
     versions = {entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")}
     if not versions and all(node.domain not in ("", "ai.onnx") for node in proto.graph.node):
         return int(onnx.defs.onnx_opset_version())  # no node is of any
     if len(versions) != 1:
         raise ModelError(
-            f"{path} imports {len(versions)} versions of the standard operator set; one is valid"
+            f"{place} imports {len(versions)} versions of the standard operator set; one is valid"
         )
     return int(versions.pop())
 
 
-def _sorted_nodes(path: Path, graph: onnx.GraphProto) -> list[NodeProto]:
+def _sorted_nodes(place: ModelPlace, graph: onnx.GraphProto) -> list[NodeProto]:
     """Nodes in topological order, which ONNX demands and some exporters do not keep."""
-    defined = _unique(path, (v.name for v in graph.input), "inputs")
-    defined |= _unique(path, (t.name for t in graph.initializer), "initializers")
+    defined = _unique(place, (v.name for v in graph.input), "inputs")
+    defined |= _unique(place, (t.name for t in graph.initializer), "initializers")
     defined |= {t.values.name for t in graph.sparse_initializer}
-    produced = _unique(path, (o for n in graph.node for o in n.output if o), "node outputs")
+    produced = _unique(place, (o for n in graph.node for o in n.output if o), "node outputs")
     clash = sorted(defined & produced)
     if clash:
-        raise ModelError(f"{path}: '{clash[0]}' is both a node's output and an input or initializer")
-    _check_known(path, graph, defined | produced)
-    return _topological(path, graph)
+        raise ModelError(f"{place}: '{clash[0]}' is both a node's output and an input or initializer")
+    _check_known(place, graph, defined | produced)
+    return _topological(place, graph)
 
 
-def _unique(path: Path, names: Iterable[str], kind: str) -> set[str]:
+def _unique(place: ModelPlace, names: Iterable[str], kind: str) -> set[str]:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ModelError(f"{path}: two {kind} are named '{name}'; export the model again")
+            raise ModelError(f"{place}: two {kind} are named '{name}'; export the model again")
         seen.add(name)
     return seen
 
 
-def _check_known(path: Path, graph: onnx.GraphProto, known: set[str]) -> None:
+def _check_known(place: ModelPlace, graph: onnx.GraphProto, known: set[str]) -> None:
     for node in graph.node:
         for name in node.input:
             if name and name not in known:
                 raise ModelError(
-                    f"{path}: node '{node.name}' ({node.op_type}) reads '{name}', which nothing gives"
+                    f"{place}: node '{node.name}' ({node.op_type}) reads '{name}', which nothing gives"
                 )
     for value in graph.output:
         if value.name not in known:
-            raise ModelError(f"{path}: nothing gives the model's output '{value.name}'")
+            raise ModelError(f"{place}: nothing gives the model's output '{value.name}'")
 
 
-def _topological(path: Path, graph: onnx.GraphProto) -> list[NodeProto]:
+def _topological(place: ModelPlace, graph: onnx.GraphProto) -> list[NodeProto]:
     producer = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     needs = [{producer[name] for name in node.input if name in producer} for node in graph.node]
     readers: list[list[int]] = [[] for _ in graph.node]
@@ -236,5 +233,5 @@ def _topological(path: Path, graph: onnx.GraphProto) -> list[NodeProto]:
                 heapq.heappush(ready, reader)
     if len(order) < len(graph.node):
         stuck = graph.node[min(set(range(len(graph.node))) - set(order))]
-        raise ModelError(f"{path}: the graph has a cycle through '{stuck.name}' ({stuck.op_type})")
+        raise ModelError(f"{place}: the graph has a cycle through '{stuck.name}' ({stuck.op_type})")
     return [graph.node[index] for index in order]

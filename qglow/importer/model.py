@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 
 from qglow.core.errors import ModelError, UnboundError, UndecidedError, UnsupportedError, UsageError
+from qglow.core.model_place import ModelPlace, folder_of
 from qglow.core.types import Array, Dimension, ElementType, Given, Quantization, TensorType
 from qglow.graph.graph import Graph, mark_unsigned
 from qglow.importer.binding import bind_inputs, real_inputs, tensor_shape
@@ -39,7 +40,7 @@ class ImportedModel:
     `inputs` and `outputs` give names and types; `dimensions` are those that the file declares, by input.
     """
 
-    path: Path
+    place: ModelPlace
     graph: Graph
     bound_dimensions: tuple[str, ...]
     opset: int
@@ -50,7 +51,7 @@ class ImportedModel:
 
 
 def import_model(
-    path: Path | str,
+    place: ModelPlace | str,
     shapes: Mapping[str, Sequence[int]] | None = None,
     default_batch: int = 1,
     native: bool = False,
@@ -66,12 +67,12 @@ def import_model(
     is unsupported, UsageError for shapes and values that do not fit, UnboundError where dimensions are left,
     and UndecidedError with the names of inputs without whose values the rest cannot be imported.
     """
-    path = Path(path)
-    return import_file(path, load(path), shapes, default_batch, native, values)
+    place = Path(place) if isinstance(place, str) else place
+    return import_file(place, load(place), shapes, default_batch, native, values)
 
 
 def import_file(
-    path: Path,
+    place: ModelPlace,
     model: ModelFile,
     shapes: Mapping[str, Sequence[int]] | None = None,
     default_batch: int = 1,
@@ -79,30 +80,30 @@ def import_file(
     values: Mapping[str, Given] | None = None,
 ) -> ImportedModel:
     """Import a model that has been read, see `import_model`."""
-    _check_opset(path, model)
+    _check_opset(place, model)
     every_input = real_inputs(model.proto.graph)
     constants = given_arrays(every_input, values or {})
     bind_values(model.proto, constants)
     declared = real_inputs(model.proto.graph)
-    elements, parameters, refused, undecided = _input_elements(path, model, declared)
+    elements, parameters, refused, undecided = _input_elements(place, model, declared)
     try:
         bound = bind_inputs(every_input, _with_values(shapes or {}, constants), default_batch)
     except UsageError as error:
         # Shapes are no help to a model that is not supported in any of them.
-        refuse(path, refused + (unsupported_operators(model) if native else []))
+        refuse(place, refused + (unsupported_operators(model) if native else []))
         if isinstance(error, UnboundError):
             free = {value.name: tensor_shape(value) for value in declared}
             raise UnboundError(str(error), free, elements, model.digest) from error
         raise
     types = {n: TensorType(elements[n], bound.shapes[n], parameters.get(n)) for n in elements}
-    _ask(path, model, undecided, types)
+    _ask(place, model, undecided, types)
     every = [*model.nodes, *(node for function in model.proto.functions for node in function.node)]
     opset = model.opset
     if all(is_defined(node, opset) and not is_deprecated(node, opset) for node in all_nodes(every)):
-        check(path, model)
+        check(place, model)
     kinds = {v.name: QUANTIZED.get(v.type.tensor_type.elem_type) for v in declared}
     unsigned = [name for name in parameters if kinds[name] == QUANTIZED[onnx.TensorProto.UINT8]]
-    work = GraphImport(path, model, types, unsigned, native)
+    work = GraphImport(place, model, types, unsigned, native)
     graph = work.build()
     mark_unsigned(graph, _unsigned_names(model))
     refused += [
@@ -116,10 +117,10 @@ def import_file(
     ]
     decided = work.deciding.positions
     refused += [work.problems[index] for index in sorted(work.problems) if index not in decided]
-    refuse(path, refused)
-    _ask(path, model, work.deciding.names, types)
+    refuse(place, refused)
+    _ask(place, model, work.deciding.names, types)
     return ImportedModel(
-        path,
+        place,
         graph,
         (*bound.notes, *_opaque_notes(work.opaque)),
         model.opset,
@@ -141,14 +142,14 @@ def _with_values(
     return {**shapes, **{name: array.shape for name, array in values.items()}}
 
 
-def _ask(path: Path, model: ModelFile, names: Sequence[str], types: Mapping[str, TensorType]) -> None:
+def _ask(place: ModelPlace, model: ModelFile, names: Sequence[str], types: Mapping[str, TensorType]) -> None:
     """Raise UndecidedError where there are inputs whose values are missing."""
     if names:
         listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         inputs = f"input {listed}" if len(names) == 1 else f"inputs {listed}{more}"
         raise UndecidedError(
-            f"{path}: the values of {inputs} decide shapes or parameters; give them, as in "
+            f"{place}: the values of {inputs} decide shapes or parameters; give them, as in "
             f"`values={names[0]}=...`",
             names,
             types,
@@ -171,12 +172,12 @@ def _opaque_notes(opaque: Sequence[tuple[str, str, str]]) -> Iterator[str]:
         yield f"{count} in onnxruntime, in float: {listed}{more}"
 
 
-def _check_opset(path: Path, model: ModelFile) -> None:
+def _check_opset(place: ModelPlace, model: ModelFile) -> None:
     """Refuse operator sets that are too new, and old ones that define the model's operators otherwise."""
     newest, opset = newest_opset(), model.opset
     if opset > newest or (opset < OLDEST_OPSET and not all(_is_lasting(n, opset) for n in model.nodes)):
         raise UnsupportedError(
-            f"{path} uses opset {opset}; supported are {OLDEST_OPSET} to {newest}: "
+            f"{place} uses opset {opset}; supported are {OLDEST_OPSET} to {newest}: "
             "convert it with onnx.version_converter or export it again"
         )
 
@@ -192,7 +193,7 @@ def _is_lasting(node: onnx.NodeProto, opset: int) -> bool:
 
 
 def _input_elements(
-    path: Path, model: ModelFile, inputs: Sequence[onnx.ValueInfoProto]
+    place: ModelPlace, model: ModelFile, inputs: Sequence[onnx.ValueInfoProto]
 ) -> tuple[dict[str, ElementType], dict[str, Quantization], list[Refusal], list[str]]:
     """Element types of the inputs, parameters of integers, refusals of those that are not supported.
 
@@ -205,7 +206,7 @@ def _input_elements(
     refused: list[Refusal] = []
     for value in inputs:
         if not value.type.HasField("tensor_type"):
-            raise ModelError(f"{path}: input '{value.name}' is no tensor; only tensors are supported")
+            raise ModelError(f"{place}: input '{value.name}' is no tensor; only tensors are supported")
         number = value.type.tensor_type.elem_type
         elements[value.name] = PLAIN.get(number, ElementType.FLOAT)
         try:
@@ -215,7 +216,7 @@ def _input_elements(
                 undecided.update(dict.fromkeys(computed))
                 if computed:
                     continue
-                given = input_parameters(model, value.name, unsigned, path.parent)
+                given = input_parameters(model, value.name, unsigned, folder_of(place))
                 if given is not None:
                     elements[value.name], parameters[value.name] = ElementType.INT8, given
             elif number not in PLAIN:

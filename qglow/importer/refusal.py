@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from qglow.core.errors import UnsupportedError
+from qglow.core.model_place import ModelPlace
 
 MOST_NAMES = 8
 """Names of further operators that are listed."""
@@ -34,7 +34,7 @@ class Refusal:
         return f"{where} {self.kind}: {self.reason}"
 
 
-def refuse(path: Path, refusals: Sequence[Refusal]) -> None:
+def refuse(place: ModelPlace, refusals: Sequence[Refusal]) -> None:
     """Raise UnsupportedError with the causes of all refusals, if there are any: three lines at most."""
     if not refusals:
         return
@@ -48,5 +48,5 @@ def refuse(path: Path, refusals: Sequence[Refusal]) -> None:
         lines = [lines[0], f"and {len(lines) - 1} other causes: {listed}"]
     count = "one thing" if len(refusals) == 1 else f"{len(refusals)} things"
     raise UnsupportedError(
-        f"{path} needs {count} that qglow does not support; see qglow ops for what it does:", details=lines
+        f"{place} needs {count} that qglow does not support; see qglow ops for what it does:", details=lines
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 
 from onnx import ModelProto
 
 from qglow.core.errors import UnsupportedError, UsageError
+from qglow.core.model_place import ModelPlace
 from qglow.core.types import Shape
 from qglow.graph.graph import Graph
 from qglow.importer.cutting import part_of
@@ -20,14 +20,14 @@ from qglow.importer.model import import_file
 class ShapePart:
     """The part of a model that computes some tensors, to be imported for shapes of its inputs."""
 
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
+    def __init__(self, place: ModelPlace, names: Sequence[str]) -> None:
         """Raises UnsupportedError for a name that no tensor of the file has, ModelError for a bad file."""
-        model = load(path)
+        model = load(place)
         try:
-            part = part_of(path, model, (), names)
+            part = part_of(place, model, (), names)
         except UsageError as error:
             raise UnsupportedError(str(error)) from error
-        self._path = path
+        self._place = place
         self._content = part.SerializeToString(deterministic=True)
         self._opset = model.opset
 
@@ -38,4 +38,4 @@ class ShapePart:
         digest.set_result(hashlib.sha256(self._content).hexdigest())
         own = {value.name: shapes[value.name] for value in proto.graph.input if value.name in shapes}
         model = ModelFile(proto, tuple(proto.graph.node), self._opset, {}, digest)
-        return import_file(self._path, model, own).graph
+        return import_file(self._place, model, own).graph

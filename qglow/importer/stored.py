@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from onnx import TensorProto
 
 from qglow.core.errors import DataError, ModelError, UnsupportedError
+from qglow.core.model_place import ModelPlace, folder_of
 from qglow.core.types import Array
 from qglow.importer.loading import load
 from qglow.importer.tensors import to_array
 
 
-def stored_arrays(path: Path) -> Iterator[Array]:
+def stored_arrays(place: ModelPlace) -> Iterator[Array]:
     """Initializers and values of Constant nodes; those that numpy has no type for are left out.
 
     Raises ModelError for a file that is no model.
     """
-    model = load(path)
+    model = load(place)
     tensors = list(model.proto.graph.initializer)
     for node in model.nodes:
         if node.op_type == "Constant":
             tensors += [attribute.t for attribute in node.attribute if attribute.name == "value"]
     for tensor in tensors:
-        array = _array(tensor, path, model.large.get(tensor.name) if tensor.name else None)
+        array = _array(tensor, place, model.large.get(tensor.name) if tensor.name else None)
         if array is not None:
             yield array
 
 
-def _array(tensor: TensorProto, path: Path, data: memoryview | None) -> Array | None:
+def _array(tensor: TensorProto, place: ModelPlace, data: memoryview | None) -> Array | None:
     try:
-        return to_array(tensor, path.parent, data=data)
+        return to_array(tensor, folder_of(place), data=data)
     except (DataError, ModelError, UnsupportedError):
         return None

@@ -214,8 +214,13 @@ def _check_size(size: int, tensor: TensorProto, element: ElementType, where: str
 def _external(tensor: TensorProto, folder: Path | None, element: ElementType, where: str) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    if folder is None or not location:
+    if not location:
         raise ModelError(f"{where} keeps its data in another file but does not say in which")
+    if folder is None:
+        raise ModelError(
+            f"{where} keeps its data in another file, {location[:80]!r}, which is found for weights of a "
+            "model that is given by its path: give the path, or what onnx.load reads there"
+        )
     path = _inside(folder, location, where)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qglow.core.errors import ProfileError
+from qglow.core.errors import ModelError, ProfileError
+from qglow.core.model_place import ModelPlace
 from qglow.core.types import Shape
 from qglow.graph.fingerprint import fingerprint, structural_ids
 from qglow.graph.graph import Graph
@@ -22,10 +23,26 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class ModelReference:
-    """Model file that a profile was taken of. `path` is absolute or relative to the working directory."""
+    """Model that a profile was taken of: its file or its bytes, and their digest.
 
-    path: Path
+    place: a path is absolute or relative to the working directory. None for a model that was given in memory
+    and is no longer there, because what was made of it comes from a file.
+    """
+
+    place: ModelPlace | None
     sha256: str
+
+    @property
+    def path(self) -> Path | None:
+        """The model's file; None for a model that was given in memory."""
+        return self.place if isinstance(self.place, Path) else None
+
+    @property
+    def required(self) -> ModelPlace:
+        """The file or the bytes. Raises ModelError where there are none."""
+        if self.place is None:
+            raise ModelError("the float model was given in memory and is in no file; give it again (`model`)")
+        return self.place
 
 
 @dataclass(frozen=True)

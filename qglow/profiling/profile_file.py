@@ -23,7 +23,7 @@ from qglow.core.reading import MALFORMED, read_text
 from qglow.core.types import Array, format_float
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.profiling.kept import KeptRecord, pack_kept, read_kept, samples_path
-from qglow.profiling.profile import Profile
+from qglow.profiling.profile import ModelReference, Profile
 from qglow.profiling.profile_reading import read_profile
 from qglow.profiling.run_length import encode_counts
 from qglow.recipe.documents import parse_document
@@ -39,6 +39,8 @@ LARGEST_FILE = 2**28
 
 def save(profile: Profile, path: Path) -> None:
     """Write the profile, whole or not at all. The model's path is stored relative to the file's folder.
+
+    A model that was given in memory has no path: it is given again where the profile is used.
 
     Its samples go beside it, to `samples_path`; where it has none, a file of that name is removed.
     Raises InputFileError if a file cannot be written.
@@ -112,7 +114,8 @@ def _lines(profile: Profile, folder: Path, packed: bytes | None) -> Iterator[str
     yield f"format: {quoted(FORMAT)}"
     yield f"version: {VERSION}"
     yield "model:"
-    yield f"  path: {quoted(_relative(profile.model.path, folder))}"
+    path = relative_path(profile.model, folder)
+    yield f"  path: {'null' if path is None else quoted(path)}"
     yield f"  sha256: {quoted(profile.model.sha256)}"
     yield f"graph: {quoted(profile.fingerprint)}"
     yield f"samples: {profile.samples}"
@@ -162,8 +165,11 @@ def _preprocessing(profile: Profile) -> str:
     return json.dumps(dataclasses.asdict(profile.preprocessing))
 
 
-def _relative(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+def relative_path(model: ModelReference, folder: Path) -> str | None:
+    """Path of a model's file as files in `folder` name it; None for a model that was given in memory."""
+    if model.path is None:
+        return None
+    return Path(os.path.relpath(model.path.resolve(), folder.resolve())).as_posix()
 
 
 def _numbers(values: Array) -> str:

@@ -53,7 +53,7 @@ def read_profile(
     model = _mapping(_get(top, "model"), "model")
     settings = _mapping(_get(top, "settings"), "settings")
     profile = Profile(
-        ModelReference(folder / _text(model, "path"), _digest(model, "sha256")),
+        ModelReference(_path(model, folder), _digest(model, "sha256")),
         _digest(top, "graph"),
         _samples(top),
         DataDigest.parse(_digest(top, "data_sha256")),
@@ -63,6 +63,11 @@ def read_profile(
         keep_samples=limit,
     )
     return profile, record
+
+
+def _path(model: Mapping[str, Any], folder: Path) -> Path | None:
+    """Return the path of the model's file; null stands for a model that was given in memory."""
+    return None if _get(model, "path") is None else folder / _text(model, "path")
 
 
 def _kept(entry: object) -> tuple[int, KeptRecord]:

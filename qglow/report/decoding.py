@@ -18,7 +18,7 @@ from qglow.core.memory import held_memory
 from qglow.core.types import Array
 from qglow.report.bench import Ratio
 from qglow.report.document import Section, byte_count, table
-from qglow.report.oracle import ELEMENTS, open_session, session_options
+from qglow.report.oracle import ELEMENTS, open_session, session_options, where_of
 
 Feeds = Callable[[Sequence[int], int, Mapping[str, np.dtype[np.generic]]], dict[str, Array]]
 """Inputs that are no states, for tokens behind so many others, in the types that are given by name."""
@@ -38,13 +38,13 @@ class OnnxruntimeDecoder:
     """A language model with a cache in onnxruntime, which keeps the cache in its own memory."""
 
     def __init__(
-        self, model: Path, states: Mapping[str, str], scores: str, feeds: Feeds, threads: int = 1
+        self, model: Path | bytes, states: Mapping[str, str], scores: str, feeds: Feeds, threads: int = 1
     ) -> None:
         """states: outputs by the input that reads them in the next call. scores: the output of `read`.
 
         Raises ModelError where onnxruntime refuses the file.
         """
-        self._session = open_session(model, session_options(threads), str(model))
+        self._session = open_session(model, session_options(threads), where_of(model))
         self._inputs = {value.name: value for value in self._session.get_inputs()}
         self._kinds = {name: np.dtype(ELEMENTS[v.type].dtype) for name, v in self._inputs.items()}
         self._states, self._scores, self._feeds = dict(states), scores, feeds

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
@@ -41,12 +42,14 @@ def measure_latencies(
     parts = model if isinstance(model, QuantizedParts) else None
     original = float_model(model) if isinstance(model, QuantizedParts) else model
     inputs = random_inputs(real_types(original.inputs))
-    files: dict[str, Path | bytes] = {} if original.is_quantized else {"float32": original.path}
+    files: dict[str, Path | bytes] = (
+        {} if original.is_quantized else {"float32": file_or_bytes(original.place)}
+    )
     fed = {"float32": inputs}
     contenders: dict[str, Contender] = {}
     if parts is not None:
         integers = {name: stored(inputs[name], kind) for name, kind in parts.inputs.items()}
-        files["int8"] = original.path if original.is_quantized else parts.qdq_model()
+        files["int8"] = file_or_bytes(original.place) if original.is_quantized else parts.qdq_model()
         fed["int8"] = inputs_for_file(files["int8"], inputs, parts)
         contenders["qglow int8"] = _of_graph(parts.int8, options, integers)
     if not original.is_quantized:
@@ -71,7 +74,7 @@ def measure_node_times(parts: QuantizedParts, isa: str | None = None) -> NodeTim
     Inputs are random. Raises UsageError for an ISA that the host lacks.
     """
     original = float_model(parts)
-    file = original.path if original.is_quantized else parts.qdq_model()
+    file = file_or_bytes(original.place) if original.is_quantized else parts.qdq_model()
     inputs = inputs_for_file(file, random_inputs(real_types(original.inputs)), parts)
     target = capabilities.timed(select_target(isa))
     return measure_nodes(selected_program(parts.int8, isa), target, file, inputs)

@@ -10,6 +10,7 @@ import numpy as np
 
 from qglow.core.batch import as_taken
 from qglow.core.errors import DataError, ModelError, UsageError
+from qglow.core.model_place import IN_MEMORY
 from qglow.core.types import Array, ElementType, TensorType
 
 ELEMENTS = {
@@ -57,7 +58,7 @@ class OnnxruntimeModel:
         exact_sums: bool = False,
         profile: Path | None = None,
     ) -> None:
-        self._where = str(model) if isinstance(model, Path) else "the exported model"
+        self._where = where_of(model)
         fixed = {name: tuple(int(d) for d in shape) for name, shape in (shapes or {}).items()}
         symbols = _symbols(self._open(model, session_options(1, False)), fixed) if fixed else {}
 
@@ -149,6 +150,11 @@ class OnnxruntimeModel:
                 f"input '{value.name}' of {self._where} has shape {list(shape)}; give its shape to run it"
             )
         return TensorType(ELEMENTS[value.type], shape)
+
+
+def where_of(model: Path | bytes) -> str:
+    """Return what messages call the model."""
+    return str(model) if isinstance(model, Path) else f"the {IN_MEMORY}"
 
 
 def open_session(model: Path | bytes, options: Any, where: str) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qglow.core.errors import ModelError
 from qglow.core.files import sha256_hex
-from qglow.core.reading import read_bytes
+from qglow.core.model_place import IN_MEMORY, ModelPlace, read_place
 from qglow.core.types import Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.profiling.profile import ModelReference, Profile
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class QuantizedParts:
     """An int8 graph and everything that is known of it.
 
-    source: the float model's file and digest. info: about that model, for reports. `real` is the
+    source: the float model and its digest. info: about that model, for reports. `real` is the
     float graph that `int8` stands for, node by node. diagnosis: of the directory's report, where it has one.
     verdict: of the check that ended the quantization; None where there was none. profile: gives the profile
     that the ranges are from, where the model's file leaves dimensions open.
@@ -77,7 +77,7 @@ class QuantizedParts:
 
 def model_info(model: LoadedModel) -> ModelInfo:
     """Facts of a loaded model for a report."""
-    name = model.path.name
+    name = model.place.name if isinstance(model.place, Path) else IN_MEMORY
     return ModelInfo(
         model.graph.name,
         name,
@@ -90,20 +90,22 @@ def model_info(model: LoadedModel) -> ModelInfo:
     )
 
 
-def source_file(parts: QuantizedParts) -> Path:
-    """The float model's file. Raises ModelError if it is missing or has changed."""
-    path = parts.source.path
+def source_place(parts: QuantizedParts) -> ModelPlace:
+    """The float model's file or bytes. Raises ModelError if it is missing or has changed."""
+    place = parts.source.required
     try:
-        digest = sha256_hex(read_bytes(path))
+        digest = sha256_hex(read_place(place))
     except OSError as error:
         raise ModelError(
-            f"cannot read the float model {path}: {error.strerror or error}; say where it is (`model`)"
+            f"cannot read the float model {place}: {error.strerror or error}; say where it is (`model`)"
         ) from error
     if digest != parts.source.sha256:
-        raise ModelError(f"{path} has changed since it was quantized; profile and quantize it again")
-    return path
+        raise ModelError(
+            f"{place} has changed since it was quantized, or is another model; profile and quantize it again"
+        )
+    return place
 
 
 def float_model(parts: QuantizedParts) -> LoadedModel:
-    """The float model that was quantized, with the same shapes. Raises ModelError as `source_file`."""
-    return read_model(source_file(parts), parts.shapes)
+    """The float model that was quantized, with the same shapes. Raises ModelError as `source_place`."""
+    return read_model(source_place(parts), parts.shapes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from qglow.core.errors import UsageError
-from qglow.report.parts import QuantizedParts, float_model, source_file
+from qglow.core.model_place import file_or_bytes
+from qglow.report.parts import QuantizedParts, float_model, source_place
 
 
 def float_file(parts: QuantizedParts) -> Path | bytes:
@@ -16,12 +17,12 @@ def float_file(parts: QuantizedParts) -> Path | bytes:
     from qglow.exporter import export_float, serialized
     from qglow.importer import part_of_file
 
-    path = source_file(parts)
+    place = source_place(parts)
     if parts.int8.tail is None:
-        return path
+        return file_or_bytes(place)
     names = [value.name for value in parts.int8.outputs]
     try:
-        part = part_of_file(path, names)
+        part = part_of_file(place, names)
     except UsageError:  # a name from a body, or one that was given for the tail, is in no file
         graph = float_model(parts).graph.copy()
         graph.tail = None

@@ -7,11 +7,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from qglow.core.errors import DataError, UnsupportedError, UsageError
+from qglow.core.model_place import ModelPlace
 from qglow.core.types import Array, Dimension, Shape, TensorType
 from qglow.counts import BoundedGraph, Count, Filler, GrownInput, SizedGraph, bounded_graph, parse_count
 from qglow.graph.graph import Graph
@@ -104,16 +104,16 @@ def dimensions_of(
 
 
 def bounded_executable(
-    path: Path, dimensions: BoundedInputs, at: GraphAt, options: CompileOptions
+    place: ModelPlace, dimensions: BoundedInputs, at: GraphAt, options: CompileOptions
 ) -> BoundedExecutable:
     """Compile a model for all sizes of dimensions up to their bounds.
 
-    path: the file of the float model. at: its graph, float or int8, for shapes of the inputs. Raises
+    place: the float model's file or bytes. at: its graph, float or int8, for shapes of the inputs. Raises
     UnsupportedError that names what depends on how many places there are, and what `at` raises.
     """
     names = list(dimensions.bounds)
     every = [dict(zip(names, sizes, strict=True)) for sizes in itertools.product(*dimensions.bounds.values())]
-    parts = [_bounded(path, dimensions, sizes, at) for sizes in every]
+    parts = [_bounded(place, dimensions, sizes, at) for sizes in every]
     growing = [
         [(growth.input, output, growth.axis) for output, growth in bounded.grown.items()]
         for bounded, _ in parts
@@ -282,19 +282,19 @@ class BoundedExecutable(DelegatingExecutable):
 
 
 def _bounded(
-    path: Path, dimensions: BoundedInputs, sizes: Mapping[str, int], at: GraphAt
+    place: ModelPlace, dimensions: BoundedInputs, sizes: Mapping[str, int], at: GraphAt
 ) -> tuple[BoundedGraph, ShapeConstants]:
     """The graph for sizes up to these, and what computes its constants of the sizes of a call."""
     samples = [SizedGraph(entry, at(dimensions.shapes(entry))) for entry in _samples(sizes)]
     if samples[0].graph.tail is not None:
         raise UnsupportedError(
-            f"{path}: {samples[0].graph.tail.kinds} run in onnxruntime behind the program, which takes no "
+            f"{place}: {samples[0].graph.tail.kinds} run in onnxruntime behind the program, which takes no "
             "bounds then; compile without them, or end the model before these nodes (qglow cut)"
         )
     # Smaller graphs must compute the very constants that a call will be given.
     known = [(entry.sizes, {v.name: v for v in entry.graph.constants()}) for entry in samples]
     bounded = bounded_graph(samples)
-    constants = ShapeConstants(path, bounded.computed, dimensions.shapes, sizes)
+    constants = ShapeConstants(place, bounded.computed, dimensions.shapes, sizes)
     for entry, values in known[1:]:
         for name, array in constants.imported(entry).items():
             data = values[name].data

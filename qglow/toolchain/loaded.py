@@ -9,6 +9,7 @@ from pathlib import Path
 from qglow.core.batch import batch_of, common_batch
 from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.inputs import note_input
+from qglow.core.model_place import ModelPlace
 from qglow.core.passes import LogEntry, parse_pipeline
 from qglow.core.types import Dimension, Given, Shape, TensorType
 from qglow.graph.graph import Graph, mark_unsigned, typed_outputs, unsigned_interface, untyped_outputs
@@ -22,13 +23,13 @@ from qglow.quantization.given import carries_parameters
 class LoadedModel:
     """An ONNX model with static shapes, its graph after `passes`.
 
-    path: the file. sha256: of its bytes. opset: of the file. bound: sentences on dimensions that were
-    bound without being asked for. passes: the pipeline as text. log: what its passes did and did not do.
-    native: whether nodes that qglow does not know were refused. values: inputs that were given and are
-    constants. given: shapes that the caller gave. dimensions: those that the file declares, by input.
+    place: the file or the bytes. sha256: of the bytes. opset: of the model. bound: sentences on dimensions
+    that were bound without being asked for. passes: the pipeline as text. log: what its passes did and did
+    not do. native: whether nodes that qglow does not know were refused. values: inputs that were given and
+    are constants. given: shapes that the caller gave. dimensions: those that the model declares, by input.
     """
 
-    path: Path
+    place: ModelPlace
     sha256: str
     opset: int
     bound: tuple[str, ...]
@@ -55,8 +56,8 @@ class LoadedModel:
 
     @property
     def source(self) -> ModelReference:
-        """The file that profiles and quantized models refer to."""
-        return ModelReference(self.path, self.sha256)
+        """The model that profiles and quantized models refer to."""
+        return ModelReference(self.place, self.sha256)
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -100,11 +101,11 @@ class LoadedModel:
             raise UsageError(f"batch {batch}: the inputs have no common first dimension, the batch: {listed}")
         shapes = {name: (batch, *shape[1:]) for name, shape in self.shapes.items()}
         try:
-            model = read_model(self.path, shapes, self.passes, self.native, self.values)
+            model = read_model(self.place, shapes, self.passes, self.native, self.values)
         except UsageError as error:
             raise UsageError(f"batch {batch} does not fit: {error}") from error
         if model.sha256 != self.sha256:
-            raise ModelError(f"{self.path} has changed since it was loaded; load it again")
+            raise ModelError(f"{self.place} has changed since it was loaded; load it again")
         return model
 
     def with_profiled_batch(self) -> LoadedModel:
@@ -122,13 +123,13 @@ class LoadedModel:
 
 
 def read_model(
-    path: Path,
+    place: ModelPlace,
     shapes: Mapping[str, Sequence[int]] | None = None,
     passes: str | None = None,
     native: bool = False,
     values: Mapping[str, Given] | None = None,
 ) -> LoadedModel:
-    """Import an ONNX file and run a pipeline over its graph (default: the one that makes it canonical).
+    """Import an ONNX model and run a pipeline over its graph (default: the one that makes it canonical).
 
     native: whether nodes that qglow does not know are refused instead of left to onnxruntime.
     values: inputs that become constants.
@@ -138,8 +139,9 @@ def read_model(
     """
     from qglow.importer import import_model  # needs onnx, which running int8 programs does without
 
-    note_input(path)
-    imported = import_model(path, shapes, native=native, values=values)
+    if isinstance(place, Path):
+        note_input(place)
+    imported = import_model(place, shapes, native=native, values=values)
     pipeline = canonical_pipeline() if passes is None else parse_pipeline(passes, ALL_PASSES)
     graph = imported.graph
     unsigned = unsigned_interface(graph)
@@ -147,7 +149,7 @@ def read_model(
     mark_unsigned(graph, unsigned)
     bound = imported.bound_dimensions
     return LoadedModel(
-        path,
+        place,
         imported.digest,
         imported.opset,
         bound,
@@ -165,15 +167,15 @@ def _is_number(dimension: Dimension) -> bool:
     return isinstance(dimension, int)
 
 
-def read_profiled_model(profile: Profile, path: Path | None = None) -> LoadedModel:
-    """The model of a profile, with its shapes; `path` says where it is now, if it has moved.
+def read_profiled_model(profile: Profile, place: ModelPlace | None = None) -> LoadedModel:
+    """The model of a profile, with its shapes; `place` says where it is now, if it has moved.
 
     Raises ModelError if it is missing, ProfileError if it is another model.
     """
-    path = profile.model.path if path is None else path
-    if not path.exists():
-        raise ModelError(f"the profile was taken of {path}, which is missing; say where it is (`model`)")
+    place = profile.model.required if place is None else place
+    if isinstance(place, Path) and not place.exists():
+        raise ModelError(f"the profile was taken of {place}, which is missing; say where it is (`model`)")
     try:
-        return read_model(path, profile.shapes)
+        return read_model(place, profile.shapes)
     except UsageError as error:
-        raise ProfileError(f"the profile was taken of another model than {path}: {error}") from error
+        raise ProfileError(f"the profile was taken of another model than {place}: {error}") from error

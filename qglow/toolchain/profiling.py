@@ -101,7 +101,7 @@ def profile_free_model(
 
 def _require_float(model: LoadedModel) -> None:
     if model.is_quantized:
-        raise UsageError(f"{model.path} is quantized already: quantize takes it without a profile")
+        raise UsageError(f"{model.place} is quantized already: quantize takes it without a profile")
 
 
 def profile_model_in_shards(
@@ -117,7 +117,7 @@ def profile_model_in_shards(
     quantized already.
     """
     if model.is_quantized:
-        raise UsageError(f"{model.path} is quantized already: no data calibrates it")
+        raise UsageError(f"{model.place} is quantized already: no data calibrates it")
     engine = CompiledEngine(model.graph_for_batch, options)
     opened = open_samples(data.data, model.inputs, recipe=recipe, select=data.select, samples=data.samples)
     advance, size = start(progress, opened.size), opened.size

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from qglow.core.errors import QglowError, UnsupportedError
+from qglow.core.model_place import ModelPlace
 from qglow.core.types import Array, Shape
 from qglow.counts import Count
 from qglow.graph.verifier import verify_graph
@@ -27,15 +27,15 @@ class ShapeConstants:
 
     def __init__(
         self,
-        path: Path,
+        place: ModelPlace,
         counts: Mapping[str, Sequence[Count]],
         shapes: Callable[[Sizes], Mapping[str, Shape]],
         bounds: Sizes,
     ) -> None:
         """Raises UnsupportedError for constants that are no tensors of the file.
 
-        path: the model's file. counts: sizes of the constants' axes, by name. shapes: those of the inputs for
-        sizes of the dimensions, which `bounds` limits.
+        place: the model's file or bytes. counts: sizes of the constants' axes, by name. shapes: those of the
+        inputs for sizes of the dimensions, which `bounds` limits.
         """
         self._names = list(counts)
         self._shapes = shapes
@@ -43,7 +43,7 @@ class ShapeConstants:
         if counts:
             from qglow.importer import ShapePart  # needs onnx
 
-            self._part = ShapePart(path, self._names)
+            self._part = ShapePart(place, self._names)
             self._table_parts = self._found_parts(counts, bounds)
 
     def __call__(self, sizes: Sizes) -> dict[str, Array]:

@@ -11,12 +11,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from qglow.core.errors import DataError, ModelError, UnboundError, UndecidedError, UsageError
+from qglow.core.model_place import ModelPlace
 from qglow.core.types import Array, Dimension, Given, Shape, TensorType
 from qglow.runtime.executable import check_input_names
 from qglow.toolchain.loaded import LoadedModel, read_model
@@ -105,13 +105,13 @@ class UndecidedModel:
     @staticmethod
     def of(loaded: LoadedModel) -> UndecidedModel:
         """The model in any shapes that its file and the caller leave open."""
-        source = Source(loaded.path, loaded.given, loaded.passes, loaded.native, loaded.values)
+        source = Source(loaded.place, loaded.given, loaded.passes, loaded.native, loaded.values)
         return UndecidedModel(source, tuple(loaded.inputs), loaded.sha256, None)
 
     @property
-    def path(self) -> Path:
-        """The ONNX file."""
-        return self.source.path
+    def place(self) -> ModelPlace:
+        """The ONNX file or its bytes."""
+        return self.source.place
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -189,15 +189,15 @@ class UndecidedModel:
 
     def _checked(self, model: LoadedModel) -> LoadedModel:
         if model.sha256 != self._digest:
-            raise ModelError(f"{self.path} has changed since it was loaded; load it again")
+            raise ModelError(f"{self.place} has changed since it was loaded; load it again")
         return model
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model's file, and what the caller has said of it: see `read_model`."""
+    """A model's file or bytes, and what the caller has said of it: see `read_model`."""
 
-    path: Path
+    place: ModelPlace
     shapes: Mapping[str, Sequence[int]]
     passes: str | None
     native: bool
@@ -205,18 +205,18 @@ class Source:
 
     def read(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Given]) -> LoadedModel:
         """The model with these shapes and values."""
-        return read_model(self.path, shapes, self.passes, self.native, values)
+        return read_model(self.place, shapes, self.passes, self.native, values)
 
 
 def open_model(
-    path: Path,
+    place: ModelPlace,
     shapes: Mapping[str, Sequence[int]] | None = None,
     passes: str | None = None,
     native: bool = False,
     values: Mapping[str, Given] | None = None,
 ) -> LoadedModel | UndecidedModel:
     """Read a model like `read_model`; where shapes or values are missing, one that waits for them."""
-    source = Source(path, dict(shapes or {}), passes, native, dict(values or {}))
+    source = Source(place, dict(shapes or {}), passes, native, dict(values or {}))
     try:
         return source.read(source.shapes, source.values)
     except UndecidedError as error:

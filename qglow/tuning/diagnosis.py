@@ -43,7 +43,7 @@ def diagnose_parts(
     another model, DataError for data that does not fit or is smaller than a batch.
     """
     if profile is not None and parts.report is not None and parts.report.given:
-        raise UsageError(f"{parts.source.path} came with its own parameters: a profile has no place")
+        raise UsageError(f"{parts.source.required} came with its own parameters: a profile has no place")
     options = options or CompileOptions()
     samples = CalibrationRuns.of(parts.real, recipe or parts.recipe, data)
     runs = samples.spread(RUNS)

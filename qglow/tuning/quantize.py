@@ -98,7 +98,7 @@ def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOption
     """Quantize a model whose rows are scaled while it runs, or of which weights alone are quantized."""
     if not recipe.dynamic and recipe.weights is None:
         raise UsageError(
-            f"{model.path} has no quantization of its own: profile it, and give the profile, "
+            f"{model.place} has no quantization of its own: profile it, and give the profile, "
             "or choose `dynamic` or `weights`"
         )
     static = [rule for rule in recipe.rules if rule.dtype in ("int8", "int16")]
@@ -134,11 +134,11 @@ def _check_imported(
 ) -> None:
     """Raise UsageError for a choice that does not apply to a model with its own parameters."""
     if profile is not None:
-        raise UsageError(f"{model.path} is quantized already: it takes no profile")
+        raise UsageError(f"{model.place} is quantized already: it takes no profile")
     if options.effort != FAST or recipe.rounding != "nearest":
-        raise UsageError(f"{model.path} is quantized already: effort and rounding do not apply")
+        raise UsageError(f"{model.place} is quantized already: effort and rounding do not apply")
     if recipe.rounding_budget is not None or options.rounding_state is not None:
-        raise UsageError(f"{model.path} is quantized already: its weights are not rounded")
+        raise UsageError(f"{model.place} is quantized already: its weights are not rounded")
 
 
 def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions) -> _Made:

@@ -62,7 +62,7 @@ class Tuner:
 
     def __post_init__(self) -> None:
         if self.model.is_quantized:
-            raise UsageError(f"{self.model.path} is quantized already: its precision is given")
+            raise UsageError(f"{self.model.place} is quantized already: its precision is given")
         if self.goal == Goal():
             limits = "`max_drop`, `min_sqnr_db`, `min_metric`, `max_metric` or `max_latency_ms`"
             raise UsageError(f"say what to reach: {limits}")

@@ -122,7 +122,7 @@ def _batched(loaded: Model, size: int) -> Model | None:
     try:
         return loaded.with_batch(size)
     except UsageError as error:
-        print(f"{loaded.path.name}: {error}", file=sys.stderr)
+        print(f"{loaded.info.file}: {error}", file=sys.stderr)
         return None
 
 
