@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1] / "qglow"
 # What each package may import directly, besides itself and what those may import.
 DIRECT: dict[str, set[str]] = {
     "core": set(),
+    "display": {"core"},
     "numerics": {"core"},
     "host": {"core"},
     "graph": {"numerics", "host"},
@@ -30,7 +31,7 @@ DIRECT: dict[str, set[str]] = {
     "lowering": {"passes", "instructions"},
     "kernels": {"instructions"},
     "codegen": {"kernels"},
-    "runtime": {"codegen"},
+    "runtime": {"codegen", "display"},
     "bundles": {"runtime"},
     "targets": {"lowering", "bundles"},
     "emulation": {"targets"},

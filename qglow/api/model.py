@@ -30,12 +30,12 @@ from qglow.core.keywords import taking
 from qglow.core.passes import LogEntry
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Dimension, Given, Shape, TensorType
+from qglow.display.document import Document
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import Profile
 from qglow.recipe.keywords import RecipeChoices
 from qglow.recipe.schema import Recipe
-from qglow.report.document import Document
 from qglow.report.explain import explain
 from qglow.report.parts import model_info
 from qglow.report.report import ModelInfo

@@ -16,6 +16,7 @@ from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Dimension, TensorType
+from qglow.display.document import Document
 from qglow.graph.graph import Graph, typed_outputs, untyped_outputs
 from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import ModelReference
@@ -23,7 +24,6 @@ from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
 from qglow.report.comparison import Comparison
 from qglow.report.diagnosis import Diagnosis
-from qglow.report.document import Document
 from qglow.report.explain import explain
 from qglow.report.layers import LayerReport
 from qglow.report.parts import QuantizedParts, float_model

@@ -40,6 +40,7 @@ from qglow.core.model_place import IN_MEMORY
 from qglow.core.reading import MALFORMED, parse_json
 from qglow.core.types import Array
 from qglow.core.version import __version__
+from qglow.display.plain import from_plain, to_plain
 from qglow.graph.graph import Graph, typed_outputs, untyped_outputs
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
@@ -51,7 +52,6 @@ from qglow.report.comparison import Comparison
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.layers import LayerReport
 from qglow.report.parts import QuantizedParts
-from qglow.report.plain import from_plain, to_plain
 from qglow.report.report import ModelInfo, Report, write_report
 from qglow.report.verdict import ModelVerdict
 from qglow.runtime.artefact import StoredProgram, save_artefact

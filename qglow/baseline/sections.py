@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from qglow.baseline.verdicts import BaselineReport, Measured, Outcome, Verdict
-from qglow.report.document import Paragraph, Section, byte_count, table
+from qglow.display.blocks import Paragraph, Section, byte_count, table
 
 _FIGURES = (
     "baseline>",

@@ -89,8 +89,8 @@ def _write(report: BaselineReport, verdicts: VerdictOptions) -> None:
     from qglow.baseline.junit import to_junit
     from qglow.baseline.sections import baseline_section
     from qglow.core.files import write_atomically
-    from qglow.report.document import Document
-    from qglow.report.markdown import to_markdown
+    from qglow.display.document import Document
+    from qglow.display.markdown import to_markdown
 
     text = to_markdown(Document("qglow check", (baseline_section(report),)))
     if verdicts.junit is not None:

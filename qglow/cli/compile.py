@@ -75,7 +75,7 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
 
 
 def _say_size(path: Path) -> None:
-    from qglow.report.document import byte_count
+    from qglow.display.blocks import byte_count
 
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     say(f"{path}: {byte_count(sum(file.stat().st_size for file in files))}")

@@ -13,7 +13,7 @@ from qglow.core.printable import printable
 
 if TYPE_CHECKING:
     from qglow.core.progress import Advance
-    from qglow.report.document import Section
+    from qglow.display.blocks import Section
 
 _WIDTH = 150
 """Columns where standard output is a file or a pipe."""
@@ -34,7 +34,7 @@ def show(*sections: Section) -> None:
     """Sections of a report, as tables on standard output."""
     from rich.console import Console
 
-    from qglow.report.terminal import print_section
+    from qglow.display.terminal import print_section
 
     stream = sys.stdout if sys.stdout.isatty() else io.StringIO()
     console = Console(file=stream, highlight=False, width=None if sys.stdout.isatty() else _WIDTH)

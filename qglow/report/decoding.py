@@ -16,8 +16,8 @@ import numpy as np
 from qglow.core.errors import UsageError
 from qglow.core.memory import held_memory
 from qglow.core.types import Array
+from qglow.display.blocks import Section, byte_count, table
 from qglow.report.bench import Ratio
-from qglow.report.document import Section, byte_count, table
 from qglow.report.oracle import ELEMENTS, open_session, session_options, where_of
 
 Feeds = Callable[[Sequence[int], int, Mapping[str, np.dtype[np.generic]]], dict[str, Array]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qglow.display.blocks import Block, Listing, Paragraph, Section, decibels, facts, percent, table
 from qglow.report.diagnosis import GAIN, Diagnosis, NodeDiagnosis, Noise
-from qglow.report.document import Block, Listing, Paragraph, Section, decibels, facts, percent, table
 
 _IDEAL, _CLIPS = 0.289, 0.5
 _MANY_CLIPPED = 0.001

@@ -16,6 +16,7 @@ import numpy as np
 from qglow.core.errors import RegressionError, UsageError
 from qglow.core.options import require_limits
 from qglow.core.version import __version__
+from qglow.display.plain import to_plain, write_json
 from qglow.graph.graph import Graph
 from qglow.numerics.schema import Schema
 from qglow.profiling.distance import wasserstein
@@ -26,7 +27,6 @@ from qglow.quantization.calibration import Range
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.squared_error import expected_squared_error
 from qglow.recipe.schema import Recipe
-from qglow.report.plain import to_plain, write_json
 
 _NAMED = 3
 """Number of drifted values that an error names."""

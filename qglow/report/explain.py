@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from qglow.core.errors import UsageError
 from qglow.core.passes import LogEntry
 from qglow.core.text import format_attributes
+from qglow.display.blocks import Block, Paragraph, Section, facts, percent, significant, table
+from qglow.display.document import Document
 from qglow.graph.graph import Graph, Node, Value
 from qglow.instructions.program import Program
 from qglow.quantization.choices import Choices
@@ -16,7 +18,6 @@ from qglow.quantization.tensors import TensorRange
 from qglow.recipe.schema import Recipe
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.diagnosis_sections import node_section
-from qglow.report.document import Block, Document, Paragraph, Section, facts, percent, significant, table
 from qglow.report.policies import policy_text
 
 _CONVERSIONS = ("quantize", "dequantize")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
+from qglow.display.blocks import Paragraph, Section, table
+from qglow.display.document import Document
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.instructions.program import Instruction, Program
@@ -12,7 +14,6 @@ from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.choice import NO_CHOICES, Choices, kernel_key
 from qglow.kernels.selection.epilogue_choice import epilogue_groups, epilogue_key, fused_groups
-from qglow.report.document import Document, Paragraph, Section, table
 from qglow.toolchain.timing import Timing
 
 _ESTIMATED = ("instruction", "operation", "kernel", "MACs>", "estimated cycles>", "share>")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from qglow.display.blocks import Paragraph, Section, byte_count, table
+from qglow.display.document import Document
 from qglow.instructions.plan import ALIGNMENT, MemoryPlan, PlannedBuffer
 from qglow.instructions.program import Program
-from qglow.report.document import Document, Paragraph, Section, byte_count, table
 
 _BAR = 40
 """Characters for the most bytes in use at one time."""

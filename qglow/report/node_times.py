@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.display.blocks import Paragraph, Section, table
 from qglow.instructions.program import Program
-from qglow.report.document import Paragraph, Section, table
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.targets.protocol import TimedTarget
 from qglow.toolchain.timing import time_instructions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qglow.display.blocks import Paragraph, Section, table
 from qglow.exporter.operators import EXPORTS
 from qglow.graph.operator import (
     OPERATORS,
@@ -22,7 +23,6 @@ from qglow.kernels.selection import families as families
 from qglow.lowering import lower as lower
 from qglow.lowering.decompose import DECOMPOSITIONS
 from qglow.lowering.rules import RULES
-from qglow.report.document import Paragraph, Section, table
 from qglow.report.policies import policy_text
 
 CONVERSIONS: tuple[type[Operator], ...] = (Quantize, Dequantize, Rescale)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from qglow.display.blocks import Picture
+from qglow.display.rendering import renderer
 from qglow.graph.graph import Graph, Node
 from qglow.quantization.report import QuantizationReport
 from qglow.quantization.tensors import TensorRange
-from qglow.report.document import Picture
 from qglow.report.layers import LayerReport
 from qglow.report.layout import layered
 from qglow.report.metrics import ErrorSummary
-from qglow.report.rendering import renderer
 
 WIDTH, HEIGHT = 220, 72
 """Size of a histogram's picture, in pixels."""

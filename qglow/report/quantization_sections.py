@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from qglow.core.types import ElementType
+from qglow.display.blocks import Block, Gallery, Paragraph, Section, byte_count, facts, significant, table
 from qglow.graph.graph import Graph
 from qglow.quantization.report import IslandReport, QuantizationReport
-from qglow.report.document import (
-    Block,
-    Gallery,
-    Paragraph,
-    Section,
-    byte_count,
-    facts,
-    significant,
-    table,
-)
 from qglow.report.pictures import graph_picture, histogram_picture
 
 _DIRECTIONS = {"in": "into int8", "out": "out of int8"}

@@ -10,6 +10,11 @@ from pathlib import Path
 from qglow.core.files import write_atomically
 from qglow.core.types import TensorType
 from qglow.core.version import __version__
+from qglow.display.blocks import Section
+from qglow.display.document import Document
+from qglow.display.html import to_html
+from qglow.display.markdown import to_markdown
+from qglow.display.plain import to_plain
 from qglow.graph.graph import Graph
 from qglow.quantization.report import QuantizationReport
 from qglow.report.bench import BenchResult
@@ -17,12 +22,8 @@ from qglow.report.comparison import Comparison
 from qglow.report.decoding import DecodingResult
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.diagnosis_sections import diagnosis_section
-from qglow.report.document import Document, Section
-from qglow.report.html import to_html
 from qglow.report.layers import LayerReport
-from qglow.report.markdown import to_markdown
 from qglow.report.pictures import layer_picture
-from qglow.report.plain import to_plain
 from qglow.report.quantization_sections import picture_sections, quantization_sections
 from qglow.report.sections import comparison_section, layer_section, model_section, settings_section
 from qglow.report.verdict import ModelVerdict, verdict_section

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from qglow.report.bench import MIN_ALTERNATIONS, BenchResult
-from qglow.report.comparison import Accuracy, Comparison, Pairing
-from qglow.report.document import (
+from qglow.display.blocks import (
     Block,
     Grid,
     Listing,
@@ -17,6 +15,8 @@ from qglow.report.document import (
     significant,
     table,
 )
+from qglow.report.bench import MIN_ALTERNATIONS, BenchResult
+from qglow.report.comparison import Accuracy, Comparison, Pairing
 from qglow.report.layers import LayerError, LayerReport
 from qglow.report.metrics import ErrorSummary, StepSummary
 from qglow.report.significance import NOISE, Flips

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qglow.core.errors import UsageError
+from qglow.display.document import Document
 from qglow.graph.graph import Graph
 from qglow.graph.text import print_graph
 from qglow.instructions.text import print_program
-from qglow.report.document import Document
 from qglow.report.kernels import kernel_document
 from qglow.report.memory import memory_document
 from qglow.report.tail_time import tail_section
@@ -60,6 +60,6 @@ def stage_text(graph: Graph, stage: str = "graph", isa: str | None = None, *, me
 
 
 def _printed(document: Document) -> str:
-    from qglow.report.terminal import to_text  # rich takes long to import
+    from qglow.display.terminal import to_text  # rich takes long to import
 
     return to_text(document, _WIDTH)

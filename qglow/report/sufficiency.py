@@ -16,12 +16,12 @@ import numpy as np
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
 from qglow.core.version import __version__
+from qglow.display.plain import to_plain, write_json
 from qglow.graph.graph import Graph, Value
 from qglow.profiling.shards import ShardedProfile
 from qglow.quantization.pipeline import choices_of, quantize_with
 from qglow.quantization.ranges import Ranges
 from qglow.recipe.schema import Recipe
-from qglow.report.plain import to_plain, write_json
 
 CONFIDENCE = 0.95
 """A step that is 10 % longer costs 0.8 dB of SQNR."""

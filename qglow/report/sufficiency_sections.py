@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qglow.report.document import Paragraph, Section, significant, table
+from qglow.display.blocks import Paragraph, Section, significant, table
 from qglow.report.sufficiency import ScaleStability, SufficiencyReport
 
 

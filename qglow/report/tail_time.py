@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qglow.core.types import Array
+from qglow.display.blocks import Paragraph, Section
 from qglow.graph.graph import Graph
 from qglow.report.bench import bench
 from qglow.report.contenders import random_inputs
-from qglow.report.document import Paragraph, Section
 from qglow.toolchain.compilation import compile_graph
 from qglow.toolchain.options import CompileOptions
 

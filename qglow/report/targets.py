@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qglow.report.document import Section, table
+from qglow.display.blocks import Section, table
 from qglow.targets.listing import TargetInfo
 
 _TITLES = ("target", "processor", "features", "runs here", "what it is")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from qglow.core.errors import ComparisonFailed, UsageError
-from qglow.report.document import Block, Paragraph, Section, decibels, percent, significant, table
+from qglow.display.blocks import Block, Paragraph, Section, decibels, percent, significant, table
 from qglow.report.output_errors import OutputError, OutputErrors
 
 GOOD, SUSPICIOUS, BROKEN = "good", "suspicious", "broken"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qglow.report.document import Section, byte_count, decibels, milliseconds, table
+from qglow.display.blocks import Section, byte_count, decibels, milliseconds, table
 from qglow.tuning.search import Figures, Goal, Trial, pareto
 
 _PER_CENT = ("top-1", "agreement")

@@ -24,9 +24,9 @@ from qglow.baseline.verdicts import (
     measure,
 )
 from qglow.core.errors import InputFileError, RegressionError, UsageError
+from qglow.display.document import Document
+from qglow.display.markdown import to_markdown
 from qglow.report.comparison import FLOAT, INT8, Accuracy, Agreement, Comparison, Pairing
-from qglow.report.document import Document
-from qglow.report.markdown import to_markdown
 from qglow.report.metrics import ErrorSummary
 from qglow.report.significance import Flips
 from qglow.report.task_metric import MetricFigures

@@ -6,11 +6,12 @@ import math
 
 import pytest
 
+from qglow.display.blocks import Section
+from qglow.display.document import Document
+from qglow.display.plain import from_plain, to_plain
+from qglow.display.terminal import to_text
 from qglow.report.diagnosis import Diagnosis, NodeDiagnosis, Noise, TriedChange, with_errors
 from qglow.report.diagnosis_sections import diagnosis_section, node_section
-from qglow.report.document import Document, Section
-from qglow.report.plain import from_plain, to_plain
-from qglow.report.terminal import to_text
 from tests.unit.report.test_layers import report
 
 RULE = '  - {"match": {"name": "a"}, "calibration": "mse"}\n'

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from qglow.core.errors import ProfileError, RegressionError
+from qglow.display.document import Document
+from qglow.display.markdown import to_markdown
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
@@ -21,10 +23,8 @@ from qglow.profiling.samples import Sample
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.document import Document
 from qglow.report.drift import DriftLimits, DriftReport, compare_profiles, expected_sqnr_db
 from qglow.report.drift_sections import drift_section
-from qglow.report.markdown import to_markdown
 from tests.unit.profiling.networks import MODEL, residual_network, samples
 
 COUNT = 60

@@ -9,16 +9,16 @@ import pytest
 
 from qglow.core.errors import UsageError
 from qglow.core.passes import LogEntry
+from qglow.display.document import Document
+from qglow.display.plain import from_plain, to_plain
+from qglow.display.terminal import to_text
 from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe import Calibration, Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.document import Document
 from qglow.report.explain import explain
 from qglow.report.operator_matrix import instructions_without_kernel, operator_matrix, operator_sections
-from qglow.report.plain import from_plain, to_plain
 from qglow.report.stages import stage_text
-from qglow.report.terminal import to_text
 from qglow.toolchain import selected_program
 from tests.unit.profiling.networks import profile_of, residual_network
 

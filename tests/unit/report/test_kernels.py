@@ -8,8 +8,9 @@ import pytest
 
 from qglow.codegen.peak import Peak
 from qglow.core.errors import UsageError
+from qglow.display.blocks import Grid
+from qglow.display.document import Document
 from qglow.instructions.program import Program
-from qglow.report.document import Document, Grid
 from qglow.report.kernels import kernel_document, multiply_adds
 from qglow.report.stages import stage_text
 from qglow.targets.capabilities import timed

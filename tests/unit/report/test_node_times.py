@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from qglow.display.blocks import Grid, Paragraph
 from qglow.exporter import export_qdq
-from qglow.report.document import Grid, Paragraph
 from qglow.report.node_times import NodeTime, NodeTimes, measure_nodes, node_section
 from qglow.targets.capabilities import timed
 from qglow.targets.registry import find_target

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qglow.display.blocks import Gallery, Picture, Section
+from qglow.display.document import Document
+from qglow.display.html import to_html
+from qglow.display.markdown import to_markdown
+from qglow.display.terminal import to_text
 from qglow.quantization.pipeline import quantize
 from qglow.quantization.tensors import TensorRange
 from qglow.recipe import Calibration, Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.document import Document, Gallery, Picture, Section
-from qglow.report.html import to_html
 from qglow.report.layout import layered
-from qglow.report.markdown import to_markdown
 from qglow.report.pictures import graph_picture, histogram_picture, layer_picture
 from qglow.report.quantization_sections import picture_sections
-from qglow.report.terminal import to_text
 from tests.unit.profiling.networks import profile_of, residual_network
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,18 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qglow.display.blocks import Listing, Paragraph, Section, facts, table
+from qglow.display.document import Document
+from qglow.display.html import to_html
+from qglow.display.markdown import to_markdown
+from qglow.display.terminal import to_text
 from qglow.exporter import export_qdq
 from qglow.report.bench import BenchResult, Latency
 from qglow.report.comparison import FLOAT, INT8, QDQ, compare
-from qglow.report.document import Document, Listing, Paragraph, Section, facts, table
-from qglow.report.html import to_html
 from qglow.report.layers import compare_layers
-from qglow.report.markdown import to_markdown
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.report import ModelInfo, Report, document_of, timings_json, to_json, write_report
 from qglow.report.runner import InterpretedGraph
 from qglow.report.sections import bench_section
-from qglow.report.terminal import to_text
 from tests.unit.report.digits import MODEL, data, example
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from qglow.core.errors import UsageError
+from qglow.display.document import Document
+from qglow.display.markdown import to_markdown
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.samples import Sample
 from qglow.profiling.shards import profile_shards
 from qglow.quantization.pipeline import quantize
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
-from qglow.report.document import Document
-from qglow.report.markdown import to_markdown
 from qglow.report.sufficiency import ScaleStability, SufficiencyReport, sufficiency
 from qglow.report.sufficiency_sections import sufficiency_section
 from tests.unit.profiling.networks import profile_of, residual_network, samples

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from qglow.core.errors import ComparisonFailed, UsageError
-from qglow.report.document import Document
-from qglow.report.markdown import to_markdown
+from qglow.display.document import Document
+from qglow.display.markdown import to_markdown
+from qglow.display.plain import from_plain, to_plain
 from qglow.report.output_errors import OutputError, OutputErrors
-from qglow.report.plain import from_plain, to_plain
 from qglow.report.verdict import (
     BROKEN,
     GOOD,

@@ -12,6 +12,7 @@ import pytest
 
 from qglow.codegen.kernel_choices import CONFIRMED, MeasuredKernels, choices_path, saved_choices
 from qglow.core.types import float_type
+from qglow.display.terminal import to_text
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.ops.linear import Gemm
@@ -23,7 +24,6 @@ from qglow.kernels.selection.epilogue_choice import fused_groups
 from qglow.kernels.selection.select import select_kernels
 from qglow.report.kernels import CHOSEN, kernel_document
 from qglow.report.stages import stage_text
-from qglow.report.terminal import to_text
 from qglow.targets.capabilities import timed
 from qglow.targets.protocol import TimedTarget
 from qglow.targets.registry import find_target

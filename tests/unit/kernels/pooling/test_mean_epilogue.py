@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from qglow.codegen.compiler import emit_llvm_text
 from qglow.core.errors import VerificationError
 from qglow.core.types import Shape
+from qglow.display.terminal import to_text
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.liveness import unstored
 from qglow.instructions.ops.conv import Convolution
@@ -32,7 +33,6 @@ from qglow.kernels.selection.epilogue_choice import (
 )
 from qglow.kernels.selection.select import select_kernels
 from qglow.report.kernels import kernel_document
-from qglow.report.terminal import to_text
 from qglow.targets.x86.isas import AVX512_VBMI, AVX512_VNNI, isa_by_name
 from tests.fuzzing import examples
 from tests.runtimes import assert_same_bits, prepare

@@ -12,10 +12,10 @@ from qglow.core.printable import printable
 @cache
 def renderer(name: str) -> Callable[..., str]:
     """A function that fills in the template of this file name, given its variables by name."""
-    from jinja2 import Environment, StrictUndefined  # where something is drawn, not whenever qglow starts
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # where something is drawn, not always
 
-    source = files("qglow.report").joinpath("templates", name).read_text(encoding="utf-8")
     environment = Environment(
+        loader=FunctionLoader(_source),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -23,8 +23,12 @@ def renderer(name: str) -> Callable[..., str]:
         finalize=_printable,
     )
     environment.filters["kind"] = _kind
-    render: Callable[..., str] = environment.from_string(source).render
+    render: Callable[..., str] = environment.get_template(name).render
     return render
+
+
+def _source(name: str) -> str:
+    return files("qglow.display").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _printable(value: object) -> object:

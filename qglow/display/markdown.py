@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from qglow.core.printable import printable
-from qglow.report.document import Block, Document, Gallery, Grid, Listing, Paragraph, Picture
+from qglow.display.blocks import Block, Gallery, Grid, Listing, Paragraph, Picture
+from qglow.display.document import Document
 
 
 def to_markdown(document: Document) -> str:

@@ -11,7 +11,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from qglow.core.printable import printable
-from qglow.report.document import Document, Gallery, Grid, Listing, Paragraph, Picture, Section
+from qglow.display.blocks import Gallery, Grid, Listing, Paragraph, Picture, Section
+from qglow.display.document import Document
 
 _NARROWEST = 10
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from qglow.core.version import __version__
-from qglow.report.document import Document
-from qglow.report.rendering import renderer
+from qglow.display.document import Document
+from qglow.display.rendering import renderer
 
 TEMPLATE = "report.html.j2"
 

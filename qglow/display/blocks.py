@@ -1,4 +1,4 @@
-"""A report as sections of text, facts and tables, independent of the format it is shown in."""
+"""Sections of text, facts and tables, independent of the format they are shown in."""
 
 from __future__ import annotations
 
@@ -68,14 +68,6 @@ class Section:
 
     title: str
     blocks: tuple[Block, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """Title and sections of a report, in order."""
-
-    title: str
-    sections: tuple[Section, ...]
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Grid:
