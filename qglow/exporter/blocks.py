@@ -19,8 +19,8 @@ from qglow.core.types import Array, ElementType
 from qglow.exporter.export import Export
 from qglow.graph.graph import Node
 from qglow.graph.operator import Operator
-from qglow.graph.ops.blocks import BlockGemm
-from qglow.numerics.blocks import dequantized, middle, unpack
+from qglow.graph.ops.blocks import BlockGather, BlockGemm
+from qglow.numerics.blocks import dequantized, gather_blocks, middle, pack, unpack
 
 NIBBLE = 4
 
@@ -87,4 +87,33 @@ def _data(node: Node, name: str) -> Array:
     return value.data
 
 
-EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {BlockGemm: _block_gemm}
+def _block_gather(op: BlockGather, out: Export) -> None:
+    """Export GatherBlockQuantized, or Gather of a float table where that has no such blocks."""
+    table, scales, indices = _data(out.node, "table"), _data(out.node, "scales"), out.inputs[1]
+    points = out.node.operand("zero_points")
+    zeros = None if points is None else points.data
+    whole_bytes, power = op.width * op.bits % 8 == 0, op.block & (op.block - 1) == 0
+    if op.bits < NIBBLE or not (whole_bytes and power):
+        every = np.arange(len(table))
+        real = gather_blocks(table, every, scales, zeros, op.width, op.bits, op.block)
+        whole = out.builder.constant(f"{out.node.name}__table", real)
+        out.builder.node("Gather", out.node.name, [whole, indices], out.output)
+        return
+    inputs = [
+        out.builder.constant(f"{out.node.name}__codes", table),
+        indices,
+        out.builder.constant(f"{out.node.name}__scales", scales),
+    ]
+    if zeros is not None:
+        packed = np.ascontiguousarray(pack(zeros.T, op.bits).T)
+        inputs.append(out.builder.constant(f"{out.node.name}__zero_points", packed))
+    form = {"bits": op.bits, "block_size": op.block, "gather_axis": 0, "quantize_axis": 1}
+    out.builder.node(
+        "GatherBlockQuantized", out.node.name, inputs, out.output, domain="com.microsoft", **form
+    )
+
+
+EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
+    BlockGather: _block_gather,
+    BlockGemm: _block_gemm,
+}

@@ -1,6 +1,7 @@
 """Import of weights that are quantized in blocks.
 
-https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html, and onnxruntime's own MatMulNBits:
+https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html, and onnxruntime's own MatMulNBits and
+GatherBlockQuantized:
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
 """
 
@@ -11,7 +12,8 @@ from onnx import TensorProto
 
 from qglow.core.types import Array, ElementType
 from qglow.graph.graph import Value
-from qglow.graph.ops.blocks import BlockGemm
+from qglow.graph.ops.blocks import BlockGather, BlockGemm
+from qglow.graph.ops.movement import Gather
 from qglow.importer.node import Broken, ImportNode, ImportRule
 from qglow.importer.tensors import element_name
 from qglow.importer.weight_blocks import WeightBlocks
@@ -79,12 +81,16 @@ def import_matmul_nbits(node: ImportNode) -> None:
     node.require(
         prepacked == 0, f"weight_prepacked is {prepacked}; weights in the standard order are supported"
     )
-    node.require(not node.has_input(4), "g_idx: blocks of weights that are not contiguous are not supported")
     x, count = node.value(0), block_count(depth, block)
     node.require(x.type.is_float, f"input 0 is {x.type}; floats are supported")
     stored = _sized(node, 1, "the weights", columns * count * block * bits // 8)
     scales = _sized(node, 2, "the scales", columns * count).astype(np.float32)
     codes = _codes(stored.reshape(columns, -1), bits)[:, :depth]
+    order = _order(node, depth, block)
+    if order is not None:
+        codes = codes[:, order]
+        places = node.part_constant("order", order.astype(np.int64))
+        x = node.emit(Gather(axis=len(x.type.shape) - 1), x, places, part="ordered")
     zeros = _zero_points(node, bits, columns, count) if node.has_input(3) else None
     bias = None
     if node.has_input(5):
@@ -97,6 +103,21 @@ def import_matmul_nbits(node: ImportNode) -> None:
         None if zeros is None else node.part_constant("zero_points", zeros),
         bias,
     )
+
+
+def _order(node: ImportNode, depth: int, block: int) -> Array | None:
+    """The order of k in which blocks are contiguous, as g_idx has them; None for ascending k."""
+    if not node.has_input(4):
+        return None
+    groups = _sized(node, 4, "g_idx", depth).astype(np.int64)
+    contiguous = np.arange(depth) // block
+    order = np.argsort(groups, kind="stable")
+    fits = np.array_equal(groups[order], contiguous)
+    node.require(fits, f"g_idx has blocks of other sizes than {block}")
+    if np.array_equal(groups, contiguous):
+        return None
+    node.require(not node.has_input(3), "g_idx beside zero points, which onnxruntime leaves out there")
+    return order
 
 
 def _zero_points(node: ImportNode, bits: int, columns: int, count: int) -> Array | None:
@@ -124,5 +145,62 @@ def _sized(node: ImportNode, index: int, what: str, size: int) -> Array:
     return data
 
 
-CONTRIBUTED: dict[str, ImportRule] = {"MatMulNBits": ImportRule(import_matmul_nbits, newest=1)}
+def import_gather_blocks(node: ImportNode) -> None:
+    """Import GatherBlockQuantized of the rows of a matrix, with blocks along them."""
+    name, table = node.value(0).name, node.array(0, "the table")
+    node.require(table.ndim == 2, f"the table has {table.ndim} axes; 2 are supported")
+    axes = (node.axis(node.integer("gather_axis", 0), 2), node.axis(node.integer("quantize_axis", 1), 2))
+    node.require(axes == (0, 1), f"gather_axis and quantize_axis are {axes}; 0 and 1 are supported")
+    block, stated = node.integer("block_size", 128), node.integer("bits", 4)
+    narrow = node.context.narrow.get(name)
+    bits = stated if narrow is None else narrow.bits
+    fault = block_fault(bits, block)
+    node.require(fault is None, str(fault))
+    scales = node.array(2, "the scales").astype(np.float32)
+    if narrow is None:
+        codes = _codes(_bytes(node, 0, table), bits)
+    else:
+        codes = (table.astype(np.int16) - (0 if narrow.unsigned else -middle(bits))).astype(np.uint8)
+    rows, width = codes.shape
+    wanted = (rows, block_count(width, block))
+    if scales.shape != wanted:
+        raise Broken(f"scales {list(scales.shape)} of blocks of {block} do not fit {[rows, width]}")
+    node.emit(
+        BlockGather(width, bits, block),
+        node.part_constant("table", np.ascontiguousarray(pack(codes.T, bits).T)),
+        node.value(1),
+        node.part_constant("scales", scales),
+        _table_zeros(node, bits, wanted),
+    )
+
+
+def _table_zeros(node: ImportNode, bits: int, shape: tuple[int, ...]) -> Value | None:
+    """Zero points [rows, blocks] of a table as codes; None for the middle of the codes."""
+    narrow = node.context.narrow.get(node.value(0).name)
+    if not node.has_input(3):
+        if narrow is None or not narrow.unsigned:
+            return None
+        return node.part_constant("zero_points", np.zeros(shape, np.uint8))
+    given = node.array(3, "the zero points")
+    if narrow is None:
+        zeros = _codes(_bytes(node, 3, given).reshape(shape[0], -1), bits)[:, : shape[1]]
+    else:
+        zeros = (given.astype(np.int16) - (0 if narrow.unsigned else -middle(bits))).astype(np.uint8)
+    if zeros.shape != shape:
+        raise Broken(f"zero points {list(zeros.shape)} do not fit scales {list(shape)}")
+    return node.part_constant("zero_points", np.ascontiguousarray(zeros))
+
+
+def _bytes(node: ImportNode, index: int, data: Array) -> Array:
+    """Constant bytes as the file has them."""
+    if data.dtype == np.int8 and node.value(index).name in node.context.unsigned:
+        return (data.astype(np.int16) + 128).astype(np.uint8)
+    node.require(data.dtype == np.uint8, f"input {index} is {data.dtype}; bytes of codes are supported")
+    return data
+
+
+CONTRIBUTED: dict[str, ImportRule] = {
+    "GatherBlockQuantized": ImportRule(import_gather_blocks, newest=1),
+    "MatMulNBits": ImportRule(import_matmul_nbits, newest=1),
+}
 """Operators of onnxruntime's own domain, com.microsoft."""

@@ -1,14 +1,22 @@
-"""BlockGemm to blockgemm: the value seen as [rows, elements of a row]."""
+"""BlockGemm to blockgemm, the value seen as [rows, elements of a row]; BlockGather to look-ups of bytes."""
 
 from __future__ import annotations
 
 import math
 
-from qglow.graph.graph import Node
+import numpy as np
+
+from qglow.core.types import ElementType
+from qglow.graph.graph import Node, Value
 from qglow.graph.ops import blocks as graph
+from qglow.graph.ops.elementwise import Mul, Sub
+from qglow.graph.ops.movement import Gather, Slice
+from qglow.graph.ops.shape import Cast, Reshape
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.lowering.context import Lowering, natural
+from qglow.lowering.decompose import Parts, decomposes
 from qglow.lowering.rules import lowers
+from qglow.numerics.blocks import block_count, middle, unpack
 
 
 @lowers(graph.BlockGemm)
@@ -31,3 +39,40 @@ def lower_block_gemm(lowering: Lowering, node: Node, operator: graph.BlockGemm) 
         operands.append(lowering.view(f"{node.name}.row_scales", seen, scales.type.with_shape((rows, 1))))
     operation = BlockGemm(bits=operator.bits, block=operator.block, lo=operator.lo, hi=operator.hi)
     lowering.emit(operation, dest, source, *operands)
+
+
+BYTES = 256
+
+
+@decomposes(graph.BlockGather)
+def decompose_block_gather(operator: graph.BlockGather, parts: Parts) -> list[Node]:
+    """Decompose into look-ups of bytes, of their codes, and of parameters, and the arithmetic of codes."""
+    table, indices, scales = (parts.operand(index) for index in range(3))
+    zeros = parts.node.operand("zero_points")
+    outer, width = indices.type.shape, operator.width
+    each = 8 // operator.bits
+    chosen = parts.add("bytes", Gather(), table, indices)
+    numbers = parts.add("numbers", Cast(to=ElementType.INT32), chosen)
+    every = unpack(np.arange(BYTES, dtype=np.uint8)[None, :], operator.bits, each).T
+    known = parts.constant("codes_of_bytes", np.ascontiguousarray(every).astype(np.float32))
+    codes = parts.add("apart", Gather(), known, numbers)
+    filled = chosen.type.shape[-1] * each
+    codes = parts.add("codes", Reshape(shape=(*outer, filled)), codes)
+    if filled != width:
+        ends = (*outer, width)
+        codes = parts.add("own", Slice((0,) * len(ends), ends, (1,) * len(ends)), codes)
+    factors = _spread(parts, operator, "scales", scales, indices)
+    if zeros is None:
+        points = parts.constant("middle", np.array(middle(operator.bits), np.float32))
+    else:
+        points = parts.constant("zeros", np.asarray(zeros.data, np.float32))
+        points = _spread(parts, operator, "zero_points", points, indices)
+    return parts.finish(Mul(), parts.add("centred", Sub(), codes, points), factors)
+
+
+def _spread(parts: Parts, operator: graph.BlockGather, name: str, values: Value, indices: Value) -> Value:
+    """A parameter for every element of the chosen rows."""
+    chosen = parts.add(f"{name}_of_blocks", Gather(), values, indices)
+    places = np.repeat(np.arange(block_count(operator.width, operator.block)), operator.block)
+    index = parts.constant(f"{name}_places", places[: operator.width].astype(np.int64))
+    return parts.add(name, Gather(axis=len(chosen.type.shape) - 1), chosen, index)

@@ -152,6 +152,28 @@ def largest_block_sum(packed: Array, zero_points: Array | None, depth: int, bits
     return int(np.max(sums, initial=0)) * LARGEST
 
 
+def gather_blocks(
+    table: Array,
+    indices: Array,
+    scales: Array,
+    zero_points: Array | None,
+    width: int,
+    bits: int,
+    block: int,
+) -> Array:
+    """float32 rows [..., width] of a table of codes [rows, bytes], whose blocks lie along its rows.
+
+    scales and zero points: [rows, blocks]. Raises IndexError for an index that is out of range.
+    """
+    parts = [
+        None if a is None else np.take(a, indices.reshape(-1), 0).T for a in (table, scales, zero_points)
+    ]
+    packed, factors, zeros = parts
+    assert packed is not None and factors is not None
+    found = dequantized(packed, factors, zeros, width, bits, block)
+    return np.ascontiguousarray(found.T).reshape(*indices.shape, width)
+
+
 LEAST_SCALE = 2.0**-100
 """Least scale of a block: that of zeros too."""
 

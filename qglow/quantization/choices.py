@@ -23,6 +23,7 @@ class Choice:
     rules: numbers, from 1, of all rules that match. policy: why the recipe's scheme keeps it float, or "".
     in_attention: whether the node belongs to an attention region. by_rows: whether the table that it looks up
     is int8 by row. weights: the format in which its weights are quantized, alone or beside `dynamic` rows.
+    stated: whether a rule gives that format, so that tables get it too.
     """
 
     schema: Schema
@@ -38,6 +39,7 @@ class Choice:
     in_attention: bool = False
     by_rows: bool = False
     weights: BlockFormat | None = None
+    stated: bool = False
 
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
@@ -62,6 +64,7 @@ class Choice:
             policy=self.policy if dtype is None else "",
             by_rows=self.by_rows and dtype is None,
             weights=self.weights if dtype is None else rule.weights,
+            stated=self.stated if dtype is None else rule.weights is not None,
             rules=(*self.rules, number),
         )
 

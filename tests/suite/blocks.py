@@ -1,11 +1,12 @@
-"""Products with weights in blocks: every width of codes, kind of zero points, sizes that do not divide."""
+"""Products and tables with weights in blocks: widths of codes, zero points, sizes that do not divide."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from qglow.core.types import ElementType, TensorType
 from qglow.graph.graph import Value
-from qglow.graph.ops.blocks import BlockGemm
+from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.ops.elementwise import Clip, Div
 from qglow.graph.ops.quantize import Quantize
 from qglow.graph.ops.rows import THEMSELVES, RowScales
@@ -82,7 +83,33 @@ def product(
     return make
 
 
+TABLES: list[tuple[tuple[int, ...], int, int, int, bool]] = [
+    ((3,), 64, 4, 32, False),
+    ((2, 5), 37, 4, 16, True),
+    ((1, 4), 50, 8, 32, True),
+    ((), 21, 2, 16, False),
+]
+
+
+def look_up(shape: tuple[int, ...], width: int, bits: int, block: int, zeros: bool) -> Maker:
+    """Of rows of a table with 11 rows, some of them counted from the end."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing, rows, levels = Drawing("look_up_of_blocks", random), 11, 1 << bits
+        b, blocks = drawing.builder, (rows, block_count(width, block))
+        codes = random.integers(0, levels, (width, rows))
+        table = b.constant("table", np.ascontiguousarray(pack(codes, bits).T))
+        scales = b.constant("scales", np.abs(drawing.weights(*blocks)))
+        points = b.constant("zeros", random.integers(0, levels, blocks).astype(np.uint8)) if zeros else None
+        indices = b.input("indices", TensorType(ElementType.INT64, shape))
+        drawing.inputs["indices"] = np.asarray(random.integers(-rows, rows, shape), np.int64)
+        return drawing.finish(b.node(BlockGather(width, bits, block), table, indices, scales, points))
+
+    return make
+
+
 PROBLEMS: list[Maker] = [
     *(product(*sizes) for sizes in SIZES),
     *(product(*sizes, integers=True) for sizes in INTEGER_SIZES),
+    *(look_up(*sizes) for sizes in TABLES),
 ]

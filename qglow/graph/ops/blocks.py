@@ -1,6 +1,6 @@
-"""Products with weights that are quantized in blocks (rule 12 of the numeric contract).
+"""Products with weights in blocks (rule 12 of the numeric contract), and look-ups of tables in blocks.
 
-See onnxruntime's MatMulNBits:
+See onnxruntime's MatMulNBits and GatherBlockQuantized:
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
 """
 
@@ -12,11 +12,27 @@ from typing import ClassVar
 
 from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.graph.axes import AxisEffect
-from qglow.graph.operator import KeepFloat, Policy, register, require
+from qglow.graph.operator import KeepFloat, Operator, Policy, register, require
 from qglow.graph.ops.rows import THEMSELVES
-from qglow.graph.ops.rules import Arrays, Bounded, Types, float_operand, given, optional, vector_operand
+from qglow.graph.ops.rules import (
+    Arrays,
+    Bounded,
+    Types,
+    float_operand,
+    given,
+    operand,
+    optional,
+    vector_operand,
+)
 from qglow.graph.traits import BlockForm
-from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, gemm_integer_blocks, packed_rows
+from qglow.numerics.blocks import (
+    block_count,
+    block_fault,
+    gather_blocks,
+    gemm_blocks,
+    gemm_integer_blocks,
+    packed_rows,
+)
 
 
 @register
@@ -102,3 +118,49 @@ class BlockGemm(Bounded):
         if rows is not None:
             return (gemm_integer_blocks(x, rows, *operands, *form),)
         return (gemm_blocks(x, *operands, *form),)
+
+
+@register
+@dataclass(frozen=True)
+class BlockGather(Operator):
+    """Rows of a table, chosen by integer indices; negative ones count from the end.
+
+    table [rows, bytes] holds codes of `bits` bits, of a row of `width` several in a byte, the first in the
+    lowest bits. scales, and zero points where these are not the middle of the codes, are given for every
+    `block` codes of a row: [rows, blocks].
+    """
+
+    name: ClassVar[str] = "BlockGather"
+    operands: ClassVar[tuple[str, ...]] = ("table", "indices", "scales", "zero_points?")
+    policy: ClassVar[Policy] = KeepFloat("its table is in blocks, its results are float")
+
+    width: int
+    bits: int = 4
+    block: int = 32
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """[..., width], for indices [...]."""
+        fault = block_fault(self.bits, self.block)
+        require(fault is None, str(fault))
+        scales, indices = float_operand(inputs, 2, "scales", 2), operand(inputs, 1, "indices")
+        integers = (ElementType.INT32, ElementType.INT64)
+        require(indices.element in integers, f"operand indices is {indices}, it must be integers")
+        rows = scales.shape[0]
+        wanted = TensorType(ElementType.UINT8, (rows, packed_rows(self.width, self.bits)))
+        require(inputs[0] == wanted, f"operand table is {inputs[0]}, it must be {wanted}")
+        blocks = (rows, block_count(self.width, self.block))
+        require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
+        zeros, kind = inputs[3] if len(inputs) > 3 else None, TensorType(ElementType.UINT8, blocks)
+        require(zeros in (None, kind), f"operand zero_points is {zeros}, it must be {kind}")
+        return (float_type(*indices.shape, self.width),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Axes of the indices stand in place of the one that they choose from."""
+        return AxisEffect(axis, neutral=0.0) if index == 1 else None
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute with numerics.blocks. Raises IndexError for an index that is out of range."""
+        table, indices, scales = (given(inputs, index) for index in range(3))
+        return (
+            gather_blocks(table, indices, scales, optional(inputs, 3), self.width, self.bits, self.block),
+        )

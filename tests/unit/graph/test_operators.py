@@ -20,7 +20,7 @@ from qglow.graph.operator import (
     Table,
     Unify,
 )
-from qglow.graph.ops.blocks import BlockGemm
+from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sub
 from qglow.graph.ops.functions import (
@@ -112,6 +112,10 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (InstanceNormalization(), [float_type(*IMAGE), float_type(4), float_type(4)]),
     (LRN(size=3), [float_type(*IMAGE)]),
     (RowScales(), [float_type(2, 5)]),
+    (
+        BlockGather(width=5, block=16),
+        [TensorType(ElementType.UINT8, (4, 3)), INDICES, float_type(4, 1)],
+    ),
     (BlockGemm(block=16), [float_type(2, 3), TensorType(ElementType.UINT8, (2, 4)), float_type(1, 4)]),
     (ReduceSum(axes=(1, -1)), [float_type(2, 3, 4)]),
     (ReduceMean(axes=(0,), keepdims=False), [float_type(2, 3, 4)]),

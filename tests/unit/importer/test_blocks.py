@@ -80,11 +80,75 @@ def test_matmul_nbits_is_what_onnxruntime_computes(bits: int, zeros: str, bias: 
     assert np.array_equal(model.compile()({"x": X})["y"], found)
 
 
-def test_blocks_whose_weights_are_reordered_are_refused(tmp_path: Path) -> None:
+def reordered(zeros: str = "") -> onnx.ModelProto:
+    proto = nbits_model(4, zeros)
+    groups = RANDOM.permutation(np.arange(DEPTH) // BLOCK).astype(np.int32)
+    proto.graph.node[0].input.extend(["g"] if zeros else ["", "g"])
+    proto.graph.initializer.append(numpy_helper.from_array(groups, "g"))
+    return proto
+
+
+def test_blocks_whose_weights_are_reordered_beside_zero_points_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(QglowError, match="g_idx beside zero points"):
+        qglow.load_model(save(reordered("whole"), tmp_path), native=True)
+
+
+def test_blocks_whose_weights_are_reordered_are_ordered(tmp_path: Path) -> None:
+    proto = reordered()
+    model = qglow.load_model(save(proto, tmp_path), native=True)
+    found = model.interpret({"x": X})["y"]
+    near(found, session(proto).run(None, {"x": X})[0])
+    assert np.array_equal(model.compile()({"x": X})["y"], found)
+
+
+def test_blocks_in_ascending_order_need_no_other(tmp_path: Path) -> None:
+    proto = nbits_model(4)
+    plain = qglow.load_model(save(proto, tmp_path), native=True)
+    proto.graph.node[0].input.extend(["", "g"])
+    groups = (np.arange(DEPTH) // BLOCK).astype(np.int32)
+    proto.graph.initializer.append(numpy_helper.from_array(groups, "g"))
+    stated = qglow.load_model(save(proto, tmp_path), native=True)
+    assert [node.operator for node in stated.graph.nodes] == [node.operator for node in plain.graph.nodes]
+
+
+@pytest.mark.parametrize("zeros", ["", "whole"])
+def test_scales_of_16_bits_are_widened(zeros: str, tmp_path: Path) -> None:
+    """A model of float16 is computed in float32; its scales are exact."""
+    proto = nbits_model(4, zeros)
+    for tensor in proto.graph.initializer:
+        if tensor.name == "s":
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), "s"))
+    for value in (proto.graph.input[0], proto.graph.output[0]):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    model = qglow.load_model(save(proto, tmp_path), native=True)
+    half = X.astype(np.float16)
+    found = model.interpret({"x": half})["y"]
+    wide = nbits_model_like(proto)
+    expected = qglow.load_model(save(wide, tmp_path), native=True).interpret({"x": half.astype(np.float32)})[
+        "y"
+    ]
+    assert found.dtype == np.float16 and np.array_equal(found, expected.astype(np.float16))
+    near(found.astype(np.float32), session(proto).run(None, {"x": half})[0].astype(np.float32), 5e-3)
+    assert np.array_equal(model.compile()({"x": half})["y"], found)
+
+
+def nbits_model_like(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The same in float32."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(proto)
+    for tensor in wide.graph.initializer:
+        if tensor.name == "s":
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), "s"))
+    for value in (wide.graph.input[0], wide.graph.output[0]):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
+    return wide
+
+
+def test_blocks_whose_weights_are_reordered_otherwise_are_refused(tmp_path: Path) -> None:
     proto = nbits_model(4)
     proto.graph.node[0].input.extend(["", "g"])
     proto.graph.initializer.append(numpy_helper.from_array(np.zeros(DEPTH, np.int32), "g"))
-    with pytest.raises(QglowError, match="g_idx: blocks of weights that are not contiguous"):
+    with pytest.raises(QglowError, match="g_idx has blocks of other sizes than 32"):
         qglow.load_model(save(proto, tmp_path), native=True)
 
 
