@@ -64,10 +64,11 @@ Block = Paragraph | Listing | Grid | Picture | Gallery
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A titled part of a document."""
+    """A titled part of a document. role: how a page sets it off, such as "verdict good"; else ""."""
 
     title: str
     blocks: tuple[Block, ...]
+    role: str = ""
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Grid:

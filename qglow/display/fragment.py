@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qglow.display.blocks import Block, Gallery, Grid, Picture, Section
+from qglow.display.page_grid import grids
 from qglow.display.rendering import renderer
 
 TEMPLATE = "fragment.html.j2"
@@ -15,7 +16,7 @@ MOST_ROWS = 12
 
 def to_fragment(sections: Sequence[Section]) -> str:
     """The first rows of each table, without pictures. Everything from models and files is escaped."""
-    return renderer(TEMPLATE)(sections=[_short(section) for section in sections])
+    return renderer(TEMPLATE)(sections=[_short(section) for section in sections], grid_of=grids(()))
 
 
 def _short(section: Section) -> Section:

@@ -15,7 +15,7 @@ def renderer(name: str) -> Callable[..., str]:
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # where something is drawn, not always
 
     environment = Environment(
-        loader=FunctionLoader(_source),
+        loader=FunctionLoader(lambda template: packaged("templates", template)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -27,8 +27,9 @@ def renderer(name: str) -> Callable[..., str]:
     return render
 
 
-def _source(name: str) -> str:
-    return files("qglow.display").joinpath("templates", name).read_text(encoding="utf-8")
+def packaged(folder: str, name: str) -> str:
+    """Text of a file that the package has beside its code."""
+    return files("qglow.display").joinpath(folder, name).read_text(encoding="utf-8")
 
 
 def _printable(value: object) -> object:

@@ -19,6 +19,7 @@ from qglow.recipe.schema import Recipe
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.diagnosis_sections import node_section
 from qglow.report.policies import policy_text
+from qglow.report.value_ranges import profiled_range
 
 _CONVERSIONS = ("quantize", "dequantize")
 
@@ -127,24 +128,13 @@ def _parameters(node: Node, report: QuantizationReport) -> list[Section]:
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.type.is_quantized and not value.is_constant:
             origin = "the model's own" if report.given else "not profiled: its parameters are a neighbour's"
-            rows.append(_range_row(value, _profiled(value, ranges), origin))
+            rows.append(_range_row(value, profiled_range(value, ranges), origin))
     blocks: list[Block] = []
     if rows:
         titles = ("value", "seen", "covers", "clipped>", "schema", "calibration", "scale>", "zero point>")
         blocks.append(table(titles, rows))
     blocks += [Paragraph(text) for text in _weights(node, report)]
     return [Section("Parameters", tuple(blocks))] if blocks else []
-
-
-def _profiled(value: Value, ranges: dict[str, TensorRange]) -> TensorRange | None:
-    """Range of a value, or of the float value that it is the int8 form of; None if neither was profiled."""
-    source = value.producer.inputs[0] if value.producer is not None and value.producer.inputs else None
-    names = [
-        value.name,
-        value.name.removesuffix("_int8").removesuffix("_int16"),
-        *([] if source is None else [source.name]),
-    ]
-    return next((ranges[name] for name in names if name in ranges), None)
 
 
 def _range_row(value: Value, tensor: TensorRange | None, origin: str) -> tuple[str, ...]:

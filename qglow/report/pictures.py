@@ -10,17 +10,12 @@ from collections.abc import Sequence
 
 from qglow.display.blocks import Picture
 from qglow.display.rendering import renderer
-from qglow.graph.graph import Graph, Node
-from qglow.quantization.report import QuantizationReport
 from qglow.quantization.tensors import TensorRange
 from qglow.report.layers import LayerReport
-from qglow.report.layout import layered
 from qglow.report.metrics import ErrorSummary
 
 WIDTH, HEIGHT = 220, 72
 """Size of a histogram's picture, in pixels."""
-COLOURS = 8
-"""Regions have one of so many colours in turn."""
 BEST = 80.0
 """dB at which a bar of the error chart is full."""
 
@@ -81,37 +76,3 @@ def _level(errors: ErrorSummary | None) -> tuple[float, str]:
     decibels = errors.sqnr_db
     share = min(max(decibels / BEST, 0.0), 1.0)
     return round(share, 4), "equal" if decibels == math.inf else f"{decibels:.1f} dB"
-
-
-def graph_picture(graph: Graph, report: QuantizationReport) -> Picture:
-    """The int8 graph from top to bottom, each int8 region in a colour, float nodes grey."""
-    index = {node: number for number, node in enumerate(graph.nodes)}
-    edges = [
-        (index[value.producer], index[node])
-        for node in graph.nodes
-        for value in dict.fromkeys(node.inputs)
-        if value is not None and value.producer is not None
-    ]
-    layout = layered(len(graph.nodes), edges)
-    regions = {name: number for number, island in enumerate(report.islands) for name in island.nodes}
-    reasons = {node.name: node.reason for node in report.float_nodes}
-    boxes = [
-        (x, y, node.operator.name, _kind(node, regions), _told(node, reasons))
-        for node, (x, y) in zip(graph.nodes, layout.places, strict=True)
-    ]
-    svg = renderer("graph.svg.j2")(
-        boxes=boxes, edges=layout.edges, columns=max(layout.columns, 1.0), rows=max(layout.rows, 1)
-    )
-    return Picture(svg, "The int8 graph: every int8 region has a colour, float nodes are grey.")
-
-
-def _kind(node: Node, regions: dict[str, int]) -> str:
-    if node.operator.is_border:
-        return "border"
-    return f"region{regions[node.name] % COLOURS}" if node.name in regions else "real"
-
-
-def _told(node: Node, reasons: dict[str, str]) -> str:
-    result = str(node.outputs[0].type) if node.outputs else ""
-    reason = f"; float: {reasons[node.name]}" if node.name in reasons else ""
-    return f"{node.name} ({node.operator.name}) -> {result}{reason}"

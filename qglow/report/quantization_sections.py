@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from qglow.core.types import ElementType
 from qglow.display.blocks import Block, Gallery, Paragraph, Section, byte_count, facts, significant, table
-from qglow.graph.graph import Graph
+from qglow.display.node_panel import NodePanel
 from qglow.quantization.report import IslandReport, QuantizationReport
-from qglow.report.pictures import graph_picture, histogram_picture
+from qglow.report.graph_picture import graph_picture
+from qglow.report.pictures import histogram_picture
 
 _DIRECTIONS = {"in": "into int8", "out": "out of int8"}
 
@@ -112,8 +114,8 @@ def _weights(report: QuantizationReport) -> str:
     return f"{byte_count(before)} before, {byte_count(after)} after{share}"
 
 
-def picture_sections(report: QuantizationReport, graph: Graph | None) -> list[Section]:
-    """Ranges of all values, drawn and as a table, and the graph with its regions."""
+def picture_sections(report: QuantizationReport, panels: Sequence[NodePanel]) -> list[Section]:
+    """Ranges of all values, drawn and as a table, and the graph of these nodes, if there are any."""
     sections = []
     if report.tensors:
         gallery = Gallery(
@@ -135,8 +137,8 @@ def picture_sections(report: QuantizationReport, graph: Graph | None) -> list[Se
             for t in report.tensors
         ]
         sections.append(Section("Ranges", (gallery, table(titles, rows))))
-    if graph is not None:
-        sections.append(Section("Graph", (graph_picture(graph, report),)))
+    if panels:
+        sections.append(Section("Graph", (graph_picture(panels),)))
     return sections
 
 

@@ -14,6 +14,7 @@ from qglow.display.blocks import Section
 from qglow.display.document import Document
 from qglow.display.html import to_html
 from qglow.display.markdown import to_markdown
+from qglow.display.node_panel import NodePanel
 from qglow.display.plain import to_plain
 from qglow.graph.graph import Graph
 from qglow.quantization.report import QuantizationReport
@@ -23,6 +24,7 @@ from qglow.report.decoding import DecodingResult
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.diagnosis_sections import diagnosis_section
 from qglow.report.layers import LayerReport
+from qglow.report.node_panels import node_panels
 from qglow.report.pictures import layer_picture
 from qglow.report.quantization_sections import picture_sections, quantization_sections
 from qglow.report.sections import comparison_section, layer_section, model_section, settings_section
@@ -69,13 +71,16 @@ class Report:
 
 def document_of(report: Report, graph: Graph | None = None) -> Document:
     """The report for people; with the int8 graph that it is about, a drawing of it too."""
+    panels: tuple[NodePanel, ...] = ()
+    if graph is not None and report.quantization is not None:
+        panels = node_panels(graph, report.quantization, report.layers, report.diagnosis)
     sections: list[Section] = [] if report.verdict is None else [verdict_section(report.verdict)]
     sections.append(model_section(report.model.file, _model_facts(report)))
     if report.comparison is not None:
         sections.append(comparison_section(report.comparison))
     if report.quantization is not None:
         sections += quantization_sections(report.quantization)
-        sections += picture_sections(report.quantization, graph)
+        sections += picture_sections(report.quantization, panels)
     if report.layers is not None:
         chart = layer_picture(report.layers)
         layers = layer_section(report.layers)
@@ -83,7 +88,7 @@ def document_of(report: Report, graph: Graph | None = None) -> Document:
     if report.diagnosis is not None:
         sections.append(diagnosis_section(report.diagnosis))
     sections.append(settings_section(report.recipe, report.pipeline))
-    return Document(f"qglow report: {report.model.name}", tuple(sections))
+    return Document(f"qglow report: {report.model.name}", tuple(sections), panels)
 
 
 def to_json(report: Report) -> str:

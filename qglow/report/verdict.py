@@ -145,7 +145,7 @@ def verdict_section(verdict: ModelVerdict) -> Section:
     if verdict.worst:
         losses = [(worst.value, _decibels(worst.sqnr_db), worst.reason) for worst in verdict.worst]
         blocks.append(table(("value", "SQNR>", "why"), losses, "Values that lose most"))
-    return Section(f"Verdict: {verdict.word}", tuple(blocks))
+    return Section(f"Verdict: {verdict.word}", tuple(blocks), f"verdict {verdict.word}")
 
 
 def _meaning(verdict: ModelVerdict) -> str:

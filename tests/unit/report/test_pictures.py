@@ -17,10 +17,10 @@ from qglow.display.markdown import to_markdown
 from qglow.display.terminal import to_text
 from qglow.quantization.pipeline import quantize
 from qglow.quantization.tensors import TensorRange
-from qglow.recipe import Calibration, Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.report.layout import layered
-from qglow.report.pictures import graph_picture, histogram_picture, layer_picture
+from qglow.report.node_panels import node_panels
+from qglow.report.pictures import histogram_picture, layer_picture
 from qglow.report.quantization_sections import picture_sections
 from tests.unit.profiling.networks import profile_of, residual_network
 
@@ -57,24 +57,16 @@ def test_odd_values_have_a_picture_too(tensor: TensorRange) -> None:
     assert "nan" not in svg and "inf" not in svg.replace("info", "")
 
 
-def test_the_graph_colours_regions_and_greys_float_nodes() -> None:
-    options = Recipe(calibration=Calibration("minmax"), rules=(Rule(Match(name="depthwise"), dtype="float"),))
-    found = quantize(residual_network(), profile_of(), options)
-    root = parsed(graph_picture(found.graph, found.report).svg)
-    boxes = {(g.get("class"), (g.findtext("title") or "").split(" ")[0]) for g in root.findall("g")}
-    assert len(boxes) == len(found.graph.nodes)
-    kinds = {kind for kind, _ in boxes}
-    assert {"real", "border", "region0"} <= kinds
-    titles = [g.findtext("title") or "" for g in root.findall("g[@class='real']")]
-    assert any("kept by rule 1" in title for title in titles)
-
-
 def test_pages_hold_pictures_and_ask_the_network_for_nothing() -> None:
     found = quantize(residual_network(), profile_of(), Recipe())
-    document = Document("t", tuple(picture_sections(found.report, found.graph)))
+    panels = node_panels(found.graph, found.report)
+    document = Document("t", tuple(picture_sections(found.report, panels)), panels)
     page = to_html(document)
-    assert page.count("<svg") == len(found.report.tensors) + 1
-    assert not re.search(r"(src|href)=\"(?!#)", page) and "http" not in page
+    assert (
+        page.count("<svg") == len(found.report.tensors) + 3
+    )  # the graph, whole and folded, and its overview
+    assert not re.search(r"(src|href)=\"(?!#)", page)
+    assert re.findall('http[^"]*', page) == ["http://www.w3.org/2000/svg"]  # a name, of elements
     assert page == to_html(document)
 
 
@@ -93,8 +85,8 @@ def test_the_layer_chart_has_a_row_a_node() -> None:
     found = quantize(residual_network(), profile_of(), Recipe())
     data: list[Sample] = list(samples(3))
     report = compare_layers(found.source, found.graph, data)
-    root = parsed(layer_picture(report).svg)
-    assert len(root.findall("g")) == len(report.layers)
+    chart = parsed(layer_picture(report).svg).find("svg")
+    assert chart is not None and len(chart.findall("g")) == len(report.layers)
 
 
 def edges_of(count: int, numbers: list[int]) -> list[tuple[int, int]]:
@@ -111,3 +103,20 @@ def test_nodes_have_places_of_their_own_and_edges_go_down(count: int, numbers: l
         assert (way[0], way[-1]) == (layout.places[source], layout.places[target])
         assert [b[1] - a[1] for a, b in zip(way, way[1:], strict=False)] == [1.0] * (len(way) - 1)
         assert not set(way[1:-1]) & set(layout.places)
+
+
+def test_a_chain_is_a_straight_line_that_edges_pass_beside() -> None:
+    layout = layered(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 3), (3, 5), (0, 5)])
+    columns = [column for column, _ in layout.places]
+    assert max(columns) - min(columns) < 0.1
+    for _, *between, _ in layout.edges[5:]:
+        assert all(abs(column - columns[int(row)]) >= 0.6 for column, row in between)
+
+
+@given(st.integers(1, 12), st.lists(st.integers(0, 100), max_size=20))
+def test_boxes_of_one_layer_do_not_overlap(count: int, numbers: list[int]) -> None:
+    layout = layered(count, edges_of(count, numbers))
+    for row in range(layout.rows):
+        columns = sorted(x for x, y in layout.places if y == row)
+        assert all(b - a >= 1.0 - 2e-3 for a, b in zip(columns, columns[1:], strict=False))
+        assert not columns or (columns[0] >= 0.0 and columns[-1] + 1.0 <= layout.columns + 1e-9)
