@@ -16,6 +16,7 @@ from llvmlite import ir
 from qglow.codegen.cache import CachedKernel, KernelCache, kernel_digest
 from qglow.codegen.calls import Call
 from qglow.codegen.symbols import symbol
+from qglow.instructions.program import BufferKind
 from qglow.kernels.emit.builder import I64, PTR, VOID
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import VectorTarget
@@ -193,6 +194,9 @@ def emit_function(module: Any, name: str, call: Call, target: VectorTarget) -> t
     """Emit the function of a call into a module; return it and the most parts its work splits into."""
     function, count = _new_function(module, name, call), len(call.buffers)
     function.attributes.add("noinline")
+    if target.float_features is not None and _computes_floats(call):
+        # Of attributes with values llvmlite knows none; it prints whatever is in the set.
+        set.add(function.attributes, f'"target-features"="{target.float_features}"')
     *pointers, part, parts = function.args
     for argument, alone in zip(pointers, _alone(call), strict=True):
         if alone:
@@ -201,6 +205,16 @@ def emit_function(module: Any, name: str, call: Call, target: VectorTarget) -> t
     call.emit(e, pointers[:count], pointers[count:])
     e.b.ret_void()
     return function, e.units
+
+
+def _computes_floats(call: Call) -> bool:
+    """Whether subnormal floats may decide a result.
+
+    In products and pools of integers they cannot: what is rescaled is rounded to a step of the result.
+    """
+    stored = (b.type for b in call.buffers if b.root.kind is not BufferKind.CONSTANT)
+    is_rescaled = all(instruction.operation.has_epilogue for instruction in call.group)
+    return not is_rescaled or any(kind.quantization is None for kind in stored)
 
 
 def _alone(call: Call) -> Iterator[bool]:

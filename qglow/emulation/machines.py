@@ -11,8 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Board:
-    """Memory of a microcontroller: first addresses and sizes of code and of data."""
+    """Memory of a microcontroller: first addresses and sizes of code and of data.
 
+    vectors: where the processor finds its first instruction.
+    """
+
+    vectors: int
     code: int
     code_bytes: int
     ram: int
@@ -49,9 +53,9 @@ def _board(name: str, cpu: str, core: str, board: Board, abi: str = "eabihf") ->
 
 
 _MIB = 1 << 20
-_MPS2 = Board(0x00000000, 4 * _MIB, 0x20000000, 4 * _MIB)
-_AN505 = Board(0x10000000, 4 * _MIB, 0x38000000, 4 * _MIB)
-_AN547 = Board(0x00000000, _MIB // 2, 0x21000000, 4 * _MIB)
+_MPS2 = Board(0, 0x400, 4 * _MIB - 0x400, 0x20000000, 4 * _MIB)
+_AN505 = Board(0x10000000, 0x10000400, 4 * _MIB - 0x400, 0x38000000, 4 * _MIB)
+_AN547 = Board(0, 0x60000000, 16 * _MIB, 0x21000000, 4 * _MIB)
 
 EMULATORS = {
     "aarch64": _linux("aarch64", "generic", "qemu-aarch64", "-cpu", "max"),

@@ -128,6 +128,7 @@ def _filled(name: str, values: dict[str, str]) -> str:
 
 def _regions(board: Board) -> dict[str, str]:
     return {
+        "VECTORS": hex(board.vectors),
         "CODE": hex(board.code),
         "CODE_BYTES": str(board.code_bytes),
         "RAM": hex(board.ram),

@@ -54,6 +54,8 @@ class VectorTarget:
         before they are stored; None for never.
     abi: name of the calling convention, empty for that of the triple. relocation: LLVM's relocation model.
     pointer_bytes: size of an address.
+    float_features: LLVM's features for functions whose operands are floats, where the vector unit flushes
+        subnormals and scalars have to compute; None where it does not.
     """
 
     name: str
@@ -75,6 +77,7 @@ class VectorTarget:
     abi: str = ""
     relocation: str = "pic"
     pointer_bytes: int = 8
+    float_features: str | None = None
 
     @property
     def llvm_settings(self) -> tuple[str, ...]:
