@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 
-from qglow.bundles.elf import symbols
+from qglow.bundles.objects import symbols
 from qglow.core.errors import ArtefactError
 
 _MAGIC = b"!<arch>\n"

@@ -50,6 +50,7 @@ ROOMS: tuple[Room, ...] = (
         for_bundles=("armv7", *(f"cortex-{core}" for core in ("m0plus", "m3", "m4", "m7", "m33", "m55"))),
     ),
     Room("qglow.targets.riscv.targets", (), for_bundles=("riscv64", "riscv64-v")),
+    Room("qglow.targets.wasm.targets", (), for_bundles=("wasm32", "wasm32-simd128")),
     Room("qglow.targets.reference.target", ("reference",)),
 )
 

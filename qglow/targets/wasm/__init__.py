@@ -1,0 +1,1 @@
+"""WebAssembly, with and without vectors."""
