@@ -15,11 +15,14 @@ import pytest
 from qglow.bundles.code import Vectors, program_text, selftest_text, weights_text
 from qglow.bundles.interface import Interface
 from qglow.bundles.library import write_library
+from qglow.bundles.texts import is_wasm
 from qglow.bundles.write import as_callers_see
+from qglow.bundles.zig import link_module
 from qglow.codegen.module import ModuleBuilder
 from qglow.codegen.parallel import compile_apart
 from qglow.emulation.machines import EMULATORS
 from qglow.emulation.programs import build_program, run
+from qglow.emulation.wasm import WasmModule
 from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.passes import optimize
 from qglow.lowering import lower
@@ -36,7 +39,11 @@ TOGETHER = 40
 
 def needs(target: str) -> None:
     """Skip where the target has no emulator here."""
-    if find_spec("ziglang") is None or shutil.which(EMULATORS[target].command[0]) is None:
+    if is_wasm(machine(find_target(target))):
+        is_missing = find_spec("wasmtime") is None
+    else:
+        is_missing = shutil.which(EMULATORS[target].command[0]) is None
+    if is_missing or find_spec("ziglang") is None:
         pytest.skip("no emulator of the processor is installed")
 
 
@@ -81,20 +88,36 @@ def make_self_test(name: str, problem: Problem, target_name: str) -> SelfTest:
 
 def wrong_outputs(tests: list[SelfTest], target_name: str, folder: Path) -> list[str]:
     """Names of the problems whose self-test fails under the emulator, with the number of the output."""
-    described, emulator = machine(find_target(target_name)), EMULATORS[target_name]
+    described = machine(find_target(target_name))
     found = []
     for first in range(0, len(tests), TOGETHER):
         some = tests[first : first + TOGETHER]
         objects = compile_apart([text for test in some for text in test.texts], described)
-        library, program = folder / f"library{first}.a", folder / "program"
+        library = folder / f"library{first}.a"
         library.write_bytes(write_library({f"part{n}.o": content for n, content in enumerate(objects)}))
-        build_program(_runner(some), library, emulator, program)
-        output = run(program, emulator, struct.pack("<II", 0, 0))
-        results = struct.unpack(f"<{len(some)}i", output)
-        found += [
-            f"{test.name}: output {result}" for test, result in zip(some, results, strict=True) if result
-        ]
+        results = _in_wasm(some, library) if is_wasm(described) else _emulated(some, library, target_name)
+        named = zip(some, results, strict=True)
+        found += [f"{test.name}: output {result}" for test, result in named if result]
     return found
+
+
+def _emulated(tests: Sequence[SelfTest], library: Path, target_name: str) -> Sequence[int]:
+    emulator, program = EMULATORS[target_name], library.parent / "program"
+    build_program(_runner(tests), library, emulator, program)
+    return struct.unpack(f"<{len(tests)}i", run(program, emulator, struct.pack("<II", 0, 0)))
+
+
+def _in_wasm(tests: Sequence[SelfTest], library: Path) -> Sequence[int]:
+    exports = [f"{test.prefix}_{part}" for test in tests for part in ("selftest", "weights")]
+    result = library.with_suffix(".wasm")
+    link_module(library, exports, result)
+    module = WasmModule(result)
+    arena = module.take(max(test.arena for test in tests))
+    weights = [module.constant(f"{test.prefix}_weights") for test in tests]
+    return [
+        int(module.call(f"{test.prefix}_selftest", arena, place))
+        for test, place in zip(tests, weights, strict=True)
+    ]
 
 
 def _runner(tests: Sequence[SelfTest]) -> str:

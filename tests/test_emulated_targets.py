@@ -10,13 +10,15 @@ from qglow.emulation.machines import EMULATORS
 from tests.emulated import make_self_test, needs, wrong_outputs
 from tests.test_runtimes import FAMILIES, MAKERS, draw
 
-ALWAYS = ("aarch64-dotprod", "riscv64", "cortex-m4")
+ALWAYS = ("aarch64-dotprod", "riscv64", "cortex-m4", "wasm32-simd128")
 """Targets that every run covers; the others are a sweep."""
 HOSTED = "opaque"
 """The family of nodes that onnxruntime runs, which these targets refuse."""
+DEFECTS = {("riscv64-v", "integers")}
+"""QEMU 7.2 ends with an assertion of its own on vfncvt.rtz.xu.f.w."""
 TARGETS = [
     pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.sweep, pytest.mark.slow])
-    for name in EMULATORS
+    for name in (*EMULATORS, "wasm32", "wasm32-simd128")
 ]
 
 
@@ -24,6 +26,8 @@ TARGETS = [
 @pytest.mark.parametrize("target", TARGETS)
 def test_self_tests_of_a_family_pass(target: str, family: str, tmp_path: Path) -> None:
     needs(target)
+    if (target, family) in DEFECTS:
+        pytest.skip("the emulator itself fails on it")
     makers = [(name, make) for name, make in MAKERS if name.startswith(f"{family}-")]
     tests = [make_self_test(name, draw(name, make), target) for name, make in makers]
     assert tests and wrong_outputs(tests, target, tmp_path) == []

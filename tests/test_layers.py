@@ -73,6 +73,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "x86": {"native"},
         "arm": {"native", "portable"},
         "riscv": {"native", "portable"},
+        "wasm": {"native", "portable"},
     },
 }
 

@@ -10,6 +10,7 @@ from qglow.bundles.interface import ELEMENTS, VERSION, BundleTensor, Interface
 from qglow.codegen.memory import ALIGNMENT
 from qglow.core.types import ElementType
 from qglow.core.version import __version__
+from qglow.kernels.emit.target import VectorTarget
 
 _RUST = {
     ElementType.FLOAT: "f32",
@@ -40,15 +41,32 @@ _TEMPLATES = {
 }
 """Templates by the names of the files, in which `{}` stands for the prefix."""
 
+_OF_WASM = {"{}.mjs": "loader.mjs.j2"}
+_JAVASCRIPT = {
+    ElementType.FLOAT: "Float32Array",
+    ElementType.DOUBLE: "Float64Array",
+    ElementType.FLOAT16: "Uint16Array",
+    ElementType.BFLOAT16: "Uint16Array",
+    ElementType.INT8: "Int8Array",
+    ElementType.INT16: "Int16Array",
+    ElementType.INT32: "Int32Array",
+    ElementType.INT64: "BigInt64Array",
+    ElementType.UINT8: "Uint8Array",
+    ElementType.UINT16: "Uint16Array",
+    ElementType.UINT32: "Uint32Array",
+    ElementType.UINT64: "BigUint64Array",
+    ElementType.BOOL: "Uint8Array",
+}
 
-def texts(interface: Interface, title: str, target: str, fingerprint: int) -> dict[str, str]:
+
+def texts(interface: Interface, title: str, target: VectorTarget, fingerprint: int) -> dict[str, str]:
     """Contents of the text files of a bundle by name. fingerprint: of the interface."""
     values = {
         "interface": interface,
         "prefix": interface.prefix,
         "upper": interface.prefix.upper(),
         "title": _plain(title),
-        "target": target,
+        "target": target.name,
         "version": __version__,
         "interface_version": VERSION,
         "alignment": ALIGNMENT,
@@ -59,11 +77,17 @@ def texts(interface: Interface, title: str, target: str, fingerprint: int) -> di
         "quantization": _quantization,
         "rust": lambda tensor: _RUST[tensor.element],
         "rust_field": _rust_field,
+        "js": lambda tensor: _JAVASCRIPT[tensor.element],
     }
+    wanted = _TEMPLATES | (_OF_WASM if is_wasm(target) else {})
     return {
-        name.format(interface.prefix): _template(template).render(values)
-        for name, template in _TEMPLATES.items()
+        name.format(interface.prefix): _template(template).render(values) for name, template in wanted.items()
     }
+
+
+def is_wasm(target: VectorTarget) -> bool:
+    """Whether bundles of a target are modules of WebAssembly too."""
+    return target.triple.startswith("wasm32")
 
 
 @cache

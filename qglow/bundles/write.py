@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,8 @@ from qglow.bundles.code import (
 from qglow.bundles.identifiers import identifier
 from qglow.bundles.interface import VERSION, BundleTensor, Interface
 from qglow.bundles.library import write_library
-from qglow.bundles.texts import texts
+from qglow.bundles.texts import is_wasm, texts
+from qglow.bundles.zig import link_module
 from qglow.codegen.module import ModuleBuilder
 from qglow.codegen.parallel import compile_apart
 from qglow.codegen.weights import READ_SLACK
@@ -64,14 +66,26 @@ def write_bundle(program: Program, target: VectorTarget, folder: Path) -> None:
     check = check_text(target, interface, fingerprint, digest)
     objects[f"{prefix}_check.o"] = compile_apart([check], target.base)[0]
     written: dict[str, bytes] = {
-        name: text.encode() for name, text in texts(interface, program.name, target.name, fingerprint).items()
+        name: text.encode() for name, text in texts(interface, program.name, target, fingerprint).items()
     }
     written[f"lib{prefix}.a"] = write_library(objects)
     written[f"{prefix}.weights.bin"] = weights.tobytes()
+    if is_wasm(target):
+        written[f"{prefix}.wasm"] = _module(written[f"lib{prefix}.a"], prefix)
     manifest = _manifest(interface, target, program, written, objects, fingerprint)
     written[f"{prefix}.json"] = (json.dumps(manifest, indent=2, ensure_ascii=True) + "\n").encode()
     for name, content in written.items():
         write_atomically(folder / name, content)
+
+
+def _module(library: bytes, prefix: str) -> bytes:
+    """The library as a module of WebAssembly."""
+    exports = [f"{prefix}_{part}" for part in ("run", "check_as", "selftest", "weights", "tensors")]
+    with tempfile.TemporaryDirectory(prefix="qglow-") as folder:
+        archive, result = Path(folder) / "library.a", Path(folder) / "module.wasm"
+        archive.write_bytes(library)
+        link_module(archive, exports, result)
+        return result.read_bytes()
 
 
 def make_vectors(program: Program) -> Vectors:

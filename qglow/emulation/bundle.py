@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -14,17 +13,18 @@ from typing import NoReturn
 import numpy as np
 
 from qglow.bundles.code import OK, PROCESSOR
-from qglow.bundles.interface import BundleTensor, TensorRole
+from qglow.bundles.interface import TensorRole
 from qglow.bundles.library import read_library
 from qglow.codegen.jit import check_host, link
-from qglow.codegen.memory import aligned, aligned_bytes, aligned_tensor
+from qglow.codegen.memory import aligned, aligned_bytes
 from qglow.codegen.weights import READ_SLACK
 from qglow.core.errors import ArtefactError, UsageError
 from qglow.core.types import Array
+from qglow.emulation.bundle_base import Bundle, from_caller, to_caller
 from qglow.emulation.machines import EMULATORS
 from qglow.emulation.manifest import Manifest, read_manifest
 from qglow.emulation.programs import build, run
-from qglow.instructions.program import Program
+from qglow.emulation.wasm import WasmBundle
 from qglow.runtime.executable import Executable
 from qglow.targets.capabilities import machine
 from qglow.targets.registry import find_target
@@ -42,6 +42,8 @@ def load_bundle(path: str | Path) -> Executable:
     target = find_target(manifest.target)
     if target.refusal() is None:
         return Executable(manifest.signature, HostBundle(manifest), _no_program)
+    if manifest.path(f"{manifest.prefix}.wasm").exists():
+        return Executable(manifest.signature, WasmBundle(manifest), _no_program)
     if manifest.target not in EMULATORS:
         raise UsageError(
             f"{path} is for '{manifest.target}', which has no emulator, and this host cannot run it "
@@ -54,50 +56,7 @@ def _no_program() -> NoReturn:
     raise ArtefactError("a bundle holds code alone: its program is in the model that it was made of")
 
 
-class _Bundle:
-    """Satisfies the part of `Loaded` that all bundles share."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        self._state = {t.name: aligned_tensor(t.kind) for t in manifest.of_role(TensorRole.STATE)}
-        self._lock = threading.Lock()
-
-    @property
-    def target(self) -> str:
-        """Name of the target."""
-        return self._manifest.target
-
-    @property
-    def activation_bias(self) -> int:
-        """0: a bundle takes int8 as int8, whatever its code holds."""
-        return 0
-
-    @property
-    def threads(self) -> int:
-        """1: only the caller's thread."""
-        return 1
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of activations that a call needs."""
-        return self._manifest.arena_bytes
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of constants."""
-        return self._manifest.weights_bytes
-
-    @property
-    def state(self) -> Mapping[str, Array]:
-        """Arrays by name that are kept from call to call."""
-        return self._state
-
-    def activations(self, program: Program) -> dict[str, Array]:
-        """Raise UsageError: a bundle tells of no activations."""
-        raise UsageError("a bundle tells nothing of its activations; compare the model that it was made of")
-
-
-class HostBundle(_Bundle):
+class HostBundle(Bundle):
     """A bundle whose code runs in this process. Satisfies `Loaded`."""
 
     def __init__(self, manifest: Manifest) -> None:
@@ -150,7 +109,7 @@ class HostBundle(_Bundle):
         return aligned_bytes(self._manifest.arena_bytes + READ_SLACK)
 
 
-class EmulatedBundle(_Bundle):
+class EmulatedBundle(Bundle):
     """A bundle whose code runs in an emulator, once for each call. Satisfies `Loaded`."""
 
     def __init__(self, manifest: Manifest) -> None:
@@ -171,7 +130,7 @@ class EmulatedBundle(_Bundle):
     def run(self, arrays: Mapping[str, Array]) -> None:
         """Run once. Calls from several threads run one after the other."""
         inputs, outputs, states = (self._manifest.of_role(role) for role in TensorRole)
-        given = b"".join(_bytes(tensor, arrays[tensor.name]) for tensor in inputs)
+        given = b"".join(from_caller(tensor, arrays[tensor.name]) for tensor in inputs)
         with self._lock:
             head = struct.pack("<II", 1, 0) + self._states(arrays)
             result = run(self._program, self._emulator, head + given)
@@ -181,9 +140,7 @@ class EmulatedBundle(_Bundle):
                 raise ArtefactError(f"the emulated program wrote {len(result)} bytes instead of {wanted}")
             place = 0
             for tensor in (*outputs, *states):
-                data = np.frombuffer(result, np.uint8, tensor.byte_size, place)
-                target = memory[tensor.name].reshape(-1).view(np.uint8)
-                target[:] = data ^ _SIGN if tensor.is_shifted else data
+                to_caller(tensor, result[place : place + tensor.byte_size], memory[tensor.name])
                 place += tensor.byte_size
 
     def bind(self, arrays: Mapping[str, Array]) -> Callable[[], None]:
@@ -193,11 +150,6 @@ class EmulatedBundle(_Bundle):
     def _states(self, arrays: Mapping[str, Array]) -> bytes:
         memory = {**self._state, **arrays}
         return b"".join(memory[tensor.name].tobytes() for tensor in self._manifest.of_role(TensorRole.STATE))
-
-
-def _bytes(tensor: BundleTensor, array: Array) -> bytes:
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return (data ^ _SIGN if tensor.is_shifted else data).tobytes()
 
 
 def _flip(source: Array, result: Array) -> None:

@@ -6,14 +6,12 @@ system's. Both are asked for only where a bundle is for another processor.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
-import sys
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from qglow.bundles.zig import run_zig
 from qglow.core.errors import ArtefactError, UsageError
 from qglow.emulation.machines import Board, Emulator
 
@@ -71,11 +69,7 @@ def build_program(samples: str, library: Path, emulator: Emulator, result: Path)
     flags = ["-O1", "-ffreestanding", "-fno-builtin", "-fno-sanitize=all", "-static"]
     sources = ["samples.c", "memory.c", start]
     paths = [f"-I{library.resolve().parent}", *more, *sources, str(library.resolve()), "-o", result.name]
-    command = [*_compiler(), "cc", *target, *flags, *paths]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
-        raise ArtefactError(f"{library} does not link: {said[:300]}")
+    run_zig(["cc", *target, *flags, *paths], work, f"{library} does not link")
 
 
 def run(program: Path, emulator: Emulator, given: bytes) -> bytes:
@@ -105,14 +99,6 @@ def run(program: Path, emulator: Emulator, given: bytes) -> bytes:
         reason = _REASONS.get(done.returncode, said[0] if said else f"exit status {done.returncode}")
         raise ArtefactError(f"the bundle fails under {name}: {reason}")
     return done.stdout if emulator.board is None else written.read_bytes()
-
-
-def _compiler() -> Sequence[str]:
-    if importlib.util.find_spec("ziglang") is None:
-        raise UsageError(
-            "a bundle for another processor needs a C compiler for it: pip install 'qglow[emulation]'"
-        )
-    return sys.executable, "-m", "ziglang"
 
 
 def _source(name: str) -> str:

@@ -19,7 +19,16 @@ from tests.emulated import needs
 
 DIGITS = Path(__file__).parents[2] / "calib_data"
 HOST_TARGETS = [name for name in running_names() if name != "reference"]
-EMULATED = ("aarch64-dotprod", "armv7", "riscv64", "cortex-m4", "cortex-m55", "cortex-m0plus")
+EMULATED = (
+    "wasm32",
+    "wasm32-simd128",
+    "aarch64-dotprod",
+    "armv7",
+    "riscv64",
+    "cortex-m4",
+    "cortex-m55",
+    "cortex-m0plus",
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +91,30 @@ def test_the_example_compiles_and_passes_its_self_test(digits: qglow.QuantizedMo
     digits.save_bundle(tmp_path / "made")
     done = built(tmp_path, (tmp_path / "made" / "main.c").read_text(), tmp_path / "made")
     assert done.returncode == 0 and "self-test passed" in done.stdout
+
+
+JAVASCRIPT = """
+import { readFile } from "node:fs/promises";
+import { load } from "./made/digits.mjs";
+const model = await load(await readFile("made/digits.wasm"));
+const input = new Float32Array(64).map((_, i) => i / 64);
+const { logits } = model.run({ input });
+console.log(JSON.stringify([model.selftest(), Array.from(logits)]));
+try { model.run({ input: new Float32Array(3) }); } catch (error) { console.log(error.message); }
+"""
+
+
+def test_the_javascript_loader_runs_a_module(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    needs("wasm32-simd128")
+    if shutil.which("node") is None:
+        pytest.skip("Node.js is not installed")
+    digits.save_bundle(tmp_path / "made", isa="wasm32-simd128")
+    (tmp_path / "try.mjs").write_text(JAVASCRIPT)
+    done = subprocess.run(["node", "try.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    given = (np.arange(64, dtype=np.float32) / 64).reshape(1, 1, 8, 8)
+    assert json.loads(first) == [0, digits.compile()({"input": given})["logits"][0].tolist()]
+    assert second == "input input has 64 elements"
 
 
 MISUSED = """
