@@ -76,7 +76,14 @@ def _optional(arguments: tuple[Any, ...], value: Any) -> Any:
 
 def _restore_fields(kind: Any, value: Mapping[str, Any]) -> Any:
     hints = get_type_hints(kind)
-    return kind(**{f.name: _restore(hints[f.name], value[f.name]) for f in dataclasses.fields(kind)})
+    # A field with a default may be younger than what was written.
+    wanted = [f for f in dataclasses.fields(kind) if f.name in value or not _has_default(f)]
+    return kind(**{f.name: _restore(hints[f.name], value[f.name]) for f in wanted})
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is not missing or field.default_factory is not missing
 
 
 def _checked(value: Any, kind: type) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from qglow.report.plain import from_plain
+
+from qglow.display.plain import from_plain
 
 
 @dataclass(frozen=True)
