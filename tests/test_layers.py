@@ -25,7 +25,7 @@ DIRECT: dict[str, set[str]] = {
     "passes": {"graph"},
     "recipe": {"core"},
     "metrics": {"core"},
-    "profiling": {"passes", "recipe"},
+    "profiling": {"passes", "recipe", "display"},
     "quantization": {"profiling"},
     "counts": {"graph"},
     "lowering": {"passes", "instructions"},
@@ -84,6 +84,9 @@ RESTRICTED: dict[str, set[str]] = {
     "openvino": {"report"},
     "typer": {"cli"},
     "llvmlite": {"kernels", "codegen", "targets", "bundles"},
+    "jinja2": {"display", "bundles"},
+    "matplotlib": {"display", "profiling", "report", "tuning", "api"},
+    "pandas": {"display", "profiling", "report", "tuning", "api"},
 }
 
 

@@ -99,7 +99,7 @@ def test_public_function_is_documented_and_annotated(name: str) -> None:
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 def test_stages_are_types_of_their_own(stage: type[Any]) -> None:
     """None is another's subclass, so that a wrong order of stages is a type error."""
-    assert stage.__mro__[1:] == (object,)
+    assert not set(stage.__mro__[1:]) & set(STAGES)
 
 
 def test_text_forms_say_where_errors_come_from() -> None:

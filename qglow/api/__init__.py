@@ -41,11 +41,12 @@ if typing.TYPE_CHECKING:
     from qglow.recipe.rules import Match, Rule
     from qglow.recipe.schema import Recipe
     from qglow.report.bench import BenchResult
-    from qglow.report.comparison import Comparison, Limits
+    from qglow.report.comparison import Limits
+    from qglow.report.comparison_result import Comparison
     from qglow.report.decoding import DecodingResult
     from qglow.report.diagnosis import Diagnosis
     from qglow.report.drift import DriftLimits, DriftReport
-    from qglow.report.layers import LayerReport
+    from qglow.report.layer_report import LayerReport
     from qglow.report.sufficiency import SufficiencyReport
     from qglow.report.verdict import ModelVerdict
     from qglow.runtime.executable import Executable
@@ -159,11 +160,12 @@ _NAMES_OF = {
     "qglow.recipe.rules": ("Match", "Rule"),
     "qglow.recipe.schema": ("Recipe",),
     "qglow.report.bench": ("BenchResult",),
-    "qglow.report.comparison": ("Comparison", "Limits"),
+    "qglow.report.comparison": ("Limits",),
+    "qglow.report.comparison_result": ("Comparison",),
     "qglow.report.decoding": ("DecodingResult",),
     "qglow.report.diagnosis": ("Diagnosis",),
     "qglow.report.drift": ("DriftLimits", "DriftReport"),
-    "qglow.report.layers": ("LayerReport",),
+    "qglow.report.layer_report": ("LayerReport",),
     "qglow.report.verdict": ("ModelVerdict",),
     "qglow.report.sufficiency": ("SufficiencyReport",),
     "qglow.runtime.executable": ("Executable",),

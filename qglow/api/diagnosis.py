@@ -12,7 +12,7 @@ from qglow.core.progress import Progress
 from qglow.profiling.profile import Profile
 from qglow.recipe.schema import Recipe
 from qglow.report.diagnosis import Diagnosis
-from qglow.report.layers import LayerReport
+from qglow.report.layer_report import LayerReport
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.samples import Data

@@ -22,11 +22,12 @@ from qglow.core.progress import Progress
 from qglow.core.types import Array
 from qglow.recipe.schema import Recipe
 from qglow.report.bench import BenchResult
-from qglow.report.comparison import Comparison, Limits, check
+from qglow.report.comparison import Limits, check
+from qglow.report.comparison_result import Comparison
 from qglow.report.decoding import DecodingResult
 from qglow.report.evaluation import compare_nodes, compare_outputs, open_evaluation_data, run_over_data
 from qglow.report.latencies import measure_latencies, measure_node_times
-from qglow.report.layers import LayerReport
+from qglow.report.layer_report import LayerReport
 from qglow.report.node_times import NodeTimes
 from qglow.report.report import timings_json
 from qglow.report.task_metric import data_labels, open_metric

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from qglow.api.keywords import (
     IsaKeywords,
@@ -27,18 +28,25 @@ from qglow.api.options import (
 from qglow.api.quantized import QuantizedModel
 from qglow.core.interruption import Interrupted
 from qglow.core.keywords import taking
+from qglow.core.model_place import IN_MEMORY
 from qglow.core.passes import LogEntry
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Dimension, Given, Shape, TensorType
+from qglow.display.blocks import Paragraph, Section
 from qglow.display.document import Document
+from qglow.display.lines import brief, counted, interface, listed
+from qglow.display.plain import to_plain
+from qglow.display.shown import Shown
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import Profile
 from qglow.recipe.keywords import RecipeChoices
 from qglow.recipe.schema import Recipe
 from qglow.report.explain import explain
+from qglow.report.graph_frame import graph_frame
 from qglow.report.parts import model_info
-from qglow.report.report import ModelInfo
+from qglow.report.report import ModelInfo, model_facts
+from qglow.report.sections import model_section
 from qglow.report.stages import stage_text
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
@@ -55,6 +63,9 @@ from qglow.toolchain.samples import Data
 from qglow.toolchain.specialised import fits, specialised_executable
 from qglow.toolchain.undecided import UndecidedModel, open_model
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @taking(LoadOptions, places=("passes",))
@@ -86,7 +97,7 @@ def load_model(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model:
+class Model(Shown):
     """A float model, its graph in canonical form. Made by `load_model`."""
 
     _opened: LoadedModel | UndecidedModel
@@ -99,7 +110,34 @@ class Model:
         return self._opened
 
     def __repr__(self) -> str:
-        return f"Model({str(self._opened.place)!r})"
+        opened = self._opened
+        name = brief(self.path.name if self.path is not None else IN_MEMORY)
+        if isinstance(opened, UndecidedModel):
+            return f"Model({name!r}: {listed(map(brief, opened.names))}, {opened.note()})"
+        nodes = counted(len(opened.graph.nodes), "node")
+        return f"Model({name!r}: {nodes}, {interface(opened.inputs, opened.outputs)})"
+
+    def _sections(self) -> tuple[Section, ...]:
+        if isinstance(self._opened, UndecidedModel):
+            return (Section("Model", (Paragraph(str(self._opened.refusal)),)),)
+        kinds = Counter(node.operator.name for node in self._opened.graph.nodes)
+        rows = [("nodes", listed((f"{count} {name}" for name, count in kinds.most_common()), most=12))]
+        return (model_section(self.info.file, [*model_facts(self.info), *rows]),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Facts of the model for JSON: file, digest, types of inputs and outputs, notes, numbers of nodes.
+
+        Raises UnboundError and UndecidedError where there is no one graph.
+        """
+        kinds = Counter(node.operator.name for node in self._loaded.graph.nodes)
+        return {**to_plain(self.info), "nodes": dict(kinds)}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each node of the canonical graph. Raises UsageError if pandas is not installed.
+
+        Raises UnboundError and UndecidedError where there is no one graph.
+        """
+        return graph_frame(self._loaded.graph)
 
     @property
     def path(self) -> Path | None:

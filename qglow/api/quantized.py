@@ -5,30 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from qglow.api.keywords import IsaKeywords, RunKeywords, StageTextKeywords
 from qglow.api.options import IsaOptions, RunOptions, StageTextOptions
-from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, save_parts
+from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, report_of, save_parts
 from qglow.artefacts.replay import Replay, graph_at
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Dimension, TensorType
+from qglow.display.blocks import Section
 from qglow.display.document import Document
+from qglow.display.lines import brief, counted
+from qglow.display.plain import to_plain
+from qglow.display.shown import Shown
 from qglow.graph.graph import Graph, typed_outputs, untyped_outputs
 from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
-from qglow.report.comparison import Comparison
+from qglow.report.comparison_result import Comparison
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.explain import explain
-from qglow.report.layers import LayerReport
+from qglow.report.graph_frame import int8_frame
+from qglow.report.layer_report import LayerReport
 from qglow.report.parts import QuantizedParts, float_model
+from qglow.report.quantization_sections import short_sections
+from qglow.report.range_plot import draw_range
+from qglow.report.report import model_facts
+from qglow.report.sections import model_section
 from qglow.report.stages import stage_text
-from qglow.report.verdict import ModelVerdict
+from qglow.report.verdict import ModelVerdict, verdict_section
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, selected_program
@@ -39,6 +48,10 @@ from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.specialised import SpecialisedExecutable, fits
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
 
 
 def load_quantized(directory: str | Path, model: ModelSource | None = None) -> QuantizedModel:
@@ -56,13 +69,46 @@ def load_quantized(directory: str | Path, model: ModelSource | None = None) -> Q
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class QuantizedModel:
+class QuantizedModel(Shown):
     """An int8 model with static shapes. Made by `Model.quantize` or `load_quantized`."""
 
     _parts: QuantizedParts
 
     def __repr__(self) -> str:
-        return f"QuantizedModel({self._parts.info.file!r})"
+        report, about = self._parts.report, [brief(self._parts.info.file)]
+        if report is not None:
+            about.append(
+                f"{counted(len(report.quantized), 'node')} in int8, {len(report.float_nodes)} in float"
+            )
+        about += [] if self.verdict is None else [str(self.verdict)]
+        return f"QuantizedModel({'; '.join(about)})"
+
+    def _sections(self) -> tuple[Section, ...]:
+        verdict, report = self._parts.verdict, self._parts.report
+        sections = [] if verdict is None else [verdict_section(verdict)]
+        sections.append(model_section(self._parts.info.file, model_facts(self._parts.info)))
+        return (*sections, *([] if report is None else short_sections(report)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Content of report.json: facts, recipe, quantization and verdict, for JSON."""
+        plain: dict[str, Any] = to_plain(report_of(self._parts))
+        return plain
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each node of the int8 graph: type, parameters, and the reason why it stays float.
+
+        Raises UsageError if pandas is not installed.
+        """
+        return int8_frame(self._parts.int8, self._parts.report)
+
+    def plot(self, value: str, axes: Axes | None = None) -> Axes:
+        """Draw the histogram of an int8 value, and the range that its integers cover.
+
+        value: its name, or that of the node that computes it. axes: where to draw (default: a new figure).
+        Raises UsageError for a value that is not int8 or was not profiled, and if matplotlib is not
+        installed.
+        """
+        return draw_range(self._parts.int8, self._parts.report, value, axes)
 
     @property
     def source(self) -> ModelReference:

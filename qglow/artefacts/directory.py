@@ -48,9 +48,9 @@ from qglow.profiling.profile import ModelReference, Profile
 from qglow.profiling.profile_file import parse, relative_path, to_yaml
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.loading import parse_recipe
-from qglow.report.comparison import Comparison
+from qglow.report.comparison_result import Comparison
 from qglow.report.diagnosis import Diagnosis
-from qglow.report.layers import LayerReport
+from qglow.report.layer_report import LayerReport
 from qglow.report.parts import QuantizedParts
 from qglow.report.report import ModelInfo, Report, write_report
 from qglow.report.verdict import ModelVerdict
@@ -175,8 +175,14 @@ def load_parts(folder: Path) -> QuantizedParts:
 
 def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:
     """Write report.html, report.md and report.json, each whole or not at all."""
+    write_report(folder, report_of(parts, measured), graph=parts.int8)
+
+
+def report_of(parts: QuantizedParts, measured: Measurements | None = None) -> Report:
+    """The report on a model, with what was measured."""
+    measured = measured or Measurements()
     pipeline = "" if parts.report is None else parts.report.pipeline
-    report = Report(
+    return Report(
         parts.info,
         parts.recipe.to_yaml(),
         pipeline,
@@ -187,7 +193,6 @@ def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) ->
         measured.diagnosis,
         parts.verdict,
     )
-    write_report(folder, report, graph=parts.int8)
 
 
 def refresh_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:

@@ -16,7 +16,7 @@ from qglow.core.progress import Phases, Progress
 from qglow.profiling.profile_file import load
 from qglow.recipe.loading import load_recipe
 from qglow.recipe.schema import Recipe
-from qglow.report.comparison import Comparison
+from qglow.report.comparison_result import Comparison
 from qglow.report.evaluation import compare_outputs, open_evaluation_data
 from qglow.report.parts import QuantizedParts
 from qglow.report.task_metric import data_labels, open_metric

@@ -11,7 +11,7 @@ from qglow.core.errors import RegressionError, UsageError
 from qglow.metrics.built_in import DECODED, LOWER_IS_BETTER, NAMES
 from qglow.metrics.decoders import DECODERS
 from qglow.quantization.report import QuantizationReport
-from qglow.report.comparison import FLOAT, INT8, Comparison
+from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.significance import NOISE, Flips, change_p_value
 
 METRICS = tuple(dict.fromkeys(("top1", "top5", "agreement", "sqnr", "cosine", *NAMES)))

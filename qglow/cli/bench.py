@@ -56,8 +56,8 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
     from qglow.api import QuantizedModel, save_timings
     from qglow.api import bench as measure_latency
     from qglow.api.evaluation import bench_nodes
+    from qglow.report.bench import bench_section
     from qglow.report.node_times import node_section
-    from qglow.report.sections import bench_section
 
     decodes = measure.prefill is not None or measure.decode is not None
     _refuse_others(measure, decodes)

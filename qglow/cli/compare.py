@@ -90,8 +90,9 @@ def compare(
     """
     from qglow.api import check_limits
     from qglow.api import compare as compare_with_onnxruntime
-    from qglow.report.diagnosis_sections import diagnosis_section
-    from qglow.report.sections import comparison_section, layer_section
+    from qglow.report.comparison_result import comparison_section
+    from qglow.report.diagnosis import diagnosis_section
+    from qglow.report.layer_report import layer_section
 
     wanted = _limits(limits, measure.metric)
     loaded = _open(model, measure.layers)
@@ -134,7 +135,7 @@ def _limits(limits: LimitOptions, metric: str | None) -> Any:
 def _open(model: MeasuredOptions, layers: bool) -> QuantizedModel:
     """The int8 model. Raises UsageError where there is none, and for options that do not apply."""
     from qglow.api import QuantizedModel
-    from qglow.report.comparison import FLOAT
+    from qglow.report.comparison_result import FLOAT
 
     target, is_directory = model.target, model.target.is_dir()
     if model.profile is not None and is_directory and not layers:

@@ -29,8 +29,6 @@ EXAMPLES = (
     "qglow quantize --profile profile.yaml --data test/ --labels labels.csv",
     "qglow quantize --profile profile.yaml --effort balanced --calibration-data calibration/",
 )
-_SHOWN = ("Quantization", "Repairs", "Nodes in int8 by rule", "Nodes in float")
-"""Sections of the report that the command prints; the files have all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +159,8 @@ def _compare(quantized: QuantizedModel, data: OptionalDataOptions, running: RunO
 
 
 def _show(quantized: QuantizedModel, comparison: Comparison | None) -> None:
-    from qglow.report.quantization_sections import quantization_sections
-    from qglow.report.sections import comparison_section
+    from qglow.report.comparison_result import comparison_section
+    from qglow.report.quantization_sections import short_sections
     from qglow.report.verdict import verdict_section
 
     if quantized.verdict is not None:
@@ -171,7 +169,6 @@ def _show(quantized: QuantizedModel, comparison: Comparison | None) -> None:
             warn([f"the int8 model is {quantized.verdict}"])
     if quantized.report is not None:
         warn(quantized.report.warnings)
-        sections = quantization_sections(quantized.report)
-        show(*(section for section in sections if section.title in _SHOWN))
+        show(*short_sections(quantized.report))
     if comparison is not None:
         show(comparison_section(comparison))

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from qglow.core.errors import ModelError, ProfileError
-from qglow.core.model_place import ModelPlace
+from qglow.core.errors import ModelError, ProfileError, UsageError
+from qglow.core.model_place import IN_MEMORY, ModelPlace
 from qglow.core.types import Shape
+from qglow.display.blocks import Section, facts, percent, significant, table
+from qglow.display.frames import frame
+from qglow.display.lines import brief, counted, near
+from qglow.display.plain import to_plain
+from qglow.display.plots import draw_histogram
+from qglow.display.shown import Shown
 from qglow.graph.fingerprint import fingerprint, structural_ids
 from qglow.graph.graph import Graph
+from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.kept import merge_kept
 from qglow.profiling.nodes import profiled_values
 from qglow.profiling.samples import DataDigest, Sample
 from qglow.recipe.data import Preprocessing
 
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+_COLUMNS = ("value", "elements", "min", "max", "zeros", "infinities", "nans")
 _NAMED = 3
 """Number of differing values that an error names."""
 
@@ -38,6 +51,11 @@ class ModelReference:
         return self.place if isinstance(self.place, Path) else None
 
     @property
+    def name(self) -> str:
+        """The file's name, or what stands for it."""
+        return IN_MEMORY if self.path is None else self.path.name
+
+    @property
     def required(self) -> ModelPlace:
         """The file or the bytes. Raises ModelError where there are none."""
         if self.place is None:
@@ -53,8 +71,8 @@ class ProfiledValue:
     statistics: ValueProfile
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Shown):
     """Statistics of every float value of a canonical graph over a data set.
 
     model: the model's file and its digest. fingerprint: that of the canonical graph. samples: number of
@@ -71,8 +89,8 @@ class Profile:
     data: DataDigest
     shapes: Mapping[str, Shape]
     preprocessing: Preprocessing | None
-    values: Mapping[str, ProfiledValue] = field(repr=False)
-    kept: tuple[Sample, ...] = field(default=(), repr=False)
+    values: Mapping[str, ProfiledValue]
+    kept: tuple[Sample, ...] = ()
     keep_samples: int = 0
     kept_note: str = ""
 
@@ -81,6 +99,66 @@ class Profile:
         """The profile of a graph that nothing was run over: for models that need no ranges."""
         shapes = {value.name: value.type.shape for value in graph.inputs}
         return Profile(model, fingerprint(graph), 0, DataDigest(), shapes, None, {})
+
+    def __repr__(self) -> str:
+        values, samples = counted(len(self.values), "value"), counted(self.samples, "sample")
+        return f"Profile({brief(self.model.name)!r}: {values} over {samples}, keeps {len(self.kept)})"
+
+    def _sections(self) -> tuple[Section, ...]:
+        known = [
+            ("fingerprint", self.fingerprint),
+            ("samples", f"{self.samples}, of which {len(self.kept)} are kept"),
+            *((f"input {name}", f"{list(shape)}") for name, shape in self.shapes.items()),
+        ]
+        rows = (
+            (name, significant(low), significant(high), percent(zeros / (total or 1)), str(infinite + nans))
+            for name, total, low, high, zeros, infinite, nans in self._rows()
+        )
+        titles = ("value", "min>", "max>", "zeros>", "NaN or infinite>")
+        return (Section(f"Profile of {self.model.name}", (facts(known), table(titles, rows))),)
+
+    def _rows(self) -> Iterator[tuple[str, int, float, float, int, int, int]]:
+        """Name, elements, extremes, zeros, infinities and NaN of each value."""
+        for value in self.values.values():
+            seen = value.statistics
+            zeros, infinities, nans = seen.zero_count, seen.infinity_count, seen.nan_count
+            yield value.name, seen.total, seen.low, seen.high, zeros, infinities, nans
+
+    def to_dict(self) -> dict[str, Any]:
+        """Facts of the model, the data and each value for JSON, without counts."""
+        return {
+            "model": {"path": None if self.model.path is None else str(self.model.path)}
+            | {"sha256": self.model.sha256},
+            "fingerprint": self.fingerprint,
+            "samples": self.samples,
+            "kept": len(self.kept),
+            "data_sha256": self.data.hex,
+            "shapes": to_plain(self.shapes),
+            "preprocessing": to_plain(self.preprocessing),
+            "values": [to_plain(dict(zip(_COLUMNS, row, strict=True))) for row in self._rows()],
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each value, in the order of the graph. Raises UsageError if pandas is not installed."""
+        return frame(_COLUMNS, self._rows())
+
+    def plot(self, value: str, axes: Axes | None = None, *, bins: int = 100) -> Axes:
+        """Draw the histogram of a value. The int8 model's `plot` also has the range that was chosen.
+
+        axes: where to draw (default: a new figure). Raises UsageError for a name that is not there, and if
+        matplotlib is not installed.
+        """
+        known = self.by_name()
+        if value not in known:
+            raise UsageError(f"the profile has no value '{value}'{near(value, known)}", field="value")
+        edges, counts = [0.0, 0.0], [0.0]
+        if known[value].total:
+            distribution = Distribution.of(known[value])
+            low, high = distribution.range
+            if low < high:
+                edges = [low + (high - low) * number / bins for number in range(bins + 1)]
+                counts = [float(count) for count in distribution.linear_histogram(bins, low, high)]
+        return draw_histogram(axes, value, edges, counts, None)
 
     def by_name(self) -> dict[str, ValueProfile]:
         """Statistics by the name that the value had when it was profiled."""

@@ -12,11 +12,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
+from qglow.display.blocks import Paragraph, Section, milliseconds, table
+from qglow.display.frames import frame
+from qglow.display.lines import counted, listed
+from qglow.display.plots import draw_bars
+from qglow.display.shown import Shown
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
 
 Contender = Callable[[], None]
 
@@ -48,8 +58,8 @@ class Ratio:
     high: float
 
 
-@dataclass(frozen=True)
-class BenchResult:
+@dataclass(frozen=True, repr=False)
+class BenchResult(Shown):
     """Latencies of programs that were measured in turns.
 
     latencies: milliseconds a call by name. turns_ms: milliseconds [programs, alternations], rows in the order
@@ -60,6 +70,28 @@ class BenchResult:
     turns_ms: Array
     alternations: int
     threads: int = 1
+
+    def __repr__(self) -> str:
+        times = listed((f"{x.name} {milliseconds(x.median_ms)}" for x in self.latencies.values()), most=8)
+        alternations, threads = counted(self.alternations, "alternation"), counted(self.threads, "thread")
+        return f"BenchResult({times}; {alternations}, {threads})"
+
+    def _sections(self) -> tuple[Section, ...]:
+        return (bench_section(self),)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each program, milliseconds a call. Raises UsageError if pandas is not installed."""
+        columns = ("program", "median_ms", "p10_ms", "p90_ms")
+        rows = ((x.name, x.median_ms, x.p10_ms, x.p90_ms) for x in self.latencies.values())
+        return frame(columns, rows)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the median latency of each program, into `axes` or a new figure.
+
+        Raises UsageError if matplotlib is not installed.
+        """
+        medians = [x.median_ms for x in self.latencies.values()]
+        return draw_bars(axes, list(self.latencies), {"median": medians}, "milliseconds a call")
 
     def ratio(self, name: str, base: str) -> Ratio:
         """Time of `name` relative to `base`: below 1 is faster.
@@ -144,3 +176,32 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def bench_section(result: BenchResult, base: str | None = None) -> Section:
+    """Latencies, and how many times as long each takes as `base` (the first by default).
+
+    Ratios are left out, with the reason, after too few alternations.
+    """
+    base = base or next(iter(result.latencies))
+    rows = [
+        (x.name, milliseconds(x.median_ms), milliseconds(x.p10_ms), milliseconds(x.p90_ms))
+        for x in result.latencies.values()
+    ]
+    titles = ("program", "median>", "p10>", "p90>")
+    if result.alternations < MIN_ALTERNATIONS:
+        note = f"No ratios: {result.alternations} alternations are fewer than {MIN_ALTERNATIONS}."
+        return Section("Latency", (table(titles, rows), Paragraph(note)))
+    ratios = [_ratio_cells(result, name, base) for name in result.latencies]
+    threads = "one thread" if result.threads == 1 else f"up to {result.threads} threads"
+    caption = f"One call on {threads}, {result.alternations} alternations"
+    titled = (*titles, f"relative to {base}>", "p10 to p90>")
+    body = [(*row, *cells) for row, cells in zip(rows, ratios, strict=True)]
+    return Section("Latency", (table(titled, body, caption),))
+
+
+def _ratio_cells(result: BenchResult, name: str, base: str) -> tuple[str, str]:
+    if name == base:
+        return "1", ""
+    ratio = result.ratio(name, base)
+    return f"{ratio.ratio:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"

@@ -12,86 +12,12 @@ from qglow.core.options import require_limits
 from qglow.core.types import Array
 from qglow.metrics.classification import best_class
 from qglow.profiling.samples import Batch, Sample, batches
-from qglow.report.metrics import ErrorAccumulator, ErrorSummary, HitCounter
+from qglow.report.comparison_result import FLOAT, INT8, QDQ, Accuracy, Agreement, Comparison, Pairing
+from qglow.report.metrics import ErrorAccumulator, HitCounter
 from qglow.report.runner import Runner, batch_size, run_samples
 from qglow.report.scored import SAMPLES, UNLABELLED, ScoredOutput, check_labels_fit, labels_fit, scored_output
-from qglow.report.significance import Flips, wilson_interval
+from qglow.report.significance import Flips
 from qglow.report.task_metric import Answers, MetricFigures, TaskMetric
-
-FLOAT = "onnxruntime float32"
-INT8 = "qglow int8"
-QDQ = "onnxruntime QDQ"
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """Shares of samples, or of their positions, in which two programs choose alike, each 0 to 1.
-
-    top1: both have the same best class. top5: the reference's best class is among the other's best five.
-    """
-
-    samples: int
-    top1: float
-    top5: float
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """Shares of samples, or of their positions, whose label is the best class, and among the best five, each
-    0 to 1."""
-
-    samples: int
-    top1: float
-    top5: float
-
-    def interval(self) -> tuple[float, float]:
-        """Interval of the top-1 accuracy at 95 % confidence."""
-        return wilson_interval(round(self.top1 * self.samples), self.samples)
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """One program against one reference, per output of the model and over all of them.
-
-    flips: of the labelled samples; None without labels.
-    """
-
-    subject: str
-    reference: str
-    outputs: dict[str, ErrorSummary]
-    overall: ErrorSummary
-    agreement: Agreement | None
-    flips: Flips | None = None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Result of a comparison of programs over `samples` samples.
-
-    pairings: one for each program and reference, with SQNR in dB. accuracy: shares of right samples, 0 to 1,
-    by program; empty without labels or a classification output. metric: figures of the metric that was asked
-    for, in its own unit; None without one. counted: what agreement and accuracy count, "samples" of an output
-    [N, classes], or "positions" of [N, T, classes].
-    """
-
-    samples: int
-    pairings: tuple[Pairing, ...]
-    accuracy: dict[str, Accuracy]
-    metric: MetricFigures | None = None
-    counted: str = SAMPLES
-
-    def pairing(self, subject: str, reference: str) -> Pairing:
-        """The pairing of these two programs. Raises KeyError."""
-        for found in self.pairings:
-            if (found.subject, found.reference) == (subject, reference):
-                return found
-        raise KeyError((subject, reference))
-
-    def top1_drop(self, subject: str = INT8, reference: str = FLOAT) -> float | None:
-        """Points (per cent) of top-1 accuracy that the subject loses; None without labels."""
-        if subject not in self.accuracy or reference not in self.accuracy:
-            return None
-        return 100.0 * (self.accuracy[reference].top1 - self.accuracy[subject].top1)
 
 
 @dataclass(frozen=True, slots=True)

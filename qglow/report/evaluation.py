@@ -13,8 +13,10 @@ from qglow.core.types import Array
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.samples import batches
 from qglow.recipe.schema import Recipe
-from qglow.report.comparison import QDQ, Comparison, compare
-from qglow.report.layers import LayerReport, compare_layers
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import QDQ, Comparison
+from qglow.report.layer_report import LayerReport
+from qglow.report.layers import compare_layers
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.parts import QuantizedParts
 from qglow.report.runner import RealInterface, Runner, batch_size, real_types, run_samples, stored

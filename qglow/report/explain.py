@@ -16,8 +16,7 @@ from qglow.quantization.choices import Choices
 from qglow.quantization.report import QuantizationReport, is_int8
 from qglow.quantization.tensors import TensorRange
 from qglow.recipe.schema import Recipe
-from qglow.report.diagnosis import Diagnosis
-from qglow.report.diagnosis_sections import node_section
+from qglow.report.diagnosis import Diagnosis, node_section
 from qglow.report.policies import policy_text
 from qglow.report.value_ranges import profiled_range
 

@@ -7,7 +7,6 @@ and including this node in the program as it runs (accumulated)?
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,7 +20,8 @@ from qglow.graph.graph import Graph, Node
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import is_int8
-from qglow.report.metrics import ErrorAccumulator, ErrorSummary, StepAccumulator, StepSummary
+from qglow.report.layer_report import LayerError, LayerReport
+from qglow.report.metrics import ErrorAccumulator, StepAccumulator
 from qglow.report.tensors import FloatTensors, QdqTensors, counterpart, is_exact_when_fused
 from qglow.toolchain.observation import Observed
 
@@ -38,53 +38,6 @@ class Observable(Protocol):
 
     def activations(self) -> Mapping[str, Array]:
         """Activations of the last call, by value name."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerError:
-    """One node of the int8 graph.
-
-    match: its integers against onnxruntime's on the exported QDQ model, from onnxruntime's own
-    inputs; None if the result is float. float_match: the same for a float result, as the largest
-    difference relative to max(range, max|y|). optimized: whether that was onnxruntime's optimised
-    run, which has int8 kernels, or the plain one, which dequantizes and quantizes around a float node.
-    isolated: the int8 node on float inputs, against the float node. accumulated: the running program
-    against the float model; None if the program keeps no such value. rounding: RMSE over scale of
-    the float result as int8 alone: 0.29 is pure rounding, above 0.5 something clips. saturated: share of
-    its elements, 0 to 1, that int8 cannot reach. Both are None if the result is float.
-    """
-
-    node: str
-    operator: str
-    result: TensorType
-    match: StepSummary | None
-    float_match: float | None
-    optimized: bool
-    isolated: ErrorSummary | None
-    accumulated: ErrorSummary | None
-    rounding: float | None
-    saturated: float | None
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """Errors of every int8 node, in the order of the graph, measured over `samples` samples."""
-
-    samples: int
-    layers: tuple[LayerError, ...]
-
-    def ranked(self) -> list[LayerError]:
-        """The layers, the one whose own quantization costs most first."""
-        return sorted(self.layers, key=lambda x: math.inf if x.isolated is None else x.isolated.sqnr_db)
-
-    def matches(self, optimized: bool) -> StepSummary:
-        """All integers compared with onnxruntime's optimised, or with its plain run."""
-        found = [x.match for x in self.layers if x.match is not None and x.optimized == optimized]
-        return StepSummary(
-            sum(match.elements for match in found),
-            sum(match.different for match in found),
-            max((match.max_step for match in found), default=0),
-        )
 
 
 def compare_layers(

@@ -14,7 +14,7 @@ from qglow.quantization.report import FloatNode, QuantizationReport, QuantizedNo
 from qglow.quantization.tensors import TensorRange
 from qglow.report.channel_plots import channel_plots
 from qglow.report.diagnosis import Diagnosis
-from qglow.report.layers import LayerError, LayerReport
+from qglow.report.layer_report import LayerError, LayerReport
 from qglow.report.policies import policy_text
 from qglow.report.value_ranges import histogram_sqnr_db, profiled_range
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from qglow.display.blocks import Picture
 from qglow.display.rendering import renderer
 from qglow.quantization.tensors import TensorRange
-from qglow.report.layers import LayerReport
+from qglow.report.layer_report import LayerReport
 from qglow.report.metrics import ErrorSummary
 
 WIDTH, HEIGHT = 220, 72

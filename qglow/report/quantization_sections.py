@@ -16,6 +16,7 @@ _DIRECTIONS = {"in": "into int8", "out": "out of int8"}
 
 
 STATED = "Nodes in int8 by rule"
+_SHORT = ("Quantization", "Repairs", STATED, "Nodes in float")
 
 
 def quantization_sections(report: QuantizationReport) -> list[Section]:
@@ -34,6 +35,11 @@ def quantization_sections(report: QuantizationReport) -> list[Section]:
     if report.quantized:
         sections.append(_quantized(report))
     return sections
+
+
+def short_sections(report: QuantizationReport) -> list[Section]:
+    """The sections that commands and notebooks show; report files have all of them."""
+    return [section for section in quantization_sections(report) if section.title in _SHORT]
 
 
 def _repairs(report: QuantizationReport) -> Section:

@@ -19,15 +19,14 @@ from qglow.display.plain import to_plain
 from qglow.graph.graph import Graph
 from qglow.quantization.report import QuantizationReport
 from qglow.report.bench import BenchResult
-from qglow.report.comparison import Comparison
+from qglow.report.comparison_result import Comparison, comparison_section
 from qglow.report.decoding import DecodingResult
-from qglow.report.diagnosis import Diagnosis
-from qglow.report.diagnosis_sections import diagnosis_section
-from qglow.report.layers import LayerReport
+from qglow.report.diagnosis import Diagnosis, diagnosis_section
+from qglow.report.layer_report import LayerReport, layer_section
 from qglow.report.node_panels import node_panels
 from qglow.report.pictures import layer_picture
 from qglow.report.quantization_sections import picture_sections, quantization_sections
-from qglow.report.sections import comparison_section, layer_section, model_section, settings_section
+from qglow.report.sections import model_section, settings_section
 from qglow.report.verdict import ModelVerdict, verdict_section
 
 FORMAT = 1
@@ -75,7 +74,8 @@ def document_of(report: Report, graph: Graph | None = None) -> Document:
     if graph is not None and report.quantization is not None:
         panels = node_panels(graph, report.quantization, report.layers, report.diagnosis)
     sections: list[Section] = [] if report.verdict is None else [verdict_section(report.verdict)]
-    sections.append(model_section(report.model.file, _model_facts(report)))
+    about = [("evaluated on", report.data)] if report.data else []
+    sections.append(model_section(report.model.file, [*model_facts(report.model), *about]))
     if report.comparison is not None:
         sections.append(comparison_section(report.comparison))
     if report.quantization is not None:
@@ -121,11 +121,10 @@ def write_report(
     return [directory / name for name in contents]
 
 
-def _model_facts(report: Report) -> list[tuple[str, str]]:
-    model = report.model
+def model_facts(model: ModelInfo) -> list[tuple[str, str]]:
+    """Facts of a model, for people."""
     facts = [("SHA-256", model.sha256), ("opset", str(model.opset))]
     facts += [(f"input {name}", str(kind)) for name, kind in model.inputs.items()]
     facts += [(f"output {name}", str(kind)) for name, kind in model.outputs.items()]
     facts += [(f"output {name}", "of a shape that data decides") for name in model.untyped]
-    facts += [("note", note) for note in model.notes]
-    return facts + ([("evaluated on", report.data)] if report.data else [])
+    return facts + [("note", note) for note in model.notes]

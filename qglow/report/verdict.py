@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from qglow.core.errors import ComparisonFailed, UsageError
 from qglow.display.blocks import Block, Paragraph, Section, decibels, percent, significant, table
+from qglow.display.frames import frame
+from qglow.display.shown import Shown
 from qglow.report.output_errors import OutputError, OutputErrors
+
+if TYPE_CHECKING:
+    import pandas
 
 GOOD, SUSPICIOUS, BROKEN = "good", "suspicious", "broken"
 GOOD_DB = 15.0
@@ -34,8 +40,8 @@ class WorstValue:
     reason: str
 
 
-@dataclass(frozen=True)
-class ModelVerdict:
+@dataclass(frozen=True, repr=False)
+class ModelVerdict(Shown):
     """Verdict on an int8 model against its float model.
 
     word: "good", "suspicious" or "broken". samples: number of the profile's samples that it was measured on;
@@ -71,6 +77,19 @@ class ModelVerdict:
 
     def __str__(self) -> str:
         return f"{self.word}: {self.figures}"
+
+    def __repr__(self) -> str:
+        return f"ModelVerdict({self})"
+
+    def _sections(self) -> tuple[Section, ...]:
+        return (verdict_section(self),)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each output that was measured. Raises UsageError if pandas is not installed."""
+        columns = ("output", "sqnr_db", "agreement", "non_finite", "max_abs")
+        return frame(
+            columns, ((x.name, x.sqnr_db, x.agreement, x.non_finite, x.max_abs) for x in self.outputs)
+        )
 
     @property
     def figures(self) -> str:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from qglow.codegen.memory import aligned_tensor
 from qglow.core.batch import as_taken
-from qglow.core.errors import DataError, UsageError
+from qglow.core.errors import DataError, QglowError, UsageError
 from qglow.core.memory import require_memory
 from qglow.core.types import Array, Shape, TensorType
+from qglow.display.blocks import Paragraph, Section, byte_count, facts
+from qglow.display.lines import brief, counted, interface
+from qglow.display.plain import to_plain
+from qglow.display.shown import Shown
 from qglow.instructions.program import Program
 from qglow.kernels.emit.operand import is_int8_activation, physical_dtype, to_logical, to_physical
 from qglow.numerics.quantize import as_signed, as_unsigned
@@ -19,7 +24,7 @@ from qglow.runtime.loaded import Loaded
 from qglow.runtime.signature import Signature
 
 
-class Executable:
+class Executable(Shown):
     """A program with its weights, ready to run on one target. Calling it runs the model.
 
     `executable({name: array}) -> {name: array}` with the model's own names, shapes and element types. Arrays
@@ -43,6 +48,44 @@ class Executable:
         self._signature = signature
         self._loaded = loaded
         self._planned = planned
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._line()})"
+
+    def _line(self) -> str:
+        """Return what the program is, also where none is compiled yet."""
+        try:
+            what = f"{self.isa}, {counted(self.threads, 'thread')}"
+            return f"{what}: {interface(self.inputs, self.outputs)}"
+        except QglowError as error:
+            return brief(str(error))
+
+    def _sections(self) -> tuple[Section, ...]:
+        try:
+            known = self.to_dict()
+        except QglowError as error:
+            return (Section(type(self).__name__, (Paragraph(str(error)),)),)
+        rows = [("target", known["isa"]), ("threads", str(known["threads"]))]
+        for side in ("inputs", "outputs"):
+            rows += [(f"{side[:-1]} {name}", text) for name, text in known[side].items()]
+        rows += [("memory of a call", byte_count(known["arena_bytes"]))]
+        rows += [("constants", byte_count(known["weight_bytes"]))]
+        return (Section(type(self).__name__, (facts(rows),)),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Facts of the program for JSON: target, threads, types of inputs and outputs, bytes.
+
+        Raises UnboundError where a model with free dimensions has no program yet.
+        """
+        return {
+            "isa": self.isa,
+            "threads": self.threads,
+            "inputs": to_plain(self.inputs),
+            "outputs": to_plain(self.outputs),
+            "untyped_outputs": list(self.untyped_outputs),
+            "arena_bytes": self.arena_bytes,
+            "weight_bytes": self.weight_bytes,
+        }
 
     @property
     def isa(self) -> str:

@@ -11,7 +11,7 @@ from qglow.profiling.profile import Profile
 from qglow.quantization.tensors import TensorRange
 from qglow.recipe.schema import Recipe
 from qglow.report.diagnosis import Diagnosis, NodeDiagnosis, Noise, with_errors
-from qglow.report.layers import LayerReport
+from qglow.report.layer_report import LayerReport
 from qglow.report.parts import QuantizedParts
 from qglow.report.tensors import counterpart
 from qglow.toolchain import CompileOptions

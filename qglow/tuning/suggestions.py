@@ -14,8 +14,8 @@ from qglow.profiling.samples import Sample
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.comparison import FLOAT, INT8
 from qglow.report.comparison import compare as run_comparison
+from qglow.report.comparison_result import FLOAT, INT8
 from qglow.report.diagnosis import GAIN, Diagnosis, TriedChange
 from qglow.report.parts import QuantizedParts, float_model
 from qglow.report.runner import RealInterface, Runner

@@ -10,7 +10,8 @@ import numpy as np
 from qglow.core.types import Array, TensorType
 from qglow.profiling.samples import Sample
 from qglow.report.bench import bench
-from qglow.report.comparison import FLOAT, INT8, Comparison, compare
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.contenders import of_executable, random_inputs
 from qglow.report.runner import RealInterface, Runner, real_types, stored
 from qglow.report.task_metric import TaskMetric

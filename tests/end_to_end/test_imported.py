@@ -22,7 +22,7 @@ from qglow.importer import import_model
 from qglow.passes import canonicalize
 from qglow.quantization.imported import quantize_imported
 from qglow.recipe.rules import Match, Rule
-from qglow.report.comparison import FLOAT, INT8, QDQ
+from qglow.report.comparison_result import FLOAT, INT8, QDQ
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.toolchain import compile_graph
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run

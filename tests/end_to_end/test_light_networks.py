@@ -21,7 +21,8 @@ from qglow.profiling.samples import Sample
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.quantization.report import is_int8
 from qglow.recipe.schema import Recipe
-from qglow.report.layers import LayerReport, compare_layers
+from qglow.report.layer_report import LayerReport
+from qglow.report.layers import compare_layers
 from qglow.report.metrics import error_between
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.targets.x86.isas import host_isas

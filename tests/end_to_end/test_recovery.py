@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import qglow
-from qglow.report.comparison import FLOAT, INT8
+from qglow.report.comparison_result import FLOAT, INT8
 from tests.end_to_end.conftest import CALIBRATION, TEST_DATA
 from tests.end_to_end.outlier_networks import (
     DEPTHWISE,

@@ -9,7 +9,8 @@ import pytest
 
 from qglow.exporter import export_qdq
 from qglow.profiling.samples import Sample
-from qglow.report.layers import LayerError, compare_layers
+from qglow.report.layer_report import LayerError
+from qglow.report.layers import compare_layers
 from qglow.report.oracle import OnnxruntimeModel
 from tests.end_to_end.zoo_flow import ALL_NAMES, MODELS, inputs, quantized
 

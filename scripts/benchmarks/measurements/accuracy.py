@@ -25,7 +25,8 @@ from typing import Any
 
 from qglow.core.errors import UsageError
 from qglow.core.files import write_atomically
-from qglow.report.comparison import FLOAT, INT8, Comparison, compare
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.runner import Runner
 from qglow.tuning.effort import EFFORTS, FAST

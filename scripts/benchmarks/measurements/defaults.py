@@ -36,7 +36,8 @@ from qglow.core.files import write_atomically
 from qglow.core.types import ElementType
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import is_int8
-from qglow.report.comparison import FLOAT, INT8, Comparison, compare
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.runner import Runner, run_samples
 from qglow.tuning.costs import node_multiply_adds

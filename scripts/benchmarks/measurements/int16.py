@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from qglow import Model
 from qglow.recipe.rules import Match, Rule
 from qglow.report.bench import bench
-from qglow.report.comparison import FLOAT, INT8, Comparison, compare
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.contenders import of_executable, random_inputs
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.runtime.executable import Executable

@@ -9,7 +9,8 @@ import argparse
 from dataclasses import replace
 
 from qglow.recipe.choices import Calibration
-from qglow.report.comparison import FLOAT, INT8, compare
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import FLOAT, INT8
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.runner import Runner
 from scripts.benchmarks.frame import Benchmark, Outcome, add_limit_option, with_progress

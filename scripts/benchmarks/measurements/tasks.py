@@ -19,7 +19,8 @@ from PIL import Image
 
 from qglow.core.types import Array
 from qglow.profiling.samples import Sample
-from qglow.report.comparison import FLOAT, INT8, Comparison, compare
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.runner import Runner
 from qglow.report.task_metric import open_metric

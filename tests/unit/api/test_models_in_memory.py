@@ -41,7 +41,7 @@ def profile() -> qglow.Profile:
 def test_profile_is_that_of_the_file(form: str, profile: qglow.Profile) -> None:
     model = qglow.load_model(FORMS[form]())
     assert model.path is None and model.info.file == "model in memory"
-    assert repr(model) == "Model('the model in memory')"
+    assert repr(model).startswith("Model('model in memory': ")
     found = model.profile(CALIBRATION)
     assert found.fingerprint == profile.fingerprint and found.data.hex == profile.data.hex
     assert found.values.keys() == profile.values.keys()

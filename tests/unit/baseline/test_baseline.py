@@ -26,7 +26,7 @@ from qglow.baseline.verdicts import (
 from qglow.core.errors import InputFileError, RegressionError, UsageError
 from qglow.display.document import Document
 from qglow.display.markdown import to_markdown
-from qglow.report.comparison import FLOAT, INT8, Accuracy, Agreement, Comparison, Pairing
+from qglow.report.comparison_result import FLOAT, INT8, Accuracy, Agreement, Comparison, Pairing
 from qglow.report.metrics import ErrorSummary
 from qglow.report.significance import Flips
 from qglow.report.task_metric import MetricFigures

@@ -21,7 +21,8 @@ from qglow.profiling.samples import Sample
 from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.recipe import Calibration, Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.layers import LayerReport, compare_layers
+from qglow.report.layer_report import LayerReport
+from qglow.report.layers import compare_layers
 from qglow.report.report import ModelInfo, Report
 from qglow.report.verdict import WorstValue, predicted_verdict
 from tests.unit.profiling.networks import MODEL

@@ -8,14 +8,8 @@ import pytest
 
 from qglow.core.errors import ComparisonFailed, DataError, UsageError
 from qglow.metrics.classification import classification_output
-from qglow.report.comparison import (
-    FLOAT,
-    INT8,
-    QDQ,
-    Limits,
-    check,
-    compare,
-)
+from qglow.report.comparison import Limits, check, compare
+from qglow.report.comparison_result import FLOAT, INT8, QDQ
 from qglow.report.drift import DriftLimits
 from qglow.report.runner import run_samples
 from qglow.report.task_metric import MetricFigures

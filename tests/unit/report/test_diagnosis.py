@@ -10,8 +10,15 @@ from qglow.display.blocks import Section
 from qglow.display.document import Document
 from qglow.display.plain import from_plain, to_plain
 from qglow.display.terminal import to_text
-from qglow.report.diagnosis import Diagnosis, NodeDiagnosis, Noise, TriedChange, with_errors
-from qglow.report.diagnosis_sections import diagnosis_section, node_section
+from qglow.report.diagnosis import (
+    Diagnosis,
+    NodeDiagnosis,
+    Noise,
+    TriedChange,
+    diagnosis_section,
+    node_section,
+    with_errors,
+)
 from tests.unit.report.test_layers import report
 
 RULE = '  - {"match": {"name": "a"}, "calibration": "mse"}\n'

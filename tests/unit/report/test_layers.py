@@ -11,7 +11,8 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.shape import Transpose
-from qglow.report.layers import LayerReport, compare_layers
+from qglow.report.layer_report import LayerReport
+from qglow.report.layers import compare_layers
 from qglow.report.tensors import counterpart
 from qglow.toolchain.observation import Observed
 from tests.unit.report.digits import data, example

@@ -13,7 +13,8 @@ import qglow
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array
 from qglow.metrics.built_in import DECODED, NAMES
-from qglow.report.comparison import FLOAT, INT8, compare
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import FLOAT, INT8
 from qglow.report.task_metric import Answers, data_labels, has_own_function, open_metric
 from tests.unit.report.models import Function, samples
 from tests.zoo import REPOSITORY

@@ -12,7 +12,7 @@ import qglow
 from qglow.core.errors import ModelError, UsageError
 from qglow.core.types import float_type
 from qglow.exporter.expose import expose_outputs, produced_names
-from qglow.report.comparison import FLOAT, INT8
+from qglow.report.comparison_result import FLOAT, INT8
 from qglow.report.oracle import OnnxruntimeModel
 from tests.unit.report.models import linear_model
 

@@ -15,13 +15,13 @@ from qglow.display.html import to_html
 from qglow.display.markdown import to_markdown
 from qglow.display.terminal import to_text
 from qglow.exporter import export_qdq
-from qglow.report.bench import BenchResult, Latency
-from qglow.report.comparison import FLOAT, INT8, QDQ, compare
+from qglow.report.bench import BenchResult, Latency, bench_section
+from qglow.report.comparison import compare
+from qglow.report.comparison_result import FLOAT, INT8, QDQ
 from qglow.report.layers import compare_layers
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.report import ModelInfo, Report, document_of, timings_json, to_json, write_report
 from qglow.report.runner import InterpretedGraph
-from qglow.report.sections import bench_section
 from tests.unit.report.digits import MODEL, data, example
 
 

@@ -12,7 +12,8 @@ from qglow.core.errors import ComparisonFailed, DataError, UsageError
 from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.profiling.labels import Label
 from qglow.profiling.samples import Sample
-from qglow.report.comparison import FLOAT, INT8, Limits, check, compare
+from qglow.report.comparison import Limits, check, compare
+from qglow.report.comparison_result import FLOAT, INT8
 from qglow.report.task_metric import Answers, open_metric
 
 CLASSES = 6

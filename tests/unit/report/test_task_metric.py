@@ -14,8 +14,8 @@ from qglow.core.types import Array
 from qglow.display.document import Document
 from qglow.display.markdown import to_markdown
 from qglow.metrics import miou, psnr
-from qglow.report.comparison import FLOAT, INT8, Limits, check, compare
-from qglow.report.sections import comparison_section
+from qglow.report.comparison import Limits, check, compare
+from qglow.report.comparison_result import FLOAT, INT8, comparison_section
 from qglow.report.task_metric import is_function_name, open_metric
 from tests.unit.report.models import Function, samples
 

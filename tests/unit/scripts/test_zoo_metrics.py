@@ -7,7 +7,7 @@ import pytest
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
-from qglow.report.comparison import FLOAT, INT8, Comparison, Pairing
+from qglow.report.comparison_result import FLOAT, INT8, Comparison, Pairing
 from qglow.report.metrics import ErrorSummary
 from qglow.report.task_metric import MetricFigures, open_metric
 from scripts.benchmarks.frame import run

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qglow.core.types import float_type
-from qglow.report.comparison import FLOAT, INT8, Accuracy, Agreement, Comparison, Pairing
+from qglow.report.comparison_result import FLOAT, INT8, Accuracy, Agreement, Comparison, Pairing
 from qglow.report.metrics import error_between
 from qglow.report.task_metric import MetricFigures
 from qglow.tuning.mix import Mix
