@@ -42,6 +42,7 @@ ACCEPTED = (
     Accepted(r"no C compiler is installed", 4),
     Accepted(r"Node\.js is not installed", 1),
     Accepted(r"the emulator itself fails on it", 1),
+    Accepted(r"no Chromium with chromedriver is installed", 15),
     Accepted(r"no emulator of the processor is installed", 300),
     # What a model does not have.
     Accepted(r"the file of .* fixes the batch", 20),

@@ -13,6 +13,8 @@ from qglow.report.layout import Drawing, layered
 
 LEVELS = (15.0, 25.0, 35.0)
 """SQNR in dB below which a node has the first, second and third colour of errors."""
+COLOURS = 7
+"""Regions have one of so many colours in turn."""
 LONGEST = 27
 """Characters of a name that fit into a box; of a longer one the end is shown."""
 _LEGEND = (
@@ -58,6 +60,8 @@ def graph_picture(panels: Sequence[NodePanel]) -> Picture:
         hidden=sum(panel.moves for panel in panels) if len(views) > 1 else 0,
         precisions=[(key, words) for key, words in _LEGEND if key in classes],
         levels=LEVELS,
+        colours=COLOURS,
+        regions=sorted({_region(panel) for panel in panels if panel.region}),
         measured=any(panel.db is not None for panel in panels),
     )
     return Picture(svg, f"The int8 graph, {len(panels)} nodes: a click on one tells what is known of it.")
@@ -92,7 +96,7 @@ def _view(name: str, panels: Sequence[NodePanel], kept: Sequence[int]) -> View:
 
 def _box(number: int, panel: NodePanel, x: float, y: float) -> Box:
     level = "" if panel.db is None else f"{panel.db:.1f} dB"
-    classes = f"p-{panel.colour} e{_error(panel)}" + (" moves" if panel.moves else "")
+    classes = f"p-{panel.colour} e{_error(panel)} r{_region(panel)}" + (" moves" if panel.moves else "")
     below = f"{panel.precision} · {panel.shape}" if panel.shape else panel.precision
     lines = panel.operator, _short(panel.name), _short(below)
     told = ", ".join(filter(None, (panel.name, panel.operator, panel.precision, panel.shape, level)))
@@ -103,6 +107,11 @@ def _error(panel: NodePanel) -> str:
     if panel.db is None:
         return "none"
     return str(sum(panel.db >= level for level in LEVELS))
+
+
+def _region(panel: NodePanel) -> int:
+    """Number of the colour of its int8 region, from 1; 0 for none."""
+    return 1 + (panel.region - 1) % COLOURS if panel.region else 0
 
 
 def _short(text: str) -> str:

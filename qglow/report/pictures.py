@@ -65,7 +65,9 @@ def layer_picture(report: LayerReport) -> Picture:
         (layer.node, layer.operator, _level(layer.isolated), _level(layer.accumulated))
         for layer in report.layers
     ]
-    svg = renderer("layers.svg.j2")(rows=rows, best=BEST)
+    svg = renderer("layers.svg.j2")(
+        rows=rows, best=BEST, measured=any(layer.accumulated is not None for layer in report.layers)
+    )
     return Picture(svg, "SQNR of every int8 node in the order of the graph; short bars lose most.")
 
 

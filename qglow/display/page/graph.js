@@ -102,7 +102,7 @@
     box.focus({ preventScroll: true });
   }
 
-  /** The nearest drawn nodes before or behind a node. */
+  /** The drawn nodes before or behind a node, the nearest in the order of the graph first. */
   function around(number, side) {
     const drawn = [], queue = [...nodes[number][side]], met = new Set(queue);
     while (queue.length) {
@@ -113,7 +113,7 @@
         nodes[next][side].filter((one) => !met.has(one)).forEach((one) => queue.push(one) && met.add(one));
       }
     }
-    return drawn;
+    return drawn.sort((a, b) => Math.abs(a - number) - Math.abs(b - number));
   }
 
   function pressed(event) {
@@ -192,7 +192,7 @@
   document.getElementById("colour").addEventListener("change", (event) => {
     // The overview shows copies of the groups, which know only classes inside of them.
     for (const part of [explorer, ...explorer.querySelectorAll(".graph > g")]) {
-      part.classList.toggle("by-error", event.target.value === "error");
+      for (const by of ["error", "region"]) part.classList.toggle(`by-${by}`, event.target.value === by);
     }
   });
   movement?.addEventListener("change", select);
@@ -202,7 +202,10 @@
     if (wanted) {
       explorer.scrollIntoView({ block: "center" });
       show(number);
-    } else if (number !== null && boxOf(number)) show(number);
+    } else if (number !== null) {
+      // For data movement that is folded away, the nearest node that is drawn.
+      show(boxOf(number) ? number : (around(number, "sources")[0] ?? around(number, "targets")[0] ?? number));
+    }
   });
   select();
 })();

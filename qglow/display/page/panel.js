@@ -77,7 +77,7 @@ const panel = (() => {
     show.addEventListener("click", () => listeners.forEach((listen) => listen(number, true)));
     place.replaceChildren(
       element("header", {}, element("h2", { tabindex: "-1", id: "panel-title" }, node.name), close),
-      element("p", {}, badge, ` ${node.operator} ${node.shape} `),
+      element("p", {}, badge, ` ${[node.operator, node.shape].filter(Boolean).join(" · ")}`),
       show,
       facts,
       ...histograms(node.histograms),

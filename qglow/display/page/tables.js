@@ -61,20 +61,22 @@
 
     function filter() {
       const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const folded = fold !== null && !fold.checked;
-      let shown = 0;
-      given.forEach((row, index) => {
+      const fitting = given.filter((row, index) => {
         const fits =
           wanted.every((word) => texts[index].includes(word)) &&
           choices.every((one) => !one.value || row.cells[one.dataset.column].textContent.trim() === one.value);
         row.classList.toggle("dropped", !fits);
-        if (fits && !(folded && row.classList.contains("movement"))) shown += 1;
+        return fits;
       });
+      // Who looks for data movement alone finds it, folded or not.
+      const others = fitting.filter((row) => !row.classList.contains("movement"));
+      const folded = fold !== null && !fold.checked && others.length > 0;
       table.classList.toggle("folded", folded);
-      count.textContent = `${shown} of ${given.length} rows`;
+      count.textContent = `${(folded ? others : fitting).length} of ${given.length} rows`;
     }
 
-    [words, ...choices].forEach((control) => control.addEventListener("input", filter));
+    words.addEventListener("input", filter);
+    choices.forEach((choice) => choice.addEventListener("change", filter));
     fold?.addEventListener("change", filter);
     filter(); // a browser that goes back keeps what was typed
   }

@@ -82,6 +82,14 @@ def test_errors_have_a_class_and_a_text() -> None:
     assert ["dB" in "".join(box.itertext()) for box in found] == [True] * 4 + [False]
 
 
+def test_regions_have_colours_where_there_are_several() -> None:
+    panels = [NodePanel("n", "Op", ("v",), "1", "int8", region=region) for region in (0, 1, 2, 9)]
+    found = boxes(views(panels)["whole"])
+    assert [box.get("class", "").split()[3] for box in found] == ["r0", "r1", "r2", "r2"]
+    assert "int8 region" in graph_picture(panels).svg
+    assert "int8 region" not in graph_picture(panels[:2]).svg
+
+
 def test_panels_of_a_measured_network_know_their_neighbours() -> None:
     made, layers = quantized(3)
     panels = node_panels(made.graph, made.report, layers)
