@@ -51,6 +51,7 @@ from qglow.recipe.loading import parse_recipe
 from qglow.report.comparison_result import Comparison
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.layer_report import LayerReport
+from qglow.report.node_kernels import kernels_of_code, kernels_of_graph
 from qglow.report.parts import QuantizedParts
 from qglow.report.report import ModelInfo, Report, write_report
 from qglow.report.verdict import ModelVerdict
@@ -94,7 +95,8 @@ def save_parts(
         # Constants are most of the bytes: one thread writes and hashes them while the rest is made, the
         # other thread writes what is made meanwhile.
         digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts)}
-        made = make_artefact(lower_graph(parts.int8, options), options, parts.int8.tail)
+        lowered = lower_graph(parts.int8, options)
+        made = make_artefact(lowered, options, parts.int8.tail)
         digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)
         qdq_model, lacking = _qdq_model(parts)
         digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, qdq_model)
@@ -108,7 +110,7 @@ def save_parts(
             write_atomically(folder / PROFILE, to_yaml(profile, target))
         content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
         write_atomically(folder / QUANTIZATION, content + "\n")
-        save_reports(parts, folder, measured)
+        save_reports(parts, folder, measured, kernels_of_code(lowered, made[1]))
         written = {name: digest.result() for name, digest in digests.items()}
         publish(folder, target, _facts(parts, target), written)
     return lacking
@@ -173,9 +175,11 @@ def load_parts(folder: Path) -> QuantizedParts:
     return QuantizedParts(source, info, recipe, report, int8, real, diagnosis, verdict, profile)
 
 
-def save_reports(parts: QuantizedParts, folder: Path, measured: Measurements) -> None:
-    """Write report.html, report.md and report.json, each whole or not at all."""
-    write_report(folder, report_of(parts, measured), graph=parts.int8)
+def save_reports(
+    parts: QuantizedParts, folder: Path, measured: Measurements, kernels: Mapping[str, str]
+) -> None:
+    """Write report.html, report.md and report.json, each whole or not at all. kernels: by node, for HTML."""
+    write_report(folder, report_of(parts, measured), graph=parts.int8, kernels=kernels)
 
 
 def report_of(parts: QuantizedParts, measured: Measurements | None = None) -> Report:
@@ -200,8 +204,9 @@ def refresh_reports(parts: QuantizedParts, folder: Path, measured: Measurements)
 
     Raises InputFileError.
     """
+    kernels = kernels_of_graph(parts.int8)
     with refreshed(folder):
-        save_reports(parts, folder, measured)
+        save_reports(parts, folder, measured, kernels)
 
 
 def _measured(folder: Path, manifest: Mapping[str, Any]) -> tuple[Diagnosis | None, ModelVerdict | None]:

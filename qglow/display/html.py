@@ -16,6 +16,8 @@ from qglow.display.rendering import packaged, renderer
 
 TEMPLATE = "report.html.j2"
 STYLE, START = "page.css", "start.js"
+MOST = 8
+"""Blocks of a section that are shown at once: one with more, such as of many regions, begins folded."""
 SCRIPTS = ("theme.js", "panel.js", "search.js", "graph.js", "tables.js")
 _ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
@@ -26,6 +28,7 @@ def to_html(document: Document) -> str:
 
     return renderer(TEMPLATE)(
         document=document,
+        most=MOST,
         version=__version__,
         grid_of=grids(document.nodes),
         nodes=Markup(nodes_json(document.nodes)),

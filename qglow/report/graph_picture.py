@@ -15,7 +15,7 @@ LEVELS = (15.0, 25.0, 35.0)
 """SQNR in dB below which a node has the first, second and third colour of errors."""
 COLOURS = 7
 """Regions have one of so many colours in turn."""
-LONGEST = 27
+LONGEST = 26
 """Characters of a name that fit into a box; of a longer one the end is shown."""
 _LEGEND = (
     ("int8", "int8"),

@@ -68,11 +68,16 @@ class Report:
     verdict: ModelVerdict | None = None
 
 
-def document_of(report: Report, graph: Graph | None = None) -> Document:
-    """The report for people; with the int8 graph that it is about, a drawing of it too."""
+def document_of(
+    report: Report, graph: Graph | None = None, kernels: Mapping[str, str] | None = None
+) -> Document:
+    """The report for people; with the int8 graph that it is about, a drawing of it too.
+
+    kernels: of the nodes by their names, for the drawing.
+    """
     panels: tuple[NodePanel, ...] = ()
     if graph is not None and report.quantization is not None:
-        panels = node_panels(graph, report.quantization, report.layers, report.diagnosis)
+        panels = node_panels(graph, report.quantization, report.layers, report.diagnosis, kernels)
     sections: list[Section] = [] if report.verdict is None else [verdict_section(report.verdict)]
     about = [("evaluated on", report.data)] if report.data else []
     sections.append(model_section(report.model.file, [*model_facts(report.model), *about]))
@@ -104,14 +109,18 @@ def timings_json(timings: BenchResult | DecodingResult) -> str:
 
 
 def write_report(
-    directory: Path, report: Report, timings: BenchResult | None = None, graph: Graph | None = None
+    directory: Path,
+    report: Report,
+    timings: BenchResult | None = None,
+    graph: Graph | None = None,
+    kernels: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write report.html, report.md and report.json, and timings.json where there are timings.
 
-    `graph` is the int8 graph, for a drawing. Each file appears whole or not at all.
+    graph: the int8 graph, for a drawing. kernels: of its nodes by name. Each file appears whole or not.
     Raises InputFileError if they cannot be written.
     """
-    document = document_of(report, graph)
+    document = document_of(report, graph, kernels)
     contents = {"report.html": to_html(document), "report.md": to_markdown(document)}
     if timings is not None:
         contents["timings.json"] = timings_json(timings)
