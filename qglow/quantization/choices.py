@@ -9,6 +9,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.schema import Schema
 from qglow.quantization.scheme import IN_ATTENTION, treatments
 from qglow.recipe.choices import BlockFormat, Calibration
+from qglow.recipe.matching import means
 from qglow.recipe.rules import DYNAMIC, HALVES, Match, Rule
 from qglow.recipe.schema import Recipe
 
@@ -152,15 +153,21 @@ def _means_input(match: Match, name: str) -> bool:
 
 
 def _region(graph: Graph, match: Match) -> set[str] | None:
-    """Names of the nodes between a rule's two values; None if it names neither."""
+    """Names of the nodes between a rule's two values, or nodes; None if it names neither."""
     if match.start is None and match.end is None:
         return None
     region = {node.name for node in graph.nodes}
     if match.start is not None:
-        region &= _dependent(graph.nodes, {match.start}, forward=True)
+        region &= _dependent(graph.nodes, _values_called(graph, match.start), forward=True)
     if match.end is not None:
-        region &= _dependent(list(reversed(graph.nodes)), {match.end}, forward=False)
+        region &= _dependent(list(reversed(graph.nodes)), _values_called(graph, match.end), forward=False)
     return region
+
+
+def _values_called(graph: Graph, written: str) -> set[str]:
+    """Return names of the values that are called so, else of the results of nodes that are."""
+    found = {value.name for value in graph.values() if means(written, value.name)}
+    return found or {v.name for n in graph.nodes if means(written, n.name) for v in n.outputs}
 
 
 def _dependent(nodes: Iterable[Node], reached: set[str], forward: bool) -> set[str]:

@@ -23,6 +23,7 @@ from qglow.numerics.weights import (
     weight_scales,
 )
 from qglow.numerics.wide import worst_sum
+from qglow.recipe.matching import exactly
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def set_integers(graph: Graph, node: Node, source: FloatWeights, per_tensor: boo
     if margin < 1.0:
         raise UnsupportedError(
             f"node '{node.name}': channel {int(np.argmax(worst))} can sum up to {int(worst.max())}, "
-            f"beyond int32; keep it float: `keep_float='{node.name}'`"
+            f"beyond int32; keep it float: `keep_float={exactly(node.name)!r}`"
         )
     if per_tensor:
         quantization = Quantization.per_tensor(float(made.scales[0]), 0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from qglow.core.options import option, to_document, validate
 from qglow.recipe.choices import SCHEMAS, BlockFormat, Calibration
+from qglow.recipe.matching import check_expression, fits, means
 from qglow.recipe.readers import as_block_format, as_calibration, as_flag, as_text
 from qglow.recipe.sections import section_of
 
@@ -23,9 +23,9 @@ class Match:
     """Condition for the nodes that a rule is about; everything that is given has to hold.
 
     name: a regular expression that fits the whole name of a node, of its result, or of an input of the
-    model. operator: the name of an operator. start, end ("from" and "to" in the file): names of values;
-    the nodes that depend on the one and that the other depends on. Raises ValueError if nothing is given,
-    or for a name that is not a regular expression.
+    model, or such a name as it is. operator: the name of an operator. start, end ("from" and "to" in the
+    file): names of values, or of nodes for their results; the nodes that depend on the one and that the other
+    depends on. Raises ValueError if nothing is given, or for a name that is not a regular expression.
 
     >>> Match(name="layer[12]/.*").fits_name("layer1/conv"), Match(name="layer[12]").fits_name("layer1/conv")
     (True, False)
@@ -43,14 +43,15 @@ class Match:
     def __post_init__(self) -> None:
         if not any((self.name, self.operator, self.start, self.end)):
             raise ValueError("name, operator, from or to has to say what the rule is about")
-        try:
-            re.compile(self.name or "")
-        except re.error as error:
-            raise ValueError(f"name {self.name!r}: not a regular expression: {error}") from error
+        check_expression(self.name or "", f"name {self.name!r}")
 
     def fits_name(self, name: str) -> bool:
-        """Whether the whole of `name` fits the regular expression; without one, every name fits."""
-        return self.name is None or re.fullmatch(self.name, name) is not None
+        """Whether the whole of `name` fits the expression, or is written like it; without one, it fits.
+
+        >>> Match(name="conv[0]").fits_name("conv[0]"), Match(name="conv[0]").fits_name("conv0")
+        (True, True)
+        """
+        return self.name is None or means(self.name, name) or fits(self.name, name)
 
     def to_document(self) -> dict[str, object]:
         """Plain data of the recipe file."""

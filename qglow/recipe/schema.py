@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from qglow.core.keywords import unknown_keyword
 from qglow.core.options import Bounds, FieldError, option, options_of, read_value, to_document, validate
 from qglow.recipe.choices import CALIBRATION_FORMS, SCHEMAS, BlockFormat, Calibration
 from qglow.recipe.data import DataMapping, Preprocessing
+from qglow.recipe.matching import check_expression, fits, means
 from qglow.recipe.readers import (
     as_block_format,
     as_calibration,
@@ -336,13 +336,16 @@ def pattern_fits(pattern: str, names: Sequence[str], operator: str) -> bool:
 
     >>> pattern_fits("op:Gemm", ["fc"], "Gemm"), pattern_fits("re:layer[12]", ["layer3"], "MatMul")
     (True, False)
+
+    A name may be written as reports print it. What looks like a pattern and is a node's name means that
+    node too.
     """
     kind, colon, rest = pattern.partition(":")
+    if any(means(pattern, name) for name in names):
+        return True
     if colon and kind == "re":
-        return any(re.fullmatch(rest, name) for name in names)
-    if colon and kind == "op":
-        return rest == operator
-    return pattern in names
+        return any(fits(rest, name) for name in names)
+    return bool(colon) and kind == "op" and rest == operator
 
 
 def _check_pattern(pattern: str) -> None:
@@ -351,6 +354,6 @@ def _check_pattern(pattern: str) -> None:
     if not pattern.startswith("re:"):
         return
     try:
-        re.compile(pattern[3:])
-    except re.error as error:
-        raise FieldError("keep_float", f" {pattern!r}: not a regular expression: {error}") from error
+        check_expression(pattern[3:], f" {pattern!r}")
+    except ValueError as error:
+        raise FieldError("keep_float", str(error)) from error

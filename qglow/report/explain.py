@@ -15,6 +15,7 @@ from qglow.instructions.program import Program
 from qglow.quantization.choices import Choices
 from qglow.quantization.report import QuantizationReport, is_int8
 from qglow.quantization.tensors import TensorRange
+from qglow.recipe.matching import means
 from qglow.recipe.schema import Recipe
 from qglow.report.diagnosis import Diagnosis, node_section
 from qglow.report.policies import policy_text
@@ -24,10 +25,14 @@ _CONVERSIONS = ("quantize", "dequantize")
 
 
 def find_node(graph: Graph, name: str) -> Node:
-    """The node of this name, or the one that gives the value of this name. Raises UsageError."""
-    for node in graph.nodes:
-        if node.name == name or any(value.name == name for value in node.outputs):
-            return node
+    """The node of this name, or the one that gives the value of this name. Raises UsageError.
+
+    A name may be written as reports print it; one that is a name as it is comes first.
+    """
+    for same in (str.__eq__, means):
+        for node in graph.nodes:
+            if any(same(name, known) for known in (node.name, *(value.name for value in node.outputs))):
+                return node
     known = [node.name for node in graph.nodes] + [v.name for node in graph.nodes for v in node.outputs]
     nearest = get_close_matches(name, known, 1)
     hint = f"did you mean '{nearest[0]}'?" if nearest else "qglow inspect lists them"
@@ -51,7 +56,7 @@ def explain(
     errors. Raises UsageError for a name that is not there.
     """
     entries = tuple(log)
-    folded = [entry for entry in entries if entry.where == name]
+    folded = [entry for entry in entries if means(name, entry.where)]
     if folded and not _has(graph, name):
         gone = Section(f"Node {name}", (Paragraph("It is no longer in the graph: passes took it away."),))
         return Document(name, (gone, _rewrites_of(folded)))
@@ -66,7 +71,7 @@ def explain(
 
 
 def _has(graph: Graph, name: str) -> bool:
-    return any(name in (node.name, *(v.name for v in node.outputs)) for node in graph.nodes)
+    return any(means(name, known) for n in graph.nodes for known in (n.name, *(v.name for v in n.outputs)))
 
 
 def _node(node: Node) -> Section:

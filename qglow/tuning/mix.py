@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from qglow.recipe.matching import exactly
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 
@@ -47,9 +48,7 @@ class Mix:
 
 def with_mix(recipe: Recipe, mix: Mix) -> Recipe:
     """Return the recipe with these nodes in float and in int16 in addition, whatever its own rules say."""
-    patterns = (
-        f"re:{re.escape(name)}" if name.startswith(("re:", "op:")) else name for name in mix.keep_float
-    )
+    patterns = (exactly(name) for name in mix.keep_float)
     rules = recipe.rules
     if mix.int16:
         rules = (*rules, Rule(Match(name="|".join(re.escape(name) for name in mix.int16)), dtype="int16"))
