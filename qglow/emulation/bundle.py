@@ -23,13 +23,17 @@ from qglow.core.types import Array
 from qglow.emulation.bundle_base import Bundle, from_caller, to_caller
 from qglow.emulation.machines import EMULATORS
 from qglow.emulation.manifest import Manifest, read_manifest
-from qglow.emulation.programs import build, run
+from qglow.emulation.programs import build, executed, run
 from qglow.emulation.wasm import WasmBundle
 from qglow.runtime.executable import Executable
 from qglow.targets.capabilities import machine
 from qglow.targets.registry import find_target
 
 _SIGN = np.uint8(0x80)
+
+_COUNTED = 2
+"""Flag of the emulated program that makes it run the model alone."""
+_TURNS = 10
 
 
 def load_bundle(path: str | Path) -> Executable:
@@ -142,6 +146,14 @@ class EmulatedBundle(Bundle):
             for tensor in (*outputs, *states):
                 to_caller(tensor, result[place : place + tensor.byte_size], memory[tensor.name])
                 place += tensor.byte_size
+
+    def instructions(self) -> int:
+        """Instructions that a call executes, counted on inputs of zeros."""
+        once, often = (
+            executed(self._program, self._emulator, struct.pack("<II", turns, _COUNTED))
+            for turns in (1, 1 + _TURNS)
+        )
+        return (often - once) // _TURNS
 
     def bind(self, arrays: Mapping[str, Array]) -> Callable[[], None]:
         """A call on these arrays."""

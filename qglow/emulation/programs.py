@@ -6,8 +6,10 @@ system's. Both are asked for only where a bundle is for another processor.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -77,28 +79,49 @@ def run(program: Path, emulator: Emulator, given: bytes) -> bytes:
 
     Raises UsageError where the emulator is missing, ArtefactError where the program refuses or fails.
     """
-    name = emulator.command[0]
+    return _run(program, emulator, given, ())[0]
+
+
+def executed(program: Path, emulator: Emulator, given: bytes) -> int:
+    """Run the program on its input and count the instructions that it executes.
+
+    Raises what `run` does, and UsageError where QEMU has no plugins or the compiler is missing.
+    """
+    plugin = program.parent / "count.so"
+    if not plugin.exists():
+        (program.parent / "count.c").write_text(_source("count.c"))
+        flags = ["cc", "-shared", "-fPIC", "-O1", "count.c", "-o", plugin.name]
+        run_zig(flags, program.parent, "the counter of instructions does not compile")
+    said = _run(program, emulator, given, ("-plugin", str(plugin)))[1]
+    found = re.search(r"executed (\d+)", said)
+    if found is None:
+        raise UsageError(f"{emulator.command[0]} takes no plugins, so that instructions cannot be counted")
+    return int(found[1])
+
+
+def _run(program: Path, emulator: Emulator, given: bytes, more: Sequence[str]) -> tuple[bytes, str]:
+    """Output of the program, and what the emulator said."""
+    name, *options = emulator.command
     if shutil.which(name) is None:
-        raise UsageError(
-            f"{name} is not installed; scripts/emulators.sh installs the emulators of all targets"
-        )
+        raise UsageError(f"{name} is not installed; scripts/emulators.sh installs all emulators")
     folder = program.parent
     written = folder / "output.bin"
     if emulator.board is not None:
         (folder / "input.bin").write_bytes(given)
         given = b""
-    command = [*emulator.command, program.name if emulator.board else f"./{program.name}"]
+    command = [name, *more, *options, program.name if emulator.board else f"./{program.name}"]
     try:
         done = subprocess.run(
             command, cwd=folder, input=given, capture_output=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise ArtefactError(f"the program did not end within {_SECONDS} seconds under {name}") from error
+    said = done.stderr.decode(errors="replace").strip()
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        reason = _REASONS.get(done.returncode, said[0] if said else f"exit status {done.returncode}")
+        last = said.splitlines()[-1:] or [f"exit status {done.returncode}"]
+        reason = _REASONS.get(done.returncode, last[0])
         raise ArtefactError(f"the bundle fails under {name}: {reason}")
-    return done.stdout if emulator.board is None else written.read_bytes()
+    return done.stdout if emulator.board is None else written.read_bytes(), said
 
 
 def _source(name: str) -> str:
