@@ -225,4 +225,4 @@ def depthwise_convolutions(instruction: Instruction, target: VectorTarget) -> li
         return []
     clamp_first = must_clamp_first(instruction, filters.data)
     # Half of the registers hold sums, four for each pixel; the other half is left to taps and weights.
-    return [DepthwiseConvolution(target.registers // 2 // VECTORS, clamp_first)]
+    return [DepthwiseConvolution(max(1, target.registers // 2 // VECTORS), clamp_first)]

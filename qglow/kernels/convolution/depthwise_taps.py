@@ -158,6 +158,41 @@ class PairStep(TapStep):
         return self.multiply.add(e, total, taps, weights)
 
 
+@dataclass(frozen=True)
+class SingleStep(TapStep):
+    """Step of one tap: a product of its own for each channel, for targets that do not interleave bytes.
+
+    `signed`: activations are signed bytes in memory (no activation bias), else unsigned.
+    """
+
+    signed: bool
+
+    taps: ClassVar[int] = 1
+
+    @property
+    def weight_bytes(self) -> int:
+        """One int8 a channel."""
+        return self.width
+
+    def weight_type(self) -> Any:
+        """Signed bytes."""
+        return vec(I8, self.width // VECTORS)
+
+    def pack(self, weights: Array) -> Array:
+        """Put the weights of channels in the order of lanes."""
+        lanes = weights.astype(np.int8)[:, lane_order(self.width)]
+        return np.ascontiguousarray(lanes[0]).view(np.uint8).reshape(-1)
+
+    def interleave(self, e: Emitter, rows: Sequence[Value]) -> list[Value]:
+        """Take the bytes of each accumulator."""
+        return [e.shuffle(rows[0], None, list(lanes)) for lanes in lane_order(self.width)]
+
+    def accumulate(self, e: Emitter, total: Value, taps: Value, weights: Value) -> Value:
+        """Multiply and add in 32 bits."""
+        widen = e.b.sext if self.signed else e.b.zext
+        return e.b.add(total, e.b.mul(widen(taps, total.type), e.b.sext(weights, total.type)))
+
+
 def select_step(target: VectorTarget, channels: int) -> TapStep:
     """Choose the step for a target: the least width that holds `channels`, from 128 bits to a full register.
 
@@ -166,6 +201,8 @@ def select_step(target: VectorTarget, channels: int) -> TapStep:
     width = PART
     while width < target.byte_lanes and width < channels:
         width *= 2
+    if not target.interleaves:
+        return SingleStep(width, signed=target.activation_bias == 0)
     fours, pairs = target.vector_tile(4), target.vector_tile(2)
     if fours is not None:
         return DotStep(width, fours)

@@ -54,6 +54,7 @@ class VectorTarget:
         before they are stored; None for never.
     abi: name of the calling convention, empty for that of the triple. relocation: LLVM's relocation model.
     pointer_bytes: size of an address.
+    interleaves: whether few instructions interleave the bytes of vectors, as they do not in scalar code.
     float_features: LLVM's features for functions whose operands are floats, where the vector unit flushes
         subnormals and scalars have to compute; None where it does not.
     """
@@ -77,6 +78,7 @@ class VectorTarget:
     abi: str = ""
     relocation: str = "pic"
     pointer_bytes: int = 8
+    interleaves: bool = True
     float_features: str | None = None
 
     @property
@@ -147,6 +149,18 @@ class VectorTarget:
     def narrow_bytes(self, e: Builder, low: Value, high: Value) -> Value:
         """Narrow two int16 vectors to one of bytes, saturating to activations, in the same order of lanes."""
         return _narrowed(e, low, high, I8, self.smallest_byte, self.largest_byte)
+
+    def split_bytes(self, e: Builder, word: Value, lanes: int, signed: bool) -> tuple[Value, Value]:
+        """Bytes 0 and 2 of an i32, then bytes 1 and 3, widened to int16, in every one of so many lanes."""
+        words = vec(I16, 2 * lanes)
+        step = e.b.bitcast(e.splat(word, lanes), words)
+        if signed:
+            # A shift up by 8 and an arithmetic shift down extend the sign of even bytes. Odd bytes are in the
+            # upper half of a word already, so the shift down is enough.
+            high = e.b.shl(step, scalar(words, 8))
+            return e.b.ashr(high, scalar(words, 8)), e.b.ashr(step, scalar(words, 8))
+        even = e.b.and_(step, scalar(words, 255))
+        return even, e.b.lshr(step, scalar(words, 8))
 
     def round_to_words(self, e: Builder, value: Value) -> Value:
         """Round float32 half to even to int32. Of a result beyond 2^22 only the sign is needed."""

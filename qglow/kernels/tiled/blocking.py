@@ -102,7 +102,7 @@ def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
     weights = geometry.groups * layer_vectors * tile.weight_bytes * geometry.runs.total_steps
     by_rows = weights <= tile.model.row_bytes
     row = pixel_axes(geometry, by_rows)[-1].count
-    for vectors in range(1, min(layer_vectors, tile.most_vectors) + 1):
+    for vectors in range(1, min(layer_vectors, tile.most_vectors, tile.model.most_sums) + 1):
         most = min(row, tile.most_pixels(vectors), max(1, tile.model.most_sums // vectors))
         for pixels in range(1, most + 1):
             yield Blocking(pixels, vectors, by_rows)

@@ -17,7 +17,7 @@ import numpy as np
 from qglow.core.errors import InternalError
 from qglow.core.types import Array, ElementType
 from qglow.kernels.arithmetic.half import load_widened
-from qglow.kernels.emit.builder import F32, I8, I16, I32, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Value, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.machine import MachineModel
 from qglow.kernels.emit.target import VectorTarget
@@ -174,15 +174,7 @@ class PairTile(MicroTile):
 
     def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """Broadcast a step and split it: bytes 0 and 2, then bytes 1 and 3, widened to 16 bits."""
-        words = vec(I16, 2 * self.lanes)
-        step = e.b.bitcast(_broadcast_step(e, pointer, self.lanes, I32), words)
-        if self.signed:
-            # A shift up by 8 and an arithmetic shift down extend the sign of even bytes. Odd bytes are in the
-            # upper half of a word already, so the shift down is enough.
-            high = e.b.shl(step, scalar(words, 8))
-            return e.b.ashr(high, scalar(words, 8)), e.b.ashr(step, scalar(words, 8))
-        even = e.b.and_(step, scalar(words, 255))
-        return even, e.b.lshr(step, scalar(words, 8))
+        return e.target.split_bytes(e, e.load(pointer, I32, align=1), self.lanes, self.signed)
 
     def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """Load the weights of both halves of a step: those of pairs (0, 2), then of (1, 3)."""

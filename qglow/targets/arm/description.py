@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from qglow.kernels.emit.builder import I8, I32, I64, VOID, Builder, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I16, I32, I64, VOID, Builder, Value, poison, scalar, vec
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile, lane_products
 from qglow.targets.portable.description import round_by_shift
@@ -27,6 +27,17 @@ def _dot(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
     return e.call(f"llvm.aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8", sums.type, [sums, lhs, rhs])
 
 
+def _dual_products(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
+    """smlad: both products of 16 bits of a lane, added to its sum."""
+    lanes = vec(I32, sums.type.count)
+    left, right = e.b.bitcast(lhs, lanes), e.b.bitcast(rhs, lanes)
+    for lane in range(sums.type.count):
+        operands = [e.extract(value, lane) for value in (left, right, sums)]
+        sums = e.insert(sums, e.call("llvm.arm.smlad", I32, operands), lane)
+    return sums
+
+
+SMLAD = Tile("smlad", 1, 4, 2, "s16", "s16", lane_products, _dual_products)
 SDOT = Tile("sdot", 1, 4, 4, "s8", "s8", lane_products, _dot)
 
 
@@ -83,6 +94,26 @@ class Arm32Target(VectorTarget):
     def leave_float_environment(self, e: Builder, saved: Any) -> None:
         """Restore FPSCR."""
         e.call("llvm.arm.set.fpscr", VOID, [saved])
+
+
+@dataclass(frozen=True)
+class MicrocontrollerTarget(Arm32Target):
+    """Cortex-M with a float unit and DSP instructions, whose vectors LLVM takes apart."""
+
+    def split_bytes(self, e: Builder, word: Value, lanes: int, signed: bool) -> tuple[Value, Value]:
+        """Widen with sxtb16."""
+        turned = e.call("llvm.fshr.i32", I32, [word, word, ir.Constant(I32, 8)])
+        even, odd = (e.call("llvm.arm.sxtb16", I32, [value]) for value in (word, turned))
+        words = vec(I16, 2 * lanes)
+        return e.b.bitcast(e.splat(even, lanes), words), e.b.bitcast(e.splat(odd, lanes), words)
+
+    def round_to_words(self, e: Builder, value: Value) -> Value:
+        """Round each lane with vcvtr, which rounds as FPSCR says, to even, and saturates."""
+        words = poison(vec(I32, value.type.count))
+        for lane in range(value.type.count):
+            rounded = e.call("llvm.arm.vcvtr.f32", F32, [e.extract(value, lane)])
+            words = e.insert(words, e.b.bitcast(rounded, I32), lane)
+        return words
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from qglow.targets.arm.description import SDOT, Aarch64Target, Arm32Target, SoftFloatTarget
+from qglow.targets.arm.description import (
+    SDOT,
+    SMLAD,
+    Aarch64Target,
+    Arm32Target,
+    MicrocontrollerTarget,
+    SoftFloatTarget,
+)
 from qglow.targets.native.described import DescribedTarget
 from qglow.targets.native.target import NativeTarget
-from qglow.targets.portable.description import EMBEDDED, PAIRS
+from qglow.targets.portable.description import EMBEDDED, PAIRS, SCALAR
 
 AARCH64 = Aarch64Target(
     name="aarch64",
@@ -50,21 +57,22 @@ ARMV7 = Arm32Target(
     model=EMBEDDED,
     pointer_bytes=4,
 )
-CORTEX_M4 = Arm32Target(
+CORTEX_M4 = MicrocontrollerTarget(
     name="cortex-m4",
     triple="thumbv7em-unknown-none-eabihf",
     cpu="cortex-m4",
     features="",
     register_bits=128,
-    registers=8,
+    registers=4,
     has_fma=True,
     activation_bias=0,
-    tiles=(PAIRS,),
-    model=EMBEDDED,
+    tiles=(SMLAD,),
+    model=SCALAR,
     loop_lanes=4,
     table_lanes=4,
     relocation="static",
     pointer_bytes=4,
+    interleaves=False,
 )
 CORTEX_M7 = replace(CORTEX_M4, name="cortex-m7", cpu="cortex-m7")
 CORTEX_M33 = replace(
@@ -76,6 +84,7 @@ CORTEX_M55 = replace(
     triple="thumbv8.1m.main-unknown-none-eabihf",
     cpu="cortex-m55",
     features="+mve.fp",
+    tiles=(PAIRS,),
     float_features="-mve",
     registers=8,
     loop_lanes=4,
@@ -96,6 +105,7 @@ CORTEX_M3 = SoftFloatTarget(
     table_lanes=4,
     relocation="static",
     pointer_bytes=4,
+    interleaves=False,
 )
 CORTEX_M0PLUS = replace(
     CORTEX_M3, name="cortex-m0plus", triple="thumbv6m-unknown-none-eabi", cpu="cortex-m0plus"

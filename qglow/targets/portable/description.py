@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from qglow.kernels.emit.builder import I32, Builder, Value, scalar, vec
 from qglow.kernels.emit.machine import DepthwiseCosts, LoopCosts, MachineModel, MovementCosts, ThreadCosts
 from qglow.kernels.emit.target import multiply_pairs
@@ -66,6 +68,18 @@ EMBEDDED = MachineModel(
     ),
 )
 """Costs by counts of instructions, of a small core that does one or two a cycle."""
+
+
+SCALAR = replace(
+    EMBEDDED,
+    most_sums=2,
+    products_a_cycle=0.125,
+    loads_a_cycle=0.25,
+    chain_cycles=1.0,
+    enough_chains=1,
+    sum_cycles=60.0,
+)
+"""Costs of a core without vectors: a vector is four numbers in registers of their own."""
 
 
 def round_by_shift(e: Builder, value: Value) -> Value:

@@ -50,6 +50,7 @@ RISCV64 = RiscvTarget(
     loop_lanes=4,
     table_lanes=4,
     abi="lp64d",
+    interleaves=False,
 )
 RISCV64_V = replace(
     RISCV64,

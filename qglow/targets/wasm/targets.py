@@ -57,12 +57,14 @@ WASM32 = WasmTarget(
     table_lanes=4,
     relocation="static",
     pointer_bytes=4,
+    interleaves=False,
 )
 WASM32_SIMD128 = replace(
     WASM32,
     name="wasm32-simd128",
     features=f"{_BASE},+simd128",
     registers=16,
+    interleaves=True,
     tiles=(DOT,),
     loop_lanes=16,
     table_lanes=16,
