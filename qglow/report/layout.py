@@ -18,6 +18,9 @@ NARROW = 0.3
 YIELDING = 0.01
 """Weight of a waypoint's place, where a node has 1: nodes are straight below one another, edges pass them."""
 
+LONGEST = 150
+"""Rows that an edge may pass by waypoints; a longer one goes straight, so that the work stays bounded."""
+
 Point = tuple[float, float]
 
 
@@ -25,7 +28,7 @@ Point = tuple[float, float]
 class Drawing:
     """Nodes and edges in columns and rows; the leftmost place is in column 0, the first layer in row 0.
 
-    edges: way points of each edge, from its source to its target.
+    edges: the points at which each edge turns, from its source to its target.
     """
 
     places: tuple[Point, ...]
@@ -45,13 +48,14 @@ def layered(count: int, edges: Sequence[tuple[int, int]]) -> Drawing:
     for (source, _), chain in zip(edges, chains, strict=True):
         for step, point in enumerate(chain[1:-1], start=1):
             layers[ranks[source] + step].append(point)
-    links = [pair for chain in chains for pair in zip(chain, chain[1:], strict=False)]
+    rows = {point: row for row, layer in enumerate(layers) for point in layer}
+    pairs = (pair for chain in chains for pair in zip(chain, chain[1:], strict=False))
+    links = [(a, b) for a, b in pairs if rows[b] == rows[a] + 1]
     above, below = _neighbours(links, max(total, count))
     _sort(layers, above, below)
     columns = _columns(layers, above, below, count)
-    rows = {point: row for row, layer in enumerate(layers) for point in layer}
     places = {point: (columns[point], float(row)) for point, row in rows.items()}
-    ways = tuple(tuple(places[point] for point in chain) for chain in chains)
+    ways = tuple(_bent(tuple(places[point] for point in chain)) for chain in chains)
     width = 1.0 + max(columns.values(), default=-1.0)
     return Drawing(tuple(places[node] for node in range(count)), ways, width, len(layers))
 
@@ -64,10 +68,14 @@ def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _chains(count: int, edges: Sequence[tuple[int, int]], ranks: Sequence[int]) -> list[list[int]]:
-    """Every edge as source, a waypoint in each layer that it passes, target. Waypoints count from `count`."""
+    """Every edge as source, a waypoint in each layer that it passes, target. Waypoints count from `count`.
+
+    One that is longer than `LONGEST` has none.
+    """
     chains, waypoint = [], count
     for source, target in edges:
         passed = ranks[target] - ranks[source] - 1
+        passed = passed if passed <= LONGEST else 0
         chains.append([source, *range(waypoint, waypoint + passed), target])
         waypoint += passed
     return chains
@@ -130,6 +138,12 @@ def _spread(layer: Sequence[int], wanted: Sequence[float], count: int) -> dict[i
         pools.append((mean, weight, size))
     means = [mean for mean, _, size in pools for _ in range(size)]
     return {p: mean + offset for p, mean, offset in zip(layer, means, offsets, strict=True)}
+
+
+def _bent(way: tuple[Point, ...]) -> tuple[Point, ...]:
+    """The ends of a way and those of its points at which it does not go straight down."""
+    inner = zip(way, way[1:], way[2:], strict=False)
+    return (way[0], *(b for a, b, c in inner if not a[0] == b[0] == c[0]), way[-1])
 
 
 def _wanted(neighbours: Sequence[int], columns: Mapping[int, float], own: float, count: int) -> float:

@@ -96,6 +96,15 @@ def test_page_opens_without_errors_shifts_and_requests(page: Chrome) -> None:
     assert page.execute_script("return document.documentElement.scrollHeight") < 8000
 
 
+def test_narrow_windows_need_no_scrolling_sideways(page: Chrome) -> None:
+    wide = page.get_window_size()
+    try:
+        page.set_window_size(500, 900)
+        assert page.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
+    finally:
+        page.set_window_size(wide["width"], wide["height"])
+
+
 def test_tables_sort_and_give_the_order_back(page: Chrome) -> None:
     grid = layers(page)
     given = column(page, grid, "isolated")
