@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +21,19 @@ from tests.unit.importer.tiny import save
 
 SIZE = LlamaSize(layers=1, width=128, heads=4, groups=4, inner=512, words=2000)
 SMALL = LlamaSize(layers=1, width=32, heads=4, groups=4, inner=64, words=40)
+FORMS: dict[str, dict[str, Any]] = {
+    "float": {},
+    "dynamic": {"dynamic": True},
+    "blocks": {"weights": "int4"},
+    "dynamic blocks": {"weights": "int4:64:symmetric", "dynamic": True},
+}
 BOUNDS = {"batch": 1, "new": (1, 16), "past": 24, "total": "past + new"}
 
 
-def llama(folder: Path, size: LlamaSize, dynamic: bool) -> qglow.Model | qglow.QuantizedModel:
+def llama(folder: Path, size: LlamaSize, form: str = "float") -> qglow.Model | qglow.QuantizedModel:
     path = save(random_llama(size), folder, "llama.onnx")
-    model = qglow.load_model(path)
-    return qglow.load_model(path, own_shapes(model)).quantize(dynamic=True) if dynamic else model
+    model, chosen = qglow.load_model(path), FORMS[form]
+    return qglow.load_model(path, own_shapes(model)).quantize(**chosen) if chosen else model
 
 
 def inputs(size: LlamaSize, past: int, new: int) -> dict[str, Array]:
@@ -50,16 +57,18 @@ def compiled(model: qglow.Model | qglow.QuantizedModel, isa: str | None = None) 
     return found
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("isa", NATIVE_ISAS)
-def test_weights_are_held_once_and_bits_stay(isa: str, dynamic: bool, tmp_path: Path) -> None:
-    model = llama(tmp_path, SIZE, dynamic)
+def test_weights_are_held_once_and_bits_stay(isa: str, form: str, tmp_path: Path) -> None:
+    model = llama(tmp_path, SIZE, form)
     bounded, own = compiled(model, isa), model.compile(isa=isa, threads=1)
     loaded = [one.executable._loaded for one in bounded._programs]
     blocks = [program._weights for program in loaded if isinstance(program, NativeProgram)]
     assert len(blocks) == 2 and blocks[0] is blocks[1]
     single = model.compile(bounds={**BOUNDS, "new": 16}, isa=isa, threads=1)
-    if not (dynamic and isa == "avx2"):  # code for pairs of bytes depends on the weights, and on rows
+    if not (
+        form == "dynamic" and isa == "avx2"
+    ):  # code for pairs of bytes depends on the weights, and on rows
         assert bounded.weight_bytes < 1.02 * single.weight_bytes
     for past, new in ((7, 1), (24, 16), (3, 5)):
         given = inputs(SIZE, past, new)
@@ -82,16 +91,16 @@ def widths(bounded: BoundedExecutable) -> list[set[tuple[str, int]]]:
 
 def test_only_large_weights_decide_on_other_kernels(tmp_path: Path) -> None:
     isa = NATIVE_ISAS[-1]
-    first, second = widths(compiled(llama(tmp_path, SIZE, dynamic=False), isa))
+    first, second = widths(compiled(llama(tmp_path, SIZE), isa))
     assert len(first) == 8 and first == second
-    first, second = widths(compiled(llama(tmp_path, SMALL, dynamic=False), isa))
-    alone = llama(tmp_path, SMALL, dynamic=False).compile(bounds={**BOUNDS, "new": 1}, isa=isa, threads=1)
+    first, second = widths(compiled(llama(tmp_path, SMALL), isa))
+    alone = llama(tmp_path, SMALL).compile(bounds={**BOUNDS, "new": 1}, isa=isa, threads=1)
     assert isinstance(alone, BoundedExecutable)
     assert [first] == widths(alone)
 
 
 def test_an_interpreter_shares_nothing_and_gives_the_same(tmp_path: Path) -> None:
-    model = llama(tmp_path, SMALL, dynamic=False)
+    model = llama(tmp_path, SMALL)
     bounded, given = compiled(model, "reference"), inputs(SMALL, 3, 5)
     found, wanted = bounded(given), model.compile()(given)
     np.testing.assert_allclose(found["logits"], wanted["logits"], rtol=1e-3, atol=1e-5)

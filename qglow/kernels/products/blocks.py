@@ -29,10 +29,12 @@ WORD_BITS = 32
 EXPONENT = 0x4B000000
 """Bits of the float 2^23, whose lowest bit counts 1."""
 OFFSET = float(1 << 23)
-MOST_VECTORS = 8
-"""Most vectors of columns of one row that are summed at once: enough to hide the latency of a chain."""
-MOST_ROWS = 4
-"""Most rows that share unpacked weights."""
+MOST_VECTORS = 2
+"""Most vectors of columns that are summed at once.
+
+It does not depend on the number of rows, so that programs for one row and for many share packed weights.
+Chains of one row overlap from block to block.
+"""
 UNPACKING = 3.0
 """Instructions that unpack a vector of weights, in those of its multiply-add."""
 EMULATED = 20.0
@@ -259,9 +261,9 @@ def block_products(instruction: Instruction, target: VectorTarget) -> list[Kerne
     if any(b.data is None for s, b in instruction.operands() if s.name not in ("dest", "src")):
         return []
     rows, columns = instruction.operand("dest").type.shape
-    height = max(1, min(MOST_ROWS if target.has_fma else 1, rows))
-    # A quarter of the registers each for weights, offsets and what unpacking needs; the rest are sums.
-    room = target.registers // 4 if height == 1 else target.registers // 2
-    vectors = min(MOST_VECTORS, max(1, room // height), -(-columns // target.float_lanes))
+    vectors = max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))
+    # Half of the registers are sums; the rest is for weights, offsets and what unpacking needs.
+    height = target.registers // 2 // MOST_VECTORS if target.has_fma else 1
     zeros = instruction.optional("zeros")
-    return [BlockProduct(height, max(1, vectors), zeros is not None and zeros.type.is_float)]
+    real_zeros = zeros is not None and zeros.type.is_float
+    return [BlockProduct(max(1, min(height, rows)), vectors, real_zeros)]

@@ -35,9 +35,7 @@ STEP = 4
 BYTE_CODES = 8
 """Bits of codes that fill a byte."""
 MOST_VECTORS = 2
-"""Most vectors of columns that are summed at once."""
-FEW_REGISTERS = 16
-"""Registers with which several rows have one vector of columns."""
+"""Most vectors of columns that are summed at once, for one row and for many, which share packed weights."""
 UNROLLED = 8
 """Most words of a column whose products are code without a loop."""
 FINISHING = 4.0
@@ -358,11 +356,9 @@ def integer_block_products(instruction: Instruction, target: VectorTarget) -> li
     if any(b.data is None for s, b in instruction.operands() if s.name not in taken):
         return []
     rows, columns = instruction.operand("dest").type.shape
-    most = -(-columns // target.float_lanes)
-    few = rows > 1 and target.registers <= FEW_REGISTERS
-    vectors = max(1, min(1 if few else MOST_VECTORS, most))
+    vectors = max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))
     # Every row and vector has a sum of the block and a result, in three quarters of the registers.
-    height = 3 * target.registers // 4 // (2 * vectors)
+    height = 3 * target.registers // 4 // (2 * MOST_VECTORS)
     operation = instruction.operation
     assert isinstance(operation, BlockGemm)
     if instruction.optional("zeros") is not None and _splits_zeros(operation, tile_of(operation, target)):
