@@ -11,11 +11,14 @@ from qglow.api.options import GenerationOptions
 from qglow.api.quantized import QuantizedModel
 from qglow.core.errors import ModelError, UnsupportedError, UsageError
 from qglow.core.keywords import taking
-from qglow.generation import Generator, find_roles, pair_states
+from qglow.generation import Generator, Roles, find_roles, pair_states, scores_output
+from qglow.graph.graph import Graph
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
-from qglow.toolchain.bounded import BoundedExecutable
+from qglow.toolchain import CompileOptions
+from qglow.toolchain.bounded import BoundedExecutable, Narrowed
 from qglow.toolchain.growing import GrowingExecutable
+from qglow.toolchain.narrowing import without_output
 
 LEAST_PIECE = 8
 """The shortest piece: bounds of sizes are at least that large."""
@@ -42,10 +45,13 @@ def load_generator(
     piece = min(piece, context)
     roles = find_roles(model.dimensions)
     bounds = roles.bounds(context, piece)
+    run = CompileOptions(isa=options["isa"], threads=options["threads"])
+    executable: Executable
     try:
-        executable: Executable = model.compile(
-            bounds=bounds or None, isa=options["isa"], threads=options["threads"]
-        )
+        if bounds:
+            executable = model._bounded(bounds, run, _scoring_few(roles, piece, states))
+        else:
+            executable = model.compile(isa=options["isa"], threads=options["threads"])
     except (ModelError, UnsupportedError) as error:
         raise UnsupportedError(f"no program has a `context={context}`: {error}") from error
     pairs = pair_states(roles.states, list(executable.outputs), states)
@@ -54,3 +60,16 @@ def load_generator(
     elif pairs:
         executable = StreamingExecutable(executable, pairs)
     return Generator(executable, roles, context, piece)
+
+
+def _scoring_few(roles: Roles, piece: int, states: Mapping[str, str] | None) -> Narrowed:
+    """Programs for long pieces of a prompt without the scores, which nobody reads there."""
+
+    def narrowed(sizes: Mapping[str, int], graph: Graph) -> Graph:
+        if roles.new is None or roles.past is None or sizes[roles.new] <= roles.scored(piece):
+            return graph
+        kinds = {value.name: value.type for value in graph.outputs}
+        kept = pair_states(roles.states, list(kinds), states).values()
+        return without_output(graph, scores_output({n: kind for n, kind in kinds.items() if n not in kept}))
+
+    return narrowed

@@ -51,7 +51,13 @@ from qglow.report.stages import stage_text
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, compile_whole, selected_program
-from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
+from qglow.toolchain.bounded import (
+    BoundedExecutable,
+    Bounds,
+    Narrowed,
+    bounded_executable,
+    dimensions_of,
+)
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.files import write_bundle, write_graph
 from qglow.toolchain.given_models import ModelSource, model_place
@@ -279,13 +285,15 @@ class Model(Shown):
         executable = self._compiled(made)
         return executable if states is None else StreamingExecutable(executable, states)
 
-    def _bounded(self, bounds: Bounds, options: CompileOptions) -> BoundedExecutable:
+    def _bounded(
+        self, bounds: Bounds, options: CompileOptions, narrowed: Narrowed | None = None
+    ) -> BoundedExecutable:
         opened = self._opened
         own = opened.shapes if isinstance(opened, LoadedModel) else opened.given_shapes
         model = opened if isinstance(opened, UndecidedModel) else UndecidedModel.of(opened)
         dimensions = dimensions_of(self.dimensions, own, bounds)
         return bounded_executable(
-            self._opened.place, dimensions, lambda shapes: model.at(shapes).graph, options
+            self._opened.place, dimensions, lambda shapes: model.at(shapes).graph, options, narrowed
         )
 
     def _compiled(self, options: CompileOptions) -> Executable:

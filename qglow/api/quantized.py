@@ -41,7 +41,13 @@ from qglow.report.verdict import ModelVerdict, verdict_section
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, selected_program
-from qglow.toolchain.bounded import BoundedExecutable, Bounds, bounded_executable, dimensions_of
+from qglow.toolchain.bounded import (
+    BoundedExecutable,
+    Bounds,
+    Narrowed,
+    bounded_executable,
+    dimensions_of,
+)
 from qglow.toolchain.compilation import compile_known
 from qglow.toolchain.files import write_bundle, write_graph
 from qglow.toolchain.given_models import ModelSource, model_place
@@ -238,13 +244,17 @@ class QuantizedModel(Shown):
         executable = self._compiled(made)
         return executable if states is None else StreamingExecutable(executable, states)
 
-    def _bounded(self, bounds: Bounds, options: CompileOptions) -> BoundedExecutable:
+    def _bounded(
+        self, bounds: Bounds, options: CompileOptions, narrowed: Narrowed | None = None
+    ) -> BoundedExecutable:
         parts = self._parts
         if parts.profile is None:
             raise UsageError("the model's file leaves no dimensions open that could have bounds")
         model = float_model(parts)
         dimensions = dimensions_of(model.dimensions, parts.shapes, bounds)
-        return bounded_executable(model.place, dimensions, lambda shapes: graph_at(parts, shapes), options)
+        return bounded_executable(
+            model.place, dimensions, lambda shapes: graph_at(parts, shapes), options, narrowed
+        )
 
     def _compiled(self, options: CompileOptions) -> Executable:
         reference = compile_known(self._parts.int8, options)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from qglow.core.errors import DataError, UsageError
+from qglow.core.errors import DataError
 from qglow.core.types import Array
-from qglow.generation.roles import Roles
+from qglow.generation.roles import Roles, scores_output
 from qglow.generation.sampling import TokenSampling
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
@@ -23,20 +23,15 @@ class Generator:
     def __init__(self, executable: Executable, roles: Roles, context: int, piece: int) -> None:
         """A compiled model; one with a cache keeps its states itself (`StreamingExecutable`).
 
-        context: the most tokens. piece: the most tokens that a call takes. Raises UsageError where no output
-        is the scores of tokens, [batch, tokens, vocabulary].
+        context: the most tokens. piece: the most tokens that a call takes; those of more than
+        `roles.scored(piece)` need not give scores. Raises UsageError where no output is the scores of tokens,
+        [batch, tokens, vocabulary].
         """
         self._executable = executable
         self._roles = roles
         self._context = context if roles.length is None else min(context, roles.length)
         self._piece = piece
-        scores = [n for n, kind in executable.outputs.items() if kind.is_float and len(kind.shape) == 3]
-        named = [name for name in scores if "logits" in name.lower()]
-        if not scores:
-            raise UsageError(
-                f"no output is scores of tokens; the outputs are {', '.join(executable.outputs)}"
-            )
-        self._scores = (named or scores)[0]
+        self._scores = scores_output(executable.outputs)
         self._vocabulary = executable.outputs[self._scores].shape[-1]
         self._seen: list[int] = []
 
@@ -93,8 +88,7 @@ class Generator:
         if not self.has_cache:
             self._seen += added
             return self._last(self._executable(self._inputs(0, self._padded())), len(self._seen))
-        for begin in range(0, len(added), self._piece):
-            part = added[begin : begin + self._piece]
+        for part in self._parts(added):
             outputs = self._executable(self._inputs(len(self._seen), part))
             self._seen += part
         return self._last(outputs, len(part))
@@ -121,6 +115,14 @@ class Generator:
             if place + 1 == count or len(self._seen) == self._context:
                 return
             scores = self.read([token])
+
+    def _parts(self, tokens: list[int]) -> list[list[int]]:
+        """Tokens of each call. The last call is one that gives scores."""
+        end = len(tokens)
+        if self._piece > self._roles.scored(self._piece) < end:
+            end -= 1
+        parts = [tokens[begin : min(begin + self._piece, end)] for begin in range(0, end, self._piece)]
+        return [*parts, tokens[end:]] if end < len(tokens) else parts
 
     def _padded(self) -> list[int]:
         """Return the tokens, with zeros behind them where the model takes one length alone."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qglow.core.errors import UsageError
-from qglow.core.types import Array, Dimension
+from qglow.core.types import Array, Dimension, TensorType
 
 Dimensions = Mapping[str, Sequence[Dimension] | None]
 
@@ -17,6 +17,8 @@ _TOKENS = re.compile(r"ids|tokens?|^x$|^idx$", re.IGNORECASE)
 _MASK = re.compile(r"mask", re.IGNORECASE)
 _POSITIONS = re.compile(r"position|^pos", re.IGNORECASE)
 _KINDS = re.compile(r"type|segment", re.IGNORECASE)
+FEW = 16
+"""Tokens that a program reads at once and gives scores of; of more, only the last one's are computed."""
 _FLEETING = frozenset(
     (
         "past",
@@ -64,12 +66,16 @@ class Roles:
         if self.past is None:
             return {self.new: _steps(context, 32)}
         result: dict[str, int | tuple[int, ...] | str] = {
-            self.new: (1, piece),
+            self.new: (1, FEW, piece) if self.scored(piece) < piece else (1, piece),
             self.past: _steps(context, 256),
         }
         if self.total is not None:
             result[self.total] = f"{self.past} + {self.new}"
         return result
+
+    def scored(self, piece: int) -> int:
+        """The most tokens of a call that gives scores, where one takes at most `piece`."""
+        return piece if self.past is None or piece < 2 * FEW else FEW
 
     def arrays(
         self,
@@ -120,6 +126,18 @@ def find_roles(inputs: Dimensions) -> Roles:
         total,
         length if isinstance(length, int) else None,
     )
+
+
+def scores_output(outputs: Mapping[str, TensorType]) -> str:
+    """Name of the output that is the scores of tokens, [batch, tokens, vocabulary], among those of no states.
+
+    Raises UsageError where there is none.
+    """
+    scores = [name for name, kind in outputs.items() if kind.is_float and len(kind.shape) == 3]
+    named = [name for name in scores if "logits" in name.lower()]
+    if not scores:
+        raise UsageError(f"no output is scores of tokens; the outputs are {', '.join(outputs)}")
+    return (named or scores)[0]
 
 
 def pair_states(

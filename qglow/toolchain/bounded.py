@@ -25,6 +25,8 @@ Bounds = Mapping[str, int | Sequence[int] | str]
 """Largest sizes of dimensions by name: one, or one for each program, or a sum of other dimensions as text."""
 Counts = Mapping[str, tuple[Count, ...]]
 GraphAt = Callable[[Mapping[str, Shape]], Graph]
+Narrowed = Callable[[Mapping[str, int], Graph], Graph]
+"""Function of the bounds of a program and its graph, which it gives with fewer outputs, or as it is."""
 
 LEAST = 8
 """The least bound above 1: smaller sizes than the bound tell what depends on it."""
@@ -104,16 +106,21 @@ def dimensions_of(
 
 
 def bounded_executable(
-    place: ModelPlace, dimensions: BoundedInputs, at: GraphAt, options: CompileOptions
+    place: ModelPlace,
+    dimensions: BoundedInputs,
+    at: GraphAt,
+    options: CompileOptions,
+    narrowed: Narrowed | None = None,
 ) -> BoundedExecutable:
     """Compile a model for all sizes of dimensions up to their bounds.
 
-    place: the float model's file or bytes. at: its graph, float or int8, for shapes of the inputs. Raises
+    place: the float model's file or bytes. at: its graph, float or int8, for shapes of the inputs. narrowed:
+    the graph of a program for sizes up to these, with fewer outputs where its calls need fewer. Raises
     UnsupportedError that names what depends on how many places there are, and what `at` raises.
     """
     names = list(dimensions.bounds)
     every = [dict(zip(names, sizes, strict=True)) for sizes in itertools.product(*dimensions.bounds.values())]
-    parts = [_bounded(place, dimensions, sizes, at) for sizes in every]
+    parts = [_bounded(place, dimensions, sizes, _narrowing(at, narrowed, sizes)) for sizes in every]
     growing = [
         [(growth.input, output, growth.axis) for output, growth in bounded.grown.items()]
         for bounded, _ in parts
@@ -169,8 +176,8 @@ class BoundedExecutable(DelegatingExecutable):
     """Programs of one model, each for all sizes of some dimensions up to its bound.
 
     A call runs the smallest program that has its sizes, which it finds from the shapes of the inputs. Results
-    have the bits of a program that is compiled for these shapes. What a single program has, its memory, its
-    listing and `bind`, is that of the largest.
+    have the bits of a program that is compiled for these shapes; some programs may lack outputs that others
+    have. What a single program has, its memory, its listing and `bind`, is that of the largest.
     """
 
     def __init__(
@@ -253,8 +260,11 @@ class BoundedExecutable(DelegatingExecutable):
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        """Names and types of the outputs, of the largest sizes."""
-        return dict(self._programs[-1].outputs)
+        """Names and types of the outputs, each of the largest sizes that give it."""
+        found: dict[str, TensorType] = {}
+        for program in self._programs:
+            found |= program.outputs
+        return found
 
     @property
     def programs(self) -> tuple[dict[str, Shape], ...]:
@@ -301,6 +311,11 @@ def _bounded(
             if data is None or data.shape != array.shape or data.tobytes() != array.tobytes():
                 raise UnsupportedError(f"constant '{name}' depends on sizes, and is not that of the file")
     return bounded, constants
+
+
+def _narrowing(at: GraphAt, narrowed: Narrowed | None, bound: Mapping[str, int]) -> GraphAt:
+    """The graphs of a program, which has the outputs that `narrowed` leaves it."""
+    return at if narrowed is None else lambda shapes: narrowed(bound, at(shapes))
 
 
 def _samples(bound: Mapping[str, int]) -> list[dict[str, int]]:

@@ -16,6 +16,7 @@ from qglow.cli.main import main
 from qglow.core.errors import DataError, InputFileError, UsageError
 from qglow.generation.roles import Roles, find_roles, pair_states
 from qglow.generation.text import TextTokens
+from qglow.toolchain.growing import GrowingExecutable
 from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, WORDS, decoder, tokens, without_past
 from tests.unit.importer.tiny import save, session
 
@@ -103,6 +104,23 @@ def test_int8_gives_the_tokens_of_its_own_whole_text(int8: Path) -> None:
     assert found == seen[len(BEGIN) :]
 
 
+@pytest.mark.parametrize("count", [1, 16, 17, 31])
+def test_scores_of_long_prompts_are_those_of_the_last_token(count: int, with_cache: Path, int8: Path) -> None:
+    """Programs for long pieces have no scores; the bits of the last token's are the same."""
+    prompt = [int(token) for token in np.random.default_rng(count).integers(0, WORDS, count)]
+    for model in (qglow.load_model(with_cache), qglow.load_quantized(int8)):
+        short, long = (qglow.load_generator(model, context=32, piece=piece) for piece in (24, 32))
+        assert long.read(prompt).tobytes() == short.read(prompt).tobytes()
+        assert long.read([1]).tobytes() == short.read([1]).tobytes()
+        assert long.tokens == short.tokens == (*prompt, 1)
+        executable = long.executable
+        assert isinstance(executable, GrowingExecutable)
+        programs = executable._executable._programs
+        given = {program.sizes["new"]: long.scores in program.outputs for program in programs}
+        assert given == {1: True, 16: True, 32: False}
+        assert long.scores in executable.outputs
+
+
 def test_chance_is_repeatable_and_keeps_to_the_likeliest(with_cache: Path) -> None:
     generator = qglow.load_generator(qglow.load_model(with_cache), context=32, piece=8)
 
@@ -156,9 +174,10 @@ def test_roles_are_told_by_names(kind: str) -> None:
 
 
 def test_bounds_follow_from_roles() -> None:
-    assert find_roles(ROLES["optimum"][0]).bounds(1024, 64) == {"new": (1, 64), "past": (256, 1024)}
+    assert find_roles(ROLES["optimum"][0]).bounds(1024, 64) == {"new": (1, 16, 64), "past": (256, 1024)}
+    assert find_roles(ROLES["optimum"][0]).bounds(1024, 31) == {"new": (1, 31), "past": (256, 1024)}
     assert find_roles(ROLES["own name of the total"][0]).bounds(128, 32) == {
-        "s": (1, 32),
+        "s": (1, 16, 32),
         "p": (128,),
         "total_len": "p + s",
     }
