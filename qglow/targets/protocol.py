@@ -20,7 +20,7 @@ special to one (no float unit, no fused multiply-add) is done in `select`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -98,13 +98,13 @@ class Target(Protocol):
         choices: Choices = NO_CHOICES,
         *,
         epilogues: bool = True,
-        like: Program | None = None,
+        like: Sequence[Program] = (),
     ) -> None:
         """Choose how every instruction is executed, in place.
 
-        `choices` are preferred to estimates. Without `epilogues` every instruction stores its result. like: a
-        selected program of the same model, whose packed constants this one is to share. Raises
-        UnsupportedError for what the target cannot execute.
+        `choices` are preferred to estimates. Without `epilogues` every instruction stores its result. like:
+        selected programs of the same model, whose packed constants this one is to share, those of the first
+        before others. Raises UnsupportedError for what the target cannot execute.
         """
 
     def plan(self, program: Program, *, reuse: bool = True) -> MemoryPlan:

@@ -78,7 +78,8 @@ def compile_together(
     """Compile graphs of one model, which differ in sizes, and the bytes of the constants that they share.
 
     Each comes with inputs that an output continues, see `grow_in_place`; where that can be done, the input is
-    state. Kernels of the last graph decide how weights are packed. Raises what `compile_graph` does.
+    state. Kernels of the last graph that has a layer decide how its weights are packed. Raises what
+    `compile_graph` does.
     """
     options = options or CompileOptions()
     target = select_target(options.isa)
@@ -87,8 +88,10 @@ def compile_together(
     *others, last = programs
     choices = target.choices() if options.cache else NO_CHOICES
     target.select(last, choices)
-    for program in others:
-        target.select(program, choices, like=last)
+    selected = [last]
+    for program in reversed(others):
+        target.select(program, choices, like=selected)
+        selected.append(program)
     blob, codes = WeightBlob(), []
     for program in programs:
         plan_within_limit(program, target)

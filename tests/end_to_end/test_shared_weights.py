@@ -14,6 +14,7 @@ from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.products.linear import TiledFullyConnected
 from qglow.runtime.native import NativeProgram
 from qglow.toolchain.bounded import BoundedExecutable
+from qglow.toolchain.growing import GrowingExecutable
 from scripts.benchmarks.measurements.decoding import own_shapes
 from scripts.random_llama import LlamaSize, random_llama
 from tests.runtimes import NATIVE_ISAS, machine
@@ -78,6 +79,14 @@ def test_weights_are_held_once_and_bits_stay(isa: str, form: str, tmp_path: Path
         given = inputs(SIZE, past, new)
         found, wanted = bounded(given), own(given)
         assert all(found[name].tobytes() == wanted[name].tobytes() for name in wanted), (past, new)
+
+
+def test_programs_without_scores_leave_the_others_one_packing(tmp_path: Path) -> None:
+    model = llama(tmp_path, SIZE)
+    whole = compiled(model)
+    generator = qglow.load_generator(model, context=32, piece=32, threads=1)
+    assert isinstance(generator.executable, GrowingExecutable)
+    assert generator.executable._executable.weight_bytes < 1.02 * whole.weight_bytes
 
 
 def widths(bounded: BoundedExecutable) -> list[set[tuple[str, int]]]:

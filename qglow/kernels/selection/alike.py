@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from qglow.instructions.program import BufferKind, Instruction, Program
 from qglow.kernels.emit.kernel import Kernel, parse_kernel
@@ -14,16 +14,19 @@ SMALL = 1 << 20
 
 
 def kernels_alike(
-    program: Program, like: Program, target: VectorTarget, best: Mapping[Instruction, Kernel]
+    program: Program, like: Sequence[Program], target: VectorTarget, best: Mapping[Instruction, Kernel]
 ) -> dict[Instruction, Kernel]:
     """Kernels for a program of the same model with other numbers of rows, in place of the best ones.
 
-    like: its kernels are selected. Weights of a linear layer come in blocks of as many vectors as there.
+    like: their kernels are selected. Weights of a linear layer come in blocks of as many vectors as in the
+    first that has it.
     Large weights are read from distant memory, for which narrow blocks of few rows are fast enough.
     """
     if sum(buffer.byte_size for buffer in program.constants) < SMALL:
         return {}
-    known = {_product(i): parse_kernel(i.kernel, target) for i in like.code if i.kernel and _filter(i)}
+    known: dict[tuple[str, str], Kernel] = {}
+    for instruction in (i for other in like for i in other.code if i.kernel and _filter(i)):
+        known.setdefault(_product(instruction), parse_kernel(instruction.kernel, target))
     found: dict[Instruction, Kernel] = {}
     for instruction, kernel in best.items():
         wanted = known.get(_product(instruction)) if _filter(instruction) else None

@@ -7,7 +7,7 @@ can handle any strides; then a `fillpadding` goes before its first writer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from qglow.core.types import ElementType, TensorType
@@ -32,18 +32,18 @@ def select_kernels(
     target: VectorTarget,
     choices: Choices = NO_CHOICES,
     epilogues: bool = True,
-    like: Program | None = None,
+    like: Sequence[Program] = (),
 ) -> None:
     """Write the best kernel on every instruction; add padding, its filling, and scratch.
 
     The best is what `choices` say, else the cheapest by estimate. Without `epilogues`
-    every instruction stores its results. like: a program of the same model whose packed weights this one is
-    to share. Changes the program in place; memory is planned afterwards.
+    every instruction stores its results. like: programs of the same model whose packed weights this one
+    is to share, those of the first before others. Changes the program in place; memory is planned afterwards.
     Raises UnsupportedError for an instruction without a kernel.
     """
     work = [i for i in program.code if i.operation.touches_memory]
     best = {instruction: best_kernel(instruction, target, choices) for instruction in work}
-    if like is not None:
+    if like:
         best |= kernels_alike(program, like, target, best)
     usage, code = Usage(program), Code(program)
     for buffer, padding in _wishes(best).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class DescribedTarget:
         choices: Choices = NO_CHOICES,
         *,
         epilogues: bool = True,
-        like: Program | None = None,
+        like: Sequence[Program] = (),
     ) -> None:
         """Write the best kernel on every instruction, in place. Raises UnsupportedError."""
         select_kernels(program, self.machine, choices, epilogues, like)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from qglow.codegen.cache import compiler_version
 from qglow.instructions.plan import MemoryPlan, plan_memory
@@ -40,7 +40,7 @@ class ReferenceTarget:
         choices: Choices = NO_CHOICES,
         *,
         epilogues: bool = True,
-        like: Program | None = None,
+        like: Sequence[Program] = (),
     ) -> None:
         """Leave the program as it is: the interpreter executes every instruction."""
 
