@@ -24,6 +24,7 @@ from qglow.profiling.kept import merge_kept
 from qglow.profiling.nodes import profiled_values
 from qglow.profiling.samples import DataDigest, Sample
 from qglow.recipe.data import Preprocessing
+from qglow.recipe.matching import means
 
 if TYPE_CHECKING:
     import pandas
@@ -149,8 +150,10 @@ class Profile(Shown):
         matplotlib is not installed.
         """
         known = self.by_name()
-        if value not in known:
+        found = value if value in known else next((name for name in known if means(value, name)), None)
+        if found is None:
             raise UsageError(f"the profile has no value '{value}'{near(value, known)}", field="value")
+        value = found
         edges, counts = [0.0, 0.0], [0.0]
         if known[value].total:
             distribution = Distribution.of(known[value])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from qglow.core.passes import LogEntry, PassLog
+from qglow.display.lines import counted
 from qglow.graph.graph import Graph, Node, Value
 from qglow.quantization.dynamic import DynamicProducts
 from qglow.quantization.islands import CONVERSION, connected, gain
@@ -103,7 +104,7 @@ class Repair:
         return self.after_db - self.before_db
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuantizationReport:
     """Everything that a summary or a report file tells about the quantization of one model.
 
@@ -128,6 +129,10 @@ class QuantizationReport:
     repairs: tuple[Repair, ...] = ()
     tail: tuple[str, ...] = ()
     tail_kinds: str = ""
+
+    def __repr__(self) -> str:
+        int8, regions = counted(len(self.quantized), "node"), counted(len(self.islands), "int8 region")
+        return f"QuantizationReport({int8} in int8, {len(self.float_nodes)} in float, {regions})"
 
     def summary(self) -> str:
         """A few lines for people."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,8 +17,16 @@ from qglow.core.errors import UsageError
 from qglow.core.memory import held_memory
 from qglow.core.types import Array
 from qglow.display.blocks import Section, byte_count, table
+from qglow.display.frames import frame
+from qglow.display.lines import listed
+from qglow.display.plots import draw_bars
+from qglow.display.shown import Shown
 from qglow.report.bench import Ratio
 from qglow.report.oracle import ELEMENTS, open_session, session_options, where_of
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
 
 Feeds = Callable[[Sequence[int], int, Mapping[str, np.dtype[np.generic]]], dict[str, Array]]
 """Inputs that are no states, for tokens behind so many others, in the types that are given by name."""
@@ -89,8 +97,8 @@ class DecodingSpeed:
     memory: int
 
 
-@dataclass(frozen=True)
-class DecodingResult:
+@dataclass(frozen=True, repr=False)
+class DecodingResult(Shown):
     """Speeds of programs that took turns.
 
     prefill, decode: tokens of a text, and those that were added. prefill_s, decode_s: seconds
@@ -103,6 +111,26 @@ class DecodingResult:
     prefill_s: Array
     decode_s: Array
     threads: int
+
+    def __repr__(self) -> str:
+        speeds = listed((f"{x.name} {x.decode:.1f} tokens/s" for x in self.speeds.values()), most=8)
+        return f"DecodingResult({speeds}; {self.prefill} read, {self.decode} added)"
+
+    def _sections(self) -> tuple[Section, ...]:
+        return (decoding_section(self),)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each program, tokens per second. Raises UsageError if pandas is not installed."""
+        rows = ((x.name, x.prefill, x.decode, x.memory) for x in self.speeds.values())
+        return frame(("program", "prefill", "decode", "memory"), rows)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the tokens per second that each program adds, into `axes` or a new figure.
+
+        Raises UsageError if matplotlib is not installed.
+        """
+        speeds = [x.decode for x in self.speeds.values()]
+        return draw_bars(axes, list(self.speeds), {"decode": speeds}, "tokens added per second")
 
     def ratio(self, name: str, base: str, part: str = "decode") -> Ratio:
         """Time of `name` relative to `base` to decode, or to `prefill`; below 1 is faster."""

@@ -16,6 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import qglow
+from qglow.core.printable import printable
+from qglow.report.decoding import DecodingSpeed
 from tests.zoo import REPOSITORY
 
 CALIBRATION = REPOSITORY / "calib_data" / "calib.npz"
@@ -224,6 +226,37 @@ def test_plot_of_a_value_has_its_range(results: Results, closing: None) -> None:
     for shown in (results.profile, results.quantized):
         with pytest.raises(qglow.UsageError, match="'<b>score</b>'"):
             shown.plot("<b>score</b>")
+
+
+def test_plots_take_names_as_reports_print_them(results: Results, closing: None) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    for shown in (results.profile, results.quantized):
+        title = shown.plot(printable(HOSTILE)).get_title()
+        assert title == shown.plot(HOSTILE).get_title() and "$x_1^2$" in title
+    known = {tensor.value for tensor in results.quantized.report.tensors}  # type: ignore[union-attr]
+    for node in results.quantized.graph.nodes:
+        if node.output.name in known:
+            found = results.quantized.plot(node.name).get_title()
+            assert found == results.quantized.plot(node.output.name).get_title()
+
+
+def test_speed_of_decoding_is_shown(closing: None) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib").use("Agg")
+    speeds = {
+        name: DecodingSpeed(name, 100.0, speed, 1000) for name, speed in (("qglow", 8.0), ("other", 4.0))
+    }
+    result = qglow.DecodingResult(speeds, 16, 4, np.ones((2, 3)), np.ones((2, 3)), 2)
+    assert repr(result) == "DecodingResult(qglow 8.0 tokens/s, other 4.0 tokens/s; 16 read, 4 added)"
+    assert "16 tokens read, 4 added" in result._repr_html_()
+    assert json.loads(json.dumps(result.to_dict()))["speeds"]["other"]["decode"] == 4.0
+    assert list(result.to_frame()["decode"]) == [8.0, 4.0]
+    drawn(result.plot())
+
+
+def test_report_of_a_quantization_is_a_line(results: Results) -> None:
+    line = repr(results.quantized.report)
+    assert line.startswith("QuantizationReport(") and "in int8" in line and len(line) < LINE
 
 
 def test_plots_go_where_they_are_asked_to(results: Results, closing: None) -> None:
