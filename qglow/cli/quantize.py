@@ -37,7 +37,7 @@ class SourceOptions:
 
     model: Path | None = declare(PROFILED_MODEL, None)
     profile: Path | None = option(
-        None, "Profile that qglow profile wrote; a quantized model needs none", group=MODEL, metavar="FILE"
+        None, "The profile; a quantized model needs none", group=MODEL, metavar="FILE"
     )
     recipe: Path | None = declare(RECIPE, None)
     shapes: tuple[str, ...] = declare(SHAPES, ())
