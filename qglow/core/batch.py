@@ -2,6 +2,10 @@
 
 A model whose inputs have none takes one sample a run: inputs of extent 1 along the first axis have a batch of
 1 there, and all others, such as states and numbers without axes, are whole in every sample.
+
+Shapes alone do not tell whether an input [3, H, W] is a batch of three or one image, so the data tells:
+samples with an axis less than the inputs lie along a batch axis, samples with as many axes are inputs, one
+a run.
 """
 
 from __future__ import annotations
@@ -26,6 +30,12 @@ def sample_shapes(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """Shapes of one sample of every input, without the batch axis where there is one."""
     batch = batch_of(shapes)
     return {name: shape[1:] if shape and shape[0] == batch else shape for name, shape in shapes.items()}
+
+
+def are_whole(samples: Mapping[str, Shape], inputs: Mapping[str, Shape]) -> bool:
+    """Whether samples of these shapes are inputs of a model whose shapes have room for a batch of several."""
+    several = (common_batch(inputs) or 1) > 1
+    return several and all(len(samples[name]) == len(shape) for name, shape in inputs.items())
 
 
 def as_taken(array: Array, shape: Shape) -> Array:

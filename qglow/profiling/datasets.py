@@ -22,7 +22,15 @@ from qglow.profiling.items import ItemSource
 from qglow.profiling.kept import SAMPLES
 from qglow.profiling.labels import FileLabels, check_label_array, find_labels, read_file_labels
 from qglow.profiling.plugins import open_plugin
-from qglow.profiling.samples import DataDigest, InputSpec, InputSpecs, Sample, fit_sample, shape_text
+from qglow.profiling.samples import (
+    DataDigest,
+    InputSpec,
+    InputSpecs,
+    Sample,
+    fit_sample,
+    forms_text,
+    shape_text,
+)
 from qglow.profiling.sources import (
     ArraySource,
     ImageSource,
@@ -166,7 +174,7 @@ def _open_source(
         if folders:
             if read_tensor is None:
                 raise DataError(f"{path}: ONNX test data cannot be read here")
-            return TensorDirectorySource(folders, list(specs), read_tensor)
+            return TensorDirectorySource(folders, specs, read_tensor)
         images, arrays = find_images(path), _array_files(path)
         if arrays and not images:
             if labels is not None:
@@ -262,10 +270,10 @@ def _check_arrays(
     """A wrong rank is told at once, before any work; every sample is checked again when it is read."""
     for name, array in arrays.items():
         becomes_image = preprocessing is not None and array.dtype == np.uint8
-        if not becomes_image and array.ndim != len(specs[name].shape) + 1:
+        if not becomes_image and array.ndim - 1 not in specs[name].ranks:
             raise DataError(
                 f"{path}: input '{name}' has shape {list(array.shape)}, "
-                f"the model takes {shape_text(specs[name].shape, batch=True)} with N samples"
+                f"the model takes {forms_text(specs[name], batch=True)}, with N samples"
             )
 
 
@@ -287,7 +295,7 @@ def _open_images(
     if recipe.preprocessing is None:
         raise DataError(
             f"{root}: images need a recipe with a 'preprocessing' section (`recipe`) that makes "
-            f"{shape_text(spec.shape)} of them; recipes/ has examples"
+            f"{_image_text(spec)} of them; recipes/ has examples"
         )
     found_labels = _image_labels(root, files, labels, recipe.data.ignore_label)
     return ImageSource(root, files, name, recipe.preprocessing, found_labels)
@@ -311,11 +319,14 @@ def _image_input(root: Path, specs: InputSpecs) -> tuple[str, InputSpec]:
     if len(specs) != 1:
         raise DataError(f"{root}: images feed one input, but the model takes {list(specs)}; use an .npz")
     name, spec = next(iter(specs.items()))
-    if len(spec.shape) != 3 or spec.dtype.kind not in "fiu":
-        raise DataError(
-            f"{root}: the model takes {spec.dtype} {shape_text(spec.shape)}, no image becomes that"
-        )
+    if 3 not in spec.ranks or spec.dtype.kind not in "fiu":
+        raise DataError(f"{root}: the model takes {spec.dtype} {forms_text(spec)}, no image becomes that")
     return name, spec
+
+
+def _image_text(spec: InputSpec) -> str:
+    """The form that an image becomes."""
+    return shape_text(spec.shape if len(spec.shape) == 3 or spec.whole is None else spec.whole)
 
 
 def _test_data_folders(path: Path) -> list[Path]:

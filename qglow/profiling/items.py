@@ -12,7 +12,7 @@ from qglow.core.errors import DataError
 from qglow.core.memory import require_memory
 from qglow.core.types import Array
 from qglow.profiling.labels import Label, check_label_array, label_of
-from qglow.profiling.samples import InputSpecs, Sample
+from qglow.profiling.samples import InputSpecs, Sample, are_inputs
 from qglow.profiling.sources import SampleSource, selected_forwards
 
 _LABEL = "label"
@@ -23,8 +23,9 @@ class ItemSource(SampleSource):
 
     An item is a dict of arrays by input name (and, if known, "label"); or the arrays of all inputs in the
     model's order, with labels behind them if known; or the array of the only input. Arrays with an axis more
-    than a sample has are batches. Tensors of other libraries are arrays if NumPy can read them.
-    `make` is called for every pass. Positions that are labelled `ignored`, or negative, do not count.
+    than a sample has are batches, but those of just the shapes of inputs that hold several samples are one
+    sample, unless there is a label for each row. Tensors of other libraries are arrays if NumPy can read
+    them. `make` is called for every pass. Positions that are labelled `ignored`, or negative, do not count.
     """
 
     def __init__(
@@ -50,7 +51,10 @@ class ItemSource(SampleSource):
         key = f"{self._name}[{number}]"
         values, given = self._parts(item, key)
         arrays = {name: to_array(values[name], key) for name in self._specs}
-        batched = {n: a for n, a in arrays.items() if a.ndim == len(self._specs[n].shape) + 1}
+        if self._is_one(arrays, given):
+            yield Sample(key, arrays, self._labels(given, 1, key)[0])
+            return
+        batched = {n: a for n, a in arrays.items() if a.ndim - 1 in self._specs[n].ranks}
         counts = {name: len(array) for name, array in batched.items()}
         if len(set(counts.values())) > 1:
             raise DataError(f"{key}: inputs differ in their number of samples: {counts}")
@@ -62,6 +66,13 @@ class ItemSource(SampleSource):
         for row in range(count):
             inputs = {name: array[row] if name in batched else array for name, array in arrays.items()}
             yield Sample(key if count == 1 else f"{key}[{row}]", inputs, labels[row])
+
+    def _is_one(self, arrays: Mapping[str, Array], given: object) -> bool:
+        """Whether the arrays are whole inputs of a model whose first axes are not of samples."""
+        if not are_inputs(arrays, self._specs):
+            return False
+        rows = len(next(iter(arrays.values())))
+        return given is None or np.shape(to_array(given, _LABEL))[:1] != (rows,)
 
     def _parts(self, item: object, key: str) -> tuple[Mapping[str, object], object]:
         """Return the arrays of an item by input name, and its labels, None for none."""

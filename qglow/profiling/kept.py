@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from qglow.core.arrays import pack_arrays
+from qglow.core.batch import batch_of, sample_shapes
 from qglow.core.errors import ProfileError, UsageError
 from qglow.core.files import sha256_hex
 from qglow.core.types import Array, Shape
@@ -75,7 +76,7 @@ class Keeper:
         # Copies: the arrays may be views of much more, or buffers that are written again.
         inputs = {name: np.array(array, order="C") for name, array in sample.inputs.items()}
         self._digests.insert(place, digest)
-        self._samples[digest] = Sample(digest, inputs)
+        self._samples[digest] = Sample(digest, inputs, whole=sample.whole)
         for dropped in self._digests[room:]:
             del self._samples[dropped]
         del self._digests[room:]
@@ -159,18 +160,29 @@ def _unpack(data: bytes, count: int, shapes: Mapping[str, Shape]) -> tuple[Sampl
             raise ValueError(f"it does not hold one array for each of {list(shapes)}"[:120])
         if any(info.compress_type or info.file_size > len(data) for info in members.values()):
             raise ValueError("an array in it is compressed")
-        arrays = {
-            name: _array(archive.read(members[f"{name}.npy"]), (count, *shape[1:]))
-            for name, shape in shapes.items()
-        }
+        content = {name: archive.read(members[f"{name}.npy"]) for name in shapes}
+    forms, whole = sample_shapes(shapes), False
+    if batch_of(shapes) > 1 and all(map(_has_shape, content.values(), _stacked(count, shapes))):
+        forms, whole = dict(shapes), True
+    arrays = {name: _array(content[name], (count, *form)) for name, form in forms.items()}
     samples = []
     for row in range(count):
         inputs = {name: array[row] for name, array in arrays.items()}
-        samples.append(Sample(sample_digest(inputs).hex(), inputs))
+        samples.append(Sample(sample_digest(inputs).hex(), inputs, whole=whole))
     keys = [sample.key for sample in samples]
     if keys != sorted(set(keys)):
         raise ValueError("its samples are not in the order of their digests")
     return tuple(samples)
+
+
+def _stacked(count: int, shapes: Mapping[str, Shape]) -> list[Shape]:
+    return [(count, *shape) for shape in shapes.values()]
+
+
+def _has_shape(content: bytes, shape: Shape) -> bool:
+    """Whether the header of an .npy file says this shape."""
+    header = _HEADER.match(content)
+    return header is not None and header[2].decode().rstrip(",") == ", ".join(map(str, shape))
 
 
 def _array(content: bytes, shape: Shape) -> Array:
@@ -178,7 +190,7 @@ def _array(content: bytes, shape: Shape) -> Array:
     header = _HEADER.match(content)
     if header is None:
         raise ValueError("an array in it is not numbers as qglow writes them")
-    if header[2].decode().rstrip(",") != ", ".join(map(str, shape)):
+    if not _has_shape(content, shape):
         raise ValueError(f"an array has another shape than {list(shape)}")
     dtype = np.dtype(header[1].decode())
     if dtype.itemsize * math.prod(shape) != len(content) - header.end():

@@ -15,10 +15,25 @@ from qglow.profiling.labels import Label
 
 
 class InputSpec(NamedTuple):
-    """Form of a model input: shape of one sample (no batch axis, None fits any size) and dtype."""
+    """Form of a model input: shape of one sample (no batch axis, None fits any size) and dtype.
+
+    whole: shape of the input with its batch axis; None where a sample has all axes of the input. Samples of
+    that shape are taken too: one with a batch axis of 1, or one whose model has no batch (core.batch).
+    """
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
+    whole: tuple[int | None, ...] | None = None
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Numbers of axes that a sample may have."""
+        return tuple(len(shape) for shape in (self.shape, self.whole) if shape is not None)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether the first axis of the input is one of several samples, or not of samples: data tells."""
+        return self.whole is not None and self.whole[0] != 1
 
 
 InputSpecs = Mapping[str, InputSpec]
@@ -28,28 +43,45 @@ InputSpecs = Mapping[str, InputSpec]
 class Sample:
     """Arrays of one sample, without a batch axis, by input name. `key` says where it comes from.
 
-    label: its class, or the classes of its positions, where they are known.
+    label: its class, or the classes of its positions, where they are known. whole: whether the arrays are
+    inputs as a run takes them, of a model whose first axes are not of samples.
     """
 
     key: str
     inputs: Mapping[str, Array]
     label: Label | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Samples stacked along a new first axis; `keys` and `labels` have one element a sample."""
+    """Samples stacked along a new first axis; `keys` and `labels` have one element a sample.
+
+    whole: there is one sample, and its arrays are as they were, without a new axis.
+    """
 
     keys: tuple[str, ...]
     inputs: dict[str, Array]
     labels: tuple[Label | None, ...]
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
 
+    def fills(self, size: int) -> bool:
+        """Whether these are all samples that a run of `size` takes."""
+        return self.whole or len(self) == size
+
+    @property
+    def stacked(self) -> dict[str, Array]:
+        """Inputs with samples along the first axis, whatever the model takes."""
+        return {name: array[None] for name, array in self.inputs.items()} if self.whole else self.inputs
+
 
 def batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
     """Consecutive samples stacked `size` at a time; the last batch may be smaller.
+
+    A sample that is whole is a batch by itself.
 
     Raises DataError if samples of one batch differ in shape.
     """
@@ -57,6 +89,12 @@ def batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
         raise ValueError(f"a batch has at least one sample, not {size}")
     waiting: list[Sample] = []
     for sample in samples:
+        if sample.whole:
+            if waiting:
+                yield _stack(waiting)
+                waiting = []
+            yield Batch((sample.key,), dict(sample.inputs), (sample.label,), whole=True)
+            continue
         waiting.append(sample)
         if len(waiting) == size:
             yield _stack(waiting)
@@ -84,18 +122,33 @@ def fit_sample(sample: Sample, specs: InputSpecs) -> Sample:
 
     Raises DataError, naming sample and input, for another shape, a lossy dtype, NaN or infinity.
     """
-    inputs = {name: _fit(sample, name, spec) for name, spec in specs.items()}
-    return Sample(sample.key, inputs, sample.label)
+    whole = are_inputs(sample.inputs, specs)
+    inputs = {name: _fit(sample, name, spec, whole) for name, spec in specs.items()}
+    return Sample(sample.key, inputs, sample.label, whole)
 
 
-def _fit(sample: Sample, name: str, spec: InputSpec) -> Array:
+def are_inputs(arrays: Mapping[str, Array], specs: InputSpecs) -> bool:
+    """Whether arrays have the shapes of inputs whose first axes may hold several samples, or none."""
+    ambiguous = any(spec.is_ambiguous for spec in specs.values())
+    return ambiguous and all(_has_shape(arrays[name], spec.whole) for name, spec in specs.items())
+
+
+def _has_shape(value: Array, wanted: tuple[int | None, ...] | None) -> bool:
+    found = np.shape(value)
+    return (
+        wanted is not None
+        and len(found) == len(wanted)
+        and all(size is None or size == own for size, own in zip(wanted, found, strict=True))
+    )
+
+
+def _fit(sample: Sample, name: str, spec: InputSpec, whole: bool) -> Array:
     value = np.asarray(sample.inputs[name])
     where = f"{sample.key}: input '{name}'"
-    fits = len(value.shape) == len(spec.shape) and all(
-        wanted is None or wanted == found for wanted, found in zip(spec.shape, value.shape, strict=True)
-    )
-    if not fits:
-        raise DataError(f"{where} has shape {list(value.shape)}, the model takes {shape_text(spec.shape)}")
+    if not spec.is_ambiguous and _has_shape(value, spec.whole):
+        value = value[0]
+    if not _has_shape(value, spec.whole if whole else spec.shape):
+        raise DataError(f"{where} has shape {list(value.shape)}, the model takes {forms_text(spec)}")
     if not np.can_cast(value.dtype, spec.dtype, "same_kind") and not _is_whole(value, spec.dtype):
         raise DataError(f"{where} is {value.dtype}, the model takes {spec.dtype}")
     value = np.asarray(value, dtype=spec.dtype, order="C")
@@ -117,6 +170,14 @@ def shape_text(shape: tuple[int | None, ...], batch: bool = False) -> str:
     """A shape for people: [N, 3, ?, 224], where ? is any size."""
     sizes = ["?" if size is None else str(size) for size in shape]
     return "[" + ", ".join(["N", *sizes] if batch else sizes) + "]"
+
+
+def forms_text(spec: InputSpec, batch: bool = False) -> str:
+    """Shapes that samples of an input may have, for people."""
+    text = shape_text(spec.shape, batch)
+    if spec.whole is None or not spec.is_ambiguous:
+        return text
+    return f"{text}, or {shape_text(spec.whole, batch)} if its first axis is not one of samples"
 
 
 def sample_digest(inputs: Mapping[str, Array]) -> bytes:

@@ -17,7 +17,7 @@ from qglow.core.types import Array
 from qglow.profiling.archived import FirstRows
 from qglow.profiling.images import load_image, preprocess_pixels
 from qglow.profiling.labels import FileLabels, label_of
-from qglow.profiling.samples import Sample
+from qglow.profiling.samples import InputSpecs, Sample, are_inputs
 from qglow.recipe.data import Preprocessing
 
 T = TypeVar("T")
@@ -128,17 +128,15 @@ class ArraySource(IndexedSource):
 class TensorDirectorySource(IndexedSource):
     """ONNX test data: directories test_data_set_N with one input_I.pb for each model input.
 
-    The tensors have a batch axis; each element along it is a sample. One directory is held at a time.
+    Each element along the batch axes of the tensors is a sample. A directory is one sample where its tensors
+    have just the shapes of inputs that hold several samples, or none has a batch axis. One directory is held
+    at a time.
     """
 
-    def __init__(self, folders: Sequence[Path], names: Sequence[str], read_tensor: ReadTensor) -> None:
-        self._names, self._read_tensor = names, read_tensor
-        self._places = [
-            (folder, row)
-            for folder in folders
-            for row in range(self._length(folder, self._tensor(folder, 0)))
-        ]
+    def __init__(self, folders: Sequence[Path], specs: InputSpecs, read_tensor: ReadTensor) -> None:
+        self._specs, self._names, self._read_tensor = specs, list(specs), read_tensor
         self._held: tuple[Path, dict[str, Array]] | None = None
+        self._places = [(folder, row) for folder in folders for row in range(self._count(folder))]
 
     @property
     def size(self) -> int:
@@ -146,31 +144,38 @@ class TensorDirectorySource(IndexedSource):
         return len(self._places)
 
     def read(self, index: int) -> Sample:
-        """One element along the batch axis of a directory's tensors."""
+        """One element along the batch axes of a directory's tensors."""
         folder, row = self._places[index]
         tensors = self._load(folder)
-        rows = {name: tensor[row] for name, tensor in tensors.items()}
+        batched = self._batched(tensors)
+        rows = {name: tensor[row] if name in batched else tensor for name, tensor in tensors.items()}
         return Sample(f"{folder.name}[{row}]", rows)
 
     def _load(self, folder: Path) -> dict[str, Array]:
         if self._held is None or self._held[0] != folder:
             tensors = {name: self._tensor(folder, place) for place, name in enumerate(self._names)}
-            if len({self._length(folder, tensor) for tensor in tensors.values()}) != 1:
+            batched = self._batched(tensors)
+            lengths = {len(tensor) if name in batched else 1 for name, tensor in tensors.items()}
+            if len(lengths) != 1:
                 raise DataError(f"{folder}: inputs differ in their batch size")
             self._held = (folder, tensors)
         return self._held[1]
+
+    def _count(self, folder: Path) -> int:
+        tensors = self._load(folder)
+        return next((len(tensors[name]) for name in self._batched(tensors)), 1)
+
+    def _batched(self, tensors: Mapping[str, Array]) -> list[str]:
+        """Names of the tensors with samples along the first axis."""
+        if are_inputs(tensors, self._specs):
+            return []
+        return [name for name, t in tensors.items() if t.ndim and t.ndim != len(self._specs[name].shape)]
 
     def _tensor(self, folder: Path, place: int) -> Array:
         path = folder / f"input_{place}.pb"
         if not path.is_file():
             raise DataError(f"{path} is missing: the model has {len(self._names)} inputs")
         return self._read_tensor(path)
-
-    @staticmethod
-    def _length(folder: Path, tensor: Array) -> int:
-        if tensor.ndim == 0:
-            raise DataError(f"{folder}: an input without a batch axis cannot be calibration data")
-        return int(tensor.shape[0])
 
 
 class SeriesSource(SampleSource):

@@ -14,7 +14,7 @@ from qglow.metrics.classification import best_class
 from qglow.profiling.samples import Batch, Sample, batches
 from qglow.report.comparison_result import FLOAT, INT8, QDQ, Accuracy, Agreement, Comparison, Pairing
 from qglow.report.metrics import ErrorAccumulator, HitCounter
-from qglow.report.runner import Runner, batch_size, run_samples
+from qglow.report.runner import Runner, batch_size, run_batch
 from qglow.report.scored import SAMPLES, UNLABELLED, ScoredOutput, check_labels_fit, labels_fit, scored_output
 from qglow.report.significance import Flips
 from qglow.report.task_metric import Answers, MetricFigures, TaskMetric
@@ -122,7 +122,7 @@ def compare(
     counting = _Counting(wanted, metric)
     size = max(batch_size(runner) for runner in runners.values())
     for batch in batches(data, size):
-        counting.add(batch, {name: run_samples(runner, batch.inputs) for name, runner in runners.items()})
+        counting.add(batch, {name: run_batch(runner, batch) for name, runner in runners.items()})
         advance(len(batch))
     return counting.result()
 

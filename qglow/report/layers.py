@@ -58,10 +58,10 @@ def compare_layers(
     batch = batch_of({value.name: value.type.shape for value in int8_graph.inputs})
     count = 0
     for samples in batches(data, batch):
-        if len(samples) == batch:
+        if samples.fills(batch):
             work.add(samples.inputs)
-            count += batch
-            advance(batch)
+            count += len(samples)
+            advance(len(samples))
     if not count:
         raise DataError(f"there are fewer samples than one batch of {batch}")
     return LayerReport(count, work.result())

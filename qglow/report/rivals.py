@@ -66,7 +66,7 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 
 def _whole_batches(data: Iterable[Sample], batch: int) -> Iterator[dict[str, Array]]:
-    return (found.inputs for found in batches(data, batch) if len(found) == batch)
+    return (found.inputs for found in batches(data, batch) if found.fills(batch))
 
 
 @contextmanager

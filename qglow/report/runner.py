@@ -7,12 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
-from qglow.core.batch import batch_of
+from qglow.core.batch import batch_of, common_batch
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, TensorType, float_type
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.numerics.quantize import as_signed, as_unsigned, dequantize_by, quantize_by
+from qglow.profiling.samples import Batch
 
 
 class Runner(Protocol):
@@ -46,6 +47,14 @@ def run_samples(runner: Runner, inputs: Mapping[str, Array]) -> dict[str, Array]
         for name, result in runner(part).items():
             pieces.setdefault(name, []).append(_first(name, result, size, batch))
     return {name: _joined(parts) for name, parts in pieces.items()}
+
+
+def run_batch(runner: Runner, batch: Batch) -> dict[str, Array]:
+    """Outputs for samples, which lie along the first axis even where the model has no batch axis."""
+    outputs = run_samples(runner, batch.inputs)
+    if not batch.whole and common_batch({name: kind.shape for name, kind in runner.inputs.items()}):
+        return outputs
+    return {name: a if a.shape[:1] == (1,) else a[None] for name, a in outputs.items()}
 
 
 def _joined(parts: list[Array]) -> Array:

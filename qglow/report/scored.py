@@ -78,7 +78,7 @@ def scored_output(outputs: Mapping[str, Array], batch: Batch) -> ScoredOutput | 
     name = classification_output(outputs, len(batch))
     if name is not None:
         return ScoredOutput(name)
-    tokens = (a for a in batch.inputs.values() if a.ndim == 2 and np.issubdtype(a.dtype, np.integer))
+    tokens = (a for a in batch.stacked.values() if a.ndim == 2 and np.issubdtype(a.dtype, np.integer))
     fitting = (_of_positions(outputs, batch, array.shape[1]) for array in tokens)
     return next((each for each in fitting if each is not None), None)
 

@@ -141,7 +141,7 @@ class Answers:
         self.labels += batch.labels
         for name, array in outputs.items():
             self.pieces.setdefault(name, []).append(np.array(array))
-        for name, array in batch.inputs.items():
+        for name, array in batch.stacked.items():
             if self.keeps_inputs or (self.keeps_tokens and _may_be_tokens(array)):
                 self.fed.setdefault(name, []).append(array)
 

@@ -46,6 +46,8 @@ class CalibrationRuns:
             calibration.data, inputs, recipe=recipe, select=calibration.select, samples=calibration.samples
         )
         batch = batch_of({name: kind.shape for name, kind in inputs.items()})
+        if batch > 1 and next(iter(dataset)).whole:
+            batch = 1
         size = sum(1 for _ in dataset) if dataset.size is None else dataset.size
         if size < batch:
             raise DataError(f"there are fewer calibration samples than one batch of {batch}")
@@ -56,7 +58,7 @@ class CalibrationRuns:
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
         for samples in batches(self.dataset, self.batch):
-            if len(samples) == self.batch:
+            if samples.fills(self.batch):
                 yield samples.inputs
 
     def spread(self, wanted: int) -> list[dict[str, Array]]:

@@ -14,7 +14,7 @@ from qglow.core.types import Array, Dimension, ElementType, Shape, TensorType
 from qglow.profiling.datasets import DataSet, open_data, parse_selection
 from qglow.profiling.items import ItemSource, held_items, to_array
 from qglow.profiling.labels import check_label_array
-from qglow.profiling.samples import InputSpec, InputSpecs
+from qglow.profiling.samples import InputSpec, InputSpecs, are_inputs
 from qglow.profiling.sources import ArraySource, SampleSource
 from qglow.recipe.schema import Recipe
 
@@ -37,7 +37,10 @@ def open_samples(
     Raises DataError for data that does not fit, UsageError for wrong options.
     """
     shapes = sample_shapes({name: kind.shape for name, kind in inputs.items()})
-    specs = {name: InputSpec(shapes[name], kind.element.dtype) for name, kind in inputs.items()}
+    specs = {
+        name: InputSpec(shapes[name], kind.element.dtype, None if shapes[name] == kind.shape else kind.shape)
+        for name, kind in inputs.items()
+    }
     return open_specified(data, specs, recipe=recipe, select=select, samples=samples, labels=labels)
 
 
@@ -63,8 +66,8 @@ class FreeInputs:
                 raise DataError(f"input '{name}' declares no shape; give one (`shapes`)")
             if sizes and (sizes[0] == 1 or not isinstance(sizes[0], int)):
                 batched.add(name)
-            kept = (size if isinstance(size, int) else None for size in sizes[name in batched :])
-            specs[name] = InputSpec(tuple(kept), elements[name].dtype)
+            kept = tuple(size if isinstance(size, int) else None for size in sizes[name in batched :])
+            specs[name] = InputSpec(kept, elements[name].dtype, (1, *kept) if name in batched else None)
         return FreeInputs(specs, frozenset(batched))
 
     def shapes(self, sample: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -121,7 +124,9 @@ def _given(data: Data, specs: InputSpecs, recipe: Recipe, most: int | None) -> S
                 f"data: one array, but the model takes {list(specs)}: give a dict of arrays by name"
             )
         array = to_array(data, "data")
-        rows = array if array.ndim > len(specs[name].shape) else array[None]
+        spec = specs[name]
+        alone = array.ndim <= len(spec.shape) or are_inputs({name: array}, specs)
+        rows = array[None] if alone else array
         return _arrays({name: rows}, {name: specs[name]}, recipe)
     if isinstance(data, Iterator):
         held = held_items(data, most)

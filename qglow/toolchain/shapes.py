@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from qglow.core.batch import are_whole
 from qglow.core.progress import Advance
 from qglow.core.types import Array, Shape
 from qglow.profiling.datasets import DataSet
@@ -106,7 +107,9 @@ def profile_shapes(
     seen = observe(samples(), engine, 1, keep_samples, advance)
     common = max(counted, key=lambda key: (counted[key], sum(math.prod(s) for _, s in key), key))
     model = at(dict(common))
-    seen = replace(seen, kept=tuple(sample for sample in seen.kept if _shapes(sample) == common))
+    whole = are_whole(dict(common), model.shapes)
+    kept = (replace(sample, whole=whole) for sample in seen.kept if _shapes(sample) == common)
+    seen = replace(seen, kept=tuple(kept))
     return profile_of(
         model.graph, seen, engine, model=model.source, shapes=model.shapes, preprocessing=preprocessing
     )

@@ -119,6 +119,8 @@ def _stated(recipe: Recipe, quantizer: Quantizer) -> Recipe:
 def affordable(quantizer: Quantizer, kept: Sequence[Sample]) -> Sequence[Sample]:
     """The first of these samples, as many as are worth rehearsing."""
     batch = batch_of({value.name: value.type.shape for value in quantizer.graph.inputs})
+    if kept and kept[0].whole:
+        batch = 1
     a_sample = len(METHODS) * multiply_adds(quantizer.graph) / batch
     few = max(FEWEST, quantizer.samples // len(METHODS))
     return kept[: max(few, math.floor(_WHOLE / max(a_sample, 1.0)))]

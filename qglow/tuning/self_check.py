@@ -53,7 +53,7 @@ def float_runs(graph: Graph, samples: Sequence[Sample], options: CompileOptions 
         return FloatRuns(0, (), ())
     size = batch_of({value.name: value.type.shape for value in graph.inputs})
     inputs = [
-        {name: filled(array, size) for name, array in batch.inputs.items()}
+        batch.inputs if batch.whole else {name: filled(array, size) for name, array in batch.inputs.items()}
         for batch in batches(samples, size)
     ]
     program = compile_graph(graph, options)
