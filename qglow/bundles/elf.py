@@ -10,6 +10,8 @@ from qglow.core.errors import InternalError
 _MAGIC = b"\x7fELF"
 _LITTLE = 1
 _SYMBOL_TABLE = 2
+_CONTENTS, _LOADED = 1, 2
+"""Type of sections with contents, and flag of those that are in memory when the program runs."""
 _HEADER = {
     1: (struct.Struct("<16x2H5I6H"), struct.Struct("<10I"), struct.Struct("<IIIBBH")),
     2: (struct.Struct("<16x2HI3QI6H"), struct.Struct("<2I4Q2I2Q"), struct.Struct("<IBBHQQ")),
@@ -27,12 +29,9 @@ class Symbols:
 
 def symbols(content: bytes) -> Symbols:
     """Read the global symbols. Raises InternalError for what is no little-endian object file in ELF."""
-    if content[:4] != _MAGIC or content[4] not in _HEADER or content[5] != _LITTLE:
-        raise InternalError("LLVM gave no object file in little-endian ELF")
-    header, section, symbol = _HEADER[content[4]]
-    fields = header.unpack_from(content)
-    start, size, count = fields[5], fields[10], fields[11]
-    sections = [section.unpack_from(content, start + number * size) for number in range(count)]
+    _check_format(content)
+    symbol = _HEADER[content[4]][2]
+    sections = _sections(content)
     defined: list[str] = []
     undefined: list[str] = []
     for kind, offset, length, link in ((s[1], s[4], s[5], s[6]) for s in sections):
@@ -45,6 +44,24 @@ def symbols(content: bytes) -> Symbols:
                 name = _text(content, sections[link][4] + entry[0])
                 (defined if index else undefined).append(name)
     return Symbols(tuple(defined), tuple(undefined))
+
+
+def code_bytes(content: bytes) -> int:
+    """Bytes of an object file that a program loads and nothing writes: code and the constants in it."""
+    _check_format(content)
+    return sum(s[5] for s in _sections(content) if s[1] == _CONTENTS and s[2] & _LOADED)
+
+
+def _check_format(content: bytes) -> None:
+    if content[:4] != _MAGIC or content[4] not in _HEADER or content[5] != _LITTLE:
+        raise InternalError("LLVM gave no object file in little-endian ELF")
+
+
+def _sections(content: bytes) -> list[tuple[int, ...]]:
+    header, section, _ = _HEADER[content[4]]
+    fields = header.unpack_from(content)
+    start, size, count = fields[5], fields[10], fields[11]
+    return [section.unpack_from(content, start + number * size) for number in range(count)]
 
 
 def _text(content: bytes, start: int) -> str:

@@ -12,11 +12,23 @@ _SYMBOL_TABLE = 8
 _DATA, _SECTION = 1, 3
 _LOCAL, _UNDEFINED, _EXPLICIT_NAME = 0x02, 0x10, 0x40
 _IMPORTS = 2
+_CODE_AND_DATA = (10, 11)
 
 
 def symbols(content: bytes) -> Symbols:
     """Global symbols of an object file. Raises InternalError for an unknown format."""
     return _wasm_symbols(content) if content.startswith(_WASM) else elf.symbols(content)
+
+
+def code_bytes(content: bytes) -> int:
+    """Bytes of code, and of constants in it, of an object file. Raises InternalError as `symbols`."""
+    if not content.startswith(_WASM):
+        return elf.code_bytes(content)
+    module, found = _Reader(content, len(_WASM) + 4, len(content)), 0
+    while module.place < module.end:
+        kind, section = module.byte(), module.part()
+        found += section.end - section.place if kind in _CODE_AND_DATA else 0
+    return found
 
 
 class _Reader:

@@ -36,7 +36,27 @@ _COUNTED = 2
 _TURNS = 10
 
 
-def load_bundle(path: str | Path) -> Executable:
+class BundleExecutable(Executable):
+    """A bundle as an executable, with what is known of its code.
+
+    manifest: of the bundle.
+    """
+
+    def __init__(self, manifest: Manifest, loaded: Bundle) -> None:
+        super().__init__(manifest.signature, loaded, _no_program)
+        self.manifest, self._bundle = manifest, loaded
+
+    def instructions(self) -> int:
+        """Instructions that a call executes, counted on inputs of zeros.
+
+        Raises UsageError where the bundle runs in no emulator that counts.
+        """
+        if isinstance(self._bundle, EmulatedBundle):
+            return self._bundle.instructions()
+        raise UsageError(f"instructions of '{self.manifest.target}' are not counted: QEMU does not run it")
+
+
+def load_bundle(path: str | Path) -> BundleExecutable:
     """Load the bundle in a folder: in this process where the host runs its target, else in an emulator.
 
     It is called as any executable. Its code runs as it is, so load only bundles that you trust. Raises
@@ -45,15 +65,15 @@ def load_bundle(path: str | Path) -> Executable:
     manifest = read_manifest(Path(path))
     target = find_target(manifest.target)
     if target.refusal() is None:
-        return Executable(manifest.signature, HostBundle(manifest), _no_program)
+        return BundleExecutable(manifest, HostBundle(manifest))
     if manifest.path(f"{manifest.prefix}.wasm").exists():
-        return Executable(manifest.signature, WasmBundle(manifest), _no_program)
+        return BundleExecutable(manifest, WasmBundle(manifest))
     if manifest.target not in EMULATORS:
         raise UsageError(
             f"{path} is for '{manifest.target}', which has no emulator, and this host cannot run it "
             f"({target.refusal()})"
         )
-    return Executable(manifest.signature, EmulatedBundle(manifest), _no_program)
+    return BundleExecutable(manifest, EmulatedBundle(manifest))
 
 
 def _no_program() -> NoReturn:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from qglow.instructions.program import Program
 _SIGN = np.uint8(0x80)
 
 
-class Bundle:
+class Bundle(ABC):
     """The part of `Loaded` that all bundles share."""
 
     def __init__(self, manifest: Manifest) -> None:
@@ -54,6 +55,14 @@ class Bundle:
     def state(self) -> Mapping[str, Array]:
         """Arrays by name that are kept from call to call."""
         return self._state
+
+    @abstractmethod
+    def run(self, arrays: Mapping[str, Array]) -> None:
+        """Run once, see `Loaded`."""
+
+    @abstractmethod
+    def bind(self, arrays: Mapping[str, Array]) -> Callable[[], None]:
+        """A call on these arrays, see `Loaded`."""
 
     def activations(self, program: Program) -> dict[str, Array]:
         """Raise UsageError: a bundle tells of no activations."""

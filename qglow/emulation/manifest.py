@@ -33,6 +33,7 @@ class Manifest:
     arena_bytes: int
     selftest_bytes: int
     weights_bytes: int
+    code_bytes: int
     tensors: tuple[BundleTensor, ...]
 
     def path(self, name: str) -> Path:
@@ -112,6 +113,7 @@ def _parsed(folder: Path, plain: dict[str, Any]) -> Manifest:
         _number(plain["arena_bytes"]),
         _number(plain["selftest_bytes"]),
         _number(plain["weights_bytes"]),
+        _number(plain["code_bytes"]),
         tensors,
     )
 

@@ -43,6 +43,7 @@ ENTRIES = (
     Entry("int16", "accuracy and time of int16 activations beside int8", (ZOO, IDLE)),
     Entry("speed", "latency beside onnxruntime and OpenVINO", (ZOO, IDLE, BENCH)),
     Entry("isas", "latency on every instruction set beside OpenVINO", (IDLE, BENCH)),
+    Entry("targets", "bundles for other processors: bits, instructions and sizes", ("emulators",)),
     Entry("scaling", "latency by threads and batch", (ZOO, IDLE)),
     Entry("kernels", "where the time of an int8 program goes", (IDLE,)),
     Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
