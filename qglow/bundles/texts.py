@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from qglow.bundles.boards import BOARDS, Board
 from qglow.bundles.interface import ELEMENTS, VERSION, BundleTensor, Interface
 from qglow.codegen.memory import ALIGNMENT
 from qglow.core.types import ElementType
@@ -80,9 +81,17 @@ def texts(interface: Interface, title: str, target: VectorTarget, fingerprint: i
         "js": lambda tensor: _JAVASCRIPT[tensor.element],
     }
     wanted = _TEMPLATES | (_OF_WASM if is_wasm(target) else {})
-    return {
+    made = {
         name.format(interface.prefix): _template(template).render(values) for name, template in wanted.items()
     }
+    board = BOARDS.get(target.name)
+    return made if board is None else made | board_texts(board, target.has_float_unit)
+
+
+def board_texts(board: Board, has_float_unit: bool) -> dict[str, str]:
+    """Start-up code and linker script of a microcontroller board, by the names of their files."""
+    values = {"board": board, "has_float_unit": has_float_unit}
+    return {name: _template(f"{name}.j2").render(values) for name in ("startup.c", "board.ld")}
 
 
 def is_wasm(target: VectorTarget) -> bool:

@@ -43,8 +43,10 @@ def new_folder(target: Path) -> Iterator[Path]:
     if target.is_dir() and any(target.iterdir()):
         raise InputFileError(f"cannot write the directory {target}: it is not empty; name another")
     with staging_folder(target) as folder:
-        yield folder
+        made = folder / "made"
+        made.mkdir()  # with the permissions of new folders, which a temporary one does not have
+        yield made
         try:
-            os.replace(folder, target)
+            os.replace(made, target)
         except OSError as error:
             raise InputFileError(f"cannot write to {target}: {error.strerror or error}") from error

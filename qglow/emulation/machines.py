@@ -1,26 +1,10 @@
-"""Emulators of processors that are not the host's, and how a program for each is built.
-
-Boards: Arm MPS2 and MPS3 FPGA images as QEMU has them; their memory maps are those of Arm's application notes
-385, 386, 500, 505 and 547.
-"""
+"""Emulators of processors that are not the host's, and how a program for each is built."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Board:
-    """Memory of a microcontroller: first addresses and sizes of code and of data.
-
-    vectors: where the processor finds its first instruction.
-    """
-
-    vectors: int
-    code: int
-    code_bytes: int
-    ram: int
-    ram_bytes: int
+from qglow.bundles.boards import BOARDS, Board
 
 
 @dataclass(frozen=True)
@@ -46,16 +30,12 @@ def _linux(triple: str, cpu: str, *command: str) -> Emulator:
     return Emulator(f"{triple}-freestanding-{'eabihf' if triple == 'arm' else 'none'}", cpu, command)
 
 
-def _board(name: str, cpu: str, core: str, board: Board, abi: str = "eabihf") -> Emulator:
-    command = ("qemu-system-arm", "-machine", name, "-cpu", core, "-nographic", "-monitor", "none")
+def _board(target: str, cpu: str, core: str, abi: str = "eabihf") -> Emulator:
+    board = BOARDS[target]
+    command = ("qemu-system-arm", "-machine", board.name, "-cpu", core, "-nographic", "-monitor", "none")
     more = ("-serial", "none", "-semihosting-config", "enable=on,target=native", "-kernel")
     return Emulator(f"thumb-freestanding-{abi}", cpu, (*command, *more), board)
 
-
-_MIB = 1 << 20
-_MPS2 = Board(0, 0x400, 4 * _MIB - 0x400, 0x20000000, 4 * _MIB)
-_AN505 = Board(0x10000000, 0x10000400, 4 * _MIB - 0x400, 0x38000000, 4 * _MIB)
-_AN547 = Board(0, 0x60000000, 16 * _MIB, 0x21000000, 4 * _MIB)
 
 EMULATORS = {
     "aarch64": _linux("aarch64", "generic", "qemu-aarch64", "-cpu", "max"),
@@ -70,11 +50,11 @@ EMULATORS = {
         "-cpu",
         "rv64,v=true,vlen=128,elen=64,vext_spec=v1.0",
     ),
-    "cortex-m0plus": _board("mps2-an385", "cortex_m0plus", "cortex-m3", _MPS2, "eabi"),
-    "cortex-m3": _board("mps2-an385", "cortex_m3", "cortex-m3", _MPS2, "eabi"),
-    "cortex-m4": _board("mps2-an386", "cortex_m4", "cortex-m4", _MPS2),
-    "cortex-m7": _board("mps2-an500", "cortex_m7", "cortex-m7", _MPS2),
-    "cortex-m33": _board("mps2-an505", "cortex_m33", "cortex-m33", _AN505),
-    "cortex-m55": _board("mps3-an547", "cortex_m55", "cortex-m55", _AN547),
+    "cortex-m0plus": _board("cortex-m0plus", "cortex_m0plus", "cortex-m3", "eabi"),
+    "cortex-m3": _board("cortex-m3", "cortex_m3", "cortex-m3", "eabi"),
+    "cortex-m4": _board("cortex-m4", "cortex_m4", "cortex-m4"),
+    "cortex-m7": _board("cortex-m7", "cortex_m7", "cortex-m7"),
+    "cortex-m33": _board("cortex-m33", "cortex_m33", "cortex-m33"),
+    "cortex-m55": _board("cortex-m55", "cortex_m55", "cortex-m55"),
 }
 """Emulators by the name of the target."""

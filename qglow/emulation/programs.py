@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from qglow.bundles.texts import board_texts
 from qglow.bundles.zig import run_zig
 from qglow.core.errors import ArtefactError, UsageError
-from qglow.emulation.machines import Board, Emulator
+from qglow.emulation.machines import Emulator
 
 _COMMON = ("runner.h", "memory.c")
 _SECONDS = 600
@@ -65,8 +66,9 @@ def build_program(samples: str, library: Path, emulator: Emulator, result: Path)
         (work / name).write_text(_source(name))
     more: list[str] = []
     if emulator.board is not None:
-        (work / "board.ld").write_text(_filled("board.ld.in", _regions(emulator.board)))
-        more = ["-T", "board.ld", *(["-DFLOAT_UNIT"] if emulator.has_float_unit else [])]
+        for name, text in board_texts(emulator.board, emulator.has_float_unit).items():
+            (work / name).write_text(text)
+        more = ["-T", "board.ld", "startup.c"]
     target = ["-target", emulator.triple, f"-mcpu={emulator.cpu}"]
     flags = ["-O1", "-ffreestanding", "-fno-builtin", "-fno-sanitize=all", "-static"]
     sources = ["samples.c", "memory.c", start]
@@ -133,13 +135,3 @@ def _filled(name: str, values: dict[str, str]) -> str:
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text
-
-
-def _regions(board: Board) -> dict[str, str]:
-    return {
-        "VECTORS": hex(board.vectors),
-        "CODE": hex(board.code),
-        "CODE_BYTES": str(board.code_bytes),
-        "RAM": hex(board.ram),
-        "RAM_BYTES": str(board.ram_bytes),
-    }

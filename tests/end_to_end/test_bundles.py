@@ -206,6 +206,18 @@ def test_equal_models_give_equal_bytes(digits: qglow.QuantizedModel, tmp_path: P
     assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
 
 
+def test_microcontrollers_get_startup_code_and_folders_usual_permissions(
+    digits: qglow.QuantizedModel, tmp_path: Path
+) -> None:
+    digits.save_bundle(tmp_path / "made", isa="cortex-m4")
+    (tmp_path / "other").mkdir()
+    assert (tmp_path / "made").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert "0xE000ED88" in (tmp_path / "made" / "startup.c").read_text()
+    assert "mps2-an386" in (tmp_path / "made" / "board.ld").read_text()
+    digits.save_bundle(tmp_path / "without", isa="cortex-m3")
+    assert "0xE000ED88" not in (tmp_path / "without" / "startup.c").read_text()
+
+
 def test_manifest_and_header_describe_the_tensors(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
     digits.save_bundle(tmp_path / "made", isa="riscv64")
     manifest = json.loads((tmp_path / "made" / "digits.json").read_text())

@@ -82,6 +82,11 @@ class VectorTarget:
     float_features: str | None = None
 
     @property
+    def has_float_unit(self) -> bool:
+        """Whether floats are passed in registers of a unit of their own."""
+        return not self.triple.endswith("-eabi")
+
+    @property
     def llvm_settings(self) -> tuple[str, ...]:
         """Arguments after the triple that make LLVM's target machine."""
         return self.cpu, self.features, self.abi, self.relocation
