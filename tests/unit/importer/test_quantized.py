@@ -130,7 +130,7 @@ def test_operators_on_integers_give_what_onnxruntime_gives(name: str, tmp_path: 
 def test_every_operator_of_the_other_domain_is_tried() -> None:
     borders = {"DequantizeLinear", "QuantizeLinear"}  # test_quantized_int16.py has them
     sums = {"DynamicQuantizeMatMul", "MatMulIntegerToFloat"}  # test_integer_sums.py has them
-    blocks = {"MatMulNBits"}  # test_blocks.py has it
+    blocks = {"MatMulNBits", "GatherBlockQuantized"}  # test_blocks.py and test_block_tables.py have them
     assert set(contributed_operators()) - borders - sums - blocks <= set(MODELS)
 
 
