@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import qglow
 from qglow.bundles.interface import BundleTensor
 from qglow.cli.main import main
 from qglow.emulation.bundle import load_bundle
+from qglow.emulation.machines import EMULATORS
 from qglow.targets.registry import running_names
 from tests.emulated import needs
 
@@ -105,6 +107,18 @@ def test_instructions_are_counted_in_emulators_only(digits: qglow.QuantizedModel
     digits.save_bundle(tmp_path / "made")
     with pytest.raises(qglow.UsageError, match="not counted"):
         load_bundle(tmp_path / "made").instructions()
+
+
+def test_a_processor_without_dot_products_is_refused_before_it_meets_one(
+    digits: qglow.QuantizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("aarch64-dotprod")
+    digits.save_bundle(tmp_path / "made", isa="aarch64-dotprod")
+    command = ("qemu-aarch64", "-cpu", "cortex-a53")
+    old = replace(EMULATORS["aarch64-dotprod"], command=command)
+    monkeypatch.setitem(EMULATORS, "aarch64-dotprod", old)
+    with pytest.raises(qglow.ArtefactError, match="lacks instructions that the code uses"):
+        load_bundle(tmp_path / "made")
 
 
 def test_the_example_compiles_and_passes_its_self_test(digits: qglow.QuantizedModel, tmp_path: Path) -> None:

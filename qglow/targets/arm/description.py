@@ -10,13 +10,16 @@ from typing import Any
 
 from llvmlite import ir
 
-from qglow.kernels.emit.builder import F32, I8, I16, I32, I64, VOID, Builder, Value, poison, scalar, vec
+from qglow.kernels.emit.builder import F32, I1, I8, I16, I32, I64, VOID, Builder, Value, poison, scalar, vec
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile, lane_products
 from qglow.targets.portable.description import round_by_shift
 
 MODES = 0b1111 << 22
 """Bits of FPSCR for rounding, flushing to zero and default NaN."""
+_READ_REGISTER = "llvm.read_volatile_register.i64"
+_IDENTIFIED = {"dotprod": ("ID_AA64ISAR0_EL1", 44), "i8mm": ("ID_AA64ISAR1_EL1", 52)}
+"""Identification register of a feature, and the first bit of its field, which is 0 without it."""
 ENTRIES = 64
 """Entries of a byte table that one instruction looks up."""
 
@@ -43,7 +46,26 @@ SDOT = Tile("sdot", 1, 4, 4, "s8", "s8", lane_products, _dot)
 
 @dataclass(frozen=True)
 class Aarch64Target(VectorTarget):
-    """64-bit Arm with NEON."""
+    """64-bit Arm with NEON.
+
+    plainest: the target without extensions, None for that one itself.
+    """
+
+    plainest: VectorTarget | None = None
+
+    @property
+    def base(self) -> VectorTarget:
+        """64-bit Arm without extensions."""
+        return self if self.plainest is None else self.plainest
+
+    def processor_fits(self, e: Builder) -> Value:
+        """Read the identification registers, which Linux shows to programs."""
+        fits: Value = ir.Constant(I1, 1)
+        for feature, (register, place) in _IDENTIFIED.items():
+            if feature in self.requires:
+                field = e.b.and_(e.b.lshr(_system_register(e, register), e.index(place)), e.index(0xF))
+                fits = e.b.and_(fits, e.b.icmp_unsigned(">=", field, e.index(1)))
+        return fits
 
     def look_up(self, e: Builder, index: Value, table: Value) -> Value:
         """Look up with tbl and tbx, 64 entries at a time."""
@@ -123,6 +145,13 @@ class SoftFloatTarget(VectorTarget):
     def round_to_words(self, e: Builder, value: Value) -> Value:
         """Round by an addition, which needs nothing of a mathematical library."""
         return round_by_shift(e, value)
+
+
+def _system_register(e: Builder, name: str) -> Value:
+    reader = e.module.globals.get(_READ_REGISTER)
+    if reader is None:
+        reader = ir.Function(e.module, ir.FunctionType(I64, [ir.MetaDataType()]), _READ_REGISTER)
+    return e.b.call(reader, [e.module.add_metadata([ir.MetaDataString(e.module, name)])])
 
 
 def _joined(e: Builder, parts: list[Value]) -> Value:

@@ -35,6 +35,7 @@ AARCH64_DOTPROD = replace(
     name="aarch64-dotprod",
     features="+neon,+dotprod",
     requires=frozenset({"dotprod"}),
+    plainest=AARCH64,
     tiles=(SDOT, PAIRS),
 )
 AARCH64_I8MM = replace(
