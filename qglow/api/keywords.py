@@ -18,6 +18,16 @@ class IsaKeywords(TypedDict, total=False):
     that the processor has. int8 results are the same bits on all of them."""
 
 
+class DeviceKeywords(IsaKeywords, total=False):
+    """Options of a bundle."""
+
+    max_arena: str | None
+    """Most memory that a bundle may write, such as 64K: what needs more is refused."""
+
+    max_flash: str | None
+    """Most bytes of code and weights of a bundle, such as 256K: what needs more is refused."""
+
+
 class RunKeywords(IsaKeywords, total=False):
     """Options of how programs run."""
 

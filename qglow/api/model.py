@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from qglow.api.keywords import (
+    DeviceKeywords,
     IsaKeywords,
     LoadKeywords,
     ProfileKeywords,
@@ -18,6 +19,7 @@ from qglow.api.keywords import (
     StageTextKeywords,
 )
 from qglow.api.options import (
+    DeviceOptions,
     Int8Options,
     IsaOptions,
     LoadOptions,
@@ -59,6 +61,7 @@ from qglow.toolchain.bounded import (
     dimensions_of,
 )
 from qglow.toolchain.calibration import CalibrationSamples
+from qglow.toolchain.device import DeviceMemory
 from qglow.toolchain.files import write_bundle, write_graph
 from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.growing import GrowingExecutable
@@ -326,15 +329,18 @@ class Model(Shown):
         """
         write_graph(Path(path), self._loaded.graph, CompileOptions(**options))
 
-    @taking(IsaOptions, places=("isa",))
-    def save_bundle(self, path: str | Path, **options: Unpack[IsaKeywords]) -> None:
+    @taking(DeviceOptions, places=("isa",))
+    def save_bundle(self, path: str | Path, **options: Unpack[DeviceKeywords]) -> None:
         """Write a C library with header, weights and self-test, which runs without qglow, into a folder.
 
         isa: a target that writes bundles (default: the best that this processor runs); `list_targets` tells.
         The folder is new or empty, and is written whole or not at all. The same model gives the same bytes.
-        Raises InputFileError, UsageError, and UnsupportedError for what the target cannot execute.
+        max_arena, max_flash: sizes such as "64K" that memory, and code and weights together, may not exceed.
+        Raises MemoryLimitError where they do, InputFileError, UsageError, and UnsupportedError for what the
+        target cannot execute.
         """
-        write_bundle(Path(path), self._loaded.graph, options["isa"])
+        memory = DeviceMemory.of(options["max_arena"], options["max_flash"])
+        write_bundle(Path(path), self._loaded.graph, options["isa"], memory)
 
     @property
     def dimensions(self) -> dict[str, tuple[Dimension, ...] | None]:

@@ -53,6 +53,24 @@ class IsaOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceOptions(IsaOptions):
+    """Options of a bundle."""
+
+    max_arena: str | None = option(
+        None,
+        "Most memory that a bundle may write, such as 64K: what needs more is refused",
+        group=LIMITS,
+        metavar="SIZE",
+    )
+    max_flash: str | None = option(
+        None,
+        "Most bytes of code and weights of a bundle, such as 256K: what needs more is refused",
+        group=LIMITS,
+        metavar="SIZE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunOptions(IsaOptions):
     """Options of how programs run."""
 

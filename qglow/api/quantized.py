@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from qglow.api.keywords import IsaKeywords, RunKeywords, StageTextKeywords
-from qglow.api.options import IsaOptions, RunOptions, StageTextOptions
+from qglow.api.keywords import DeviceKeywords, IsaKeywords, RunKeywords, StageTextKeywords
+from qglow.api.options import DeviceOptions, IsaOptions, RunOptions, StageTextOptions
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, report_of, save_parts
 from qglow.artefacts.replay import Replay, graph_at
 from qglow.core.errors import UnsupportedError, UsageError
@@ -49,6 +49,7 @@ from qglow.toolchain.bounded import (
     dimensions_of,
 )
 from qglow.toolchain.compilation import compile_known
+from qglow.toolchain.device import DeviceMemory
 from qglow.toolchain.files import write_bundle, write_graph
 from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.growing import GrowingExecutable
@@ -324,15 +325,18 @@ class QuantizedModel(Shown):
         """
         write_graph(Path(path), self._parts.int8, CompileOptions(**options))
 
-    @taking(IsaOptions, places=("isa",))
-    def save_bundle(self, path: str | Path, **options: Unpack[IsaKeywords]) -> None:
+    @taking(DeviceOptions, places=("isa",))
+    def save_bundle(self, path: str | Path, **options: Unpack[DeviceKeywords]) -> None:
         """Write a C library with header, weights and self-test, which runs without qglow, into a folder.
 
         isa: a target that writes bundles (default: the best that this processor runs); `list_targets` tells.
         The folder is new or empty, and is written whole or not at all. The same model gives the same bytes.
-        Raises InputFileError, UsageError, and UnsupportedError for what the target cannot execute.
+        max_arena, max_flash: sizes such as "64K" that memory, and code and weights together, may not exceed.
+        Raises MemoryLimitError where they do, InputFileError, UsageError, and UnsupportedError for what the
+        target cannot execute.
         """
-        write_bundle(Path(path), self._parts.int8, options["isa"])
+        memory = DeviceMemory.of(options["max_arena"], options["max_flash"])
+        write_bundle(Path(path), self._parts.int8, options["isa"], memory)
 
     def export_qdq(
         self, path: str | Path, activations: str | None = None, *, bound_shapes: bool = False

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import OUTPUT, RUN, IsaOptions, NativeOptions
+from qglow.api.options import OUTPUT, RUN, DeviceOptions, NativeOptions
 from qglow.cli.options import TargetOptions
 from qglow.cli.output import listing, say, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -23,7 +23,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileFlags(IsaOptions):
+class CompileFlags(DeviceOptions):
     """Options of compilation, and of what is written."""
 
     tune: bool = option(False, "Time kernels on this processor first, and keep the best for later", group=RUN)
@@ -66,9 +66,11 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
     if how.emit_bundle is not None:
         if how.output is not None:
             raise UsageError("--output is for a program, --emit-bundle for a bundle: give one of them")
-        loaded.save_bundle(how.emit_bundle, isa=how.isa)
+        loaded.save_bundle(how.emit_bundle, isa=how.isa, max_arena=how.max_arena, max_flash=how.max_flash)
         _say_size(how.emit_bundle)
         return
+    if how.max_arena or how.max_flash:
+        raise UsageError("--max-arena and --max-flash are for bundles: they need --emit-bundle")
     path = how.output or Path(f"{model.target.resolve().stem}{suffix_for(how.isa)}")
     loaded.save_program(path, isa=how.isa)
     _say_size(path)

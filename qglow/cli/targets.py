@@ -70,7 +70,13 @@ def open_graph_target(
     A model that brings its own parameters is int8 too.
     """
     from qglow.api import load_profile, load_quantized
+    from qglow.emulation.manifest import is_bundle
 
+    if is_bundle(target):
+        raise UsageError(
+            f"{target} is a bundle, which holds code alone: qglow run takes it, and qglow compare --bundle; "
+            "name the model that it was made of"
+        )
     if target.is_dir():
         if native:
             raise UsageError(f"{target} is quantized already: --native goes with qglow profile")

@@ -40,14 +40,12 @@ def allowed_memory() -> int | None:
     return int(_SHARE * (min(free) + held_memory())) if free else None
 
 
-def parse_size(text: str) -> int:
-    """Bytes of a size such as 2G, 512M or 1.5GiB; powers of 1024. Raises UsageError."""
+def parse_size(text: str, what: str = ENVIRONMENT_VARIABLE) -> int:
+    """Bytes of a size such as 2G, 512M or 1.5GiB; powers of 1024. Raises UsageError that says what it is."""
     match = _SIZE.fullmatch(text.strip())
     size = 0 if match is None else int(float(match[1]) * _FACTORS[match[2].upper()])
     if size <= 0:
-        raise UsageError(
-            f"{ENVIRONMENT_VARIABLE}={text[:40]!r} is no size: write 512M, 2G or a number of bytes"
-        )
+        raise UsageError(f"{what}={text[:40]!r} is no size: write 64K, 512M, 2G or a number of bytes")
     return size
 
 

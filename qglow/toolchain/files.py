@@ -11,6 +11,7 @@ from qglow.targets.protocol import BundleTarget, RunningTarget
 from qglow.targets.registry import find_or_select
 from qglow.toolchain.artefacts import write_artefact
 from qglow.toolchain.compilation import lower_for, lower_graph
+from qglow.toolchain.device import DeviceMemory
 from qglow.toolchain.options import CompileOptions
 
 PROGRAM_SUFFIX, BUNDLE_SUFFIX = ".qglow", ".bundle"
@@ -28,20 +29,23 @@ def write_graph(path: Path, graph: Graph, options: CompileOptions | None = None)
     if target is None:
         write_artefact(path, lower_graph(graph, options), options, graph.tail)
     else:
-        _write(path, graph, target)
+        _write(path, graph, target, DeviceMemory())
 
 
-def write_bundle(folder: Path, graph: Graph, isa: str | None = None) -> None:
+def write_bundle(
+    folder: Path, graph: Graph, isa: str | None = None, memory: DeviceMemory | None = None
+) -> None:
     """Write a graph as a bundle into a folder that is new or empty, whole or not at all.
 
     isa: a target that writes bundles, "host" (or None) for the fastest that this processor runs. Raises
-    UsageError for one that writes none, otherwise what `write_graph` does.
+    UsageError for one that writes none, MemoryLimitError for what does not fit the memory, otherwise what
+    `write_graph` does.
     """
     target = find_or_select(isa)
     if not isinstance(target, BundleTarget):
         name = target.description.name
         raise UsageError(f"target '{name}' writes no bundles; qglow targets lists those that do")
-    _write(folder, graph, target)
+    _write(folder, graph, target, memory or DeviceMemory())
 
 
 def suffix_for(isa: str | None) -> str:
@@ -55,7 +59,7 @@ def _writer(isa: str | None) -> BundleTarget | None:
     return target if isinstance(target, BundleTarget) and not isinstance(target, RunningTarget) else None
 
 
-def _write(folder: Path, graph: Graph, target: BundleTarget) -> None:
+def _write(folder: Path, graph: Graph, target: BundleTarget, memory: DeviceMemory) -> None:
     hosted = [f"'{node.name}' ({node.operator.hosted.kinds})" for node in graph.nodes if node.operator.hosted]
     hosted += [] if graph.tail is None else [f"'{name}' ({graph.tail.kinds})" for name in graph.tail.nodes]
     if hosted:
@@ -66,6 +70,7 @@ def _write(folder: Path, graph: Graph, target: BundleTarget) -> None:
         )
     program = lower_for(graph, target)
     target.select(program)
-    target.plan(program)
+    memory.require_arena(program, target.plan(program))
     with new_folder(folder) as made:
         target.write(program, made)
+        memory.require_flash(made, program)

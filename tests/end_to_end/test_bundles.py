@@ -232,6 +232,24 @@ def test_microcontrollers_get_startup_code_and_folders_usual_permissions(
     assert "0xE000ED88" not in (tmp_path / "without" / "startup.c").read_text()
 
 
+def test_what_does_not_fit_a_device_is_refused_with_the_layer(
+    digits: qglow.QuantizedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits.save_bundle(tmp_path / "fits", isa="cortex-m4", max_arena="16K", max_flash="256K")
+    with pytest.raises(qglow.MemoryLimitError, match="arena takes .*is the first to hold"):
+        digits.save_bundle(tmp_path / "made", isa="cortex-m4", max_arena="4K")
+    with pytest.raises(qglow.MemoryLimitError, match="code takes .*K.*'block4.0.conv/Conv' has the largest"):
+        digits.save_bundle(tmp_path / "made", isa="cortex-m4", max_flash="64K")
+    with pytest.raises(qglow.UsageError, match="max_flash='much' is no size"):
+        digits.save_bundle(tmp_path / "made", max_flash="much")
+    assert not (tmp_path / "made").exists()
+    model = str(DIGITS / "digits.onnx")
+    assert main(["compile", model, "--max-arena", "1K", "-o", str(tmp_path / "x.qglow")]) == 2
+    assert main(["compile", model, "--emit-bundle", str(tmp_path / "made"), "--max-arena", "1K"]) == 6
+    assert main(["inspect", str(tmp_path / "fits")]) == 2
+    assert "is a bundle, which holds code alone" in capsys.readouterr().err
+
+
 def test_manifest_and_header_describe_the_tensors(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
     digits.save_bundle(tmp_path / "made", isa="riscv64")
     manifest = json.loads((tmp_path / "made" / "digits.json").read_text())
