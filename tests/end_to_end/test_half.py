@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 import qglow
 from qglow.api.quantized import load_quantized
 from qglow.core.types import HALF_TYPES, Array, ElementType, float_type
+from qglow.display.terminal import to_text
 from qglow.exporter import export_qdq
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
@@ -91,7 +92,7 @@ def test_a_recipe_reaches_files_and_every_instruction_set(tmp_path: Path) -> Non
     assert np.array_equal(loaded(fed)["logits"], made.compile()(fed)["logits"])
     again = load_quantized(tmp_path / "out")
     assert again.text() == made.text() and again.recipe.rules == made.recipe.rules
-    assert "bfloat16 by rule 2" in repr(again.explain("logits/Gemm"))
+    assert "bfloat16 by rule 2" in to_text(again.explain("logits/Gemm"))
 
     returned = qglow.load_model(tmp_path / "out" / "model.qdq.onnx").quantize()
     assert np.array_equal(returned.compile()(fed)["logits"], made.compile()(fed)["logits"])
