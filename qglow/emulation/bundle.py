@@ -66,7 +66,7 @@ def load_bundle(path: str | Path) -> BundleExecutable:
     target = find_target(manifest.target)
     if target.refusal() is None:
         return BundleExecutable(manifest, HostBundle(manifest))
-    if manifest.path(f"{manifest.prefix}.wasm").exists():
+    if manifest.module.exists():
         return BundleExecutable(manifest, WasmBundle(manifest))
     if manifest.target not in EMULATORS:
         raise UsageError(

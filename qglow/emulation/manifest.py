@@ -51,6 +51,11 @@ class Manifest:
         return self.path(f"{self.prefix}.weights.bin")
 
     @property
+    def module(self) -> Path:
+        """The module of WebAssembly, where the target has one."""
+        return self.path(f"{self.prefix}.wasm")
+
+    @property
     def signature(self) -> Signature:
         """Names and types in the model's order."""
         return Signature(
@@ -132,7 +137,8 @@ def _identifier(value: object) -> str:
 
 
 def _check_files(manifest: Manifest, digests: dict[str, str]) -> None:
-    for path in (manifest.library, manifest.weights, manifest.path(f"{manifest.prefix}.h")):
+    used = [manifest.library, manifest.weights, manifest.path(f"{manifest.prefix}.h")]
+    for path in (*used, *([manifest.module] if manifest.module.exists() else [])):
         try:
             content = path.read_bytes()
         except OSError as error:

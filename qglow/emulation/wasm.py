@@ -72,7 +72,7 @@ class WasmBundle(Bundle):
         """Compile, check and test it. Raises what `WasmModule` does, and ArtefactError."""
         super().__init__(manifest)
         prefix = manifest.prefix
-        self._module = WasmModule(manifest.path(f"{prefix}.wasm"))
+        self._module = WasmModule(manifest.module)
         self._weights = self._module.constant(f"{prefix}_weights")
         self._arena = self._module.take(manifest.selftest_bytes)
         self._places = [self._module.take(tensor.byte_size) for tensor in manifest.tensors]

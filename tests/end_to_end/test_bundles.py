@@ -302,6 +302,15 @@ def test_a_damaged_bundle_is_refused(digits: qglow.QuantizedModel, tmp_path: Pat
         qglow.load_bundle(folder)
 
 
+def test_a_damaged_module_is_refused(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    needs("wasm32")
+    digits.save_bundle(tmp_path / "made", isa="wasm32")
+    content = (tmp_path / "made" / "digits.wasm").read_bytes()
+    (tmp_path / "made" / "digits.wasm").write_bytes(content[:-1])
+    with pytest.raises(qglow.ArtefactError, match="digits.wasm is not the file that its manifest names"):
+        load_bundle(tmp_path / "made")
+
+
 def test_commands_write_run_and_compare_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profile, quantized, bundle = tmp_path / "p.yaml", tmp_path / "q", tmp_path / "b"
     data, model = str(DIGITS / "test.npz"), str(DIGITS / "digits.onnx")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from qglow.bundles.elf import symbols
 from qglow.bundles.library import read_library, write_library
+from qglow.bundles.objects import code_bytes, symbols
 from qglow.codegen.parallel import compile_apart
 from qglow.core.errors import ArtefactError, InternalError
 from qglow.targets.capabilities import machine
@@ -30,10 +30,16 @@ def objects(target: str) -> dict[str, bytes]:
     return dict(zip(["short.o", "a_name_of_more_than_fifteen_letters.o"], made, strict=True))
 
 
-@pytest.mark.parametrize("target", ["generic", "cortex-m4"])
-def test_symbols_of_both_classes_of_elf(target: str) -> None:
+@pytest.mark.parametrize("target", ["generic", "cortex-m4", "wasm32"])
+def test_symbols_of_both_classes_of_elf_and_of_webassembly(target: str) -> None:
     found = symbols(objects(target)["short.o"])
     assert found.defined == ("first",) and found.undefined == ("needed",)
+
+
+@pytest.mark.parametrize("target", ["generic", "cortex-m4", "wasm32"])
+def test_code_is_part_of_an_object_file(target: str) -> None:
+    content = objects(target)["short.o"]
+    assert 2 <= code_bytes(content) < len(content)
 
 
 def test_members_are_read_back() -> None:
