@@ -39,7 +39,7 @@ ACCEPTED = (
     Accepted(r"the host cannot emulate AMX", 60),
     Accepted(r"the host cannot run it", 6),
     Accepted(r"there are no kernels for this host", 1),
-    Accepted(r"no C compiler is installed", 4),
+    Accepted(r"no C compiler is installed", 12),
     Accepted(r"Node\.js is not installed", 1),
     Accepted(r"the emulator itself fails on it", 1),
     Accepted(r"no Chromium with chromedriver is installed", 15),
