@@ -192,10 +192,15 @@ class _Search:
         """The stage with as few nodes in int16 or float as make it good; without such, with the best few."""
         best, mixed = stage, Mix()
         limits = (LARGEST_SHARE, LONGEST) if stage.sqnr_db >= BROKEN_DB else (1.0, math.inf)
-        for mix in wide_mixes(stage, limits[0]):
-            changed = self.stage(replace(stage.recipe, rules=(*mix_rules(mix), *stage.recipe.rules)))
-            if limits[1] < math.inf and changed.cycles > limits[1] * stage.cycles:
+        for forms in wide_mixes(stage, limits[0]):
+            tried = {mix: self._with_mix(stage, mix) for mix in forms}
+            tried = {mix: each for mix, each in tried.items() if each.cycles <= limits[1] * stage.cycles}
+            if not tried:
                 break
+            mix, changed = min(tried.items(), key=lambda pair: pair[1].cycles)
+            for other, stronger in tried.items():
+                if stronger.judged().level >= changed.judged().level + GAIN_DB:
+                    mix, changed = other, stronger
             holds = changed.judged().level >= best.judged().level + GAIN_DB
             if holds and changed.level >= best.level + GAIN_DB:
                 best, mixed = changed, mix
@@ -205,6 +210,9 @@ class _Search:
             return stage
         parts = [f"{dtype} for {', '.join(names)}" for dtype, names in mixed.by_type() if names]
         return self._told("; ".join(parts), stage, best, (*mixed.keep_float, *mixed.int16))
+
+    def _with_mix(self, stage: Stage, mix: Mix) -> Stage:
+        return self.stage(replace(stage.recipe, rules=(*mix_rules(mix), *stage.recipe.rules)))
 
     def _told(self, what: str, before: Stage, after: Stage, values: tuple[str, ...] = ()) -> Stage:
         self.repairs.append(Repair(what, before.level, after.level, values))

@@ -57,7 +57,8 @@ def rules_for(singles: Mapping[str, str]) -> list[Rule]:
 def _open(stage: Stage, proposals: Mapping[str, Parameters]) -> list[tuple[str, str]]:
     """Return values and calibrations to try alone, within the budget.
 
-    The first are values that lose most themselves, and of one value the calibrations that differ most.
+    Where not all can be tried, the first are values whose rounding costs the outputs most, then those that
+    lose most themselves, and of one value the calibrations that differ most.
     """
     base, noise = stage.parameters, stage.own_noise
     found: dict[tuple[str, Quantization], tuple[float, float, str, str]] = {}
@@ -68,4 +69,8 @@ def _open(stage: Stage, proposals: Mapping[str, Parameters]) -> list[tuple[str, 
                 rank = (-noise.get(value, 0.0), -difference, value, name)
                 found.setdefault((value, kind), rank)
     most = math.floor(_BUDGET / stage.cost)
-    return [(value, name) for *_, value, name in sorted(found.values())[:most]]
+    ranked = sorted(found.values())
+    if len(ranked) > most:
+        place = {value: number for number, group in enumerate(stage.costliest) for value in group}
+        ranked.sort(key=lambda rank: place.get(rank[2], len(place)))
+    return [(value, name) for *_, value, name in ranked[:most]]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
-from qglow.core.types import Array
 from qglow.graph.fingerprint import fingerprint
-from qglow.metrics.classification import class_scores, classification_output
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.quantization.value_noise import value_noise
 from qglow.recipe.choices import Calibration
@@ -22,10 +18,11 @@ from qglow.runtime.executable import Executable
 from qglow.targets.registry import machine_for_estimates
 from qglow.toolchain import lower_graph
 from qglow.toolchain.artefacts import obtain_executable
+from qglow.tuning.costliest import Group, costliest
 from qglow.tuning.costs import multiply_adds, node_cycles
-from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.rehearsal import Parameters, Rehearsal
+from qglow.tuning.rehearsed_noise import RehearsedNoise, output_steps
 from qglow.tuning.self_check import FloatRuns
 from qglow.tuning.sensitivity import decibels, int8_values
 
@@ -33,10 +30,14 @@ ENOUGH_TO_JUDGE = 8
 """Least number of runs for which one half chooses and the other half judges."""
 _MOST_TO_CHOOSE = 4
 """Largest number of runs of that half: each change that is tried takes all of them."""
+_MOST_COSTLY = 16
+"""Largest number of groups of values that are told to cost the outputs most."""
+_LOOKING = 4e10
+"""Multiplications that looking for them may take, approximately."""
+_PER_VALUE = 2
+"""Trials for each value with which a search by halves reaches all of them."""
 _ELEMENT = 40.0
 """Cost of rounding an element, in multiplications, approximately."""
-_LEAST_PROBABILITY = 1e-9
-_NEARLY_ONE = 1e-3
 
 
 class Stage:
@@ -84,6 +85,10 @@ class Stage:
         return {name: kind for name, kind in kinds.items() if kind is not None}
 
     @cached_property
+    def _steps(self) -> dict[str, float]:
+        return output_steps(self.result.graph)
+
+    @cached_property
     def noise(self) -> RehearsedNoise:
         """The noise over all runs."""
         return self.own.noise_on(range(len(self._runs.inputs)))
@@ -106,7 +111,7 @@ class Stage:
         """The noise of the compiled int8 graph over all runs."""
         if self._equal is not None:
             return self._equal.measured
-        graph, noise = self.result.graph, RehearsedNoise()
+        graph, noise = self.result.graph, RehearsedNoise(steps=self._steps)
         kinds = ({v.name: v.type for v in graph.inputs}, {v.name: v.type for v in graph.outputs})
         interface = RealInterface(self.program, *kinds)
         for inputs, expected in zip(self._runs.inputs, self._runs.outputs, strict=True):
@@ -138,6 +143,27 @@ class Stage:
     def cycles(self) -> float:
         """Estimated time of a run of the int8 graph, in cycles of one processor that is always the same."""
         return math.fsum(node_cycles(self.result.graph, machine_for_estimates()).values())
+
+    @cached_property
+    def costliest(self) -> dict[Group, float]:
+        """Values whose rounding costs the outputs most, the costliest first, as far as they could be found.
+
+        Beside each group, which is mostly one value, stands the share of the noise that is left where it is
+        not rounded. Where all runs cannot be afforded one chooses: few values at fault are so in every run.
+        """
+        names = [name for name in self.parameters if name in self.rehearsal.rounded]
+        trials = math.floor(_LOOKING / self.cost)
+        runs = self._choosing
+        if trials < _PER_VALUE * len(names):
+            trials, runs = trials * len(runs), runs[:1]
+
+        def left(group: Group) -> float:
+            others = {name: kind for name, kind in self.parameters.items() if name not in group}
+            return RehearsedNoise.joined(self._noise(run, others) for run in runs).even.total
+
+        start = left(())
+        found = costliest(names, start, left, trials, _MOST_COSTLY)
+        return {group: rest / start for rest, group in found}
 
     @property
     def cost(self) -> float:
@@ -182,7 +208,7 @@ class Stage:
         return range(0, count, 2)[:_MOST_TO_CHOOSE] if self.can_judge else range(count)
 
     def _noise(self, run: int, parameters: Parameters) -> RehearsedNoise:
-        noise = RehearsedNoise()
+        noise = RehearsedNoise(steps=self._steps)
         noise.add(self.rehearsal(self._runs.inputs[run], parameters), self._runs.outputs[run])
         return noise
 
@@ -213,50 +239,3 @@ class Proposal:
     def level(self) -> float:
         """The same over all runs."""
         return self.level_on(self.count)
-
-
-@dataclass
-class RehearsedNoise:
-    """Noise at the outputs as they are (`plain`), and as recipes are compared by it (`even`).
-
-    Class probabilities are compared by their logarithms: of a few samples nearly all have one probability
-    close to 1, and the others would decide alone.
-    """
-
-    plain: OutputNoise = field(default_factory=OutputNoise)
-    even: OutputNoise = field(default_factory=OutputNoise)
-
-    @staticmethod
-    def joined(parts: Iterable[RehearsedNoise]) -> RehearsedNoise:
-        """The sums of all parts."""
-        listed = list(parts)
-        plain = OutputNoise.joined(part.plain for part in listed)
-        return RehearsedNoise(plain, OutputNoise.joined(part.even for part in listed))
-
-    @property
-    def level(self) -> float:
-        """The worst output in dB."""
-        return decibels(self.even.worst)
-
-    def add(self, given: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-        """Add the outputs of a run."""
-        self.plain.add(given, expected)
-        logarithmic = {name for name, array in expected.items() if _are_probabilities(array)}
-        wanted = {n: _logarithms(a) if n in logarithmic else a for n, a in expected.items()}
-        self.even.add({n: _logarithms(a) if n in logarithmic else a for n, a in given.items()}, wanted)
-
-
-def _are_probabilities(array: Array) -> bool:
-    """Whether each sample has one distribution over classes."""
-    if array.dtype.kind != "f" or not array.ndim or classification_output({"": array}, len(array)) is None:
-        return False
-    scores = class_scores(array)
-    return bool(np.all(scores >= 0.0) and np.all(np.abs(scores.sum(axis=1) - 1.0) < _NEARLY_ONE))
-
-
-def _logarithms(array: Array) -> Array:
-    """Logarithms of probabilities without their mean: what they were made of, where they are a softmax."""
-    scores = class_scores(array).astype(np.float64)
-    logarithms: Array = np.log(np.where(scores > _LEAST_PROBABILITY, scores, _LEAST_PROBABILITY))
-    logarithms -= logarithms.mean(axis=1, keepdims=True)
-    return logarithms

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import reduce
+from itertools import zip_longest
+from operator import attrgetter
 
-from qglow.graph.graph import Value
 from qglow.recipe.rules import Match, Rule
 from qglow.report.tensors import counterpart
 from qglow.tuning.costs import multiply_adds, node_multiply_adds
@@ -16,23 +17,33 @@ from qglow.tuning.sensitivity import int8_values
 from qglow.tuning.stage import Stage
 
 SIZES = (1, 2, 4, 8)
-"""Numbers of values that are no longer rounded to int8, which are tried in this order; then all, if fewer."""
-_BUDGET = 4e10
-"""Multiplications that looking for these values may take, approximately."""
+"""Numbers of groups of values that are no longer rounded to int8, tried in this order; then all, if fewer."""
 _LEAST = 0.98
 """Largest share of the noise that may be left where one of these values is not rounded."""
 
 
-def wide_mixes(stage: Stage, share: float) -> list[Mix]:
+def wide_mixes(stage: Stage, share: float) -> list[tuple[Mix, ...]]:
     """Return mixes to try, the smallest first: each has the nodes of one before it, and more.
 
-    Their nodes have at most `share` of the model's multiplications.
+    Each stands there in the forms to choose among: the nodes in int16 as far as they have such a form, and in
+    float. Those of a form have at most `share` of the model's multiplications.
     """
     graph = stage.result.graph
-    limit, found, wide = share * multiply_adds(graph), list[Mix](), Needs()
-    count = 0
-    for place in _costly(stage):
-        more = _joined(wide, place.to_int16)
+    limit, groups = share * multiply_adds(graph), _costly(stage)
+    by_form = [
+        _growing([reduce(_joined, map(form, group), Needs()) for group in groups], limit)
+        for form in (attrgetter("to_int16"), attrgetter("to_float"))
+    ]
+    return [
+        tuple(dict.fromkeys(mix for mix in mixes if mix)) for mixes in zip_longest(*by_form, fillvalue=Mix())
+    ]
+
+
+def _growing(steps: Sequence[Needs], limit: float) -> list[Mix]:
+    """Mixes for the first needs of `steps`, as many as `SIZES` has it, without those beyond the limit."""
+    found, wide, count = list[Mix](), Needs(), 0
+    for step in steps:
+        more = _joined(wide, step)
         if not more or sum(map(node_multiply_adds, more)) > limit:
             continue
         wide, count = more, count + 1
@@ -52,29 +63,12 @@ def mix_rules(mix: Mix) -> list[Rule]:
     ]
 
 
-def _costly(stage: Stage) -> list[Place]:
-    """Places whose rounding alone makes a difference at the outputs, the largest first, within the budget."""
+def _costly(stage: Stage) -> list[list[Place]]:
+    """Groups of places whose rounding makes a difference at the outputs, the largest first."""
     names = counterpart(stage.result.source, stage.result.graph)
-    start = stage.chosen(stage.parameters).even.total
-    scored: list[tuple[float, int, Place]] = []
-    for value in _noisiest(stage, names)[: math.floor(_BUDGET / stage.cost)]:
-        name = names[value.name]
-        others = {other: kind for other, kind in stage.parameters.items() if other != name}
-        score = stage.chosen(others).even.total
-        if score < _LEAST * start:
-            scored.append((score, len(scored), Place.of(value)))
-    return [place for _, _, place in sorted(scored, key=lambda each: each[:2])]
-
-
-def _noisiest(stage: Stage, names: Mapping[str, str]) -> list[Value]:
-    """Values that a rehearsal can leave as they are; those that rounding harms most itself come first."""
-    noise = stage.own_noise
-    places = [
-        value
-        for value in int8_values(stage.result.graph)
-        if names.get(value.name) in stage.rehearsal.rounded and names[value.name] in stage.parameters
-    ]
-    return sorted(places, key=lambda value: -noise.get(names[value.name], 0.0))
+    places = {names[value.name]: value for value in int8_values(stage.result.graph) if value.name in names}
+    found = (group for group, left in stage.costliest.items() if left < _LEAST)
+    return [[Place.of(places[name]) for name in group if name in places] for group in found]
 
 
 def _joined(needs: Needs, more: Needs) -> Needs:

@@ -236,6 +236,9 @@ def _limited(options: argparse.Namespace) -> Iterator[EvaluatedModel]:
     """The models, with at most as many samples of calibration as the options say."""
     for model in opened_models(_names(options), found_names(), DRAWN):
         split = model.calibration
+        if model.root == WILD:  # all of the few samples, of which a batch may need many
+            yield model
+            continue
         fewer = options.calibration if split.samples is None else min(options.calibration, split.samples)
         yield replace(model, calibration=replace(split, samples=fewer)) if fewer else model
 

@@ -18,12 +18,11 @@ import numpy as np
 import onnxruntime
 
 import qglow
-from qglow.core.batch import common_batch
 from qglow.core.types import Array
 from qglow.report.bench import bench
 from qglow.report.contenders import of_executable, of_onnxruntime
 from scripts.benchmarks.frame import Benchmark, Outcome, add_alternations_option, with_progress
-from scripts.benchmarks.models.wild import WILD, wild_names, wild_samples
+from scripts.benchmarks.models.wild import WILD, joined_samples, wild_names, wild_samples
 from scripts.benchmarks.tables import conditions, markdown_table
 
 LARGEST_ERROR = 1e-3
@@ -79,7 +78,7 @@ def measure(name: str, alternations: int, folder: Path = WILD) -> WildRow:
     expected = _by_onnxruntime(path, samples)
     program = model.compile(threads=1)
     error = max(_error(program(sample), wanted) for sample, wanted in zip(samples, expected, strict=True))
-    quantized = model.quantize(None if model.is_quantized else model.profile(_data(model, samples)))
+    quantized = model.quantize(None if model.is_quantized else model.profile(joined_samples(samples)))
     int8 = quantized.compile(threads=1)
     report, verdict = quantized.report, quantized.verdict
     assert report is not None
@@ -99,16 +98,6 @@ def measure(name: str, alternations: int, folder: Path = WILD) -> WildRow:
 
 def _shapes(sample: Sample) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in sample.items()}
-
-
-def _data(model: qglow.Model, samples: Sequence[Sample]) -> dict[str, Array]:
-    """Samples along the first axis; inputs that have no batch there get an axis of samples."""
-    batched = common_batch(model.shapes) is not None
-    joined = {name: [sample[name] for sample in samples] for name in model.inputs}
-    return {
-        name: np.concatenate(arrays) if batched or arrays[0].shape[:1] == (1,) else np.stack(arrays)
-        for name, arrays in joined.items()
-    }
 
 
 def _by_onnxruntime(path: Path, samples: Sequence[Sample]) -> list[dict[str, Array]]:

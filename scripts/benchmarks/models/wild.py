@@ -9,10 +9,12 @@ with ImageNet's mean and std of each channel, axis 1.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from qglow.core.batch import common_batch
 from qglow.core.errors import DataError, InputFileError
 from qglow.core.types import Array
 from scripts.benchmarks.models.evaluated import REPOSITORY, EvaluatedModel, Split
@@ -39,9 +41,19 @@ def wild_model(name: str, folder: Path) -> EvaluatedModel:
     shapes = {key: array.shape for key, array in first.items()}
     alike = [other for other in others if {key: a.shape for key, a in other.items()} == shapes]
     data = folder / f"{name}.npz"
-    np.savez(data, **{key: np.concatenate([sample[key] for sample in (first, *alike)]) for key in first})  # type: ignore[arg-type]
+    np.savez(data, **joined_samples((first, *alike)))  # type: ignore[arg-type]
     split = Split(str(data))
     return EvaluatedModel(name, WILD, f"{name}.onnx", split, split, shapes)
+
+
+def joined_samples(samples: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Samples of equal shapes along the first axis; inputs without a batch there get an axis of samples."""
+    batched = common_batch({name: array.shape for name, array in samples[0].items()}) is not None
+    parts = {name: [sample[name] for sample in samples] for name in samples[0]}
+    return {
+        name: np.concatenate(arrays) if batched or arrays[0].shape[:1] == (1,) else np.stack(arrays)
+        for name, arrays in parts.items()
+    }
 
 
 def wild_samples(path: Path) -> list[dict[str, Array]]:

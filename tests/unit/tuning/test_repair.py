@@ -31,9 +31,10 @@ from qglow.toolchain import CompileOptions, lower_graph
 from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.rehearsal import Parameters, Rehearsal
+from qglow.tuning.rehearsed_noise import RehearsedNoise, output_steps
 from qglow.tuning.repair import FIRST, METHODS, Repaired, affordable, repaired
 from qglow.tuning.self_check import float_runs, measure_outputs
-from qglow.tuning.stage import RehearsedNoise, Stage
+from qglow.tuning.stage import Stage
 from qglow.tuning.widening import wide_mixes
 from tests.unit.profiling.networks import MODEL, profile_of, residual_network
 from tests.unit.profiling.networks import samples as images
@@ -141,6 +142,23 @@ def test_class_probabilities_are_compared_by_logarithms() -> None:
     unsure.add({"y": np.array([[0.999999, 0.000001], [0.49, 0.51]], np.float32)}, wanted)
     assert sure.plain.worst == pytest.approx(unsure.plain.worst, rel=0.01)
     assert sure.level < unsure.level - 20.0
+
+
+def test_probabilities_below_a_step_of_int8_are_equal() -> None:
+    """No calibration changes them, and their logarithms would drown what it does change."""
+    wanted = {"y": np.array([[0.9999, 0.0001], [0.5, 0.5]], np.float32)}
+    given = {"y": np.array([[0.9961, 0.0], [0.5, 0.5]], np.float32)}
+    exact, stepped_noise = RehearsedNoise(), RehearsedNoise(steps={"y": 1.0 / 256.0})
+    exact.add(given, wanted)
+    stepped_noise.add(given, wanted)
+    assert exact.level < 5.0 < 40.0 < stepped_noise.level
+
+
+def test_the_steps_of_outputs_are_found_behind_data_movement() -> None:
+    quantizer = made(rare(), offsets(4))
+    steps = output_steps(quantizer(Recipe()).graph)
+    assert len(steps) == 6 and set(steps.values()) == {1.0 / 256.0}
+    assert output_steps(quantizer.graph) == {}
 
 
 def test_other_outputs_are_compared_as_they_are() -> None:
@@ -256,6 +274,30 @@ def test_what_is_not_good_by_any_calibration_gets_int16_for_few_nodes(
     assert level(quantizer, found.recipe, kept) > 15.0
 
 
+def hidden_common_mode(values: int = 40) -> Graph:
+    """The same after many values that rounding harms more themselves, and the output less."""
+    b = GraphBuilder("hidden")
+    x = b.input("x", float_type(1, 400))
+    halves = np.where(np.arange(400) % 2, 0.0, 1.0).astype(np.float32)[None]
+    y = x
+    for number in range(values):
+        y = b.node(Mul(), y, b.constant(f"m{number}", np.ones((1, 1), np.float32)), name=f"mul{number}")
+    y = b.node(Add(), y, b.constant("up", 60.0 * np.ones((1, 400), np.float32)), name="large")
+    y = b.node(Add(), y, b.constant("down", -60.0 * np.ones((1, 400), np.float32)), name="small")
+    return b.finish(b.node(Mul(), y, b.constant("halves", halves), name="y"))
+
+
+def test_the_value_at_fault_is_found_among_many_though_it_loses_little_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = offsets(8)
+    quantizer = made(hidden_common_mode(), kept)
+    stage = Stage(Recipe(), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
+    monkeypatch.setattr("qglow.tuning.stage._LOOKING", 4.0 * stage.cost)
+    assert len(stage.parameters) > 40 and stage.own_noise["large"] < stage.own_noise["mul0"]
+    assert next(iter(stage.costliest)) == ("large",)
+
+
 def test_constants_are_rehearsed_as_int8_has_them() -> None:
     """The grid of the comb is rounded too."""
     quantizer = made(comb(), offsets(8))
@@ -322,7 +364,7 @@ def test_each_output_that_suffers_is_helped_though_others_suffer_as_much() -> No
     quantizer = made(rare(), kept)
     stage = Stage(Recipe(), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
     assert stage.sqnr_db < BROKEN_DB
-    *_, largest = wide_mixes(stage, 1.0)
+    *_, (largest, *_) = wide_mixes(stage, 1.0)
     assert set(largest.keep_float) == {f"Sigmoid_{head}" for head in range(6)}
 
 
