@@ -21,7 +21,7 @@ from qglow.quantization.report import Repair
 from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
-from qglow.report.verdict import BROKEN_DB
+from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.runtime.executable import Executable
 from qglow.tuning.costs import multiply_adds
 from qglow.tuning.mix import Mix
@@ -42,10 +42,13 @@ LARGEST_CLIPPED = 0.02
 """Share of a value's power that may be clipped where there are no samples to measure the outputs on."""
 AMPLE_DB = 30.0
 """SQNR, in dB, from which on nothing but the calibration of the whole model is tried."""
-ENOUGH_DB = 15.0
+FINE_DB = 20.0
 """SQNR, in dB, from which on nothing is tried that may cost time or precision elsewhere."""
 LONGEST = 1.15
-"""Largest estimated time of a run with such nodes, relative to the time without, unless it is broken."""
+"""Largest estimated time of a run with nodes in int16 or float, relative to the time without, of a model that
+is suspicious without; one that is broken has no limit."""
+LONGEST_GOOD = 1.05
+"""The same of a model that is good without."""
 LARGEST_SHARE = 0.1
 """Share of the multiplications that nodes in int16 or float may have, unless the model is broken without."""
 FEWEST = 4
@@ -99,7 +102,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         if stage.sqnr_db < AMPLE_DB:
             stage = search.with_singles(stage)
     for step in (search.without_harm, search.with_wide_nodes):
-        if stage.sqnr_db < ENOUGH_DB:
+        if stage.sqnr_db < FINE_DB:
             stage = step(stage)
     recipe = _stated(stage.recipe, quantizer)
     return Repaired(recipe, tuple(search.repairs), stage.result, runs, stage.program_if_made)
@@ -191,10 +194,10 @@ class _Search:
     def with_wide_nodes(self, stage: Stage) -> Stage:
         """The stage with as few nodes in int16 or float as make it good; without such, with the best few."""
         best, mixed = stage, Mix()
-        limits = (LARGEST_SHARE, LONGEST) if stage.sqnr_db >= BROKEN_DB else (1.0, math.inf)
-        for forms in wide_mixes(stage, limits[0]):
+        for forms in wide_mixes(stage, LARGEST_SHARE if stage.sqnr_db >= BROKEN_DB else 1.0):
             tried = {mix: self._with_mix(stage, mix) for mix in forms}
-            tried = {mix: each for mix, each in tried.items() if each.cycles <= limits[1] * stage.cycles}
+            longest = _longest(stage.sqnr_db, best.sqnr_db) * stage.cycles
+            tried = {mix: each for mix, each in tried.items() if each.cycles <= longest}
             if not tried:
                 break
             mix, changed = min(tried.items(), key=lambda pair: pair[1].cycles)
@@ -204,7 +207,7 @@ class _Search:
             holds = changed.judged().level >= best.judged().level + GAIN_DB
             if holds and changed.level >= best.level + GAIN_DB:
                 best, mixed = changed, mix
-            if best.sqnr_db >= ENOUGH_DB:
+            if best.sqnr_db >= FINE_DB:
                 break
         if not mixed:
             return stage
@@ -217,6 +220,13 @@ class _Search:
     def _told(self, what: str, before: Stage, after: Stage, values: tuple[str, ...] = ()) -> Stage:
         self.repairs.append(Repair(what, before.level, after.level, values))
         return after
+
+
+def _longest(plain_db: float, reached_db: float) -> float:
+    """How many times as long a run may take for more than the SQNR that was reached already."""
+    if plain_db < BROKEN_DB:
+        return math.inf
+    return LONGEST if reached_db < GOOD_DB else LONGEST_GOOD
 
 
 def _calibrations(stage: Stage) -> str:
