@@ -223,7 +223,7 @@ class _Search:
 
 
 def _longest(plain_db: float, reached_db: float) -> float:
-    """How many times as long a run may take for more than the SQNR that was reached already."""
+    """Times that a run may take, relative to one without, for more SQNR than was reached already."""
     if plain_db < BROKEN_DB:
         return math.inf
     return LONGEST if reached_db < GOOD_DB else LONGEST_GOOD
