@@ -16,7 +16,8 @@ from qglow.graph.graph import Graph
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions
-from qglow.toolchain.bounded import BoundedExecutable, Narrowed
+from qglow.toolchain.bounded import Narrowed
+from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.narrowing import without_output
 

@@ -53,22 +53,19 @@ from qglow.report.stages import stage_text
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, compile_whole, selected_program
-from qglow.toolchain.bounded import (
-    BoundedExecutable,
-    Bounds,
-    Narrowed,
-    bounded_executable,
-    dimensions_of,
-)
+from qglow.toolchain.bounded import Narrowed, ResizableModel, bounded_executable
+from qglow.toolchain.bounded_inputs import BoundedInputs, Bounds, ProgramSizes, dimensions_of
+from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.device import DeviceMemory
-from qglow.toolchain.files import write_bundle, write_graph
+from qglow.toolchain.files import write_bundle, write_graph, write_programs
 from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.profiling import profile_free_model, profile_model
 from qglow.toolchain.samples import Data
+from qglow.toolchain.shape_choices import ShapeChoices, chosen_shapes
 from qglow.toolchain.specialised import fits, specialised_executable
 from qglow.toolchain.undecided import UndecidedModel, open_model
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
@@ -291,13 +288,27 @@ class Model(Shown):
     def _bounded(
         self, bounds: Bounds, options: CompileOptions, narrowed: Narrowed | None = None
     ) -> BoundedExecutable:
-        opened = self._opened
-        own = opened.shapes if isinstance(opened, LoadedModel) else opened.given_shapes
-        model = opened if isinstance(opened, UndecidedModel) else UndecidedModel.of(opened)
-        dimensions = dimensions_of(self.dimensions, own, bounds)
         return bounded_executable(
-            self._opened.place, dimensions, lambda shapes: model.at(shapes).graph, options, narrowed
+            self._sized(dimensions_of(self.dimensions, self._own, bounds), narrowed), options
         )
+
+    @property
+    def _own(self) -> dict[str, Shape]:
+        """Shapes that are known of inputs."""
+        opened = self._opened
+        return opened.shapes if isinstance(opened, LoadedModel) else opened.given_shapes
+
+    def _sized(self, dimensions: BoundedInputs, narrowed: Narrowed | None = None) -> ResizableModel:
+        opened = self._opened
+        model = opened if isinstance(opened, UndecidedModel) else UndecidedModel.of(opened)
+        return ResizableModel(model.place, dimensions, lambda shapes: model.at(shapes).graph, narrowed)
+
+    def _chosen(self, shapes: ShapeChoices) -> tuple[ResizableModel, Sequence[ProgramSizes]]:
+        """The model, and the sizes of its programs, for shapes that a caller names."""
+        opened = self._opened
+        given = opened.given if isinstance(opened, LoadedModel) else opened.given_shapes
+        chosen = chosen_shapes(self.dimensions, given, shapes)
+        return self._sized(chosen.dimensions), chosen.wanted
 
     def _compiled(self, options: CompileOptions) -> Executable:
         if isinstance(self._opened, UndecidedModel):
@@ -321,13 +332,21 @@ class Model(Shown):
         return tune_kernels(self._loaded.graph, options["isa"], progress)
 
     @taking(IsaOptions, places=("isa",))
-    def save_program(self, path: str | Path, **options: Unpack[IsaKeywords]) -> None:
+    def save_program(
+        self, path: str | Path, *, shapes: ShapeChoices | None = None, **options: Unpack[IsaKeywords]
+    ) -> tuple[str, ...]:
         """Compile and write one .qglow file, or the folder of a target that only writes bundles.
 
-        isa: a target (default: as for `compile`). It is written whole or not at all. Raises InputFileError,
-        UsageError, and UnsupportedError for what the target cannot execute.
+        isa: a target (default: as for `compile`). shapes: those that the file has programs for, which share
+        their weights: for each input a size for every axis, which may be a range, `{"ids": (1, "1..512")}`,
+        or a list of such, one for each program. Returns sentences on ranges that became a program for each
+        size. The file is written whole or not at all. Raises InputFileError, UsageError, and UnsupportedError
+        for what the target cannot execute, and for ranges that no program takes.
         """
-        write_graph(Path(path), self._loaded.graph, CompileOptions(**options))
+        if shapes is None:
+            write_graph(Path(path), self._loaded.graph, CompileOptions(**options))
+            return ()
+        return write_programs(Path(path), *self._chosen(shapes), CompileOptions(**options))
 
     @taking(DeviceOptions, places=("isa",))
     def save_bundle(self, path: str | Path, **options: Unpack[DeviceKeywords]) -> None:

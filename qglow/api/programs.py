@@ -13,7 +13,7 @@ from qglow.core.keywords import taking
 from qglow.emulation.bundle import load_bundle
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions
-from qglow.toolchain.artefacts import load_executable
+from qglow.toolchain.loading import load_program_file
 
 __all__ = ["load", "load_bundle"]
 
@@ -26,6 +26,7 @@ def load(path: str | Path, **options: Unpack[TrustKeywords]) -> Executable:
     machine code that lies in the file; without it the file's checked text is compiled, once, and
     kept in the user's own cache. threads: how many may share a call (default: QGLOW_THREADS, else
     the physical cores that the process may use); results do not depend on it.
+    A file with programs for several shapes gives an executable that takes all of them, and no others.
 
     Raises ArtefactError for a file that is damaged or of another version, UsageError for an ISA or a number.
     """
@@ -36,4 +37,4 @@ def load(path: str | Path, **options: Unpack[TrustKeywords]) -> Executable:
             field="path",
         )
     code = CompileOptions(isa=options["isa"], threads=options["threads"])
-    return load_executable(Path(path), code, options["trust"])
+    return load_program_file(Path(path), code, options["trust"])

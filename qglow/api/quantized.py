@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from qglow.api.keywords import DeviceKeywords, IsaKeywords, RunKeywords, StageTextKeywords
 from qglow.api.options import DeviceOptions, IsaOptions, RunOptions, StageTextOptions
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, report_of, save_parts
-from qglow.artefacts.replay import Replay, graph_at
+from qglow.artefacts.replay import Replay, replay_model
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
@@ -41,19 +41,18 @@ from qglow.report.verdict import ModelVerdict, verdict_section
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions, selected_program
-from qglow.toolchain.bounded import (
-    BoundedExecutable,
-    Bounds,
-    Narrowed,
-    bounded_executable,
-    dimensions_of,
-)
+from qglow.toolchain.bounded import Narrowed, ResizableModel, bounded_executable
+from qglow.toolchain.bounded_inputs import Bounds, ProgramSizes, dimensions_of
+from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.compilation import compile_known
 from qglow.toolchain.device import DeviceMemory
-from qglow.toolchain.files import write_bundle, write_graph
+from qglow.toolchain.files import write_bundle, write_graph, write_programs
 from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
+from qglow.toolchain.loaded import LoadedModel
+from qglow.toolchain.loading import load_program_file
+from qglow.toolchain.shape_choices import ShapeChoices, chosen_shapes
 from qglow.toolchain.specialised import SpecialisedExecutable, fits
 
 if TYPE_CHECKING:
@@ -242,26 +241,38 @@ class QuantizedModel(Shown):
         if bounds is not None:
             bounded = self._bounded(bounds, made)
             return bounded if states is None else GrowingExecutable(bounded, states)
-        executable = self._compiled(made)
-        return executable if states is None else StreamingExecutable(executable, states)
+        if states is None:
+            return self._compiled(made)
+        return StreamingExecutable(
+            replace(self, _parts=replace(self._parts, ahead=None))._compiled(made), states
+        )
 
     def _bounded(
         self, bounds: Bounds, options: CompileOptions, narrowed: Narrowed | None = None
     ) -> BoundedExecutable:
-        parts = self._parts
-        if parts.profile is None:
-            raise UsageError("the model's file leaves no dimensions open that could have bounds")
-        model = float_model(parts)
-        dimensions = dimensions_of(model.dimensions, parts.shapes, bounds)
-        return bounded_executable(
-            model.place, dimensions, lambda shapes: graph_at(parts, shapes), options, narrowed
-        )
+        model = self._open_model()
+        dimensions = dimensions_of(model.dimensions, self._parts.shapes, bounds)
+        return bounded_executable(replay_model(self._parts, dimensions, narrowed), options)
+
+    def _open_model(self) -> LoadedModel:
+        """The float model. Raises UsageError where its file leaves no dimensions open."""
+        if self._parts.profile is None:
+            raise UsageError("the model's file leaves no dimensions open that could have several sizes")
+        return float_model(self._parts)
+
+    def _chosen(self, shapes: ShapeChoices) -> tuple[ResizableModel, Sequence[ProgramSizes]]:
+        """The model, and the sizes of its programs, for shapes that a caller names."""
+        chosen = chosen_shapes(self._open_model().dimensions, {}, shapes)
+        return replay_model(self._parts, chosen.dimensions), chosen.wanted
 
     def _compiled(self, options: CompileOptions) -> Executable:
-        reference = compile_known(self._parts.int8, options)
+        ahead = self._parts.ahead
+        known = (
+            compile_known(self._parts.int8, options) if ahead is None else load_program_file(ahead, options)
+        )
         if self._parts.profile is None:
-            return reference
-        return SpecialisedExecutable(Replay(self._parts), options, reference)
+            return known
+        return SpecialisedExecutable(Replay(self._parts), options, known)
 
     @taking(IsaOptions)
     def save(
@@ -271,20 +282,23 @@ class QuantizedModel(Shown):
         comparison: Comparison | None = None,
         layers: LayerReport | None = None,
         data: str = "",
+        shapes: ShapeChoices | None = None,
         **options: Unpack[IsaKeywords],
     ) -> tuple[str, ...]:
         """Write a directory with model.qglow, model.qdq.onnx, reports and all that `load_quantized` needs.
 
         A reader never sees it half-written: the manifest, with a digest of every file, comes last.
         `comparison` and `layers`, measured over `data`, go into the reports. `isa` is what
-        model.qglow is compiled for first (default: QGLOW_ISA, else the host's best). Files of an
-        earlier model are replaced, others left alone. Returns sentences on what could not be had, such as a
-        model.qdq.onnx for all shapes; they are in the reports too.
+        model.qglow is compiled for first (default: QGLOW_ISA, else the host's best). shapes: those that it
+        has programs for (default: the profile's), as for `save_program`. Files of an earlier model are
+        replaced, others left alone. Returns sentences on what could not be had, such as a model.qdq.onnx for
+        all shapes; they are in the reports too.
 
         Raises InputFileError if it cannot be written, UsageError for an ISA that the host lacks.
         """
         measured = Measurements(comparison, layers, data)
-        return save_parts(self._parts, Path(directory), measured, options["isa"])
+        ahead = None if shapes is None else self._chosen(shapes)
+        return save_parts(self._parts, Path(directory), measured, options["isa"], ahead)
 
     def save_report(
         self,
@@ -317,13 +331,20 @@ class QuantizedModel(Shown):
         return tune_kernels(self._parts.int8, options["isa"], progress)
 
     @taking(IsaOptions, places=("isa",))
-    def save_program(self, path: str | Path, **options: Unpack[IsaKeywords]) -> None:
+    def save_program(
+        self, path: str | Path, *, shapes: ShapeChoices | None = None, **options: Unpack[IsaKeywords]
+    ) -> tuple[str, ...]:
         """Compile and write one .qglow file, or the folder of a target that only writes bundles.
 
-        isa: a target (default: as for `compile`). It is written whole or not at all. Raises InputFileError,
-        UsageError, and UnsupportedError for what the target cannot execute.
+        isa: a target (default: as for `compile`). shapes: those that the file has programs for, as for
+        `Model.save_program`. Returns sentences on ranges that became a program for each size. The file is
+        written whole or not at all. Raises InputFileError, UsageError, and UnsupportedError for what the
+        target cannot execute, and for ranges that no program takes.
         """
-        write_graph(Path(path), self._parts.int8, CompileOptions(**options))
+        if shapes is None:
+            write_graph(Path(path), self._parts.int8, CompileOptions(**options))
+            return ()
+        return write_programs(Path(path), *self._chosen(shapes), CompileOptions(**options))
 
     @taking(DeviceOptions, places=("isa",))
     def save_bundle(self, path: str | Path, **options: Unpack[DeviceKeywords]) -> None:

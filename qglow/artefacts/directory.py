@@ -1,6 +1,7 @@
 """The directory of a quantized model: everything to run, check and explain it.
 
-    model.qglow        the program, compiled for one ISA and able to be compiled for others
+    model.qglow        the program, or several for shapes that were asked for, compiled for one ISA and able
+                       to be compiled for others
     model.qdq.onnx     the same model as standard ONNX
     int8.txt           the int8 graph, and float.txt the float graph that it stands for
     constants.npz      the constants that both name by digest
@@ -19,7 +20,7 @@ from __future__ import annotations
 import functools
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,9 +57,13 @@ from qglow.report.parts import QuantizedParts
 from qglow.report.report import ModelInfo, Report, write_report
 from qglow.report.verdict import ModelVerdict
 from qglow.runtime.artefact import StoredProgram, save_artefact
+from qglow.runtime.collection import save_collection
 from qglow.runtime.variant import CodeVariant
 from qglow.toolchain import CompileOptions, lower_graph
 from qglow.toolchain.artefacts import make_artefact
+from qglow.toolchain.bounded import ResizableModel
+from qglow.toolchain.bounded_inputs import ProgramSizes
+from qglow.toolchain.collected import MadeCollection, make_collection
 
 FORMAT = "qglow quantized model"
 VERSION = 3
@@ -84,20 +89,32 @@ class Measurements:
 
 
 def save_parts(
-    parts: QuantizedParts, target: Path, measured: Measurements, isa: str | None
+    parts: QuantizedParts,
+    target: Path,
+    measured: Measurements,
+    isa: str | None,
+    ahead: tuple[ResizableModel, Sequence[ProgramSizes]] | None = None,
 ) -> tuple[str, ...]:
     """Write the directory, the manifest last; returns sentences on what it lacks.
 
-    Raises InputFileError, UsageError for an ISA.
+    ahead: the model in any sizes, and those that model.qglow has programs for (default: its own).
+    Raises InputFileError, UsageError for an ISA, and UnsupportedError for ranges that no program takes.
     """
     options = CompileOptions(isa=isa)
     with staging_folder(target) as folder, ThreadPoolExecutor(2) as beside:
         # Constants are most of the bytes: one thread writes and hashes them while the rest is made, the
         # other thread writes what is made meanwhile.
         digests = {CONSTANTS: beside.submit(_write_constants, folder / CONSTANTS, parts)}
-        lowered = lower_graph(parts.int8, options)
-        made = make_artefact(lowered, options, parts.int8.tail)
-        digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)
+        notes: tuple[str, ...] = ()
+        if ahead is None:
+            lowered = lower_graph(parts.int8, options)
+            made = make_artefact(lowered, options, parts.int8.tail)
+            digests[PROGRAM] = beside.submit(_write_program, folder / PROGRAM, *made)
+            kernels = kernels_of_code(lowered, made[1])
+        else:
+            programs = make_collection(*ahead, options)
+            digests[PROGRAM] = beside.submit(_write_programs, folder / PROGRAM, programs)
+            kernels, notes = kernels_of_graph(parts.int8), programs.notes
         qdq_model, lacking = _qdq_model(parts)
         digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, qdq_model)
         kept = [note for note in parts.info.notes if not note.startswith(QDQ_MODEL)]
@@ -110,10 +127,10 @@ def save_parts(
             write_atomically(folder / PROFILE, to_yaml(profile, target))
         content = json.dumps(to_plain(parts.report), ensure_ascii=False, sort_keys=True)
         write_atomically(folder / QUANTIZATION, content + "\n")
-        save_reports(parts, folder, measured, kernels_of_code(lowered, made[1]))
+        save_reports(parts, folder, measured, kernels)
         written = {name: digest.result() for name, digest in digests.items()}
-        publish(folder, target, _facts(parts, target), written)
-    return lacking
+        publish(folder, target, _facts(parts, target, ahead is not None), written)
+    return (*notes, *lacking)
 
 
 def _qdq_model(parts: QuantizedParts) -> tuple[bytes, tuple[str, ...]]:
@@ -138,6 +155,12 @@ def _write_constants(path: Path, parts: QuantizedParts) -> str:
 def _write_program(path: Path, stored: StoredProgram, code: list[CodeVariant]) -> str:
     """Write the program; returns the file's digest."""
     save_artefact(path, stored, code)
+    return file_sha256(path)
+
+
+def _write_programs(path: Path, made: MadeCollection) -> str:
+    """Write several programs; returns the file's digest."""
+    save_collection(path, made.stored, made.code)
     return file_sha256(path)
 
 
@@ -172,7 +195,8 @@ def load_parts(folder: Path) -> QuantizedParts:
         raise ArtefactError(f"{folder} is damaged: {error}; quantize the model again") from error
     except (zipfile.BadZipFile, *MALFORMED) as error:
         raise ArtefactError(f"{folder} is damaged ({error}); quantize the model again") from error
-    return QuantizedParts(source, info, recipe, report, int8, real, diagnosis, verdict, profile)
+    ahead = folder / PROGRAM if manifest.get("ahead") is True else None
+    return QuantizedParts(source, info, recipe, report, int8, real, diagnosis, verdict, profile, ahead)
 
 
 def save_reports(
@@ -233,7 +257,7 @@ def _profile(
     return functools.cache(lambda: parse(text, str(folder / PROFILE), folder)[0])
 
 
-def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:
+def _facts(parts: QuantizedParts, target: Path, ahead: bool) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -246,6 +270,7 @@ def _facts(parts: QuantizedParts, target: Path) -> dict[str, Any]:
             "notes": list(parts.info.notes),
             "open": parts.profile is not None,
         },
+        "ahead": ahead,
     }
 
 

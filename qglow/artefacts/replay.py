@@ -23,6 +23,8 @@ from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, source_place
 from qglow.runtime.executable import check_input_names
+from qglow.toolchain.bounded import Narrowed, ResizableModel
+from qglow.toolchain.bounded_inputs import BoundedInputs
 from qglow.toolchain.loaded import read_model
 from qglow.toolchain.specialised import Specialised
 from qglow.toolchain.undecided import Kept, Specialisation
@@ -44,6 +46,13 @@ class Replay:
         shapes = {name: np.shape(inputs[name]) for name in self._parts.inputs}
         key = Specialisation.of(inputs, (), free=True)
         return Specialised(self._kept.get(key, lambda: graph_at(self._parts, shapes)), inputs, key)
+
+
+def replay_model(
+    parts: QuantizedParts, dimensions: BoundedInputs, narrowed: Narrowed | None = None
+) -> ResizableModel:
+    """A quantized model in any sizes of its dimensions. Raises ModelError as `source_place`."""
+    return ResizableModel(source_place(parts), dimensions, lambda shapes: graph_at(parts, shapes), narrowed)
 
 
 def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:

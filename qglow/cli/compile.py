@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import OUTPUT, RUN, DeviceOptions, NativeOptions
-from qglow.cli.options import TargetOptions
-from qglow.cli.output import listing, say, showing_progress
+from qglow.cli.options import TargetOptions, names_programs, parse_programs
+from qglow.cli.output import listing, notes, say, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
 from qglow.core.options import Writes, option
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "qglow compile model.quantized --tune -o model.qglow",
+    "qglow compile encoder.onnx --shape ids=1,1..64 --shape ids=1,1..512 -o encoder.qglow",
     "qglow compile model.quantized --target cortex-m4 --emit-bundle build/model",
 )
 
@@ -51,12 +52,21 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
     An ONNX model is compiled in float; a quantized directory, or an ONNX model that is quantized already,
     in int8.
 
+    --shape may be given several times, and with ranges, as ids=1,1..512: the .qglow file then has a program
+    for each shape, all with the same weights.
+
     --tune times settings of kernels for every shape of a layer, and keeps the best in the user's cache for
     every later compilation. Results stay the same bits. It can be interrupted, and goes on where it was.
     """
     from qglow.toolchain.files import suffix_for
 
-    loaded = open_graph_target(model.target, model.shapes, native=nodes.native, values=model.values)
+    several = names_programs(model.shapes) or (bool(model.shapes) and model.target.is_dir())
+    shapes = () if several else model.shapes
+    loaded = open_graph_target(model.target, shapes, native=nodes.native, values=model.values)
+    if several and (how.dump_ir or how.tune or how.emit_bundle):
+        raise UsageError(
+            "--dump-ir, --tune and --emit-bundle are for one program: give one --shape, no ranges"
+        )
     if how.dump_ir:
         listing(loaded.text("instructions"))
     if how.dump_ir and how.output is None:
@@ -72,7 +82,7 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
     if how.max_arena or how.max_flash:
         raise UsageError("--max-arena and --max-flash are for bundles: they need --emit-bundle")
     path = how.output or Path(f"{model.target.resolve().stem}{suffix_for(how.isa)}")
-    loaded.save_program(path, isa=how.isa)
+    notes(loaded.save_program(path, isa=how.isa, shapes=parse_programs(model.shapes) if several else None))
     _say_size(path)
 
 

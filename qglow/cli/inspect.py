@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from qglow.api import Model, QuantizedModel
 
 STAGES = ("graph", "quantized", "instructions", "kernels", "memory", "llvm", "asm")
+_WIDTH = 120
 EXAMPLES = (
     "qglow inspect model.onnx --dot",
     "qglow inspect model.quantized --stage kernels --measure",
+    "qglow inspect model.quantized/model.qglow",
 )
 
 
@@ -38,10 +40,13 @@ def inspect(model: GraphOptions, nodes: NativeOptions, code: IsaOptions, shown: 
 
     --stage instructions shows the program before kernels are selected or, with --isa, that ISA's kernels
     and the memory plan; --stage kernels lists kernels with their estimated cost; --stage memory shows the
-    plan over time.
+    plan over time. Of a .qglow file the shapes are shown that it has programs for, and its parts.
     """
     from qglow.api import load_model
 
+    if model.target.suffix == ".qglow" and model.target.is_file():
+        _show_program(model, shown)
+        return
     if shown.passes is not None and (shown.stage != "graph" or model.target.suffix != ".onnx"):
         raise UsageError("--passes goes with an ONNX model and --stage graph")
     if shown.passes is not None:
@@ -59,6 +64,16 @@ def inspect(model: GraphOptions, nodes: NativeOptions, code: IsaOptions, shown: 
     if shown.measure and shown.stage != "kernels":
         raise UsageError("--measure goes with --stage kernels")
     listing(_text(loaded, shown, code.isa))
+
+
+def _show_program(model: GraphOptions, shown: StageOptions) -> None:
+    """Print the content of a compiled program. Raises UsageError for what it has not."""
+    if shown.stage != "graph" or shown.dot or shown.passes or model.shapes or model.values or model.profile:
+        raise UsageError(f"{model.target} is compiled already: inspect shows its programs, without options")
+    from qglow.display.terminal import to_text
+    from qglow.report.program_file import program_file_document
+
+    listing(to_text(program_file_document(model.target), _WIDTH))
 
 
 def _text(model: Model | QuantizedModel, shown: StageOptions, isa: str | None) -> str:

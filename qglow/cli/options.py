@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,9 @@ STATES = Option(
 _CALIBRATION_DATA = Option(
     "The samples that were profiled, to look at again", group=CALIBRATION, metavar="PATH", reads=True
 )
+
+_SIZE = re.compile(r"-?\d+|\d+\.\.\d+|[^\s.\d-][^\s.]*(?:\s*[+*]\s*[^\s.]+)*|\d+\s*[+*][^.]+")
+_BY_X = re.compile(r"[\d.]+(x[\d.]+)+")
 
 FIGURES = Option(
     "Write the figures, as JSON",
@@ -182,18 +186,54 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts or ():
-        # The last equals sign: names may hold one, numbers do not.
-        name, equals, sizes = text.rpartition("=")
-        try:
-            shape = tuple(int(size) for size in sizes.replace("x", ",").split(",")) if sizes else ()
-        except ValueError:
-            equals = ""
-        if not (name and equals):
+        name, sizes = _shape(text)
+        if not all(isinstance(size, int) for size in sizes):
             raise UsageError(f"--shape {text}: write INPUT=1,3,224,224")
         if name in shapes:
             raise UsageError(f"--shape {name} is given twice")
-        shapes[name] = shape
+        shapes[name] = tuple(int(size) for size in sizes)
     return shapes
+
+
+def parse_programs(texts: Sequence[str] | None) -> list[dict[str, tuple[int | str, ...]]]:
+    """Shapes of programs, from texts of which each is one of an input in one program.
+
+    An input that is named once has this shape in all programs. Raises UsageError for other texts, and where
+    two inputs have several shapes, but not as many.
+
+    >>> parse_programs(["ids=1,1..512", "ids=1,16", "image=1x3"])
+    [{'ids': (1, '1..512'), 'image': (1, 3)}, {'ids': (1, 16), 'image': (1, 3)}]
+    """
+    found: dict[str, list[tuple[int | str, ...]]] = {}
+    for name, sizes in map(_shape, texts or ()):
+        found.setdefault(name, []).append(sizes)
+    counts = {len(each) for each in found.values()} - {1}
+    if len(counts) > 1:
+        raise UsageError(
+            "--shape: several shapes of inputs belong together in their order; "
+            + ", ".join(f"'{name}' has {len(each)}" for name, each in found.items())
+        )
+    number = max(counts, default=min(len(found), 1))
+    return [{name: each[min(i, len(each) - 1)] for name, each in found.items()} for i in range(number)]
+
+
+def names_programs(texts: Sequence[str] | None) -> bool:
+    """Whether shapes are those of several programs: ranges, sums, or several of one input."""
+    read = [_shape(text) for text in texts or ()]
+    several = len({name for name, _ in read}) < len(read)
+    return several or any(isinstance(size, str) for _, sizes in read for size in sizes)
+
+
+def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """Name and sizes of an input: numbers, and texts of ranges and sums. Raises UsageError."""
+    # The last equals sign: names may hold one, sizes do not.
+    name, equals, given = text.rpartition("=")
+    if _BY_X.fullmatch(given):
+        given = given.replace("x", ",")
+    sizes = [size.strip() for size in given.split(",")] if given else []
+    if not (name and equals) or not all(map(_SIZE.fullmatch, sizes)):
+        raise UsageError(f"--shape {text}: write INPUT=1,3,224,224, INPUT=1,1..512 or INPUT=1,past+new")
+    return name, tuple(int(size) if size.lstrip("-").isdecimal() else size for size in sizes)
 
 
 def parse_values(texts: Sequence[str] | None) -> dict[str, Given]:

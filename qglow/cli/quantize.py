@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from qglow.cli.options import (
     VALUES,
     CalibrationOptions,
     OptionalDataOptions,
+    names_programs,
+    parse_programs,
     read_recipe,
 )
 from qglow.cli.output import end_if_interrupted, keeping, notes, say, show, showing_progress, warn
@@ -90,6 +93,7 @@ def quantize(
     enough, since the profile knows its model. A model that is quantized already keeps its parameters;
     --dynamic and --weights need none. The verdict comes from running float and int8 over the samples that
     the profile keeps. With --data the int8 model is compared with onnxruntime.
+    Several --shape of one input, or ranges as ids=1,1..512, are those that model.qglow has programs for.
     """
     chosen = read_recipe(source.recipe, **choices)
     loaded, profile = _open(source)
@@ -117,7 +121,13 @@ def quantize(
     comparison = None if stopped else _compare(quantized, data, running)
     target = running.output or Path(f"{stem_of(quantized.source.required)}.quantized")
     # Written before anything is printed: a reader such as `head` may go away early.
-    lacking = quantized.save(target, comparison=comparison, data=data.data or "", isa=running.isa)
+    lacking = quantized.save(
+        target,
+        comparison=comparison,
+        data=data.data or "",
+        isa=running.isa,
+        shapes=parse_programs(source.shapes) if names_programs(source.shapes) else None,
+    )
     _show(quantized, comparison)
     notes(lacking)
     say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
@@ -130,14 +140,24 @@ def _open(source: SourceOptions) -> tuple[Model, Profile | None]:
     """The model with the shapes that it was profiled with, and its profile if one is named."""
     from qglow.api import load_profile
 
+    several = names_programs(source.shapes)
+    shapes = () if several else source.shapes
     if source.profile is None:
         if source.model is None:
             raise UsageError(
                 "name a MODEL that is quantized already, or one with --dynamic or --weights, or --profile"
             )
-        return open_model(source.model, source.shapes, values=source.values), None
+        model = open_model(source.model, shapes, values=source.values)
+        return (_largest(model, source.shapes) if several else model), None
     profile = load_profile(source.profile)
-    return open_profiled_model(source.model, profile, source.profile, source.shapes, source.values), profile
+    return open_profiled_model(source.model, profile, source.profile, shapes, source.values), profile
+
+
+def _largest(model: Model, shapes: Sequence[str]) -> Model:
+    """The model with the largest of several shapes, whose int8 graph the directory has."""
+    from qglow.toolchain.shape_choices import chosen_shapes
+
+    return model.at(chosen_shapes(model.dimensions, {}, parse_programs(shapes)).largest)
 
 
 def _compare(quantized: QuantizedModel, data: OptionalDataOptions, running: RunOptions) -> Comparison | None:

@@ -5,6 +5,28 @@ from __future__ import annotations
 from qglow.counts.bounded import BoundedGraph, GrownInput, bounded_graph
 from qglow.counts.count import Count, parse_count
 from qglow.counts.fillers import Filler
+from qglow.counts.plain import (
+    count_from_plain,
+    count_to_plain,
+    filled_shape,
+    filler_from_plain,
+    filler_to_plain,
+    sizes_from_plain,
+)
 from qglow.counts.samples import SizedGraph
 
-__all__ = ["BoundedGraph", "Count", "Filler", "GrownInput", "SizedGraph", "bounded_graph", "parse_count"]
+__all__ = [
+    "BoundedGraph",
+    "Count",
+    "Filler",
+    "GrownInput",
+    "SizedGraph",
+    "bounded_graph",
+    "count_from_plain",
+    "count_to_plain",
+    "filled_shape",
+    "filler_from_plain",
+    "filler_to_plain",
+    "parse_count",
+    "sizes_from_plain",
+]

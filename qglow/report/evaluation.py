@@ -72,7 +72,12 @@ def run_over_data(
     try:
         kinds = program.inputs
     except UnboundError as unbound:
-        free = FreeInputs.of(unbound.dimensions, unbound.elements)
+        dimensions, elements = dict(unbound.dimensions), dict(unbound.elements)
+    else:
+        several = program.free_dimensions if not any(k.is_quantized for k in kinds.values()) else None
+        dimensions, elements = dict(several or {}), {name: kind.element for name, kind in kinds.items()}
+    if dimensions:
+        free = FreeInputs.of(dimensions, elements)
         specified = open_specified(data, free.specs, recipe=recipe, select=select, samples=samples)
         yield from _run_one_by_one(program, specified, free, start(progress, specified.size))
         return

@@ -31,7 +31,8 @@ class QuantizedParts:
     source: the float model and its digest. info: about that model, for reports. `real` is the
     float graph that `int8` stands for, node by node. diagnosis: of the directory's report, where it has one.
     verdict: of the check that ended the quantization; None where there was none. profile: gives the profile
-    that the ranges are from, where the model's file leaves dimensions open.
+    that the ranges are from, where the model's file leaves dimensions open. ahead: the directory's
+    model.qglow where it has programs for several shapes.
     """
 
     source: ModelReference
@@ -43,6 +44,7 @@ class QuantizedParts:
     diagnosis: Diagnosis | None = None
     verdict: ModelVerdict | None = None
     profile: Callable[[], Profile] | None = None
+    ahead: Path | None = None
 
     @property
     def inputs(self) -> dict[str, TensorType]:

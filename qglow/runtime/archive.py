@@ -62,6 +62,11 @@ class Archive:
         self._checked.add(name)
         return data
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the members by name."""
+        return {name: info.file_size for name, info in self._members.items()}
+
     def check(self, names: Iterable[str]) -> None:
         """Check the digests of members, keeping none of them in memory. Raises the errors of `read`."""
         for name in names:

@@ -17,20 +17,16 @@ code is cached as an artefact without a program.
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from qglow.core.errors import ArtefactError, TextError, UsageError, VerificationError
 from qglow.core.files import atomic_writer, sha256_hex
-from qglow.core.reading import MALFORMED, damaged_arrays, parse_json
+from qglow.core.reading import parse_json
 from qglow.core.types import Array
 from qglow.host.session import decode
 from qglow.host.tail import HostedTail
@@ -38,11 +34,13 @@ from qglow.instructions.program import Program
 from qglow.instructions.text import parse_program, print_program
 from qglow.instructions.verifier import verify_program
 from qglow.runtime.archive import Archive, write_archive
+from qglow.runtime.members import from_npy, identity_of, opened, refusing, to_npy
 from qglow.runtime.variant import CodeVariant, stored_variant, variant_entry, variant_members, weights_member
 
 FORMAT = 4
 _WITH_TAIL = 5
 """The format of an artefact with a tail, without which its program is another model."""
+FORMATS = (FORMAT, _WITH_TAIL)
 _PROGRAM = "program.txt"
 _TAIL, _TAIL_MODEL = "tail.json", "tail.onnx"
 
@@ -61,7 +59,7 @@ class StoredProgram:
         """Print the program and its constants."""
         members = {_PROGRAM: print_program(program).encode()}
         for index, buffer in enumerate(program.constants):
-            members[_constant(index)] = _to_npy(np.asarray(buffer.data))
+            members[_constant(index)] = to_npy(np.asarray(buffer.data))
         return StoredProgram(program.name, tuple(b.name for b in program.constants), members, tail)
 
     @property
@@ -72,7 +70,7 @@ class StoredProgram:
     @cached_property
     def identity(self) -> str:
         """The digest that an artefact of this program has as its identity."""
-        return _identity(self.digests)
+        return identity_of(self.digests)
 
     @cached_property
     def digests(self) -> Mapping[str, str]:
@@ -93,17 +91,17 @@ class Artefact:
         self._names = [_PROGRAM, *(_constant(index) for index in range(len(self._constants)))]
         self._isas: Mapping[str, object] = manifest["isas"]
         self._has_tail = manifest["format"] == _WITH_TAIL
-        self.identity = _identity({name: str(manifest["sha256"][name]) for name in self._names})
+        self.identity = identity_of({name: str(manifest["sha256"][name]) for name in self._names})
         """A digest of the program and its constants, whatever code lies beside them."""
 
     def check(self) -> None:
         """Check the program and its constants against the identity."""
-        with _refusing(self._archive.path):
+        with refusing(self._archive.path):
             self._archive.check(self._names)
 
     def program(self) -> Program:
         """The program before kernel selection, verified."""
-        with _refusing(self._archive.path):
+        with refusing(self._archive.path):
             text = bytes(self._archive.read(_PROGRAM)).decode()
             program = parse_program(text, self.constants())
             verify_program(program, f"in {self._archive.path}")
@@ -111,21 +109,21 @@ class Artefact:
 
     def constants(self) -> dict[str, Array]:
         """The data of every constant by name."""
-        with _refusing(self._archive.path):
+        with refusing(self._archive.path):
             members = (self._archive.read(_constant(index)) for index in range(len(self._constants)))
-            return {name: _from_npy(data) for name, data in zip(self._constants, members, strict=True)}
+            return {name: from_npy(data) for name, data in zip(self._constants, members, strict=True)}
 
     def tail(self) -> HostedTail | None:
         """The nodes behind the program; None for a program that is the whole model."""
         if not self._has_tail:
             return None
-        with _refusing(self._archive.path):
+        with refusing(self._archive.path):
             plain = parse_json(bytes(self._archive.read(_TAIL)))
             return HostedTail.from_plain(plain, bytes(self._archive.read(_TAIL_MODEL)))
 
     def variant(self, target: str, compiler: str) -> CodeVariant | None:
         """Code in the archive for a target, by this version of its compiler; None if there is none."""
-        with _refusing(self._archive.path):
+        with refusing(self._archive.path):
             return _stored_variant(self._archive, target, compiler)
 
 
@@ -140,8 +138,8 @@ def save_artefact(path: Path, stored: StoredProgram, code: Iterable[CodeVariant]
 
 def load_artefact(path: Path) -> Artefact:
     """Open an artefact. Raises ArtefactError for a file that is none, or of another format."""
-    with _refusing(path):
-        return Artefact(_opened(path))
+    with refusing(path):
+        return Artefact(opened(path, FORMATS))
 
 
 def save_code(path: Path, identity: str, variant: CodeVariant) -> None:
@@ -154,8 +152,8 @@ def load_code(path: Path, identity: str, target: str, compiler: str) -> CodeVari
 
     Raises ArtefactError.
     """
-    with _refusing(path):
-        archive = _opened(path)
+    with refusing(path):
+        archive = opened(path, FORMATS)
         if archive.manifest["identity"] != identity:
             return None
         return _stored_variant(archive, target, compiler)
@@ -178,49 +176,11 @@ def _save(
         write_archive(stream, manifest, every, map(weights_member, isas), digests)
 
 
-def _opened(path: Path) -> Archive:
-    try:
-        archive = Archive(path)
-    except RuntimeError as error:  # from zipfile: an archive that is encrypted, or of a later version
-        raise ArtefactError(f"{path} is not a readable artefact: {error}") from error
-    if archive.manifest["format"] not in (FORMAT, _WITH_TAIL):
-        raise ArtefactError(f"{path} has format {archive.manifest['format']}; this qglow reads {FORMAT}")
-    return archive
-
-
 def _stored_variant(archive: Archive, target: str, compiler: str) -> CodeVariant | None:
     entry = archive.manifest["isas"].get(target)
     if entry is None or entry["compiler"] != compiler:
         return None
     return stored_variant(archive, target, entry)
-
-
-@contextmanager
-def _refusing(path: Path) -> Iterator[None]:
-    """Turn errors in the body into an ArtefactError that names the file."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise ArtefactError(f"{path}: no such file") from error
-    except (OSError, zipfile.BadZipFile, EOFError) as error:
-        raise ArtefactError(f"{path} is not a readable artefact: {_instead(path) or error}") from error
-    except (*MALFORMED, TextError, UsageError, VerificationError) as error:
-        raise ArtefactError(f"{path} is damaged: {error}; quantize the model again") from error
-
-
-def _instead(path: Path) -> str:
-    """Say what opens a file that people take for an artefact; "" for any other one."""
-    if path.suffix.lower() == ".onnx":
-        return "it is an ONNX model; open it with `qglow.load_model`, whose `compile` gives a program"
-    if path.is_dir():
-        return (
-            "it is a directory; open a quantized model with `qglow.load_quantized`, or the model.qglow in it"
-        )
-    return ""
-
-
-def _identity(digests: Mapping[str, str]) -> str:
-    return sha256_hex(json.dumps(dict(sorted(digests.items()))).encode())
 
 
 def _tail_members(tail: HostedTail | None) -> dict[str, bytes]:
@@ -231,15 +191,3 @@ def _tail_members(tail: HostedTail | None) -> dict[str, bytes]:
 
 def _constant(index: int) -> str:
     return f"constants/{index}.npy"
-
-
-def _to_npy(array: Array) -> bytes:
-    stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
-    return stream.getvalue()
-
-
-def _from_npy(data: memoryview) -> Array:
-    with damaged_arrays():
-        array: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return array

@@ -12,7 +12,7 @@ from qglow.codegen.memory import aligned_tensor
 from qglow.core.batch import as_taken
 from qglow.core.errors import DataError, QglowError, UsageError
 from qglow.core.memory import require_memory
-from qglow.core.types import Array, Shape, TensorType
+from qglow.core.types import Array, Dimension, Shape, TensorType
 from qglow.display.blocks import Paragraph, Section, byte_count, facts
 from qglow.display.lines import brief, counted, interface
 from qglow.display.plain import to_plain
@@ -126,6 +126,11 @@ class Executable(Shown):
     def programs(self) -> tuple[dict[str, Shape], ...]:
         """Shapes of the inputs of every program that is compiled: here those of the only one."""
         return ({name: kind.shape for name, kind in self.inputs.items()},)
+
+    @property
+    def free_dimensions(self) -> dict[str, tuple[Dimension, ...]] | None:
+        """Dimensions of the inputs of programs for several sizes; None for a program of one size."""
+        return None
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead of a call with inputs of these shapes, where dimensions are free.

@@ -66,18 +66,23 @@ def variant_entry(variant: CodeVariant) -> dict[str, object]:
     }
 
 
-def variant_members(variant: CodeVariant) -> dict[str, bytes | memoryview]:
-    """Members of a code variant in an archive, by name."""
-    target = variant.target
+def variant_members(
+    variant: CodeVariant, folder: str | None = None, weights: bool = True
+) -> dict[str, bytes | memoryview]:
+    """Members of a code variant in an archive, by name.
+
+    folder: where they lie (default: named like the target). weights: whether they are among them.
+    """
+    folder = folder or variant.target
     return {
-        **{_object_member(target, number): content for number, content in enumerate(variant.objects)},
-        weights_member(target): variant.weights.data,
-        f"{target}/program.txt": variant.listing().encode(),
+        **{_object_member(folder, number): content for number, content in enumerate(variant.objects)},
+        **({weights_member(folder): variant.weights.data} if weights else {}),
+        f"{folder}/program.txt": variant.listing().encode(),
     }
 
 
-def _object_member(target: str, number: int) -> str:
-    return f"{target}/code{number}.o"
+def _object_member(folder: str, number: int) -> str:
+    return f"{folder}/code{number}.o"
 
 
 def weights_member(target: str) -> str:
@@ -85,14 +90,22 @@ def weights_member(target: str) -> str:
     return f"{target}/weights.bin"
 
 
-def stored_variant(archive: Archive, target: str, entry: Mapping[str, Any]) -> CodeVariant:
+def stored_variant(
+    archive: Archive,
+    target: str,
+    entry: Mapping[str, Any],
+    folder: str | None = None,
+    weights: Array | None = None,
+) -> CodeVariant:
     """Read what `variant_entry` and `variant_members` describe; weights stay where they are in the file.
 
-    Raises ArtefactError, KeyError, TypeError, ValueError, TextError for damaged members.
+    folder, weights: where members lie, and the weights, where they are not in this folder. Raises
+    ArtefactError, KeyError, TypeError, ValueError, TextError for damaged members.
     """
+    place = folder or target
 
     def listing() -> str:
-        return bytes(archive.read(f"{target}/program.txt")).decode()
+        return bytes(archive.read(f"{place}/program.txt")).decode()
 
     return CodeVariant(
         target,
@@ -100,8 +113,8 @@ def stored_variant(archive: Archive, target: str, entry: Mapping[str, Any]) -> C
         Signature.from_plain(entry["signature"]),
         int(entry["arena_size"]),
         listing,
-        _objects(archive, target, entry["objects"]),
-        np.frombuffer(archive.read(weights_member(target)), np.uint8),
+        _objects(archive, place, entry["objects"]),
+        np.frombuffer(archive.read(weights_member(place)), np.uint8) if weights is None else weights,
         tuple(str(name) for name in entry["placeholders"]),
         str(entry["entry"]),
         None if entry["team_entry"] is None else str(entry["team_entry"]),
@@ -109,9 +122,9 @@ def stored_variant(archive: Archive, target: str, entry: Mapping[str, Any]) -> C
     )
 
 
-def _objects(archive: Archive, target: str, count: object) -> tuple[bytes, ...]:
+def _objects(archive: Archive, folder: str, count: object) -> tuple[bytes, ...]:
     """The object files; ValueError if their number is not `count`. Raises as `Archive.read` does."""
-    there = {name for name in archive.manifest["sha256"] if name.startswith(f"{target}/code")}
+    there = {name for name in archive.manifest["sha256"] if name.startswith(f"{folder}/code")}
     if type(count) is not int or count != len(there) or not there:
-        raise ValueError(f"the code for {target} is in {len(there)} object files, and should be in {count!r}")
-    return tuple(bytes(archive.read(_object_member(target, number))) for number in range(count))
+        raise ValueError(f"the code for {folder} is in {len(there)} object files, and should be in {count!r}")
+    return tuple(bytes(archive.read(_object_member(folder, number))) for number in range(count))

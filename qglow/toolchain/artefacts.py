@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -37,6 +38,8 @@ from qglow.targets.protocol import Emission, RunningTarget
 from qglow.targets.registry import select_target
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.planning import plan_within_limit
+
+Found = TypeVar("Found")
 
 
 def write_artefact(
@@ -78,7 +81,7 @@ def known_executable(program: Program, options: CompileOptions) -> Executable | 
     Raises UsageError for a target that the host cannot run.
     """
     target = select_target(options.isa)
-    found = _Place.of(StoredProgram.of(program).identity, target).read() if options.cache else None
+    found = CachePlace.of(StoredProgram.of(program).identity, target).read() if options.cache else None
     if found is None:
         return None
     return target.load(found, choose_threads(options.threads), lambda: found.program(_constants(program)))
@@ -133,7 +136,7 @@ def _obtain(
     """Code of a program, which is asked for only where it has to be compiled."""
     if not options.cache:
         return _compile(program(), target, NO_CHOICES, options)
-    place = _Place.of(identity, target)
+    place = CachePlace.of(identity, target)
     found = place.read()
     if found is None:
         found = _compile(program(), target, place.choices, options)
@@ -142,7 +145,7 @@ def _obtain(
 
 
 @dataclass(frozen=True)
-class _Place:
+class CachePlace:
     """Place of the user's cache for the code of a program and a target that has these measured choices."""
 
     identity: str
@@ -151,8 +154,8 @@ class _Place:
     choices: Choices
 
     @staticmethod
-    def of(identity: str, target: RunningTarget) -> _Place:
-        return _Place(identity, target.description.name, target.version(), target.choices())
+    def of(identity: str, target: RunningTarget) -> CachePlace:
+        return CachePlace(identity, target.description.name, target.version(), target.choices())
 
     @property
     def path(self) -> Path:
@@ -162,10 +165,14 @@ class _Place:
 
     def read(self) -> CodeVariant | None:
         """The code, None if there is none. A damaged entry is as good as none: it is compiled anew."""
+        return self.found(lambda path: load_code(path, self.identity, self.target, self.version))
+
+    def found(self, load: Callable[[Path], Found | None]) -> Found | None:
+        """Result of `load` for the entry; None where there is none, or it is damaged."""
         if not self.path.exists():
             return None
         try:
-            return load_code(self.path, self.identity, self.target, self.version)
+            return load(self.path)
         except ArtefactError:
             return None
 

@@ -23,6 +23,7 @@ from qglow.lowering import ANY, Backend, lower
 from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
 from qglow.runtime.tailed import with_tail
+from qglow.runtime.variant import CodeVariant
 from qglow.targets.protocol import Emission, RunningTarget, Target
 from qglow.targets.registry import find_or_select, select_target
 from qglow.toolchain.artefacts import known_executable
@@ -84,6 +85,29 @@ def compile_together(
     options = options or CompileOptions()
     target = select_target(options.isa)
     programs = [_lowered(graph, target.backend, options, growing) for graph, growing in graphs]
+    codes, weights = emit_together(programs, target, options)
+    threads = choose_threads(options.threads)
+    loaded = [
+        target.load(replace(code, weights=weights), threads, partial(_same, program))
+        for code, program in zip(codes, programs, strict=True)
+    ]
+    return loaded, max(one.weight_bytes for one in loaded)
+
+
+def lower_together(graphs: Sequence[tuple[Graph, Sequence[tuple[str, str, int]]]]) -> list[Program]:
+    """Lower graphs of one model for any target, each as `compile_together` takes it."""
+    programs = [_lowered(graph, ANY, CompileOptions(), growing) for graph, growing in graphs]
+    _share_data(programs)
+    return programs
+
+
+def emit_together(
+    programs: Sequence[Program], target: RunningTarget, options: CompileOptions
+) -> tuple[list[CodeVariant], Array]:
+    """Compile lowered programs of one model, which this changes: their code, and the weights that they share.
+
+    Kernels of the last program that has a layer decide how its weights are packed.
+    """
     _share_data(programs)
     *others, last = programs
     choices = target.choices() if options.cache else NO_CHOICES
@@ -97,12 +121,7 @@ def compile_together(
         plan_within_limit(program, target)
         emission = Emission(options.cache, processes=choose_processes(options.threads), blob=blob)
         codes.append(target.emit(program, emission))
-    weights, threads = blob.finish(), choose_threads(options.threads)
-    loaded = [
-        target.load(replace(code, weights=weights), threads, partial(_same, program))
-        for code, program in zip(codes, programs, strict=True)
-    ]
-    return loaded, max(blob.size, max(one.weight_bytes for one in loaded))
+    return codes, blob.finish()
 
 
 def _same(program: Program) -> Program:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.folders import new_folder
 from qglow.graph.graph import Graph
+from qglow.runtime.collection import save_collection
 from qglow.targets.protocol import BundleTarget, RunningTarget
 from qglow.targets.registry import find_or_select
 from qglow.toolchain.artefacts import write_artefact
+from qglow.toolchain.bounded import ResizableModel
+from qglow.toolchain.bounded_inputs import ProgramSizes
+from qglow.toolchain.collected import make_collection
 from qglow.toolchain.compilation import lower_for, lower_graph
 from qglow.toolchain.device import DeviceMemory
 from qglow.toolchain.options import CompileOptions
@@ -30,6 +35,22 @@ def write_graph(path: Path, graph: Graph, options: CompileOptions | None = None)
         write_artefact(path, lower_graph(graph, options), options, graph.tail)
     else:
         _write(path, graph, target, DeviceMemory())
+
+
+def write_programs(
+    path: Path, model: ResizableModel, wanted: Sequence[ProgramSizes], options: CompileOptions | None = None
+) -> tuple[str, ...]:
+    """Compile programs for these sizes for one target and write them to one file, whole or not at all.
+
+    Returns sentences on ranges that have a program for each size. Raises what `make_collection` does, and
+    UsageError for a target that writes no such file, InputFileError if `path` cannot be written.
+    """
+    options = options or CompileOptions()
+    if _writer(options.isa) is not None:
+        raise UsageError("a bundle has one program: give one shape, without ranges", field="shapes")
+    made = make_collection(model, wanted, options)
+    save_collection(path, made.stored, made.code)
+    return made.notes
 
 
 def write_bundle(

@@ -10,7 +10,7 @@ import numpy as np
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, Shape, TensorType
 from qglow.runtime.streaming import StreamingExecutable, state_element
-from qglow.toolchain.bounded import BoundedExecutable, BoundedProgram, live
+from qglow.toolchain.bounded_program import BoundedExecutable, BoundedProgram, live
 
 
 class GrowingExecutable(StreamingExecutable):

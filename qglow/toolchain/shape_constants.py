@@ -31,11 +31,12 @@ class ShapeConstants:
         counts: Mapping[str, Sequence[Count]],
         shapes: Callable[[Sizes], Mapping[str, Shape]],
         bounds: Sizes,
+        open_ones: Sequence[str],
     ) -> None:
         """Raises UnsupportedError for constants that are no tensors of the file.
 
         place: the model's file or bytes. counts: sizes of the constants' axes, by name. shapes: those of the
-        inputs for sizes of the dimensions, which `bounds` limits.
+        inputs for sizes of the dimensions, which `bounds` limits. open_ones: dimensions of several sizes.
         """
         self._names = list(counts)
         self._shapes = shapes
@@ -44,13 +45,22 @@ class ShapeConstants:
             from qglow.importer import ShapePart  # needs onnx
 
             self._part = ShapePart(place, self._names)
-            self._table_parts = self._found_parts(counts, bounds)
+            self._table_parts = self._found_parts(counts, bounds, open_ones)
+
+    @property
+    def tables(self) -> Mapping[str, TablePart] | None:
+        """The tables that all constants are parts of, by their names; None where some are parts of none."""
+        return self._table_parts if len(self._table_parts) == len(self._names) else None
+
+    @property
+    def described(self) -> str:
+        """Name of the first constant that is part of no table, and how many more there are."""
+        others = [name for name in self._names if name not in self._table_parts]
+        return f"'{others[0]}'" + (f" and {len(others) - 1} more constants" if others[1:] else "")
 
     def __call__(self, sizes: Sizes) -> dict[str, Array]:
         """Arrays by name."""
-        if len(self._table_parts) == len(self._names):
-            return {name: part.at(sizes) for name, part in self._table_parts.items()}
-        return self.imported(sizes)
+        return self.imported(sizes) if self.tables is None else StoredConstants(self.tables)(sizes)
 
     def imported(self, sizes: Sizes) -> dict[str, Array]:
         """Arrays by name, imported for these sizes. Raises UnsupportedError where data decide them."""
@@ -64,9 +74,11 @@ class ShapeConstants:
                 raise UnsupportedError(f"'{name}' depends on sizes and on the data of a call")
         return {name: np.asarray(value.data) for name, value in found.items()}
 
-    def _found_parts(self, counts: Mapping[str, Sequence[Count]], bounds: Sizes) -> dict[str, TablePart]:
+    def _found_parts(
+        self, counts: Mapping[str, Sequence[Count]], bounds: Sizes, open_ones: Sequence[str]
+    ) -> dict[str, TablePart]:
         """Parts for those constants that all tried sizes show as parts of one table."""
-        tried = [(sizes, self.imported(sizes)) for sizes in _tried(bounds)]
+        tried = [(sizes, self.imported(sizes)) for sizes in _tried(bounds, open_ones)]
         tables = list(self._tables(bounds))
         found = {}
         for name in self._names:
@@ -112,6 +124,17 @@ class TablePart:
         return own.shape == array.shape and own.tobytes() == array.tobytes()
 
 
+@dataclass(frozen=True, eq=False)
+class StoredConstants:
+    """Constants for the sizes of a call that are parts of tables, by name."""
+
+    tables: Mapping[str, TablePart]
+
+    def __call__(self, sizes: Sizes) -> dict[str, Array]:
+        """Arrays by name."""
+        return {name: part.at(sizes) for name, part in self.tables.items()}
+
+
 def _table_parts(table: Array, counts: Sequence[Count], bounds: Sizes) -> Iterator[TablePart]:
     """Parts that begin at 0 or at a dimension along each axis."""
     if table.ndim == len(counts):
@@ -124,9 +147,8 @@ def _table_parts(table: Array, counts: Sequence[Count], bounds: Sizes) -> Iterat
                 yield TablePart(table, chosen, counts)
 
 
-def _tried(bounds: Sizes) -> list[dict[str, int]]:
+def _tried(bounds: Sizes, open_ones: Sequence[str]) -> list[dict[str, int]]:
     """Sizes that tell whether constants are parts of one: large, small, and of unequal proportions."""
-    open_ones = [name for name, size in bounds.items() if size > 1]
     tried = [dict(bounds)]
     for part in (2, 3, 5):
         tried.append({**bounds, **{n: max(bounds[n] // (part + i), 2) for i, n in enumerate(open_ones)}})

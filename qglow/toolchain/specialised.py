@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from qglow.core.errors import UndecidedError, UsageError
-from qglow.core.types import Array, Shape, TensorType
+from qglow.core.types import Array, Dimension, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
 from qglow.targets.registry import select_target
+from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.compilation import compile_whole
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.undecided import Kept, Specialisation, UndecidedModel
@@ -35,8 +37,8 @@ class SpecialisedExecutable(DelegatingExecutable):
     """Programs of one model, one for each set of shapes, and of values that decide shapes.
 
     A call takes all inputs of the model, and compiles where such shapes or values are new. What a single
-    program has, its outputs' types, sizes, activations and `bind`, is that of the `reference`; where there is
-    none, it is an error that says what is missing.
+    program has, its outputs' types, sizes, activations and `bind`, is that of the `reference`, which may have
+    programs for several shapes itself; where there is none, it is an error that says what is missing.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class SpecialisedExecutable(DelegatingExecutable):
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once. Raises DataError for missing, unknown or misshapen inputs."""
         reference = self._reference
-        if isinstance(reference, Executable) and fits(inputs, reference.inputs):
+        if isinstance(reference, Executable) and _answers(reference, inputs):
             return reference(inputs)
         made = self._specialise(inputs)
         return self._program(made)(made.inputs)
@@ -97,6 +99,11 @@ class SpecialisedExecutable(DelegatingExecutable):
         own = self._reference.programs if isinstance(self._reference, Executable) else ()
         return (*own, *(_shapes(key) for key in self._kept.keys))
 
+    @property
+    def free_dimensions(self) -> dict[str, tuple[Dimension, ...]] | None:
+        """Dimensions of the inputs, where the reference has programs for several sizes."""
+        return self._reference.free_dimensions if isinstance(self._reference, Executable) else None
+
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead of a call with inputs of these shapes.
 
@@ -105,13 +112,22 @@ class SpecialisedExecutable(DelegatingExecutable):
         if isinstance(self._reference, UndecidedError):
             raise self._reference
         stand_ins = {name: np.broadcast_to(_NO_VALUE, tuple(shape)) for name, shape in shapes.items()}
-        if isinstance(self._reference, Executable) and fits(stand_ins, self._reference.inputs):
+        if isinstance(self._reference, Executable) and _answers(self._reference, stand_ins):
             check_input_names(shapes, self._reference.inputs)
             return
         self._program(self._specialise(stand_ins))
 
     def _program(self, made: Specialised) -> Executable:
         return self._kept.get(made.key, lambda: compile_whole(made.graph, self._options))
+
+    def _line(self) -> str:
+        return self._reference._line() if isinstance(self._reference, BoundedExecutable) else super()._line()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Facts of the reference for JSON, and the shapes that it has programs for."""
+        return (
+            self._reference.to_dict() if isinstance(self._reference, BoundedExecutable) else super().to_dict()
+        )
 
     @property
     def _one(self) -> Executable:
@@ -142,6 +158,14 @@ def fits(inputs: Mapping[str, Array], kinds: Mapping[str, TensorType]) -> bool:
     if set(inputs) != set(kinds):
         return True
     return all(np.shape(inputs[name]) in (kind.shape, (1, *kind.shape)) for name, kind in kinds.items())
+
+
+def _answers(reference: Executable, inputs: Mapping[str, Array]) -> bool:
+    """Whether the reference runs the inputs, or says what is wrong with them."""
+    if isinstance(reference, BoundedExecutable):
+        shapes = {name: np.shape(array) for name, array in inputs.items()}
+        return set(shapes) != set(reference.inputs) or reference.takes(shapes)
+    return fits(inputs, reference.inputs)
 
 
 def _shapes(key: Specialisation) -> dict[str, Shape]:

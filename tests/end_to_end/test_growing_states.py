@@ -13,8 +13,8 @@ from onnx import helper
 import qglow
 from qglow.core.errors import UsageError
 from qglow.core.types import Array
-from qglow.toolchain import bounded as bounded_programs
-from qglow.toolchain.bounded import BoundedExecutable
+from qglow.toolchain import bounded_program as bounded_programs
+from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.shape_constants import ShapeConstants
 from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, decoder, piecewise, tokens, without_past
@@ -40,7 +40,7 @@ def test_no_program_copies_the_cache(model: qglow.Model) -> None:
     bounded = model.compile(bounds=BOUNDS)
     assert isinstance(bounded, BoundedExecutable)
     for one in bounded._programs:
-        cache = (1, HEADS, one.sizes["past"] + one.sizes["new"], DEPTH)
+        cache = (1, HEADS, one.form.taken.sizes["past"] + one.form.taken.sizes["new"], DEPTH)
         assert one.kept == {output: name for name, output in STATES.items()}
         assert {name: kind.shape for name, kind in one.executable.kept.items()} == dict.fromkeys(
             STATES, cache
@@ -52,7 +52,7 @@ def test_no_program_copies_the_cache(model: qglow.Model) -> None:
         ]
         # Queries and values of pieces may need a mask; a single token never does.
         assert opcodes.count("insertat") == 2 and not {"insert", "gather", "copy"} & set(opcodes)
-        assert one.sizes["new"] > 1 or len(opcodes) == 2
+        assert one.form.taken.sizes["new"] > 1 or len(opcodes) == 2
 
 
 @pytest.mark.parametrize("isa", [*NATIVE_ISAS, "reference"])

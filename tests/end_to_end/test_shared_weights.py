@@ -13,7 +13,7 @@ from qglow.core.types import Array
 from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.products.linear import TiledFullyConnected
 from qglow.runtime.native import NativeProgram
-from qglow.toolchain.bounded import BoundedExecutable
+from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.growing import GrowingExecutable
 from scripts.benchmarks.measurements.decoding import own_shapes
 from scripts.random_llama import LlamaSize, random_llama
