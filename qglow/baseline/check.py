@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from qglow.artefacts.directory import load_parts
+from qglow.baseline.costs import measure_costs
+from qglow.baseline.entries import Entry, Samples
 from qglow.baseline.file import load_baseline
-from qglow.baseline.verdicts import BaselineReport, Entry, Outcome, Samples, failure, judge, measure
+from qglow.baseline.verdicts import BaselineReport, Outcome, failure, judge, measure
 from qglow.core.errors import InputFileError, UnsupportedError, UsageError
 from qglow.core.progress import Phases, Progress
 from qglow.profiling.profile_file import load
@@ -36,10 +39,10 @@ def check_entries(
     Raises InputFileError or UsageError for a file or an entry that is wrong, which is no verdict on a model.
     """
     chosen = _chosen(load_baseline(path), names)
+    timed = options
     options = replace(options, threads=choose_threads(options.threads))
-    return BaselineReport(
-        path, tuple(_EntryCheck(entry, path.parent, options, progress).outcome() for entry in chosen)
-    )
+    checks = [_EntryCheck(entry, path.parent, options, timed, progress) for entry in chosen]
+    return BaselineReport(path, tuple(check.timed_outcome() for check in checks))
 
 
 def _chosen(found: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
@@ -54,12 +57,22 @@ def _chosen(found: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
 
 @dataclass(frozen=True)
 class _EntryCheck:
-    """One entry of a baseline file in `folder`, to be quantized and measured."""
+    """One entry of a baseline file in `folder`, to be quantized and measured.
+
+    timed: the options as they were given, which measurements of latency go by.
+    """
 
     entry: Entry
     folder: Path
     options: CompileOptions
+    timed: CompileOptions
     progress: Phases | None
+
+    def timed_outcome(self) -> Outcome:
+        """The verdict, and how long it took."""
+        start = time.perf_counter()
+        found = self.outcome()
+        return replace(found, seconds=time.perf_counter() - start)
 
     def outcome(self) -> Outcome:
         """The verdict. Errors of the entry itself are raised, with its name."""
@@ -67,7 +80,9 @@ class _EntryCheck:
         try:
             parts = self._quantized()
             assert parts.report is not None
-            return judge(entry, measure(entry, self._comparison(parts), parts.report))
+            now = measure(entry, self._comparison(parts), parts.report)
+            costs = measure_costs(entry, parts, self.timed)
+            return judge(entry, now if costs is None else costs.added_to(now), costs)
         except UnsupportedError as error:
             return failure(entry, str(error))
         except UsageError as error:

@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
-from qglow.baseline.verdicts import METRICS, Entry, Measured, Outcome, Samples, default_tolerance
+from qglow.baseline.entries import METRICS, Entry, Measured, Samples, default_tolerance
+from qglow.baseline.limits import LIMIT_KEYS, entry_limits
+from qglow.baseline.verdicts import Outcome
 from qglow.core.errors import InputFileError
 from qglow.core.files import write_atomically
 from qglow.recipe.choices import one_of
@@ -87,7 +89,8 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
     if sources == ["calibration"]:
         fields["calibration"] = _samples(values, "calibration")
     kept = ("target", "metric", "tolerance", "expected_failure", MEASURED)
-    return fields | {key: values[key] for key in kept if values.get(key) is not None}
+    fields |= {key: values[key] for key in kept if values.get(key) is not None}
+    return fields | {"limits": entry_limits(values)}
 
 
 def _metric(name: str) -> str:
@@ -151,7 +154,17 @@ def _measured(**values: Any) -> Measured:
     return Measured(**{"reference": None, **values})
 
 
-_OPTIONAL = ("reference", "labelled", "lost", "won")
+_OPTIONAL = (
+    "reference",
+    "labelled",
+    "lost",
+    "won",
+    "artefact_bytes",
+    "arena_bytes",
+    "ratio_float32",
+    "ratio_int8",
+    "kernels",
+)
 _MEASURED = FileSection(
     _measured,
     {
@@ -164,6 +177,11 @@ _MEASURED = FileSection(
         "labelled": as_count,
         "lost": as_count,
         "won": as_count,
+        "artefact_bytes": as_count,
+        "arena_bytes": as_count,
+        "ratio_float32": as_number,
+        "ratio_int8": as_number,
+        "kernels": as_text,
     },
 )
 _ENTRY = FileSection(
@@ -185,5 +203,6 @@ _ENTRY = FileSection(
         "tolerance": as_number,
         "expected_failure": as_text,
         MEASURED: _MEASURED,
+        **LIMIT_KEYS,
     },
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from qglow.baseline.verdicts import BaselineReport, Outcome, Verdict
@@ -12,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def to_junit(report: BaselineReport) -> str:
-    """One test case an entry: a regression has failed, an expected failure was skipped."""
+    """One test case an entry: a regression has failed, an expected failure was skipped.
+
+    Each has the seconds that it took, and its figures as properties; what could not be told stands in its
+    `system-err`.
+    """
     from junitparser import JUnitXml, TestSuite
 
     suite = TestSuite("qglow check")
@@ -27,9 +33,17 @@ def to_junit(report: BaselineReport) -> str:
 
 
 def _case(outcome: Outcome) -> TestCase:
-    from junitparser import Failure, Skipped, TestCase
+    from junitparser import Failure, Properties, Property, Skipped, TestCase
 
-    case = TestCase(printable(outcome.entry.name), classname="accuracy")
+    seconds = None if outcome.seconds is None else round(outcome.seconds, 3)
+    case = TestCase(printable(outcome.entry.name), classname="accuracy", time=seconds)
+    figures = list(_figures(outcome))
+    if figures:
+        # The library annotates most of itself, but not these.
+        properties = Properties()  # type: ignore[no-untyped-call]
+        for name, value in figures:
+            properties.add_property(Property(name, value))
+        case.append(properties)  # type: ignore[no-untyped-call]
     message = printable(f"{outcome.verdict.value}: {outcome.reason}")
     if outcome.verdict is Verdict.REGRESSION:
         case.result = [Failure(message, outcome.verdict.value)]
@@ -37,4 +51,22 @@ def _case(outcome: Outcome) -> TestCase:
         case.result = [Skipped(message)]
     else:
         case.system_out = message
+    if outcome.warnings:
+        case.system_err = printable("; ".join(outcome.warnings))
     return case
+
+
+def _figures(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """Names and values of what was measured."""
+    if outcome.measured is not None:
+        yield "metric", printable(outcome.entry.metric)
+        for name, value in asdict(outcome.measured).items():
+            if value is not None:
+                yield name, str(value)
+    latencies = {} if outcome.costs is None else dict(outcome.costs.latencies)
+    for latency in list(latencies.values())[:1]:
+        yield "latency_ms", f"{latency.milliseconds:.6g}"
+    for kind, latency in latencies.items():
+        yield f"onnxruntime_{kind}_ms", f"{latency.rival_milliseconds:.6g}"
+        yield f"ratio_{kind}_low", f"{latency.ratio.low:.4g}"
+        yield f"ratio_{kind}_high", f"{latency.ratio.high:.4g}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from qglow.baseline.verdicts import BaselineReport, Measured, Outcome, Verdict
+from qglow.baseline.entries import Measured
+from qglow.baseline.verdicts import BaselineReport, Outcome, Verdict
 from qglow.display.blocks import Paragraph, Section, byte_count, table
 
 _FIGURES = (

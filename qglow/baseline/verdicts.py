@@ -4,117 +4,19 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qglow.baseline.costs import Costs, Findings, judge_costs
+from qglow.baseline.entries import METRICS, Entry, Measured
 from qglow.core.errors import RegressionError, UsageError
-from qglow.metrics.built_in import DECODED, LOWER_IS_BETTER, NAMES
-from qglow.metrics.decoders import DECODERS
+from qglow.metrics.built_in import LOWER_IS_BETTER
 from qglow.quantization.report import QuantizationReport
 from qglow.report.comparison_result import FLOAT, INT8, Comparison
-from qglow.report.significance import NOISE, Flips, change_p_value
+from qglow.report.significance import NOISE, change_p_value
 
-METRICS = tuple(dict.fromkeys(("top1", "top5", "agreement", "sqnr", "cosine", *NAMES)))
-"""Accuracy and agreement in per cent, SQNR in dB, cosine similarity, and metrics of tasks: higher is better
-but for LOWER_IS_BETTER.
-
-"package.module:function" is one too."""
-
-DEFAULT_TOLERANCE = {
-    "top1": 0.5,
-    "top5": 0.5,
-    "agreement": 0.5,
-    "sqnr": 0.5,
-    "cosine": 0.001,
-    **dict.fromkeys(("log_likelihood", "cross_entropy", "kl_float"), 0.01),
-    "perplexity": 0.05,
-} | dict.fromkeys(("psnr", "miou", *DECODED), 0.5)
-"""By how much a metric may get worse unless an entry says so."""
 _MOST_DB = 999.0
 """In place of infinity, where nothing differs."""
-
-
-def default_tolerance(metric: str) -> float | None:
-    """Tolerance of a metric, with a decoder that is built in or not; None for other functions.
-
-    >>> default_tolerance("exact_match:ctc_last"), default_tolerance("exact_match:my.module:decode")
-    (0.5, None)
-    """
-    name, _, decoder = metric.partition(":")
-    return DEFAULT_TOLERANCE.get(name if name in DECODED and decoder in DECODERS else metric)
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """Data by path (or "package.module:function"), and which samples of it."""
-
-    data: str
-    select: str | None = None
-    samples: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Figures of one model: `value` of the metric, and `reference`, that of the float model, if it has one.
-
-    int8_nodes, float_nodes, islands: counts. bytes: of all constants of the int8 model. Every figure
-    but the metric is exact. labelled, lost, won: of top-1 accuracy, how many samples there are, and how
-    many only the float model gets right, and only the int8 model; they decide what is noise, no more.
-    """
-
-    value: float
-    reference: float | None
-    int8_nodes: int
-    float_nodes: int
-    islands: int
-    bytes: int
-    labelled: int | None = None
-    lost: int | None = None
-    won: int | None = None
-
-    @property
-    def flips(self) -> Flips | None:
-        """Samples that float and int8 differ on; None for other metrics than top-1, and in old files."""
-        if self.labelled is None or self.lost is None or self.won is None:
-            return None
-        return Flips(self.labelled, self.lost, self.won)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One model under one recipe. Paths are as in the file, relative to it.
-
-    Ranges come from `calibration` data, from a `profile`, or lie in a directory, `quantized`.
-    target: what the model is compiled for, in an emulator where the host cannot run it.
-    tolerance: by how much the metric may get worse. expected_failure: why a regression is no surprise.
-    measured: the baseline; None before the first update.
-    """
-
-    name: str
-    evaluation: Samples
-    labels: Path | None = None
-    model: Path | None = None
-    calibration: Samples | None = None
-    profile: Path | None = None
-    quantized: Path | None = None
-    recipe: Path | None = None
-    target: str | None = None
-    metric: str = "top1"
-    tolerance: float | None = None
-    expected_failure: str = ""
-    measured: Measured | None = None
-
-    @property
-    def allowed(self) -> float:
-        """Largest change for the worse that is allowed: the tolerance, or the metric's default."""
-        known = default_tolerance(self.metric) if self.tolerance is None else self.tolerance
-        assert known is not None  # a baseline file says it where the metric has none
-        return known
-
-    @property
-    def task_metric(self) -> str | None:
-        """The metric, where a comparison has to be asked for it."""
-        return None if self.metric in _FIGURES else self.metric
 
 
 class Verdict(enum.Enum):
@@ -129,12 +31,19 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An entry, its figures now (None if the model could not be made), and the verdict with its reason."""
+    """An entry, its figures now (None if the model could not be made), and the verdict with its reason.
+
+    warnings: limits that the measurement cannot tell of. costs: latency, sizes and memory, where the entry
+    limits them. seconds: that quantizing and measuring took; None where nobody looked at a clock.
+    """
 
     entry: Entry
     measured: Measured | None
     verdict: Verdict
     reason: str
+    warnings: tuple[str, ...] = ()
+    costs: Costs | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +57,11 @@ class BaselineReport:
     def regressions(self) -> tuple[Outcome, ...]:
         """Outcomes that make a check fail."""
         return tuple(o for o in self.outcomes if o.verdict is Verdict.REGRESSION)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Limits that could not be told of, each with the name of its entry."""
+        return tuple(f"{o.entry.name}: {text}" for o in self.outcomes for text in o.warnings)
 
     @property
     def without_baseline(self) -> tuple[Outcome, ...]:
@@ -195,13 +109,22 @@ def measure(entry: Entry, comparison: Comparison, report: QuantizationReport) ->
     )
 
 
-def judge(entry: Entry, now: Measured) -> Outcome:
-    """Hold figures to the baseline. An entry without one is new, which is no failure."""
-    if entry.measured is None:
-        return Outcome(entry, now, Verdict.NEW, "no figures in the baseline yet; an update writes them")
-    worse, better = _changes(entry, entry.measured, now)
+def judge(entry: Entry, now: Measured, costs: Costs | None = None) -> Outcome:
+    """Hold figures to the baseline and to the limits of the entry.
+
+    An entry without a baseline is new, which is no failure as long as it keeps its limits.
+    """
+    found = judge_costs(entry, now, costs)
+    return replace(_judged(entry, now, found), warnings=found.open, costs=costs)
+
+
+def _judged(entry: Entry, now: Measured, found: Findings) -> Outcome:
+    worse, better = ([], []) if entry.measured is None else _changes(entry, entry.measured, now)
+    worse += found.broken
     if worse:
         return _failed(entry, now, "; ".join(worse))
+    if entry.measured is None:
+        return Outcome(entry, now, Verdict.NEW, "no figures in the baseline yet; an update writes them")
     if entry.expected_failure:
         reason = f"no longer fails as expected ({entry.expected_failure}); take expected_failure out"
         return Outcome(entry, now, Verdict.IMPROVEMENT, reason)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import MODEL, OUTPUT, EntryOptions, RunOptions
-from qglow.cli.output import say, show, showing_progress
+from qglow.cli.output import say, show, showing_progress, warn
 from qglow.core.errors import InputFileError, UsageError
 from qglow.core.options import Writes, option
 
@@ -52,7 +52,7 @@ class VerdictOptions:
 
 
 def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions) -> None:
-    """Hold models to a baseline of accuracy, coverage and size.
+    """Hold models to a baseline of accuracy, coverage and size, and to limits of latency and memory.
 
     Quantizes and measures every model of the file. Exits with 5 if one is worse than the file allows.
     A model without figures in the file passes as new, unless --require-baseline refuses it.
@@ -79,6 +79,7 @@ def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions
         )
     _write(report, verdicts)
     show(baseline_section(report))
+    warn(report.warnings)
     if models.update:
         say(f"{models.baseline}: updated")
     else:

@@ -23,6 +23,7 @@ from qglow.display.frames import frame
 from qglow.display.lines import counted, listed
 from qglow.display.plots import draw_bars
 from qglow.display.shown import Shown
+from qglow.report.significance import outside_median
 
 if TYPE_CHECKING:
     import pandas
@@ -56,6 +57,16 @@ class Ratio:
     ratio: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RatioInterval:
+    """Median of the ratios of paired turns, and the interval that covers the true one at 99 % confidence."""
+
+    median: float
+    low: float
+    high: float
+    turns: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,6 +109,23 @@ class BenchResult(Shown):
 
         Raises UsageError for an unknown name, or after too few alternations to state a ratio.
         """
+        low, high = np.percentile(self._paired(name, base), [10, 90])
+        ratio = self.latencies[name].median_ms / self.latencies[base].median_ms
+        return Ratio(name, base, ratio, float(low), float(high))
+
+    def interval(self, name: str, base: str) -> RatioInterval:
+        """Time of `name` relative to `base`, turn by turn, and how well these turns tell it.
+
+        The interval makes no assumption on the noise but that turns are alike: it lies between two of the
+        ordered ratios. Raises UsageError for an unknown name, or fewer than MIN_ALTERNATIONS.
+        """
+        ordered = np.sort(self._paired(name, base))
+        outside = outside_median(self.alternations)
+        low, high = ordered[outside], ordered[-1 - outside]
+        return RatioInterval(float(np.median(ordered)), float(low), float(high), self.alternations)
+
+    def _paired(self, name: str, base: str) -> Array:
+        """Ratios of turns. Raises UsageError for an unknown name, or too few turns."""
         if self.alternations < MIN_ALTERNATIONS:
             raise UsageError(
                 f"{self.alternations} alternations are too few for a ratio; "
@@ -107,10 +135,7 @@ class BenchResult(Shown):
         for wanted in (name, base):
             if wanted not in names:
                 raise UsageError(f"'{wanted}' was not measured; there are {', '.join(names)}")
-        paired = self.turns_ms[names.index(name)] / self.turns_ms[names.index(base)]
-        low, high = np.percentile(paired, [10, 90])
-        ratio = self.latencies[name].median_ms / self.latencies[base].median_ms
-        return Ratio(name, base, ratio, float(low), float(high))
+        return np.asarray(self.turns_ms[names.index(name)] / self.turns_ms[names.index(base)])
 
 
 def bench(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,10 @@ from qglow.targets.registry import select_target
 from qglow.toolchain import CompileOptions, compile_graph, selected_program
 from qglow.toolchain.loaded import LoadedModel
 
+QGLOW_INT8 = "qglow int8"
+RIVALS = {"float32": "onnxruntime float32", "int8": "onnxruntime int8"}
+"""Names of onnxruntime's programs, by what the file that they run holds."""
+
 
 def measure_latencies(
     model: LoadedModel | QuantizedParts,
@@ -30,12 +34,14 @@ def measure_latencies(
     *,
     alternations: int,
     openvino: bool = False,
+    only: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> BenchResult:
     """Median latencies of float32 and int8 programs on random inputs, measured in turns.
 
     The int8 programs are left out for a float model, the float32 ones for a model that was quantized
-    already. Raises UsageError if OpenVINO is asked for and not installed.
+    already. only: the programs by name, such as QGLOW_INT8 and RIVALS; None for all. Raises UsageError if
+    OpenVINO is asked for and not installed.
     """
     threads = choose_threads(options.threads)
     options = replace(options, threads=threads)
@@ -51,17 +57,23 @@ def measure_latencies(
         integers = {name: stored(inputs[name], kind) for name, kind in parts.inputs.items()}
         files["int8"] = file_or_bytes(original.place) if original.is_quantized else parts.qdq_model()
         fed["int8"] = inputs_for_file(files["int8"], inputs, parts)
-        contenders["qglow int8"] = _of_graph(parts.int8, options, integers)
-    if not original.is_quantized:
+        if _wanted(QGLOW_INT8, only):
+            contenders[QGLOW_INT8] = _of_graph(parts.int8, options, integers)
+    if not original.is_quantized and _wanted("qglow float32", only):
         contenders["qglow float32"] = _of_graph(original.graph, options, inputs)
     for kind, file in files.items():
-        contenders[f"onnxruntime {kind}"] = of_onnxruntime(file, fed[kind], threads)
+        if _wanted(RIVALS[kind], only):
+            contenders[RIVALS[kind]] = of_onnxruntime(file, fed[kind], threads)
     for kind, file in files.items() if openvino else ():
         contenders[f"OpenVINO {kind}"] = of_openvino(file, fed[kind], threads)
         if kind == "float32" and has_bfloat16():
             contenders["OpenVINO bfloat16"] = of_openvino(file, fed[kind], threads, "bf16")
     result = bench(contenders, alternations, advance=start(progress, alternations))
     return replace(result, threads=threads)
+
+
+def _wanted(name: str, only: Collection[str] | None) -> bool:
+    return only is None or name in only
 
 
 def _of_graph(graph: Graph, options: CompileOptions, inputs: Mapping[str, Array]) -> Contender:

@@ -60,3 +60,21 @@ def change_p_value(before: Flips, now: Flips) -> float | None:
     if before.samples != now.samples:
         return None
     return sign_test(now.lost + before.won, now.won + before.lost)
+
+
+def outside_median(values: int, error: float = 0.01) -> int:
+    """Number of values at either end that an interval of the median may leave out.
+
+    The interval then misses the true median in at most `error` of all cases, whatever the distribution: each
+    value lies below it as often as a coin shows heads. 0 where so few values cannot tell.
+
+    >>> outside_median(20), outside_median(50)
+    (3, 15)
+    """
+    left, tail = 0, 0.5**values
+    term = tail
+    while 2.0 * tail <= error:
+        left += 1
+        term *= (values - left + 1) / left
+        tail += term
+    return max(left - 1, 0)

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from qglow.baseline.entries import Entry, Measured, Samples
 from qglow.baseline.file import load_baseline, update_baseline
 from qglow.baseline.junit import to_junit
 from qglow.baseline.sections import baseline_section
 from qglow.baseline.verdicts import (
     BaselineReport,
-    Entry,
-    Measured,
     Outcome,
-    Samples,
     Verdict,
     failure,
     judge,

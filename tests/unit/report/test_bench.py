@@ -10,7 +10,7 @@ import pytest
 
 import qglow
 from qglow.core.errors import ModelError, UsageError
-from qglow.report.bench import MIN_ALTERNATIONS, TURN_NS, bench
+from qglow.report.bench import MIN_ALTERNATIONS, TURN_NS, bench, result_of_turns
 from qglow.report.contenders import of_onnxruntime, of_openvino, random_inputs
 from qglow.report.openvino_model import Precision, has_bfloat16, openvino_request
 from tests.unit.report.models import linear_model
@@ -50,6 +50,18 @@ def test_medians_and_ratios() -> None:
     assert result.latencies["slow"].median_ms == 3.0
     ratio = result.ratio("slow", "fast")
     assert (ratio.ratio, ratio.low, ratio.high) == (1.5, 1.5, 1.5)
+
+
+def test_an_interval_of_the_ratio_lies_between_ordered_turns() -> None:
+    turns = np.stack([np.arange(1.0, 21.0), np.ones(20)])
+    found = result_of_turns({"a": 1, "b": 1}, turns).interval("a", "b")
+    # Of 20 turns three may be left out at each end: 2 * (1 + 20 + 190 + 1140) / 2^20 = 0.0026.
+    assert (found.median, found.low, found.high, found.turns) == (10.5, 4.0, 17.0, 20)
+    assert 2 * (1 + 20 + 190 + 1140) / 2**20 <= 0.01 < 2 * (1 + 20 + 190 + 1140 + 4845) / 2**20
+    with pytest.raises(UsageError, match="alternations are too few"):
+        result_of_turns({"a": 1, "b": 1}, turns[:, :19]).interval("a", "b")
+    with pytest.raises(UsageError, match="'c' was not measured"):
+        result_of_turns({"a": 1, "b": 1}, turns).interval("a", "c")
 
 
 def test_short_calls_are_timed_together() -> None:
