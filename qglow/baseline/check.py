@@ -14,13 +14,14 @@ from qglow.baseline.costs import measure_costs
 from qglow.baseline.entries import Entry, Samples
 from qglow.baseline.file import load_baseline
 from qglow.baseline.verdicts import BaselineReport, Outcome, failure, judge, measure
-from qglow.core.errors import InputFileError, UnsupportedError, UsageError
+from qglow.core.batch import batch_of
+from qglow.core.errors import InputFileError, QglowError, UnsupportedError, UsageError
 from qglow.core.progress import Phases, Progress
 from qglow.profiling.profile_file import load
 from qglow.recipe.loading import load_recipe
 from qglow.recipe.schema import Recipe
 from qglow.report.comparison_result import Comparison
-from qglow.report.evaluation import compare_outputs, open_evaluation_data
+from qglow.report.evaluation import compare_nodes, compare_outputs, open_evaluation_data
 from qglow.report.parts import QuantizedParts
 from qglow.report.task_metric import data_labels, open_metric
 from qglow.runtime.cores import choose_threads
@@ -29,6 +30,9 @@ from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import read_model
 from qglow.toolchain.profiling import profile_model
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
+
+LAYER_SAMPLES = 8
+"""Samples that the errors of layers are measured over."""
 
 
 def check_entries(
@@ -82,7 +86,8 @@ class _EntryCheck:
             assert parts.report is not None
             now = measure(entry, self._comparison(parts), parts.report)
             costs = measure_costs(entry, parts, self.timed)
-            return judge(entry, now if costs is None else costs.added_to(now), costs)
+            found = judge(entry, now if costs is None else costs.added_to(now), costs)
+            return self._with_layers(found, parts) if found.has_changed else found
         except UnsupportedError as error:
             return failure(entry, str(error))
         except UsageError as error:
@@ -135,6 +140,19 @@ class _EntryCheck:
         told = self._told("comparing")
         options = self.options if entry.target is None else replace(self.options, isa=entry.target)
         return compare_outputs(parts, opened, metric=metric, options=options, progress=told)
+
+    def _with_layers(self, outcome: Outcome, parts: QuantizedParts) -> Outcome:
+        """The outcome with the errors of the layers over the first samples, on this processor."""
+        evaluation, recipe = self.entry.evaluation, self._recipe()
+        most = max(LAYER_SAMPLES, batch_of(parts.shapes))
+        samples = most if evaluation.samples is None else min(most, evaluation.samples)
+        try:
+            opened = open_evaluation_data(
+                parts, self._located(evaluation), recipe, evaluation.select, samples
+            )
+            return replace(outcome, layers=compare_nodes(parts, opened, options=self.options))
+        except QglowError as error:
+            return replace(outcome, warnings=(*outcome.warnings, f"errors of the layers: {error}"))
 
     def _recipe(self) -> Recipe | None:
         return None if self.entry.recipe is None else load_recipe(self.folder / self.entry.recipe)

@@ -13,6 +13,7 @@ from qglow.core.errors import RegressionError, UsageError
 from qglow.metrics.built_in import LOWER_IS_BETTER
 from qglow.quantization.report import QuantizationReport
 from qglow.report.comparison_result import FLOAT, INT8, Comparison
+from qglow.report.layer_report import LayerReport
 from qglow.report.significance import NOISE, change_p_value
 
 _MOST_DB = 999.0
@@ -34,7 +35,8 @@ class Outcome:
     """An entry, its figures now (None if the model could not be made), and the verdict with its reason.
 
     warnings: limits that the measurement cannot tell of. costs: latency, sizes and memory, where the entry
-    limits them. seconds: that quantizing and measuring took; None where nobody looked at a clock.
+    limits them. seconds: that quantizing and measuring took; None where nobody looked at a clock. layers: of
+    a model whose figures have changed.
     """
 
     entry: Entry
@@ -44,6 +46,16 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     costs: Costs | None = None
     seconds: float | None = None
+    layers: LayerReport | None = None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether accuracy, coverage or the size of constants differ from the baseline."""
+        before, now = self.entry.measured, self.measured
+        names = ("value", "int8_nodes", "float_nodes", "islands", "bytes")
+        if before is None or now is None:
+            return False
+        return any(getattr(before, name) != getattr(now, name) for name in names)
 
 
 @dataclass(frozen=True)

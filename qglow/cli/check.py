@@ -47,7 +47,11 @@ class VerdictOptions:
         None, "Write the verdicts, as JUnit XML", group=OUTPUT, metavar="FILE", writes=Writes.FILE
     )
     markdown: Path | None = option(
-        None, "Write the table, as Markdown", group=OUTPUT, metavar="FILE", writes=Writes.FILE
+        None,
+        "Write verdicts, changes and the worst layers, as Markdown",
+        group=OUTPUT,
+        metavar="FILE",
+        writes=Writes.FILE,
     )
 
 
@@ -56,9 +60,10 @@ def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions
 
     Quantizes and measures every model of the file. Exits with 5 if one is worse than the file allows.
     A model without figures in the file passes as new, unless --require-baseline refuses it.
-    On GitHub Actions the table goes to the job's summary too.
+    On GitHub Actions the Markdown goes to the job's summary too.
     """
     from qglow.api import check_baseline
+    from qglow.baseline.changes import latency_section
     from qglow.baseline.sections import baseline_section
 
     if models.update and models.require_baseline:
@@ -78,7 +83,7 @@ def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions
             progress=progress,
         )
     _write(report, verdicts)
-    show(baseline_section(report))
+    show(baseline_section(report), *latency_section(report))
     warn(report.warnings)
     if models.update:
         say(f"{models.baseline}: updated")
@@ -87,13 +92,13 @@ def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions
 
 
 def _write(report: BaselineReport, verdicts: VerdictOptions) -> None:
+    from qglow.baseline.changes import summary_sections
     from qglow.baseline.junit import to_junit
-    from qglow.baseline.sections import baseline_section
     from qglow.core.files import write_atomically
     from qglow.display.document import Document
     from qglow.display.markdown import to_markdown
 
-    text = to_markdown(Document("qglow check", (baseline_section(report),)))
+    text = to_markdown(Document("qglow check", summary_sections(report)))
     if verdicts.junit is not None:
         write_atomically(verdicts.junit, to_junit(report))
     if verdicts.markdown is not None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from qglow.baseline import costs as costs_module
-from qglow.baseline.check import check_entries
+from qglow.baseline.changes import summary_sections
+from qglow.baseline.check import LAYER_SAMPLES, check_entries
 from qglow.baseline.costs import MORE_TURNS, TURNS, Costs, RivalLatency, judge_costs
 from qglow.baseline.entries import Entry, Measured, Samples
 from qglow.baseline.file import load_baseline, update_baseline
@@ -20,6 +21,8 @@ from qglow.baseline.junit import to_junit
 from qglow.baseline.limits import EntryLimits, LatencyLimits
 from qglow.baseline.verdicts import BaselineReport, Verdict, judge
 from qglow.core.errors import InputFileError, UsageError
+from qglow.display.document import Document
+from qglow.display.markdown import to_markdown
 from qglow.report.bench import BenchResult, RatioInterval, result_of_turns
 from qglow.report.latencies import QGLOW_INT8, RIVALS
 from qglow.toolchain import CompileOptions
@@ -255,3 +258,40 @@ def test_junit_carries_times_and_figures() -> None:
     assert found["value"] == "90.0" and found["latency_ms"] == "1" and found["kernels"] == "k"
     assert found["ratio_float32"] == "0.75" and found["onnxruntime_float32_ms"] == "1.33333"
     assert (found["ratio_float32_low"], found["ratio_float32_high"]) == ("0.7", "0.9")
+
+
+def test_markdown_says_what_has_changed_and_how_fast_it_is() -> None:
+    before = replace(BEFORE, ratio_float32=0.5, kernels="k", arena_bytes=1000)
+    latency = costs(0.7, 0.75, 0.9)
+    now = replace(latency.added_to(replace(before, value=89.5)), arena_bytes=1500)
+    unchanged = judge(replace(ENTRY, name="same"), BEFORE)
+    report = BaselineReport(Path("b.yaml"), (judge(limited(before, float32=0.8), now, latency), unchanged))
+    text = to_markdown(Document("qglow check", summary_sections(report)))
+    assert "| m | top1 | 90 | 89.5 | -0.5 |" in text
+    assert "| m | arena | 1.00 kB | 1.50 kB | +50.0 % |" in text
+    assert "| m | latency / onnxruntime float32 | 0.5 | 0.75 | +50.0 % |" in text
+    assert "| same |" not in text.split("Changes since the baseline")[1]
+    assert "| m | k | 1.00 ms | onnxruntime float32 | 1.33 ms | 0.75 | 0.7 to 0.9 | 50 |" in text
+    assert "## Not told" in text and "cannot be told from the limit" in text
+    text = to_markdown(Document("", summary_sections(BaselineReport(Path("b.yaml"), (unchanged,)))))
+    assert "No figure has changed." in text and "Latency" not in text and "Not told" not in text
+    elsewhere = judge(limited(before), replace(now, kernels="other"))
+    changed = to_markdown(Document("", summary_sections(BaselineReport(Path("b.yaml"), (elsewhere,)))))
+    assert "latency /" not in changed
+
+
+def test_the_worst_layers_of_a_model_that_changed_are_shown(
+    example: Callable[..., tuple[BaselineReport, Timed]], tmp_path: Path
+) -> None:
+    report, _ = example(steady(1.0))
+    assert report.outcomes[0].layers is None
+    report, _ = example(steady(1.0), update=True)
+    assert report.outcomes[0].layers is None and not report.outcomes[0].has_changed
+    path = tmp_path / "b.yaml"
+    path.write_text(path.read_text().replace("bytes: 22536", "bytes: 22537"))
+    report, _ = example(steady(1.0), update=True)
+    layers = report.outcomes[0].layers
+    assert layers is not None and layers.samples == LAYER_SAMPLES
+    text = to_markdown(Document("", summary_sections(report)))
+    rows = [line for line in text.split("Worst layers")[1].splitlines() if line.startswith("| m |")]
+    assert len(rows) == 5 and f"| {layers.ranked()[0].operator} |" in rows[0]
