@@ -116,7 +116,7 @@ def test_scores_of_long_prompts_are_those_of_the_last_token(count: int, with_cac
         executable = long.executable
         assert isinstance(executable, GrowingExecutable)
         programs = executable._executable._programs
-        given = {program.sizes["new"]: long.scores in program.outputs for program in programs}
+        given = {one.form.taken.sizes["new"]: long.scores in one.form.outputs for one in programs}
         assert given == {1: True, 16: True, 32: False}
         assert long.scores in executable.outputs
 
