@@ -16,6 +16,7 @@ import numpy as np
 from qglow.core.errors import DataError, ProfileError, UnsupportedError, UsageError
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.quantization.blocks import KnownBlocks
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.report import PASSED_ON, QuantizationReport
 from qglow.quantization.table_rows import table_of
@@ -67,7 +68,9 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
         profile = parts.profile()
         statistics = profile.at_other_shapes(model.graph)
         recipe = _settled(parts.recipe, parts.report, parts.int8)
-        graph = quantize_with(model.graph, statistics, profile.samples, recipe).graph
+        blocks = KnownBlocks(parts.int8, parts.real)
+        made = quantize_with(model.graph, statistics, profile.samples, recipe, known_blocks=blocks)
+        graph = made.graph
     except UsageError as error:
         raise DataError(str(error)) from error
     except ProfileError as error:  # what the shapes decide makes another graph, of other values

@@ -20,6 +20,39 @@ ROWS_AT_ONCE = 4096
 """Rows of a table whose scales are tried at once, which takes some times their memory."""
 
 
+Blocks = tuple[Array, Array, Array | None]
+"""Codes as `pack` has them, scales and zero points."""
+
+
+class KnownBlocks:
+    """Weights in blocks of a model that was quantized in other sizes.
+
+    Scales of blocks take long to find, and equal weights have equal ones.
+    """
+
+    def __init__(self, quantized: Graph, real: Graph) -> None:
+        """`real` is the float graph that `quantized` stands for, node by node."""
+        self._nodes = {node.name: node for node in quantized.nodes}
+        self._real = {node.name: node for node in real.nodes}
+
+    def of(self, node: Node, chosen: BlockFormat) -> Blocks | None:
+        """Those of a node of this name, weights and format; None if there is none."""
+        twin, first = self._nodes.get(node.name), self._real.get(node.name)
+        if twin is None or first is None or not isinstance(twin.operator, BlockGemm | BlockGather):
+            return None
+        place = 0 if isinstance(twin.operator, BlockGather) else 1
+        packed, scales, zeros = operand(twin, place).data, twin.operand("scales"), twin.operand("zero_points")
+        own, other = operand(node, place).data, operand(first, place).data
+        form = (twin.operator.bits, twin.operator.block, zeros is None)
+        if form != (chosen.bits, chosen.block, chosen.symmetric) or own is None or other is None:
+            return None
+        if own.shape != other.shape or own.dtype != other.dtype or own.tobytes() != other.tobytes():
+            return None
+        if packed is None or scales is None or scales.data is None:
+            return None
+        return packed, scales.data, None if zeros is None else zeros.data
+
+
 def unfit_for_blocks(node: Node, stated: bool = False) -> str | None:
     """Reason why the weights of a node cannot be quantized alone; None if they can.
 
@@ -42,44 +75,66 @@ def _unfit_table(node: Node, stated: bool) -> str | None:
     return None if stated else "a table gets blocks by a rule with `weights` that fits it"
 
 
-def block_operands(graph: Graph, node: Node, chosen: BlockFormat) -> tuple[BlockGemm, list[Value | None]]:
-    """The operator of a float product with weights in blocks, and codes, scales and zero points for it."""
+def block_operands(
+    graph: Graph, node: Node, chosen: BlockFormat, known: KnownBlocks | None = None
+) -> tuple[BlockGemm, list[Value | None]]:
+    """The operator of a float product with weights in blocks, and codes, scales and zero points for it.
+
+    known: those of the model in other sizes.
+    """
     weights, (lo, hi) = operand(node, 1), node.operator.bounds
-    data = np.asarray(weights.data, np.float32)
-    codes, scales, zeros = quantize_blocks(data, chosen.bits, chosen.block, chosen.symmetric)
+    found = None if known is None else known.of(node, chosen)
+    codes, scales, zeros = found or _product_blocks(np.asarray(weights.data, np.float32), chosen)
     name = weights.name
     points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)
-    packed = new_constant(graph, f"{name}.codes", pack(codes, chosen.bits))
+    packed = new_constant(graph, f"{name}.codes", codes)
     factors = new_constant(graph, f"{name}.scales", scales)
     return BlockGemm(bits=chosen.bits, block=chosen.block, lo=lo, hi=hi), [packed, factors, points]
 
 
-def quantize_in_blocks(graph: Graph, formats: Mapping[Node, BlockFormat], log: PassLog) -> None:
-    """Replace float products, for which `unfit_for_blocks` has no reason, in place; names are kept."""
+def _product_blocks(weights: Array, chosen: BlockFormat) -> Blocks:
+    codes, scales, zeros = quantize_blocks(weights, chosen.bits, chosen.block, chosen.symmetric)
+    return pack(codes, chosen.bits), scales, zeros
+
+
+def quantize_in_blocks(
+    graph: Graph, formats: Mapping[Node, BlockFormat], log: PassLog, known: KnownBlocks | None = None
+) -> None:
+    """Replace float products, for which `unfit_for_blocks` has no reason, in place; names are kept.
+
+    known: weights of the model in other sizes.
+    """
     log.pass_name = PASS
     for node, chosen in formats.items():
         if node.operator.looks_up_rows:
-            _quantize_table(graph, node, chosen)
+            _quantize_table(graph, node, chosen, known)
         else:
-            operator, weights = block_operands(graph, node, chosen)
+            operator, weights = block_operands(graph, node, chosen, known)
             change(node, operator, [operand(node), *weights, node.operand("bias")])
         log.applied(node.name, f"its weights are {chosen}", exact=False)
 
 
-def _quantize_table(graph: Graph, node: Node, chosen: BlockFormat) -> None:
+def _quantize_table(graph: Graph, node: Node, chosen: BlockFormat, known: KnownBlocks | None) -> None:
     """Replace a look-up of rows of a float table, in place."""
     table, indices = operand(node), operand(node, 1)
     data = np.asarray(table.data, np.float32)
-    found: list[tuple[Array, Array, Array | None]] = []
-    for start in range(0, len(data), ROWS_AT_ONCE):
-        rows = np.ascontiguousarray(data[start : start + ROWS_AT_ONCE].T)
-        codes, scales, zeros = quantize_blocks(rows, chosen.bits, chosen.block, chosen.symmetric)
-        found.append((pack(codes, chosen.bits).T, scales.T, None if zeros is None else zeros.T))
-    name, points = table.name, None
-    if not chosen.symmetric:
-        every = np.concatenate([zeros for _, _, zeros in found if zeros is not None])
-        points = new_constant(graph, f"{name}.zero_points", every)
-    packed = new_constant(graph, f"{name}.codes", np.concatenate([codes for codes, _, _ in found]))
-    factors = new_constant(graph, f"{name}.scales", np.concatenate([scales for _, scales, _ in found]))
+    found = None if known is None else known.of(node, chosen)
+    codes, scales, zeros = found or _table_blocks(data, chosen)
+    name = table.name
+    points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)
+    packed = new_constant(graph, f"{name}.codes", codes)
+    factors = new_constant(graph, f"{name}.scales", scales)
     operator = BlockGather(data.shape[1], chosen.bits, chosen.block)
     change(node, operator, [packed, indices, factors, points])
+
+
+def _table_blocks(table: Array, chosen: BlockFormat) -> Blocks:
+    """Blocks along the rows of a table, some of its rows at a time."""
+    found = [
+        _product_blocks(np.ascontiguousarray(table[start : start + ROWS_AT_ONCE].T), chosen)
+        for start in range(0, len(table), ROWS_AT_ONCE)
+    ]
+    codes = np.concatenate([packed.T for packed, _, _ in found])
+    scales = np.concatenate([factors.T for _, factors, _ in found])
+    points = [zeros.T for _, _, zeros in found if zeros is not None]
+    return codes, scales, np.concatenate(points) if points else None

@@ -26,7 +26,7 @@ from qglow.numerics.blocks import largest_block_sum
 from qglow.numerics.requantize import INT32_MAX, accumulator_margin
 from qglow.numerics.rows import LARGEST
 from qglow.numerics.weights import SMALLEST_WEIGHT_SCALE, WEIGHT_MAX, largest_weights, quantize_weights
-from qglow.quantization.blocks import block_operands, unfit_for_blocks
+from qglow.quantization.blocks import KnownBlocks, block_operands, unfit_for_blocks
 from qglow.quantization.weights import unfit_weights
 from qglow.recipe.choices import BlockFormat
 
@@ -73,13 +73,19 @@ def _unfit_blocks(node: Node) -> str | None:
     return None if constant_weights else "its weights are computed by the graph"
 
 
-def scale_rows(graph: Graph, chosen: Mapping[Node, BlockFormat | None], log: PassLog) -> DynamicProducts:
+def scale_rows(
+    graph: Graph,
+    chosen: Mapping[Node, BlockFormat | None],
+    log: PassLog,
+    known: KnownBlocks | None = None,
+) -> DynamicProducts:
     """Rewrite nodes for which `unfit_for_rows` has no reason, in place; weights get their format, if any.
 
-    The product of integers keeps the node's name, the last operator gives its result.
+    known: weights in blocks of the model in other sizes. The product of integers keeps the node's name, the
+    last operator gives its result.
     """
     log.pass_name = PASS
-    work = _Rewriting(graph)
+    work = _Rewriting(graph, known)
     for node, format_ in chosen.items():
         name = node.name
         if format_ is not None or node.operator.weight_blocks is not None:
@@ -92,8 +98,9 @@ def scale_rows(graph: Graph, chosen: Mapping[Node, BlockFormat | None], log: Pas
 
 
 class _Rewriting:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, known: KnownBlocks | None) -> None:
         self._graph = graph
+        self._known = known
         self._rows: dict[Value, tuple[Value, Value]] = {}
         self.made = DynamicProducts()
 
@@ -121,7 +128,7 @@ class _Rewriting:
         x, name = operand(node), node.name
         integers, scales = self._rows_of(node, x)
         if chosen is not None and node.operator.weight_blocks is None:
-            blocks, weights = block_operands(self._graph, node, chosen)
+            blocks, weights = block_operands(self._graph, node, chosen, self._known)
             change(node, blocks, [x, *weights, node.operand("bias")])
         form, packed, zeros = node.operator.weight_blocks, operand(node, 1).data, node.operand("zero_points")
         assert form is not None and packed is not None

@@ -16,7 +16,7 @@ from qglow.profiling.profile import Profile
 from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
-from qglow.quantization.blocks import quantize_in_blocks
+from qglow.quantization.blocks import KnownBlocks, quantize_in_blocks
 from qglow.quantization.choices import Choices, names_of
 from qglow.quantization.dynamic import scale_rows
 from qglow.quantization.equalize import Equalization, equalize
@@ -111,15 +111,17 @@ def quantize_with(
     log: PassLog | None = None,
     seen_again: Mapping[str, ValueProfile] | None = None,
     preparations: Preparations | None = None,
+    known_blocks: KnownBlocks | None = None,
 ) -> QuantizedGraph:
     """Quantize a graph like `quantize`, with statistics by value name over `samples` samples.
 
     seen_again: statistics of the `rescaled` values from a profile of `QuantizedGraph.source`, made with the
     same arguments: their histograms then count in place of the ranges of their channels. preparations: of
     earlier calls with the same graph, statistics and number of samples, which may differ in their recipes.
+    known_blocks: weights in blocks of the same model in other sizes.
     """
     made = _Quantizer(graph, statistics, samples, recipe or Recipe(), folding, log, preparations)
-    return made.run(seen_again or {})
+    return made.run(seen_again or {}, known_blocks)
 
 
 def proposed_parameters(
@@ -256,7 +258,7 @@ class _Quantizer:
             self._log.applied(name, instead)
         return assignment, narrow_operands(int8, assignment, ranges)
 
-    def run(self, seen_again: Mapping[str, ValueProfile]) -> QuantizedGraph:
+    def run(self, seen_again: Mapping[str, ValueProfile], known_blocks: KnownBlocks | None) -> QuantizedGraph:
         prepared = self._prepare()
         graph, recipe, log = self._graph, self._recipe, self._log
         choices, reasons, groups = prepared.choices, prepared.reasons, prepared.groups
@@ -281,9 +283,9 @@ class _Quantizer:
         for node in sums:
             per_tensor = choices.of_node(node).per_tensor
             margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
-        rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log)
+        rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log, known_blocks)
         formats = block_products(graph, recipe, choices)
-        quantize_in_blocks(graph, formats, log)
+        quantize_in_blocks(graph, formats, log, known_blocks)
         halves = {**halves, **{node.name: str(chosen) for node, chosen in formats.items()}}
         verify_graph(graph, "after the final weights")
         before, folding = self._bytes_before, str(self._folding)
