@@ -36,7 +36,7 @@ class KnownBlocks:
         self._real = {node.name: node for node in real.nodes}
 
     def of(self, node: Node, chosen: BlockFormat) -> Blocks | None:
-        """Those of a node of this name, weights and format; None if there is none."""
+        """Blocks of a node of this name, with these weights and this format; None if there are none."""
         twin, first = self._nodes.get(node.name), self._real.get(node.name)
         if twin is None or first is None or not isinstance(twin.operator, BlockGemm | BlockGather):
             return None
