@@ -9,6 +9,7 @@ import numpy as np
 from qglow.core.passes import PassLog
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.operator import Operator
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.rewriting import change, new_constant, operand
 from qglow.numerics.blocks import pack, quantize_blocks
@@ -35,16 +36,15 @@ class KnownBlocks:
         self._nodes = {node.name: node for node in quantized.nodes}
         self._real = {node.name: node for node in real.nodes}
 
-    def of(self, node: Node, chosen: BlockFormat) -> Blocks | None:
-        """Blocks of a node of this name, with these weights and this format; None if there are none."""
+    def of(self, node: Node, wanted: Operator, symmetric: bool) -> Blocks | None:
+        """Blocks of a node of this name and these weights that became `wanted`; None if there are none."""
         twin, first = self._nodes.get(node.name), self._real.get(node.name)
-        if twin is None or first is None or not isinstance(twin.operator, BlockGemm | BlockGather):
+        if twin is None or first is None or twin.operator != wanted:
             return None
-        place = 0 if isinstance(twin.operator, BlockGather) else 1
+        place = 0 if node.operator.looks_up_rows else 1
         packed, scales, zeros = operand(twin, place).data, twin.operand("scales"), twin.operand("zero_points")
         own, other = operand(node, place).data, operand(first, place).data
-        form = (twin.operator.bits, twin.operator.block, zeros is None)
-        if form != (chosen.bits, chosen.block, chosen.symmetric) or own is None or other is None:
+        if own is None or other is None or (zeros is None) != symmetric:
             return None
         if own.shape != other.shape or own.dtype != other.dtype or own.tobytes() != other.tobytes():
             return None
@@ -83,13 +83,14 @@ def block_operands(
     known: those of the model in other sizes.
     """
     weights, (lo, hi) = operand(node, 1), node.operator.bounds
-    found = None if known is None else known.of(node, chosen)
+    made = BlockGemm(bits=chosen.bits, block=chosen.block, lo=lo, hi=hi)
+    found = None if known is None else known.of(node, made, chosen.symmetric)
     codes, scales, zeros = found or _product_blocks(np.asarray(weights.data, np.float32), chosen)
     name = weights.name
     points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)
     packed = new_constant(graph, f"{name}.codes", codes)
     factors = new_constant(graph, f"{name}.scales", scales)
-    return BlockGemm(bits=chosen.bits, block=chosen.block, lo=lo, hi=hi), [packed, factors, points]
+    return made, [packed, factors, points]
 
 
 def _product_blocks(weights: Array, chosen: BlockFormat) -> Blocks:
@@ -118,14 +119,14 @@ def _quantize_table(graph: Graph, node: Node, chosen: BlockFormat, known: KnownB
     """Replace a look-up of rows of a float table, in place."""
     table, indices = operand(node), operand(node, 1)
     data = np.asarray(table.data, np.float32)
-    found = None if known is None else known.of(node, chosen)
+    made = BlockGather(data.shape[1], chosen.bits, chosen.block)
+    found = None if known is None else known.of(node, made, chosen.symmetric)
     codes, scales, zeros = found or _table_blocks(data, chosen)
     name = table.name
     points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)
     packed = new_constant(graph, f"{name}.codes", codes)
     factors = new_constant(graph, f"{name}.scales", scales)
-    operator = BlockGather(data.shape[1], chosen.bits, chosen.block)
-    change(node, operator, [packed, indices, factors, points])
+    change(node, made, [packed, indices, factors, points])
 
 
 def _table_blocks(table: Array, chosen: BlockFormat) -> Blocks:

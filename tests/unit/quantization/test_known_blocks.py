@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import qglow
 from qglow.artefacts.replay import graph_at
 from qglow.core.passes import PassLog
 from qglow.graph.graph import Graph, Node
+from qglow.graph.ops.blocks import BlockGemm
 from qglow.graph.rewriting import new_constant, operand
 from qglow.graph.text import print_graph
 from qglow.quantization.blocks import KnownBlocks, quantize_in_blocks
@@ -66,16 +68,16 @@ def weighted(model: qglow.QuantizedModel) -> tuple[Graph, Node]:
 
 def test_other_weights_or_formats_are_not_known(tmp_path: Path) -> None:
     model = quantized(tmp_path, FORMS["blocks"])
-    chosen = BlockFormat(4, 32, False)
+    chosen, made = BlockFormat(4, 32, False), BlockGemm(bits=4, block=32)
     known = KnownBlocks(model.graph, model.float_graph)
     graph, node = weighted(model)
-    assert known.of(node, chosen) is not None
-    others = (BlockFormat(8, 32, False), BlockFormat(4, 16, False), BlockFormat(4, 32, True))
-    assert not any(known.of(node, other) for other in others)
+    assert known.of(node, made, False) is not None
+    assert known.of(node, made, True) is None
+    assert not any(known.of(node, replace(made, **other), False) for other in ({"bits": 8}, {"block": 16}))
     changed = np.array(operand(node, 1).data)
     changed[0, 0] += 1
     node.inputs = (node.inputs[0], new_constant(graph, "changed", changed), *node.inputs[2:])
-    assert known.of(node, chosen) is None
+    assert known.of(node, made, False) is None
     quantize_in_blocks(graph, {node: chosen}, PassLog(), known)
     twin = next(one for one in model.graph.nodes if one.name == node.name)
     assert operand(node, 1).data.tobytes() != operand(twin, 1).data.tobytes()  # type: ignore[union-attr]
