@@ -23,7 +23,7 @@ PUBLIC = {
     "tune", "list_targets",
     # stages
     "Model", "Profile", "QuantizedModel", "Executable", "StreamingExecutable",
-    "Generator", "TokenSampling", "load_generator",
+    "Generator", "TokenSampling", "load_generator", "save_generator",
     # choices and results
     "Calibration", "CalibrationSamples", "DataMapping", "Preprocessing", "Recipe", "Rule", "Match", "Limits",
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DecodingResult", "DriftReport",

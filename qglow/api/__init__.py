@@ -20,7 +20,7 @@ if typing.TYPE_CHECKING:
     from qglow.api.diagnosis import diagnose
     from qglow.api.drift import profile_drift, save_drift
     from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
-    from qglow.api.generation import load_generator
+    from qglow.api.generation import load_generator, save_generator
     from qglow.api.model import Model, load_model
     from qglow.api.parts import cut_model
     from qglow.api.profiles import load_profile, merge_profiles, save_profile
@@ -112,6 +112,7 @@ __all__ = [
     "load",
     "load_bundle",
     "load_generator",
+    "save_generator",
     "load_model",
     "load_profile",
     "load_quantized",
@@ -139,7 +140,7 @@ _NAMES_OF = {
         "run_data",
         "save_timings",
     ),
-    "qglow.api.generation": ("load_generator",),
+    "qglow.api.generation": ("load_generator", "save_generator"),
     "qglow.api.model": ("Model", "load_model"),
     "qglow.api.parts": ("cut_model",),
     "qglow.api.profiles": ("load_profile", "merge_profiles", "save_profile"),

@@ -285,12 +285,11 @@ class Model(Shown):
         executable = self._compiled(made)
         return executable if states is None else StreamingExecutable(executable, states)
 
-    def _bounded(
-        self, bounds: Bounds, options: CompileOptions, narrowed: Narrowed | None = None
-    ) -> BoundedExecutable:
-        return bounded_executable(
-            self._sized(dimensions_of(self.dimensions, self._own, bounds), narrowed), options
-        )
+    def _bounded(self, bounds: Bounds, options: CompileOptions) -> BoundedExecutable:
+        return bounded_executable(self._resizable(bounds), options)
+
+    def _resizable(self, bounds: Bounds, narrowed: Narrowed | None = None) -> ResizableModel:
+        return self._sized(dimensions_of(self.dimensions, self._own, bounds), narrowed)
 
     @property
     def _own(self) -> dict[str, Shape]:

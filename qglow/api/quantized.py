@@ -247,12 +247,12 @@ class QuantizedModel(Shown):
             replace(self, _parts=replace(self._parts, ahead=None))._compiled(made), states
         )
 
-    def _bounded(
-        self, bounds: Bounds, options: CompileOptions, narrowed: Narrowed | None = None
-    ) -> BoundedExecutable:
-        model = self._open_model()
-        dimensions = dimensions_of(model.dimensions, self._parts.shapes, bounds)
-        return bounded_executable(replay_model(self._parts, dimensions, narrowed), options)
+    def _bounded(self, bounds: Bounds, options: CompileOptions) -> BoundedExecutable:
+        return bounded_executable(self._resizable(bounds), options)
+
+    def _resizable(self, bounds: Bounds, narrowed: Narrowed | None = None) -> ResizableModel:
+        dimensions = dimensions_of(self._open_model().dimensions, self._parts.shapes, bounds)
+        return replay_model(self._parts, dimensions, narrowed)
 
     def _open_model(self) -> LoadedModel:
         """The float model. Raises UsageError where its file leaves no dimensions open."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import OUTPUT, RUN, DeviceOptions, NativeOptions
+from qglow.api.options import MODEL, OUTPUT, PIECE, RUN, DeviceOptions, NativeOptions
 from qglow.cli.options import TargetOptions, names_programs, parse_programs
 from qglow.cli.output import listing, notes, say, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
-from qglow.core.options import Writes, option
+from qglow.core.options import Writes, declare, option
 
 if TYPE_CHECKING:
     from qglow.api import Model, QuantizedModel
@@ -28,6 +28,13 @@ class CompileFlags(DeviceOptions):
     """Options of compilation, and of what is written."""
 
     tune: bool = option(False, "Time kernels on this processor first, and keep the best for later", group=RUN)
+    context: int | None = option(
+        None,
+        "Compile a language model for qglow generate, with as many tokens at most",
+        group=MODEL,
+        metavar="N",
+    )
+    piece: int = declare(PIECE, 64)
     dump_ir: bool = option(False, "Print the instruction program instead of compiling", group=OUTPUT)
     emit_bundle: Path | None = option(
         None,
@@ -82,6 +89,14 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
     if how.max_arena or how.max_flash:
         raise UsageError("--max-arena and --max-flash are for bundles: they need --emit-bundle")
     path = how.output or Path(f"{model.target.resolve().stem}{suffix_for(how.isa)}")
+    if how.context is not None:
+        from qglow.api import save_generator
+
+        if several or model.shapes:
+            raise UsageError("--context says which shapes there are: give no --shape")
+        save_generator(loaded, path, context=how.context, piece=how.piece, isa=how.isa)
+        _say_size(path)
+        return
     notes(loaded.save_program(path, isa=how.isa, shapes=parse_programs(model.shapes) if several else None))
     _say_size(path)
 

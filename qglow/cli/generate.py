@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import OUTPUT, GenerationOptions
-from qglow.cli.options import MOVED_MODEL, STATES, TargetOptions, parse_states
+from qglow.cli.options import MOVED_MODEL, STATES, TRUST, TargetOptions, parse_states
 from qglow.cli.output import note, say
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
 from qglow.core.options import declare, option
 
 if TYPE_CHECKING:
-    from qglow.api import Generator
+    from qglow.api import Executable, Generator, Model, QuantizedModel
 
 EXAMPLES = (
     "qglow generate llama.int8 --tokenizer tokenizer.json --prompt Once --count 100",
     "qglow generate llama.onnx --tokens 1,403,407 --count 20",
+    "qglow generate llama.qglow --trust --tokens 1,403,407",
 )
 GENERATION = "Generation"
 
@@ -31,6 +32,7 @@ class WriterOptions(TargetOptions):
     """A language model, and what it goes on from."""
 
     model: Path | None = declare(MOVED_MODEL, None)
+    trust: bool = declare(TRUST, False)
     states: Sequence[str] = declare(STATES, ())
     tokenizer: Path | None = option(None, "The model's tokenizer.json", group=GENERATION, metavar="FILE")
     prompt: str | None = option(None, "Text to go on from", group=GENERATION, metavar="TEXT")
@@ -64,6 +66,7 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
 
     The model reads tokens and gives scores of the next one. Keys and values of past tokens that it takes
     and gives, past... and present..., are kept from token to token.
+    A .qglow file that `qglow compile --context` wrote begins at once.
     Without a tokenizer it goes on from --tokens and prints numbers.
     """
     from qglow.api import TokenSampling, load_generator
@@ -81,9 +84,8 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
 
         text = TextTokens(what.tokenizer)
     given = _tokens(what.tokens) if what.prompt is None or text is None else text.encode(what.prompt)
-    model = open_graph_target(what.target, what.shapes, float_model=what.model, values=what.values)
     generator = load_generator(
-        model,
+        _opened(what, running),
         parse_states(what.states),
         context=running.context,
         piece=running.piece,
@@ -102,6 +104,19 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
         sys.stdout.write("\n")
     if choice.times:
         note(timed.report(len(given), generator))
+
+
+def _opened(what: WriterOptions, running: GenerationOptions) -> Model | QuantizedModel | Executable:
+    """A model to compile, or a program that was compiled for generation."""
+    if what.target.suffix == ".qglow":
+        from qglow.api import load
+
+        if what.shapes or what.values or what.model:
+            raise UsageError(f"{what.target} is compiled already: --shape, --value and --model do not apply")
+        return load(what.target, isa=running.isa, trust=what.trust, threads=running.threads)
+    if what.trust:
+        raise UsageError(f"{what.target} holds no machine code: --trust goes with a .qglow file")
+    return open_graph_target(what.target, what.shapes, float_model=what.model, values=what.values)
 
 
 class _Timed:

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from qglow.api.options import CALIBRATION, DATA, MODEL, OUTPUT, LabelledOptions, SelectionOptions
+from qglow.api.options import (
+    CALIBRATION,
+    DATA,
+    MODEL,
+    OUTPUT,
+    LabelledOptions,
+    SelectionOptions,
+    TrustOptions,
+)
 from qglow.core.errors import InputFileError, UsageError
 from qglow.core.options import Option, Writes, declare, option, options_of
 from qglow.recipe import Recipe, load_recipe
@@ -69,6 +77,7 @@ FIGURES = Option(
     flags=("--output", "-o"),
     writes=Writes.FILE,
 )
+(TRUST,) = (item.option for item in options_of(TrustOptions) if item.name == "trust")
 (CALIBRATION_METHOD,) = (item.option for item in options_of(Recipe) if item.name == "calibration")
 
 

@@ -134,6 +134,62 @@ def test_chance_is_repeatable_and_keeps_to_the_likeliest(with_cache: Path) -> No
         qglow.TokenSampling(temperature=float("nan"))
 
 
+@pytest.mark.parametrize("kind", ["float", "int8"])
+def test_a_file_of_programs_begins_at_once(
+    kind: str, with_cache: Path, int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = qglow.load_model(with_cache) if kind == "float" else qglow.load_quantized(int8)
+    monkeypatch.setenv("QGLOW_CACHE", str(tmp_path / "cache"))
+    wanted = qglow.load_generator(model, context=32, piece=32)
+    qglow.save_generator(model, tmp_path / "decoder.qglow", context=32, piece=32)
+
+    def refuse(*arguments: object) -> object:
+        raise AssertionError("nothing is to be compiled")
+
+    for trust in (True, False):  # the file's own code, and that of the cache
+        with monkeypatch.context() as patched:
+            patched.setattr("qglow.codegen.compiler.compile_modules", refuse)
+            patched.setattr("qglow.artefacts.replay.quantize_with", refuse)
+            program = qglow.load(tmp_path / "decoder.qglow", trust=trust)
+            found = qglow.load_generator(program, context=4096)
+            assert found.has_cache and found.states == STATES
+            for count in (1, 12, 20, 31):
+                prompt = [int(token) for token in np.random.default_rng(count).integers(0, WORDS, count)]
+                found.reset(), wanted.reset()
+                assert found.read(prompt).tobytes() == wanted.read(prompt).tobytes()
+                assert found.read([1]).tobytes() == wanted.read([1]).tobytes()
+            found.reset()
+            with pytest.raises(DataError, match="more than the context of 32"):
+                found.read([1] * 33)
+
+
+def test_other_programs_are_no_generators(with_cache: Path, tmp_path: Path) -> None:
+    model = qglow.load_model(save(without_cache(16), tmp_path))
+    with pytest.raises(UsageError, match="one number of tokens alone"):
+        qglow.load_generator(model.compile())
+    with pytest.raises(UsageError, match="fixed number of tokens"):
+        qglow.save_generator(model, tmp_path / "x.qglow")
+    shapes = {"tokens": (1, 4), "past_key": (1, HEADS, 8, DEPTH)}
+    qglow.load_model(with_cache).save_program(tmp_path / "one.qglow", shapes=[shapes])
+    program = qglow.load(tmp_path / "one.qglow")
+    with pytest.raises(DataError):
+        qglow.load_generator(program).read([1])
+
+
+def test_commands_compile_for_generation(with_cache: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "decoder.qglow"
+    assert main(["compile", str(with_cache), "--context", "32", "--piece", "8", "-o", str(out)]) == 0
+    capsys.readouterr()
+    given = ["--tokens", ",".join(map(str, BEGIN)), "--count", "5", "--no-times"]
+    for trust in ([], ["--trust"]):
+        assert main(["generate", str(out), *given, *trust]) == 0
+        assert capsys.readouterr().out == ",".join(map(str, expected()[:5])) + "\n"
+    assert main(["generate", str(out), *given, "--shape", "tokens=1,1"]) == 2
+    assert main(["generate", str(with_cache), *given, "--trust"]) == 2
+    assert main(["compile", str(with_cache), "--context", "4", "-o", str(out)]) == 2
+    assert main(["compile", str(with_cache), "--context", "32", "--shape", "tokens=1,1", "-o", str(out)]) == 2
+
+
 def test_generation_ends_at_stop_tokens_and_at_the_context(with_cache: Path) -> None:
     generator = qglow.load_generator(qglow.load_model(with_cache), context=16, piece=8)
     assert list(generator.generate(BEGIN, COUNT)) == expected()[: 16 - len(BEGIN) + 1]
