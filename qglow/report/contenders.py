@@ -42,12 +42,19 @@ class Bindable(Protocol):
 
 
 def random_inputs(inputs: Mapping[str, TensorType], seed: int = 0) -> dict[str, Array]:
-    """Standard normal inputs of these types, the same for the same seed."""
+    """Standard normal inputs of these types, and integers 0 or 1, the same for the same seed.
+
+    Integers are mostly rows of a table, such as tokens or types of tokens, or masks: 0 and 1 are in them all.
+    """
     generator = np.random.default_rng(seed)
-    return {
-        name: generator.standard_normal(kind.shape, np.float32).astype(kind.element.dtype)
-        for name, kind in inputs.items()
-    }
+
+    def drawn(kind: TensorType) -> Array:
+        dtype = kind.element.dtype
+        if np.issubdtype(dtype, np.integer):
+            return generator.integers(0, 2, kind.shape).astype(dtype)
+        return np.asarray(generator.standard_normal(kind.shape, np.float32).astype(dtype))
+
+    return {name: drawn(kind) for name, kind in inputs.items()}
 
 
 def of_executable(program: Bindable, inputs: Inputs, tail: HostedTail | None = None) -> Contender:

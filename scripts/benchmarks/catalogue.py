@@ -41,6 +41,7 @@ ENTRIES = (
     Entry("agreement", "bits on all instruction sets, and agreement with onnxruntime", (ZOO,)),
     Entry("options", "what single options of quantization make of the accuracy", (ZOO,)),
     Entry("int16", "accuracy and time of int16 activations beside int8", (ZOO, IDLE)),
+    Entry("gallery", "the plots and reports of the front page", (ZOO, WILD, IDLE, IMAGES)),
     Entry("speed", "latency beside onnxruntime and OpenVINO", (ZOO, IDLE, BENCH)),
     Entry("isas", "latency on every instruction set beside OpenVINO", (IDLE, BENCH)),
     Entry("targets", "bundles for other processors: bits, instructions and sizes", ("emulators",)),

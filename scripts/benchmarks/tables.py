@@ -25,7 +25,7 @@ def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def conditions() -> str:
     """The processor and the versions that a measurement was made with, as a sentence."""
-    processor = f"{_processor()}, kernels for {select_target().description.name}"
+    processor = f"{processor_name()}, kernels for {select_target().description.name}"
     versions = f"qglow {__version__}, onnxruntime {onnxruntime.__version__}"
     return f"Measured on {processor}; {versions}, Python {platform.python_version()}."
 
@@ -82,7 +82,8 @@ def _parts(name: str, path: Path) -> tuple[str, str, str]:
     return before + begin, table, end + after
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """The processor and how many cores of it there are, as the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

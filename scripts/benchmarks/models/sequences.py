@@ -19,9 +19,11 @@ _STORIES = 64
 
 
 def stories(folder: Path) -> EvaluatedModel:
-    """The llama over stories: tokens [N, 128]. Raises InputFileError without the data."""
-    tokens = _array(ZOO / "data/tinystories_tok512.npz", "tokens")[:, :-1].astype(np.int64)
-    splits = _splits(folder, {"tokens": tokens[:_STORIES]}, {"tokens": tokens[_STORIES:]})
+    """The llama over stories: tokens [N, 128], labelled. Raises InputFileError without the data."""
+    words = _array(ZOO / "data/tinystories_tok512.npz", "tokens").astype(np.int64)
+    tokens, following = words[:, :-1], words[_STORIES:, 1:]
+    evaluation = {"tokens": tokens[_STORIES:], "label": following}
+    splits = _splits(folder, {"tokens": tokens[:_STORIES]}, evaluation)
     return EvaluatedModel(
         "llama_stories260k", ZOO, "models/llama_stories260k.onnx", *splits, {"tokens": (1, 128)}
     )
@@ -36,7 +38,7 @@ def plates(folder: Path) -> EvaluatedModel:
 
 
 def news(folder: Path) -> EvaluatedModel:
-    """The classifier of news: tokens and their mask [N, 56]. Raises InputFileError without the data."""
+    """The classifier of news: tokens and mask [N, 56], labelled. Raises InputFileError without the data."""
     path = WILD / "agnews.npz"
     halves: list[Mapping[str, Array]] = []
     for prefix in ("calib_", ""):
@@ -44,6 +46,7 @@ def news(folder: Path) -> EvaluatedModel:
         inputs = {name: _array(path, prefix + name).astype(np.int64) for name in names}
         halves.append({**inputs, "token_type_ids": np.zeros_like(inputs["input_ids"])})
     shapes = {name: (1, *array.shape[1:]) for name, array in halves[0].items()}
+    halves[1] = {**halves[1], "label": _array(path, "label").astype(np.int64)}
     return EvaluatedModel("bert_agnews", WILD, "bert_agnews.onnx", *_splits(folder, *halves), shapes)
 
 

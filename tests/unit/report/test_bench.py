@@ -158,6 +158,14 @@ def test_a_rival_that_would_end_the_process_is_an_error(
         of_openvino(linear_model().SerializeToString(), {"x": np.ones((2, 4), np.float32)})
 
 
+def test_random_integers_are_rows_that_every_table_has() -> None:
+    from qglow.core.types import ElementType, TensorType, float_type
+
+    drawn = random_inputs({"ids": TensorType(ElementType.INT64, (1, 1000)), "x": float_type(5)})
+    assert set(np.unique(drawn["ids"])) == {0, 1} and drawn["ids"].dtype == np.int64
+    assert drawn["x"].dtype == np.float32
+
+
 def test_random_inputs_are_reproducible() -> None:
     from qglow.core.types import float_type
 
