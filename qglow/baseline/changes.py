@@ -61,7 +61,7 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
     if before is None or now is None:
         return
     for name, title, old, new in _pairs(outcome.entry.metric, before, now):
-        if old == new:
+        if old == new or (name in _RATIOS and _is_noise(outcome, name, old)):
             continue
         if name in _BYTES:
             yield title, byte_count(int(old)), byte_count(int(new)), _share(old, new)
@@ -80,6 +80,13 @@ def _pairs(metric: str, before: Measured, now: Measured) -> Iterator[tuple[str, 
         old, new = getattr(before, name), getattr(now, name)
         if old is not None and new is not None:
             yield name, title, old, new
+
+
+def _is_noise(outcome: Outcome, name: str, old: float) -> bool:
+    """Whether the interval of a ratio holds what it was."""
+    latencies = {} if outcome.costs is None else outcome.costs.latencies
+    latency = latencies.get(name.removeprefix("ratio_"))
+    return latency is not None and latency.ratio.low <= old <= latency.ratio.high
 
 
 def _share(old: float, new: float) -> str:

@@ -22,6 +22,7 @@ from qglow.recipe.loading import load_recipe
 from qglow.recipe.schema import Recipe
 from qglow.report.comparison_result import Comparison
 from qglow.report.evaluation import compare_nodes, compare_outputs, open_evaluation_data
+from qglow.report.node_panels import data_movement
 from qglow.report.parts import QuantizedParts
 from qglow.report.task_metric import data_labels, open_metric
 from qglow.runtime.cores import choose_threads
@@ -150,9 +151,13 @@ class _EntryCheck:
             opened = open_evaluation_data(
                 parts, self._located(evaluation), recipe, evaluation.select, samples
             )
-            return replace(outcome, layers=compare_nodes(parts, opened, options=self.options))
+            found = compare_nodes(parts, opened, options=self.options)
         except QglowError as error:
             return replace(outcome, warnings=(*outcome.warnings, f"errors of the layers: {error}"))
+        # What only moves elements shows the error of what it moves once more.
+        moving = {node.name for node in parts.int8.nodes if data_movement(node)}
+        layers = tuple(layer for layer in found.layers if layer.node not in moving)
+        return replace(outcome, layers=replace(found, layers=layers))
 
     def _recipe(self) -> Recipe | None:
         return None if self.entry.recipe is None else load_recipe(self.folder / self.entry.recipe)

@@ -278,6 +278,9 @@ def test_markdown_says_what_has_changed_and_how_fast_it_is() -> None:
     elsewhere = judge(limited(before), replace(now, kernels="other"))
     changed = to_markdown(Document("", summary_sections(BaselineReport(Path("b.yaml"), (elsewhere,)))))
     assert "latency /" not in changed
+    noise = judge(limited(before, float32=9.0), now, costs(0.4, 0.75, 0.9))
+    changed = to_markdown(Document("", summary_sections(BaselineReport(Path("b.yaml"), (noise,)))))
+    assert "latency /" not in changed and "| m | arena |" in changed
 
 
 def test_the_worst_layers_of_a_model_that_changed_are_shown(
@@ -292,6 +295,8 @@ def test_the_worst_layers_of_a_model_that_changed_are_shown(
     report, _ = example(steady(1.0), update=True)
     layers = report.outcomes[0].layers
     assert layers is not None and layers.samples == LAYER_SAMPLES
+    assert {"Conv", "Gemm"} <= {layer.operator for layer in layers.layers}
+    assert not {"Reshape", "Flatten", "Transpose"} & {layer.operator for layer in layers.layers}
     text = to_markdown(Document("", summary_sections(report)))
     rows = [line for line in text.split("Worst layers")[1].splitlines() if line.startswith("| m |")]
     assert len(rows) == 5 and f"| {layers.ranked()[0].operator} |" in rows[0]
