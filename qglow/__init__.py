@@ -15,6 +15,7 @@ import typing
 
 from qglow.core.errors import (
     ArtefactError,
+    ClusterError,
     ComparisonFailed,
     DataError,
     InputFileError,
@@ -104,6 +105,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Array",
     "ArtefactError",
+    "ClusterError",
     "BaselineReport",
     "BenchResult",
     "Calibration",

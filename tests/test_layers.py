@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1] / "qglow"
 # What each package may import directly, besides itself and what those may import.
 DIRECT: dict[str, set[str]] = {
     "core": set(),
+    "cluster": {"core"},
     "display": {"core"},
     "numerics": {"core"},
     "host": {"core"},
@@ -42,7 +43,7 @@ DIRECT: dict[str, set[str]] = {
     "artefacts": {"report"},
     "tuning": {"artefacts"},
     "baseline": {"tuning"},
-    "api": {"baseline", "generation"},
+    "api": {"baseline", "generation", "cluster"},
     "cli": {"api", "bisection"},
 }
 
@@ -81,6 +82,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 RESTRICTED: dict[str, set[str]] = {
     "onnx": {"importer", "exporter", "interchange"},
     "onnxruntime": {"report", "host"},
+    "distributed": {"cluster"},
     "openvino": {"report"},
     "typer": {"cli"},
     "llvmlite": {"kernels", "codegen", "targets", "bundles"},

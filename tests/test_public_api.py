@@ -35,7 +35,7 @@ PUBLIC = {
     # errors
     "QglowError", "ComparisonFailed", "UsageError", "UnboundError", "UndecidedError", "UnsupportedError",
     "InputFileError", "ModelError", "ProfileError", "DataError", "RecipeError", "ArtefactError",
-    "RegressionError", "InternalError", "MemoryLimitError",
+    "RegressionError", "InternalError", "MemoryLimitError", "ClusterError",
     "__version__",
 }  # fmt: skip
 ALIASES = {"Array", "Data", "ModelSource", "Progress"}

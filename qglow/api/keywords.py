@@ -136,7 +136,16 @@ class MetricKeywords(TypedDict, total=False):
     """Metric to measure too: map50, perplexity, ... or package.module:function."""
 
 
-class ProfilerKeywords(RunKeywords, total=False):
+class ClusterKeywords(RunKeywords, total=False):
+    """Where independent parts of the work run."""
+
+    scheduler: str | None
+    """Dask scheduler whose workers do the work, such as tcp://10.0.0.1:8786. Parts of the work run on the
+    workers of a Dask cluster (the extra cluster); results are the same bytes. Samples are sent to the
+    workers, which need no files."""
+
+
+class ProfilerKeywords(ClusterKeywords, total=False):
     """Options of how a model runs over calibration data, and what is kept of it."""
 
     batch_size: int | None

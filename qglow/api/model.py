@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from qglow.api.clusters import jobs_at
 from qglow.api.keywords import (
     DeviceKeywords,
     IsaKeywords,
@@ -407,26 +408,29 @@ class Model(Shown):
         or "interpreter". select, samples: which samples: a slice as text, "0:100", and how many of these.
         recipe: preprocessing and names of arrays. keep_samples: how many samples the profile keeps, 16 MB
         at most, for `quantize` to measure its result on; 0 for private data. isa, threads: as for `compile`.
+        scheduler: address of a Dask scheduler, on whose workers the samples run; the profile is the same.
         progress: is given the number of samples (None if it is not known) and returns what is
         called with the number done since the last call.
 
         Raises DataError for data that does not fit the model, UsageError for wrong options and for a
-        model that is quantized already.
+        model that is quantized already, ClusterError where the cluster cannot do it.
         """
         samples = CalibrationSamples(data, options["select"], options["samples"])
         if isinstance(self._opened, UndecidedModel):
             make = functools.partial(profile_free_model, self._opened)
         else:
             make = functools.partial(profile_model, self._opened)
-        return make(
-            samples,
-            recipe=recipe,
-            batch_size=options["batch_size"],
-            engine=options["engine"],
-            keep_samples=options["keep_samples"],
-            options=CompileOptions(isa=options["isa"], threads=options["threads"]),
-            progress=progress,
-        )
+        with jobs_at(options["scheduler"], options["isa"]) as jobs:
+            return make(
+                samples,
+                recipe=recipe,
+                batch_size=options["batch_size"],
+                engine=options["engine"],
+                keep_samples=options["keep_samples"],
+                options=CompileOptions(isa=options["isa"], threads=options["threads"]),
+                progress=progress,
+                jobs=jobs,
+            )
 
     @taking(Int8Options, RecipeChoices)
     def quantize(

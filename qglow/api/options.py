@@ -210,7 +210,21 @@ class MetricOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfilerOptions(RunOptions):
+class ClusterOptions(RunOptions):
+    """Where independent parts of the work run."""
+
+    scheduler: str | None = option(
+        None,
+        "Dask scheduler whose workers do the work, such as tcp://10.0.0.1:8786",
+        more="Parts of the work run on the workers of a Dask cluster (the extra cluster); results are the "
+        "same bytes. Samples are sent to the workers, which need no files.",
+        group=RUN,
+        metavar="ADDRESS",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilerOptions(ClusterOptions):
     """Options of how a model runs over calibration data, and what is kept of it."""
 
     batch_size: int | None = option(

@@ -65,6 +65,7 @@ def profile(model: ModelOptions, nodes: NativeOptions, data: DataOptions, runnin
             keep_samples=running.keep_samples,
             isa=running.isa,
             threads=running.threads,
+            scheduler=running.scheduler,
             progress=progress,
         )
     _finish(result, running.output)

@@ -13,6 +13,7 @@
     │   └── ArtefactError              model.qglow
     ├── RegressionError            5   a figure is worse than the baseline allows, or data has drifted
     ├── MemoryLimitError           6   more memory is needed than is allowed or there
+    ├── ClusterError               7   a cluster cannot be reached, or cannot do the work
     └── InternalError              70  a broken invariant: a defect of qglow itself
         ├── VerificationError          an IR that breaks its own rules
         └── CodegenError               LLVM refused generated code
@@ -149,6 +150,12 @@ class MemoryLimitError(QglowError):
     """More memory is needed than QGLOW_MAX_MEMORY or the machine allows."""
 
     exit_code = 6
+
+
+class ClusterError(QglowError):
+    """A cluster cannot be reached, its workers are lost, or they would give other results."""
+
+    exit_code = 7
 
 
 class InternalError(QglowError):

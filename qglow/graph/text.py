@@ -18,6 +18,7 @@ and not read.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping
 from typing import Any
 
@@ -301,3 +302,11 @@ def _stored(elements: list[AttributeValue], kind: TensorType) -> Array:
     if kind.is_half:
         return store_as(np.array(elements, np.float32), kind.element).reshape(kind.shape)
     return np.array(elements, kind.element.dtype).reshape(kind.shape)
+
+
+def _as_text(graph: Graph) -> tuple[Any, tuple[str, dict[str, Array]]]:
+    return parse_graph, (print_graph(graph), constant_data(graph))
+
+
+# A graph is pickled as text: following its values from node to node would go as deep as the graph is long.
+copyreg.pickle(Graph, _as_text)

@@ -132,6 +132,16 @@ class ValueProfile:
         axis = channel_axis(shape)
         return ValueProfile(channels=None if axis is None else ChannelProfile.empty(axis, shape[axis]))
 
+    def __getstate__(self) -> tuple[Array, Array, float, float, ChannelProfile | None]:
+        """Bins that hold something, their counts, extremes and channels: few numbers to send."""
+        bins = np.flatnonzero(self.counts).astype(np.uint16)
+        return bins, self.counts[bins], self.low, self.high, self.channels
+
+    def __setstate__(self, state: tuple[Array, Array, float, float, ChannelProfile | None]) -> None:
+        bins, counts, low, high, channels = state
+        self.__init__(np.zeros(BIN_COUNT, np.int64), low, high, channels)  # type: ignore[misc]
+        self.counts[bins] = counts
+
     def observe(self, array: Array) -> None:
         """Count in a batch: float32, samples along axis 0."""
         array = np.ascontiguousarray(array, np.float32)

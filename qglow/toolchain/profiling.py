@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qglow.core.errors import UnboundError, UsageError
+from qglow.core.jobs import Jobs
 from qglow.core.progress import Progress, start
 from qglow.core.types import Shape
-from qglow.profiling.engine import Engine, InterpreterEngine
+from qglow.profiling.engine import Engine
 from qglow.profiling.profile import Profile
 from qglow.profiling.profiler import profile
 from qglow.profiling.shards import ShardedProfile, profile_shards
@@ -19,6 +20,7 @@ from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.samples import FreeInputs, open_samples, open_specified
 from qglow.toolchain.shapes import profile_shapes
+from qglow.toolchain.spread import SpreadEngine, make_engine
 from qglow.toolchain.undecided import UndecidedModel
 
 ENGINES = ("compiled", "interpreter")
@@ -34,11 +36,13 @@ def profile_model(
     keep_samples: int = KEPT,
     options: CompileOptions | None = None,
     progress: Progress | None = None,
+    jobs: Jobs | None = None,
 ) -> Profile:
     """Run a model over calibration data and count what every value looks like.
 
     batch_size: samples a run (default: the batch that the model has). engine: one of `ENGINES`.
-    keep_samples: how many samples the profile keeps at most.
+    keep_samples: how many samples the profile keeps at most. jobs: where batches run (default: here); the
+    profile is the same.
 
     Raises DataError for data that does not fit, UsageError for wrong options and for a model that is
     quantized already.
@@ -51,7 +55,7 @@ def profile_model(
     return profile(
         base.graph,
         opened,
-        _engine(base, engine, options),
+        _engine(base, engine, options, jobs),
         model=model.source,
         batch_size=batch_size or base.batch_size,
         preprocessing=None if recipe is None else recipe.preprocessing,
@@ -70,6 +74,7 @@ def profile_free_model(
     keep_samples: int = KEPT,
     options: CompileOptions | None = None,
     progress: Progress | None = None,
+    jobs: Jobs | None = None,
 ) -> Profile:
     """Profile a model with free dimensions, over samples whose shapes may differ; see `profile_model`.
 
@@ -92,7 +97,7 @@ def profile_free_model(
     return profile_shapes(
         bound,
         opened,
-        lambda loaded: _engine(loaded, engine, options),
+        lambda loaded: _engine(loaded, engine, options, jobs),
         None if recipe is None else recipe.preprocessing,
         keep_samples,
         start(progress, opened.size),
@@ -126,9 +131,9 @@ def profile_model_in_shards(
     )
 
 
-def _engine(model: LoadedModel, name: str, options: CompileOptions | None) -> Engine:
+def _engine(model: LoadedModel, name: str, options: CompileOptions | None, jobs: Jobs | None) -> Engine:
     if name not in ENGINES:
         raise UsageError(f"engine {name!r} is not one of {', '.join(ENGINES)}", field="engine")
-    if name == "interpreter":
-        return InterpreterEngine(model.graph_for_batch)
-    return CompiledEngine(model.graph_for_batch, options)
+    if jobs is not None:
+        return SpreadEngine(jobs, model.graph_for_batch, name, options)
+    return make_engine(model.graph_for_batch, name, options)
