@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from qglow.core.errors import ClusterError, UsageError
-from qglow.core.jobs import Item, Pending, Result, Work
+from qglow.core.jobs import Item, JobWork, Pending, Result
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -130,7 +130,7 @@ class ClusterJobs:
         """See Jobs."""
         return _AHEAD * max(len(self._client.scheduler_info()["workers"]), 1)
 
-    def submit(self, work: Work[Item, Result], item: Item) -> Pending[Result]:
+    def submit(self, work: JobWork[Item, Result], item: Item) -> Pending[Result]:
         """Give a job to the scheduler."""
         from qglow.cluster.worker import run_job
 
@@ -142,7 +142,7 @@ class ClusterJobs:
         self._futures.add(future)
         return _Remote(self, future)
 
-    def _key(self, work: Work[Item, Result]) -> str:
+    def _key(self, work: JobWork[Item, Result]) -> str:
         """The key of work, which all workers get when it is first used."""
         if id(work) not in self._keys:
             from qglow.cluster.worker import WorkPlugin

@@ -12,7 +12,7 @@ Item_contra = TypeVar("Item_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 
 
-class Work(Protocol[Item_contra, Result_co]):
+class JobWork(Protocol[Item_contra, Result_co]):
     """What jobs have in common, such as a model. It is pickled where jobs run in other processes."""
 
     def begin(self) -> Callable[[Item_contra], Result_co]:
@@ -37,11 +37,11 @@ class Jobs(Protocol):
     def isa(self) -> str | None:
         """Target that code of jobs is compiled for; None where each process chooses."""
 
-    def submit(self, work: Work[Item, Result], item: Item) -> Pending[Result]:
+    def submit(self, work: JobWork[Item, Result], item: Item) -> Pending[Result]:
         """Begin a job."""
 
 
-def spread(jobs: Jobs, work: Work[Item, Result], items: Iterable[Item]) -> Iterator[Result]:
+def spread(jobs: Jobs, work: JobWork[Item, Result], items: Iterable[Item]) -> Iterator[Result]:
     """Run a job for each item; yield the results in the order of the items.
 
     No more than `jobs.ahead` jobs wait at a time, so that items may be many.
@@ -75,7 +75,7 @@ class HereJobs:
     def __init__(self) -> None:
         self._begun: tuple[object, Callable[..., object]] | None = None
 
-    def submit(self, work: Work[Item, Result], item: Item) -> Pending[Result]:
+    def submit(self, work: JobWork[Item, Result], item: Item) -> Pending[Result]:
         """Run a job."""
         if self._begun is None or self._begun[0] is not work:
             self._begun = work, work.begin()
