@@ -1,4 +1,4 @@
-"""Where work runs that a caller wants spread over several machines."""
+"""Connection to the machines that work is spread over."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def jobs_at(scheduler: str | None, isa: str | None) -> Iterator[Jobs | None]:
 
 
 def refusal_of(target: str) -> str:
-    """Why the host cannot run a target; empty where it can."""
+    """Reason why the host cannot run a target; empty where it can."""
     return find_target(target).refusal() or ""

@@ -137,7 +137,7 @@ class MetricKeywords(TypedDict, total=False):
 
 
 class ClusterKeywords(RunKeywords, total=False):
-    """Where independent parts of the work run."""
+    """Place where independent parts of the work run."""
 
     scheduler: str | None
     """Dask scheduler whose workers do the work, such as tcp://10.0.0.1:8786. Parts of the work run on the

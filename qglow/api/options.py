@@ -211,7 +211,7 @@ class MetricOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions(RunOptions):
-    """Where independent parts of the work run."""
+    """Place where independent parts of the work run."""
 
     scheduler: str | None = option(
         None,

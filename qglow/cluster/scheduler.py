@@ -117,7 +117,7 @@ class ClusterJobs:
                 )
 
     def _asked(self, question: Callable[[], Answer]) -> dict[str, Answer]:
-        """What a function returns on each worker."""
+        """Results of a function on each worker, by its address."""
         try:
             return dict(self._client.run(question))
         except ImportError as error:

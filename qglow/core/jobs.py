@@ -13,7 +13,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class JobWork(Protocol[Item_contra, Result_co]):
-    """What jobs have in common, such as a model. It is pickled where jobs run in other processes."""
+    """Preparation that jobs have in common, such as a model; it is pickled for jobs in other processes."""
 
     def begin(self) -> Callable[[Item_contra], Result_co]:
         """Prepare to run jobs, once in each process; the result of a job depends on its item alone."""
@@ -27,7 +27,7 @@ class Pending(Protocol[Result_co]):
 
 
 class Jobs(Protocol):
-    """Where jobs run."""
+    """Place where jobs run."""
 
     @property
     def ahead(self) -> int:
