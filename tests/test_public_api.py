@@ -20,7 +20,7 @@ PUBLIC = {
     "bench", "bench_decoding", "check_baseline", "check_limits", "compare", "compare_layers", "cut_model",
     "diagnose", "run_data", "save_timings",
     "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
-    "tune", "list_targets",
+    "tune", "mix_weights", "list_targets",
     # stages
     "Model", "Profile", "QuantizedModel", "Executable", "StreamingExecutable",
     "Generator", "TokenSampling", "load_generator", "save_generator",
@@ -29,7 +29,7 @@ PUBLIC = {
     "DriftLimits", "BaselineReport", "BenchResult", "Comparison", "DecodingResult", "DriftReport",
     "LayerReport",
     "Diagnosis", "QuantizationReport", "SufficiencyReport", "TargetInfo", "ModelVerdict",
-    "Figures", "Goal", "Trial", "Tuning", "KernelTuning",
+    "Figures", "Goal", "Trial", "Tuning", "WeightMix", "KernelTuning",
     # data and types
     "Array", "Data", "ModelSource", "Progress", "ElementType", "Quantization", "TensorType",
     # errors

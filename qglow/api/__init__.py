@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     from qglow.api.quantized import QuantizedModel, load_quantized
     from qglow.api.sufficiency import calibration_sufficiency, save_sufficiency
     from qglow.api.tuning import tune
+    from qglow.api.weights import mix_weights
     from qglow.baseline.verdicts import BaselineReport
     from qglow.core.progress import Progress
     from qglow.core.types import Array, ElementType, Quantization, TensorType
@@ -58,6 +59,7 @@ if typing.TYPE_CHECKING:
     from qglow.toolchain.samples import Data
     from qglow.tuning.result import Tuning
     from qglow.tuning.search import Figures, Goal, Trial
+    from qglow.tuning.weight_mix import WeightMix
 
 __all__ = [
     "Array",
@@ -99,6 +101,7 @@ __all__ = [
     "TokenSampling",
     "Trial",
     "Tuning",
+    "WeightMix",
     "bench",
     "bench_decoding",
     "calibration_sufficiency",
@@ -118,6 +121,7 @@ __all__ = [
     "load_quantized",
     "load_recipe",
     "merge_profiles",
+    "mix_weights",
     "profile_drift",
     "run_data",
     "save_drift",
@@ -148,6 +152,7 @@ _NAMES_OF = {
     "qglow.api.quantized": ("QuantizedModel", "load_quantized"),
     "qglow.api.sufficiency": ("calibration_sufficiency", "save_sufficiency"),
     "qglow.api.tuning": ("tune",),
+    "qglow.api.weights": ("mix_weights",),
     "qglow.baseline.verdicts": ("BaselineReport",),
     "qglow.core.progress": ("Progress",),
     "qglow.core.types": ("Array", "ElementType", "Quantization", "TensorType"),
@@ -178,6 +183,7 @@ _NAMES_OF = {
     "qglow.toolchain.samples": ("Data",),
     "qglow.tuning.result": ("Tuning",),
     "qglow.tuning.search": ("Figures", "Goal", "Trial"),
+    "qglow.tuning.weight_mix": ("WeightMix",),
 }
 """Public names by the module that defines them, as imported above for type checkers."""
 

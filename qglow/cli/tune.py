@@ -1,4 +1,4 @@
-"""qglow tune: which nodes have to be int16 or stay float so that an int8 model keeps to a goal."""
+"""qglow tune: which nodes have to be int16 or float, or how many bits weights need, to keep to a goal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from qglow.cli.options import (
     read_recipe,
 )
 from qglow.cli.output import end_if_interrupted, keeping, note, say, show, showing_progress
-from qglow.cli.targets import open_profiled_model
+from qglow.cli.targets import open_model, open_profiled_model
+from qglow.core.errors import ComparisonFailed, UsageError
 from qglow.core.options import Writes, declare, option
 from qglow.recipe.choices import parse_time
 from qglow.recipe.readers import as_seconds
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from qglow.api import Trial
     from qglow.core.progress import Progress
 
-EXAMPLES = ("qglow tune --profile profile.yaml --data val/ --calibration-data calib/ --max-drop 0.3",)
+EXAMPLES = (
+    "qglow tune --profile profile.yaml --data val/ --calibration-data calib/ --max-drop 0.3",
+    "qglow tune llama.onnx --data val.npz --calibration-data calib.npz --max-size 5bits",
+)
 _MILLISECONDS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
 
 
@@ -40,7 +44,9 @@ class TunedOptions:
     """The model and its profile."""
 
     model: Path | None = declare(PROFILED_MODEL, None)
-    profile: Path = option(help="Profile that qglow profile wrote", group=MODEL, metavar="FILE")
+    profile: Path | None = option(
+        None, "Profile that qglow profile wrote; none with --max-size", group=MODEL, metavar="FILE"
+    )
     recipe: Path | None = declare(RECIPE, None)
     shapes: tuple[str, ...] = declare(SHAPES, ())
     values: tuple[str, ...] = declare(VALUES, ())
@@ -82,6 +88,14 @@ class GoalOptions:
         read=_milliseconds,
         typed=str,
     )
+    max_size: str | None = option(
+        None,
+        "Most bytes of weights in blocks: 120K, 3.5M, or 4.5bits for each",
+        more="Weights alone get 8, 4 or 2 bits, layer by layer, without a profile. Scales and zero points "
+        "count. With --min-sqnr no more bytes are spent than it needs.",
+        group=LIMITS,
+        metavar="SIZE",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +133,14 @@ def tune(
     Predicts from calibration samples what every error of int8 does to the outputs, and measures models
     with the worst of them in int16 or float on --data: accuracy and latency. Prints what each gives, and
     writes the recipe of the fastest that keeps to the limits. Interrupted, it writes the best so far, and
-    the same command goes on. Exits with 1, and writes no recipe, if there is none.
+    the same command goes on. Exits with 1, and writes no recipe, if there is none. With --max-size it finds
+    the bits of weights alone.
     """
+    if goal.max_size is not None:
+        tune_weights(source, data, calibration, goal, running, search)
+        return
+    if source.profile is None:
+        raise UsageError("give the profile with --profile, or --max-size for the bits of weights alone")
     from qglow.api import CalibrationSamples, Goal, load_profile
     from qglow.api import tune as search_mix
     from qglow.tuning.sections import trial_text, tuning_section
@@ -174,3 +194,64 @@ def tune(
     end_if_interrupted(stopped, f"written: {written}; the same command goes on from {place}")
     best = found.require()
     say(f"{search.output}: {best.mix}; measure it on other data than {found.data}")
+
+
+def tune_weights(
+    source: TunedOptions,
+    data: LabelledDataOptions,
+    calibration: CalibratedOptions,
+    goal: GoalOptions,
+    running: RunOptions,
+    search: TuningOptions,
+) -> None:
+    """Find the bits of every layer's weights, measure the model on --data, and write the recipe.
+
+    Raises UsageError for options that have no place here, ComparisonFailed, without a recipe, where the
+    model misses --min-sqnr.
+    """
+    from qglow.api import CalibrationSamples, compare, mix_weights
+
+    assert goal.max_size is not None
+    others = (goal.max_drop, goal.min_metric, goal.max_metric, goal.max_latency_ms)
+    if (
+        source.profile is not None
+        or any(limit is not None for limit in others)
+        or calibration.effort != "fast"
+    ):
+        raise UsageError("--max-size goes with --min-sqnr alone, without --profile, --effort or other limits")
+    if source.model is None:
+        raise UsageError("--max-size needs MODEL")
+    model = open_model(source.model, source.shapes, values=source.values)
+    samples = CalibrationSamples(
+        calibration.calibration_data, calibration.calibration_select, calibration.calibration_samples
+    )
+    with showing_progress("measuring formats of weights") as progress:
+        mix = mix_weights(
+            model,
+            samples,
+            goal.max_size,
+            recipe=read_recipe(source.recipe),
+            enough_db=goal.min_sqnr_db,
+            progress=progress,
+        )
+    show(*mix._sections())
+    quantized = model.quantize(recipe=mix.recipe, calibration_data=samples)
+    measured = compare(
+        quantized,
+        data.data,
+        select=data.select,
+        samples=data.samples,
+        labels=data.labels,
+        metric=search.metric,
+        isa=running.isa,
+        threads=running.threads,
+    )
+    sqnr_db = measured.pairings[0].overall.sqnr_db
+    show(*measured._sections())
+    if goal.min_sqnr_db is not None and sqnr_db < goal.min_sqnr_db:
+        raise ComparisonFailed(
+            f"the SQNR on {data.data} is {sqnr_db:.2f} dB, less than {goal.min_sqnr_db:g}; "
+            "no recipe is written"
+        )
+    mix.save_recipe(search.output)
+    say(f"{search.output}: {mix.bits:.2f} bits a weight, SQNR {sqnr_db:.2f} dB on {data.data}")

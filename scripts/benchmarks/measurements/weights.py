@@ -1,7 +1,7 @@
 """Cost of weights in 8, 4 or 2 bits for a language model: next tokens, SQNR and size.
 
 The model is the llama over stories. Nothing calibrates it, but for `gptq`, which rounds by the inputs of
-layers over 64 other stories. Agreement counts the positions whose likeliest token is that of float32; top-1
+layers over 64 other stories, and for mixed formats, chosen over eight of these. Agreement counts the positions whose likeliest token is that of float32; top-1
 those where it is the next one of the story.
 """
 
@@ -24,6 +24,7 @@ from scripts.benchmarks.tables import markdown_table
 FORMATS = ("int8", "int8:32:symmetric", "int4:16", "int4", "int4:32:symmetric", "int4:128", "int2:16")
 DYNAMIC = ("int8", "int4", "int4:128")
 LEARNED = ("int4:16", "int4", "int4:32:symmetric", "int4:128", "int2:16")
+MIXED = ("4.5bits", "5bits", "5.5bits", "6bits")
 TITLES = ("weights", "MB", "next tokens as in float32", "SQNR", "top-1")
 _STORIES = 128
 
@@ -51,7 +52,10 @@ def row(name: str, size: int, found: Array, real: Array, tokens: Array) -> tuple
 def measure(
     path: Path, shapes: Mapping[str, Sequence[int]], tokens: Array, calibration: Path
 ) -> list[tuple[str, ...]]:
-    """A row for float32, one for each of `FORMATS`, of `DYNAMIC` with int8 rows, of `LEARNED` with gptq."""
+    """A row for float32, one for each of `FORMATS`, of `DYNAMIC` with int8 rows, of `LEARNED` with gptq.
+
+    Two for each of `MIXED`, formats of layers by sensitivity: to the nearest, and with gptq.
+    """
     model = qglow.load_model(path, shapes)
     real = scores(model.compile(), tokens)
     rows: list[tuple[str, ...]] = []
@@ -72,6 +76,13 @@ def measure(
         assert quantized.report is not None
         found, size = scores(quantized.compile(), tokens), quantized.report.weight_bytes_after
         rows.append(row(f"`{name}`, gptq", size, found, real, tokens))
+    for bits in MIXED:
+        mix = qglow.mix_weights(model, calibration, bits)
+        for rounding, title in (("nearest", ""), ("gptq", ", gptq")):
+            quantized = model.quantize(recipe=mix.recipe, rounding=rounding, calibration_data=calibration)
+            assert quantized.report is not None
+            found, size = scores(quantized.compile(), tokens), quantized.report.weight_bytes_after
+            rows.append(row(f"mixed, {mix.bits:.2f} bits{title}", size, found, real, tokens))
     return rows
 
 
