@@ -1,8 +1,8 @@
 """Cost of weights in 8, 4 or 2 bits for a language model: next tokens, SQNR and size.
 
 The model is the llama over stories. Nothing calibrates it, but for `gptq`, which rounds by the inputs of
-layers over 64 other stories, and for mixed formats, chosen over eight of these. Agreement counts the positions whose likeliest token is that of float32; top-1
-those where it is the next one of the story.
+layers over 64 other stories, and for mixed formats, which are chosen over eight of these. Agreement counts
+the positions whose likeliest token is that of float32; top-1 those where it is the next one of the story.
 """
 
 from __future__ import annotations
