@@ -156,7 +156,7 @@ def _step(formats: Sequence[FormatNoise], now: FormatNoise, name: str) -> tuple[
 
 
 def _front(found: Iterable[FormatNoise]) -> tuple[FormatNoise, ...]:
-    """Those that no other beats in both bytes and noise, the smallest first."""
+    """Keep those that no other beats in both bytes and noise, the smallest first."""
     kept: list[FormatNoise] = []
     for each in sorted(found, key=lambda x: (x.bytes, x.noise)):
         if not kept or (each.noise < kept[-1].noise and each.bytes > kept[-1].bytes):
@@ -172,7 +172,7 @@ def _weights(node: Node) -> Array:
 
 
 def _error(node: Node, form: BlockFormat) -> Array:
-    """What a format adds to the weights [K, N]."""
+    """Return what a format adds to the weights [K, N]."""
     weights = np.ascontiguousarray(_weights(node))
     codes, scales, zeros = quantize_blocks(weights, form.bits, form.block, form.symmetric)
     packed = pack(codes, form.bits)
@@ -186,7 +186,7 @@ def _read(node: Node) -> Value:
 
 
 def _result_error(node: Node, found: Array, error: Array) -> Array:
-    """What an error of the weights [K, N] adds to the results of a layer that reads `found`."""
+    """Return what an error of the weights [K, N] adds to the results of a layer that reads `found`."""
     if node.operator.looks_up_rows:
         return np.asarray(error.T[found], np.float32)
     added = np.asarray(found @ error, np.float32)

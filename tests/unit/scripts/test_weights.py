@@ -28,7 +28,11 @@ def test_a_row_a_format_and_float32_first(tmp_path: Path) -> None:
     rows = weights.measure(path, {"t": (1, 6)}, tokens, tmp_path / "data.npz")
     names = [f"`{name}`" for name in weights.FORMATS] + [f"`{name}`, dynamic" for name in weights.DYNAMIC]
     names += [f"`{name}`, gptq" for name in weights.LEARNED]
-    assert [cells[0] for cells in rows] == ["float32", *names]
+    titles = [cells[0] for cells in rows]
+    mixed = titles[len(names) + 1 :]
+    assert titles[: len(names) + 1] == ["float32", *names]
+    assert len(mixed) == 2 * len(weights.MIXED) and all(title.startswith("mixed, ") for title in mixed)
+    assert [title.endswith(", gptq") for title in mixed] == [False, True] * len(weights.MIXED)
     assert rows[0][2] == "100.0%" and not rows[0][3]
     decibels = {cells[0]: float(cells[3].split()[0]) for cells in rows[1:]}
     assert decibels["`int8`"] > decibels["`int4`"] > decibels["`int2:16`"]
