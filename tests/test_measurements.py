@@ -48,6 +48,18 @@ def test_accuracy_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_gallery_is_measured_and_only_the_whole_of_it_is_shown() -> None:
+    table = run("gallery", "--alternations", "20", "--limit", "60")
+    assert "| digits | top-1, 60 samples | " in table and "82.73 kB | 22.54 kB |" in table
+    page = (REPOSITORY / "docs" / "index.md").read_text()
+    for options, code in ((("--limit", "60"), 2), (("--alternations", "20"), 2)):
+        command = [*BENCHMARKS, "gallery", "--models", "digits", "--update-docs", *options]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        assert done.returncode == code and "error: the front page shows" in done.stderr
+    assert (REPOSITORY / "docs" / "index.md").read_text() == page
+
+
+@pytest.mark.slow
 def test_speed_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "speed.json"
     table = run("speed", "--alternations", "20", "--json", str(path), may_fail="slower than")

@@ -29,6 +29,9 @@ models:
     data: image.npz
     metric: sqnr
     tolerance: 0.5
+    max_latency_ratio: {float32: 9, int8: 9, baseline: 1.5}
+    max_artefact_bytes: 10M
+    max_arena_bytes: 1000000
     measured: {value: 30.0, int8_nodes: 4, float_nodes: 0, islands: 1, bytes: 9000}
   float:
     model: image.onnx
@@ -37,6 +40,8 @@ models:
     data: image.npz
     metric: top1
     tolerance: 1
+    max_latency_ratio: 9
+    max_bytes: 1M
 """
 LABELS = "file,class_index\na.png,1\nb.png,2\nc.png,3\n"
 

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import qglow
 from qglow import LayerReport, QuantizedModel
-from qglow.core.errors import InputFileError
+from qglow.core.errors import InputFileError, UsageError
 from qglow.core.files import write_atomically
 from qglow.display.blocks import byte_count, milliseconds
 from qglow.profiling.samples import Sample
@@ -206,7 +206,12 @@ def write_gallery(exhibits: Sequence[Exhibit], folder: Path = FOLDER) -> None:
 
 
 def _kept(exhibits: Sequence[Exhibit]) -> str:
-    """Write the files, and give what goes into the page."""
+    """Write the files, and give what goes into the page.
+
+    Raises UsageError where that is not the whole gallery.
+    """
+    if [exhibit.name for exhibit in exhibits] != list(KINDS):
+        raise UsageError("the front page shows the whole gallery: leave out --models")
     write_gallery(exhibits)
     facts = (
         f"- **Machine:** {processor_name()}, virtual\n"
@@ -226,6 +231,8 @@ def _commit() -> str:
 
 
 def _measure_all(options: argparse.Namespace) -> Outcome:
+    if options.limit is not None and options.update_docs:
+        raise UsageError("the front page shows figures over all samples: leave out --limit")
     known = (*EXAMPLE, *KINDS)
     models = with_progress(opened_models(options.models, known))
     exhibits = [measure(model, options.alternations, options.limit) for model in models]
