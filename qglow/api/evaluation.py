@@ -100,6 +100,7 @@ def compare_layers(
 ) -> LayerReport:
     """Measure the error of every int8 node: alone, accumulated, and against onnxruntime on the same integers.
 
+    Products with weights in blocks are measured too, against onnxruntime as floats.
     Options are as for `compare`. This is slow, because nodes run in numpy. Raises ModelError and DataError as
     `compare` does.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerError:
-    """One node of the int8 graph.
+    """One node of the int8 graph, in int8 or with weights in blocks.
 
     match: its integers against onnxruntime's on the exported QDQ model, from onnxruntime's own
     inputs; None if the result is float. float_match: the same for a float result, as the largest
@@ -47,7 +47,10 @@ class LayerError:
 
 @dataclass(frozen=True, repr=False)
 class LayerReport(Shown):
-    """Errors of every int8 node, in the order of the graph, measured over `samples` samples."""
+    """Errors of every int8 node, in the order of the graph, measured over `samples` samples.
+
+    Products with weights in blocks are among them.
+    """
 
     samples: int
     layers: tuple[LayerError, ...]

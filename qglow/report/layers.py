@@ -50,6 +50,8 @@ def compare_layers(
 ) -> LayerReport:
     """Compare every int8 node over whole batches of the data; a partial last batch is left out.
 
+    Products with weights in blocks are compared too.
+
     `float_graph` is the graph that was quantized, with the same node names (after channels were
     equalized, if they were); both graphs have the same batch, and so has `observed`. Without it there
     are no accumulated errors. Memory is that of one batch. Raises DataError for less than a batch.
@@ -79,7 +81,7 @@ class _Counts:
 
 class _Layers:
     def __init__(self, float_graph: Graph, int8_graph: Graph, observed: Observable | None) -> None:
-        self._nodes = [n for n in int8_graph.nodes if is_int8(n) or n.operator.quantizes]
+        self._nodes = [n for n in int8_graph.nodes if _has_an_error_of_its_own(n)]
         self._names = counterpart(float_graph, int8_graph)
         self._float = FloatTensors(float_graph)
         self._plain = QdqTensors(int8_graph, optimize=False)
@@ -167,6 +169,11 @@ class _Layers:
         expected, found = reals.get(self._names.get(node.output.name, "")), seen.logical(node.output)
         if expected is not None and found is not None:
             counts.accumulated.add(_as_real(found, node.output.type), expected)
+
+
+def _has_an_error_of_its_own(node: Node) -> bool:
+    """Whether a node computes with integers, makes them, or has weights of few bits."""
+    return is_int8(node) or node.operator.quantizes or node.operator.weight_blocks is not None
 
 
 def _is_exact(node: Node) -> bool:

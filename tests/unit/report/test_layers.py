@@ -4,7 +4,9 @@ from functools import cache
 
 import numpy as np
 import pytest
+from onnx import helper
 
+import qglow
 from qglow.core.errors import DataError
 from qglow.core.types import TensorType, float_type
 from qglow.graph.builder import GraphBuilder
@@ -15,6 +17,7 @@ from qglow.report.layer_report import LayerReport
 from qglow.report.layers import compare_layers
 from qglow.report.tensors import counterpart
 from qglow.toolchain.observation import Observed
+from tests.unit.importer.tiny import tiny_model
 from tests.unit.report.digits import data, example
 from tests.unit.report.models import Tapped
 
@@ -129,3 +132,20 @@ def test_values_without_a_buffer_are_absent() -> None:
     kind: TensorType = float_type(2, 3)
     assert Observed({}).logical(Value("v", kind)) is None
     assert Observed({"v": np.zeros(5)}).logical(Value("v", kind)) is None
+
+
+def test_weights_in_blocks_have_errors_of_their_own() -> None:
+    rng = np.random.default_rng(8)
+    constants = {name: rng.normal(size=(32, 32)).astype(np.float32) for name in ("v", "w")}
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"])]
+    model = qglow.load_model(tiny_model(nodes, {"x": [4, 32]}, ["y"], constants))
+    data = {"x": rng.normal(size=(8, 32)).astype(np.float32)}
+    found = {bits: qglow.compare_layers(model.quantize(weights=bits), data) for bits in ("int4", "int8")}
+    for report in found.values():
+        assert [x.operator for x in report.layers] == ["BlockGemm", "BlockGemm"]
+        assert all(x.float_match is not None and x.float_match < 1e-5 for x in report.layers)
+        first, second = (x.accumulated for x in report.layers)
+        assert first is not None and second is not None and second.sqnr_db < first.sqnr_db
+    for few, many in zip(found["int4"].layers, found["int8"].layers, strict=True):
+        assert few.isolated is not None and many.isolated is not None
+        assert few.isolated.sqnr_db + 15 < many.isolated.sqnr_db
