@@ -136,7 +136,7 @@ class MetricKeywords(TypedDict, total=False):
     """Metric to measure too: map50, perplexity, ... or package.module:function."""
 
 
-class ClusterKeywords(RunKeywords, total=False):
+class SchedulerKeywords(TypedDict, total=False):
     """Place where independent parts of the work run."""
 
     scheduler: str | None
@@ -145,7 +145,7 @@ class ClusterKeywords(RunKeywords, total=False):
     workers, which need no files."""
 
 
-class ProfilerKeywords(ClusterKeywords, total=False):
+class ProfilerKeywords(RunKeywords, SchedulerKeywords, total=False):
     """Options of how a model runs over calibration data, and what is kept of it."""
 
     batch_size: int | None
@@ -160,7 +160,7 @@ class ProfilerKeywords(ClusterKeywords, total=False):
     on them. Whoever gets that file gets these samples. Default: 32."""
 
 
-class EffortKeywords(TypedDict, total=False):
+class EffortKeywords(SchedulerKeywords, total=False):
     """Effort that is spent on accuracy."""
 
     effort: str

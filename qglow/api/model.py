@@ -29,6 +29,7 @@ from qglow.api.options import (
     StageTextOptions,
 )
 from qglow.api.quantized import QuantizedModel
+from qglow.core.errors import UsageError
 from qglow.core.interruption import Interrupted
 from qglow.core.keywords import taking
 from qglow.core.model_place import IN_MEMORY
@@ -69,6 +70,7 @@ from qglow.toolchain.samples import Data
 from qglow.toolchain.shape_choices import ShapeChoices, chosen_shapes
 from qglow.toolchain.specialised import fits, specialised_executable
 from qglow.toolchain.undecided import UndecidedModel, open_model
+from qglow.tuning.effort import FAST
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
 if TYPE_CHECKING:
@@ -458,8 +460,9 @@ class Model(Shown):
         keeps, and adds that to the recipe; a calibration that is stated stays. calibration_data: the
         samples of the profile, which effort, `rounding` other than "nearest" and `profile_again` look at.
         check: whether to run float and int8 over the samples that the profile keeps, for `verdict`.
-        isa, threads: what the model is compiled for to run on them. rounding_state: a file for layers that
-        are rounded, from which the same call goes on. progress: told of what is done. interrupted: told
+        isa, threads: what the model is compiled for to run on them. scheduler: address of a Dask scheduler,
+        on whose workers the efforts but "fast" try ranges. rounding_state: a file for layers that are
+        rounded, from which the same call goes on. progress: told of what is done. interrupted: told
         what was being done when Ctrl-C ended an effort or rounding early, and the result has what was done
         until then; without it KeyboardInterrupt is raised.
 
@@ -470,7 +473,8 @@ class Model(Shown):
         choices = {name: value for name, value in options.items() if name in RecipeChoices.__annotations__}
         chosen = (recipe or Recipe()).with_overrides(**choices)
         state = options["rounding_state"]
-        work = QuantizeOptions(
+        work = functools.partial(
+            QuantizeOptions,
             effort=options["effort"],
             check=check,
             repair=options["repair"],
@@ -485,4 +489,11 @@ class Model(Shown):
             if profile is None:
                 raise opened.refusal
             opened = opened.at(profile.shapes)
-        return QuantizedModel(quantize_model(opened, profile, chosen, work))
+        if options["scheduler"] is not None and options["effort"] == FAST:
+            raise UsageError(
+                "the effort fast has nothing that a cluster helps with; leave the scheduler out, or choose "
+                "`effort=balanced`",
+                field="scheduler",
+            )
+        with jobs_at(options["scheduler"], options["isa"]) as jobs:
+            return QuantizedModel(quantize_model(opened, profile, chosen, work(jobs=jobs)))

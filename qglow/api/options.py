@@ -210,7 +210,7 @@ class MetricOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterOptions(RunOptions):
+class SchedulerOptions:
     """Place where independent parts of the work run."""
 
     scheduler: str | None = option(
@@ -224,7 +224,7 @@ class ClusterOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfilerOptions(ClusterOptions):
+class ProfilerOptions(RunOptions, SchedulerOptions):
     """Options of how a model runs over calibration data, and what is kept of it."""
 
     batch_size: int | None = option(
@@ -247,7 +247,7 @@ class ProfilerOptions(ClusterOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EffortOptions:
+class EffortOptions(SchedulerOptions):
     """Effort that is spent on accuracy."""
 
     effort: str = option(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from qglow.api.clusters import jobs_at
 from qglow.api.keywords import TuneKeywords
 from qglow.api.model import Model
 from qglow.api.options import TuneOptions
@@ -50,7 +52,8 @@ def tune(
 
     calibration_data: samples of the profile. recipe, effort: as for `Model.quantize`; the search adds to the
     recipe's keep_float and rules, or only int16 rules with assert_all_quantized. select, samples, labels,
-    metric, isa, threads: as for `compare`. time_limit: seconds after which no further model is measured;
+    metric, isa, threads: as for `compare`. scheduler: address of a Dask scheduler, on whose workers errors
+    are predicted; models are measured here. time_limit: seconds after which no further model is measured;
     plain int8 always is. state: a file that keeps the results, so that an interrupted call continues; calls
     with another goal can use it too. progress: is called with the name of each phase and returns the
     `progress` of `Model.profile`. told: is called with every trial. interrupted: is called where Ctrl-C ends
@@ -64,7 +67,8 @@ def tune(
         given = replace(given, preprocessing=profile.preprocessing)
     metric, labels = options["metric"], options["labels"]
     measured = None if metric is None else open_metric(metric, labels)
-    tuner = Tuner(
+    make = functools.partial(
+        Tuner,
         model._loaded,
         profile,
         goal,
@@ -84,11 +88,12 @@ def tune(
         labels=data_labels(measured, labels),
     )
     state = options["state"]
-    return tuner.run(
-        opened,
-        data_name(data),
-        time_limit=options["time_limit"],
-        path=None if state is None else Path(state),
-        told=told,
-        interrupted=interrupted,
-    )
+    with jobs_at(options["scheduler"], options["isa"]) as jobs:
+        return make(jobs).run(
+            opened,
+            data_name(data),
+            time_limit=options["time_limit"],
+            path=None if state is None else Path(state),
+            told=told,
+            interrupted=interrupted,
+        )

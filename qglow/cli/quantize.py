@@ -110,6 +110,7 @@ def quantize(
             profile,
             chosen,
             effort=work.effort,
+            scheduler=work.scheduler,
             repair=work.repair,
             calibration_data=work.calibration(),
             rounding_state=work.rounding_state,

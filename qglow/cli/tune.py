@@ -173,6 +173,7 @@ def tune(
             calibration_data=samples,
             recipe=read_recipe(source.recipe),
             effort=calibration.effort,
+            scheduler=calibration.scheduler,
             select=data.select,
             samples=data.samples,
             labels=data.labels,

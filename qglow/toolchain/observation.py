@@ -60,12 +60,24 @@ def observe(
     A value that the program holds in no buffer of its name is worked out from its operands. Inputs of
     the graph have its types.
     """
-    executable = compile_graph(graph, replace(options or CompileOptions(), observe=True))
+    program = Observation(graph, values, options)
     for inputs in runs:
-        outputs = executable(inputs)
-        seen = Observed({**executable.activations(), **outputs})
-        known: dict[Value, Array] = {value: inputs[value.name] for value in graph.inputs}
-        yield {value: _tensor(value, seen, known) for value in values}
+        yield program(inputs)
+
+
+class Observation:
+    """A graph compiled so that values in it can be seen; see `observe`."""
+
+    def __init__(self, graph: Graph, values: Sequence[Value], options: CompileOptions | None = None) -> None:
+        self._inputs, self._values = graph.inputs, values
+        self._executable = compile_graph(graph, replace(options or CompileOptions(), observe=True))
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[Value, Array]:
+        """Run, and return the values."""
+        outputs = self._executable(inputs)
+        seen = Observed({**self._executable.activations(), **outputs})
+        known: dict[Value, Array] = {value: inputs[value.name] for value in self._inputs}
+        return {value: _tensor(value, seen, known) for value in self._values}
 
 
 def _tensor(value: Value, seen: Observed, known: dict[Value, Array]) -> Array:

@@ -30,6 +30,12 @@ def make_engine(graph_for_batch: GraphForBatch, name: str, options: CompileOptio
     return CompiledEngine(graph_for_batch, options)
 
 
+def code_of_jobs(jobs: Jobs, options: CompileOptions | None) -> CompileOptions:
+    """Options with the target that all places where jobs run have."""
+    options = options or CompileOptions()
+    return options if jobs.isa is None else replace(options, isa=jobs.isa)
+
+
 @dataclass(frozen=True)
 class ProfileWork:
     """Profiling of one graph: a job runs a block of batches, and returns their statistics."""
@@ -61,9 +67,8 @@ class SpreadEngine:
     def __init__(
         self, jobs: Jobs, graph_for_batch: GraphForBatch, name: str, options: CompileOptions | None
     ) -> None:
-        options = options or CompileOptions()
         self._jobs, self._graph_for_batch, self._name = jobs, graph_for_batch, name
-        self._options = options if jobs.isa is None else replace(options, isa=jobs.isa)
+        self._options = code_of_jobs(jobs, options)
         self._works: dict[int, ProfileWork] = {}
         self._blocks: dict[int, list[dict[str, Array]]] = {}
         self._waiting: deque[Pending[Statistics]] = deque()

@@ -133,7 +133,7 @@ def _with_ranges(
     samples = chosen.runs(source, len(source.nodes), len(runs))
     advance = start(progress, 2 * len(runs))
     int8_graphs = {name: result.graph for name, result in made.items()}
-    choices = choose_ranges(source, int8_graphs, runs, quantizer.options, advance, samples)
+    choices = choose_ranges(source, int8_graphs, runs, quantizer.options, advance, samples, quantizer.jobs)
     rules = rules_for(choices, recipe.calibration)
     # A stated calibration holds everywhere, as it did where the best ones were found.
     stated = Calibration.parse(str(recipe.calibration))
@@ -151,7 +151,7 @@ def _worst_nodes(
     wide = quantizer(with_mix(recipe, Mix(int16=widest(result.graph))))
     taken = runs.spread(runs_for(result.source, len(runs)))
     advance = start(progress, len(taken))
-    found = sensitivity(result.source, result.graph, taken, quantizer.options, advance)
+    found = sensitivity(result.source, result.graph, taken, quantizer.options, advance, quantizer.jobs)
     # Estimates are for one instruction set everywhere, so that the result does not depend on the machine.
     steps = ordered_steps(
         quantizer.graph,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qglow.core.errors import UsageError
 from qglow.core.interruption import Interrupted, Interruption
+from qglow.core.jobs import Jobs
 from qglow.core.progress import Progress
 from qglow.passes import canonical_pipeline
 from qglow.profiling.profile import Profile
@@ -36,7 +37,8 @@ class QuantizeOptions:
     calibration: the samples of the profile, for steps that need them again. rounding_state: a file that
     keeps the layers whose weights are rounded already. code: options for programs that run over the
     samples. progress: reports long work.
-    interrupted: is told where the user interrupts an effort or rounding, which then gives what is done.
+    interrupted: is told where the user interrupts an effort or rounding, which then gives what is done. jobs:
+    where networks run over samples for an effort (default: here).
     """
 
     effort: str = FAST
@@ -47,6 +49,7 @@ class QuantizeOptions:
     code: CompileOptions = field(default_factory=CompileOptions)
     progress: Progress | None = None
     interrupted: Interrupted | None = None
+    jobs: Jobs | None = None
 
 
 def quantize_model(
@@ -144,7 +147,9 @@ def _check_imported(
 def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: QuantizeOptions) -> _Made:
     profiled = model.with_profiled_batch().graph
     statistics = profile.check_matches(profiled)
-    quantizer = Quantizer(model.graph, statistics, profile.samples, options.calibration, options.code)
+    quantizer = Quantizer(
+        model.graph, statistics, profile.samples, options.calibration, options.code, jobs=options.jobs
+    )
     found = Repaired(recipe)
     if options.repair and options.effort == FAST:
         # In the profiled batch, so that what is chosen does not depend on the model's.

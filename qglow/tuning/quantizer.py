@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qglow.core.errors import UsageError
+from qglow.core.jobs import Jobs
 from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
 from qglow.profiling.histogram import ValueProfile
@@ -24,7 +25,8 @@ class Quantizer:
     """Makes int8 graphs of one float graph from its profile: `statistics` by value name over `samples`.
 
     Where channels were scaled or split, the profile's histograms no longer apply: parameters come from the
-    ranges of the channels, unless the recipe asks for new histograms from the `calibration` samples.
+    ranges of the channels, unless the recipe asks for new histograms from the `calibration` samples. jobs:
+    where networks run over samples for an effort (default: here).
     """
 
     graph: Graph
@@ -34,6 +36,7 @@ class Quantizer:
     options: CompileOptions = field(default_factory=CompileOptions)
     _seen: dict[tuple[str, tuple[str, ...]], _Seen] = field(default_factory=dict)
     preparations: Preparations = field(default_factory=dict, init=False)
+    jobs: Jobs | None = None
 
     def __call__(self, recipe: Recipe) -> QuantizedGraph:
         """Quantize as a recipe says, except for the rounding of weights.

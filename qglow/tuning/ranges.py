@@ -11,18 +11,19 @@ over some of the others, from which the effect on the rest is extrapolated.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import tee
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
+from qglow.core.jobs import HereJobs, Jobs, spread
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Value
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.report.tensors import counterpart
 from qglow.toolchain import CompileOptions
-from qglow.toolchain.observation import observe
+from qglow.toolchain.observation import Observation, observe
+from qglow.toolchain.spread import code_of_jobs
 from qglow.tuning.injection import Injection
 from qglow.tuning.sensitivity import int8_values
 
@@ -58,11 +59,13 @@ def choose_ranges(
     options: CompileOptions | None = None,
     advance: Callable[[int], None] = lambda runs: None,
     samples: int | None = None,
+    jobs: Jobs | None = None,
 ) -> list[RangeChoice]:
     """Compare the ranges in int8 graphs of one float graph, by name of the calibration that made each.
 
     Only values whose ranges differ are returned. samples: number of the runs over which the network runs
-    for each value (default: all). `advance` is called with 1 twice for every run.
+    for each value (default: all). `advance` is called with 1 twice for every run. jobs: where the network
+    runs with errors (default: here).
     """
     open_ones = _proposed(float_graph, int8_graphs)
     if not open_ones:
@@ -72,15 +75,16 @@ def choose_ranges(
     most = len(runs) if samples is None else min(samples, len(runs))
     taken = {value: _Taken.of(energies, most) for value, energies in errors.items()}
     wanted = {index for chosen in taken.values() for index in chosen.indices}
-    injection = Injection(float_graph, list(ranges), options)
-    powers: dict[Value, dict[int, list[float]]] = {value: {} for value in ranges}
-    followed, observed = tee(_selected(runs, wanted, advance))
-    seen = observe(float_graph, list(ranges), observed, options)
-    for index, given, found in zip(sorted(wanted), followed, seen, strict=True):
-        run = injection.run(given)
-        for value in (value for value, chosen in taken.items() if index in chosen.indices):
-            reals = (dequantize_by(quantize_by(found[value], kind), kind) for kind in ranges[value])
-            powers[value][index] = [run.distance(value.name, real - found[value]) for real in reals]
+    powers: dict[Value, dict[int, Sequence[float]]] = {value: {} for value in ranges}
+    by_name = {value.name: value for value in ranges}
+    followed = (
+        (inputs, [value.name for value, chosen in taken.items() if index in chosen.indices])
+        for index, inputs in _selected(runs, wanted, advance)
+    )
+    work = _Following(float_graph, {value.name: tuple(kinds) for value, kinds in ranges.items()}, options)
+    for index, found in zip(sorted(wanted), spread(jobs or HereJobs(), work.on(jobs), followed), strict=True):
+        for name, distances in found.items():
+            powers[by_name[name]][index] = distances
     choices = []
     for value, kinds in open_ones.items():
         noise = taken[value].total(powers[value], errors[value]) / (signal or 1.0)
@@ -179,9 +183,44 @@ class _Taken:
 
 def _selected(
     runs: RepeatedRuns, indices: Collection[int], advance: Callable[[int], None]
-) -> Iterator[Mapping[str, Array]]:
+) -> Iterator[tuple[int, Mapping[str, Array]]]:
     """Yield the runs of these indices; `advance` is called with 1 for every run."""
     for index, inputs in enumerate(runs):
         advance(1)
         if index in indices:
-            yield inputs
+            yield index, inputs
+
+
+@dataclass(frozen=True)
+class _Following:
+    """Effects of ranges on the outputs of a float network.
+
+    A job takes inputs and names of values; it returns, for each value, the square by which the error of each
+    of its ranges moves the outputs.
+    """
+
+    graph: Graph
+    ranges: Mapping[str, tuple[Quantization, ...]]
+    options: CompileOptions | None
+
+    def on(self, jobs: Jobs | None) -> _Following:
+        """The same work for the target that jobs run."""
+        return self if jobs is None else replace(self, options=code_of_jobs(jobs, self.options))
+
+    def begin(self) -> Callable[[tuple[Mapping[str, Array], Sequence[str]]], dict[str, list[float]]]:
+        """Compile the network."""
+        values = {value.name: value for value in self.graph.values() if value.name in self.ranges}
+        injection = Injection(self.graph, list(values.values()), self.options)
+        observation = Observation(self.graph, list(values.values()), self.options)
+
+        def follow(item: tuple[Mapping[str, Array], Sequence[str]]) -> dict[str, list[float]]:
+            inputs, names = item
+            run, seen = injection.run(inputs), observation(inputs)
+            found = {}
+            for name in names:
+                real = seen[values[name]]
+                rounded = (dequantize_by(quantize_by(real, kind), kind) for kind in self.ranges[name])
+                found[name] = [run.distance(name, array - real) for array in rounded]
+            return found
+
+        return follow

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qglow.core.jobs import HereJobs, Jobs, spread
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate
@@ -22,7 +23,8 @@ from qglow.numerics.weights import dequantize_weights
 from qglow.quantization.weights import output_axis
 from qglow.report.tensors import counterpart
 from qglow.toolchain import CompileOptions
-from qglow.toolchain.observation import observe
+from qglow.toolchain.observation import Observation
+from qglow.toolchain.spread import code_of_jobs
 from qglow.tuning.injection import Injection
 
 ROUNDING, CLIPPING, WEIGHTS = "rounding", "clipping", "weights"
@@ -75,37 +77,71 @@ def sensitivity(
     runs: Sequence[Mapping[str, Array]],
     options: CompileOptions | None = None,
     advance: Callable[[int], None] = lambda runs: None,
+    jobs: Jobs | None = None,
 ) -> Sensitivity:
     """Measure where the error of an int8 graph comes from, on inputs of the float graph it stands for.
 
-    `advance` is called with 1 after each run. Memory use is a few times that of all activations.
+    `advance` is called with 1 after each run. jobs: where the network runs (default: here). Memory use is a
+    few times that of all activations.
     """
-    names = counterpart(float_graph, int8_graph)
-    real = {value.name: value for value in float_graph.values() if not value.is_constant}
-    places = {v: real[names[v.name]] for v in int8_values(int8_graph) if names.get(v.name) in real}
-    rounded, results = _with_integer_weights(float_graph, int8_graph)
-    twins = {value.name: value for value in rounded.values()}
-    watched = list(dict.fromkeys([*(twins[v.name] for v in places.values()), *results.values()]))
-    watched += [twins[name] for name in results if twins[name] not in watched]
-    injection = Injection(float_graph, [*places.values(), *(real[name] for name in results)], options)
-    produced = {names[v.name]: v.name for node in int8_graph.nodes for v in node.outputs if v.name in names}
-    noise: dict[tuple[str, str], float] = {}
+    work = _Measuring(float_graph, int8_graph, options if jobs is None else code_of_jobs(jobs, options))
+    noise: dict[_Place, float] = {}
     signal = 0.0
-    for inputs, found in zip(runs, observe(rounded, watched, runs, options), strict=True):
-        reals = {value.name: array for value, array in found.items()}
-        run = injection.run(inputs)
-        signal += run.power
-        for value, twin in places.items():
-            for kind, error in _activation_errors(value, reals[twin.name]):
-                _add(noise, (value.name, kind), run.distance(twin.name, error))
-        for name, result in results.items():
-            error = reals[result.name] - reals[name]
-            key = (produced.get(name, name), WEIGHTS)
-            _add(noise, key, run.distance(name, error))
+    for power, found in spread(jobs or HereJobs(), work, runs):
+        signal += power
+        for key, distance in found:
+            noise[key] = noise.get(key, 0.0) + distance
         advance(1)
     return Sensitivity(
         len(runs), tuple(NoiseSource(*key, power / signal if signal else 0.0) for key, power in noise.items())
     )
+
+
+_Place = tuple[str, str]
+"""Name of a value, and kind of an error."""
+
+
+@dataclass(frozen=True)
+class _Measuring:
+    """Effects of the errors of an int8 graph, each alone, on the outputs of its float graph.
+
+    A job takes inputs; it returns the power of the outputs, and the square by which each error moves them.
+    """
+
+    real: Graph
+    int8: Graph
+    options: CompileOptions | None
+
+    def begin(self) -> Callable[[Mapping[str, Array]], tuple[float, list[tuple[_Place, float]]]]:
+        """Compile the float graph, and the one with integer weights."""
+        names = counterpart(self.real, self.int8)
+        real = {value.name: value for value in self.real.values() if not value.is_constant}
+        places = {v: real[names[v.name]] for v in int8_values(self.int8) if names.get(v.name) in real}
+        rounded, results = _with_integer_weights(self.real, self.int8)
+        twins = {value.name: value for value in rounded.values()}
+        watched = list(dict.fromkeys([*(twins[v.name] for v in places.values()), *results.values()]))
+        watched += [twins[name] for name in results if twins[name] not in watched]
+        injection = Injection(self.real, [*places.values(), *(real[name] for name in results)], self.options)
+        observation = Observation(rounded, watched, self.options)
+        produced = {
+            names[v.name]: v.name for node in self.int8.nodes for v in node.outputs if v.name in names
+        }
+
+        def measure(inputs: Mapping[str, Array]) -> tuple[float, list[tuple[_Place, float]]]:
+            reals = {value.name: array for value, array in observation(inputs).items()}
+            run = injection.run(inputs)
+            found = [
+                ((value.name, kind), run.distance(twin.name, error))
+                for value, twin in places.items()
+                for kind, error in _activation_errors(value, reals[twin.name])
+            ]
+            found += [
+                ((produced.get(name, name), WEIGHTS), run.distance(name, reals[result.name] - reals[name]))
+                for name, result in results.items()
+            ]
+            return run.power, found
+
+        return measure
 
 
 def int8_values(graph: Graph) -> Iterator[Value]:
@@ -177,7 +213,3 @@ def _activation_errors(value: Value, array: Array) -> Iterator[tuple[str, Array]
 def _clipped(array: Array, kind: Quantization) -> Array:
     low, high = kind.real_range
     return np.clip(array, np.float32(low), np.float32(high))
-
-
-def _add(noise: dict[tuple[str, str], float], key: tuple[str, str], power: float) -> None:
-    noise[key] = noise.get(key, 0.0) + power

@@ -11,6 +11,7 @@ from pathlib import Path
 from qglow.core.errors import UsageError
 from qglow.core.files import sha256_hex
 from qglow.core.interruption import Interrupted, Interruption
+from qglow.core.jobs import Jobs
 from qglow.core.progress import Phases, Progress, start
 from qglow.core.version import __version__
 from qglow.profiling.datasets import DataSet
@@ -45,7 +46,8 @@ class Tuner:
     """Searches for the nodes that have to be int16 or float so that an int8 model reaches a goal.
 
     recipe, effort: how plain int8 is quantized; the search adds int16 and float nodes to the recipe.
-    calibration: samples of the profile. progress: is called with the name of each phase of work.
+    calibration: samples of the profile. progress: is called with the name of each phase of work. jobs:
+    where networks run for the predictions (default: here).
 
     The constructor raises UsageError for a model that is quantized already and for a goal that cannot apply.
     """
@@ -59,6 +61,7 @@ class Tuner:
     options: CompileOptions
     metric: TaskMetric | None
     progress: Phases | None
+    jobs: Jobs | None = None
 
     def __post_init__(self) -> None:
         if self.model.is_quantized:
@@ -154,6 +157,7 @@ class Tuner:
             effort=effort,
             calibration=self.calibration,
             code=self.options,
+            jobs=self.jobs,
             progress=self._told(f"quantizing with {mix}"),
         )
         return quantize_model(self.model, self.profile, with_mix(recipe, mix), options)
@@ -163,7 +167,7 @@ class Tuner:
         inputs = CalibrationRuns.of(real, base.recipe, self.calibration)
         runs = inputs.spread(runs_for(real, len(inputs)))
         advance = start(self._told("predicting what each error does"), len(runs))
-        found = sensitivity(real, int8, runs, self.options, advance)
+        found = sensitivity(real, int8, runs, self.options, advance, self.jobs)
         # Only costs are estimated from this graph, and they do not depend on how weights are rounded.
         nearest = replace(base.recipe, rounding="nearest", rounding_budget=None)
         wide = self._quantized(nearest, Mix(int16=widest(int8))).int8

@@ -18,6 +18,7 @@ from qglow.cluster import scheduler as cluster_module
 from qglow.cluster.worker import software
 from qglow.core.errors import ClusterError
 from qglow.core.jobs import HereJobs, spread
+from qglow.graph.text import print_graph
 from tests.end_to_end.conftest import Run
 from tests.unit.importer.tiny import save, tiny_model
 
@@ -208,3 +209,31 @@ def test_what_is_no_address_is_told_in_one_line(
     assert run(*words, "-o", tmp_path / "p.yaml") == 2
     told = capsys.readouterr().err
     assert "error: --scheduler 'no::address': not an address" in told.splitlines()[-1]
+
+
+def test_an_effort_chooses_the_same_on_a_cluster(address: str) -> None:
+    model, data = qglow.load_model(DIGITS), images(24)
+    profile = model.profile(data)
+    alone, spread_out = (
+        model.quantize(profile, effort="best", calibration_data=data, scheduler=where)
+        for where in (None, address)
+    )
+    assert spread_out.recipe == alone.recipe and alone.recipe.rules
+    assert print_graph(spread_out.graph) == print_graph(alone.graph)
+
+
+def test_tuning_takes_the_same_steps_on_a_cluster(address: str, tmp_path: Path) -> None:
+    model, data = qglow.load_model(DIGITS), images(24)
+    profile, goal = model.profile(data), qglow.Goal(min_sqnr_db=45.0)
+    found = [
+        qglow.tune(model, profile, data, goal, calibration_data=data, scheduler=where, threads=1)
+        for where in (None, address)
+    ]
+    steps = [[(t.steps, t.keep_float, t.int16, t.figures.sqnr_db) for t in each.trials] for each in found]
+    assert steps[0] == steps[1] and len(steps[0]) > 1
+
+
+def test_a_cluster_for_nothing_is_refused(address: str) -> None:
+    model = qglow.load_model(DIGITS)
+    with pytest.raises(qglow.UsageError, match="nothing that a cluster helps with"):
+        model.quantize(model.profile(images(8)), scheduler=address)

@@ -18,13 +18,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+from qglow.api.clusters import jobs_at
 from qglow.core.errors import UsageError
 from qglow.core.files import write_atomically
+from qglow.core.jobs import HereJobs, spread
 from qglow.report.comparison import compare
 from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.oracle import OnnxruntimeModel
@@ -136,6 +138,24 @@ def measure(model: EvaluatedModel, efforts: Sequence[str], limit: int | None, ca
     return Row(model.name, comparison.samples, 100.0 * comparison.accuracy[FLOAT].top1, figures, others)
 
 
+@dataclass(frozen=True)
+class RowWork:
+    """Measurement of models; a job takes one model, whose files lie at the same place everywhere."""
+
+    efforts: tuple[str, ...]
+    limit: int | None
+    cache: RivalCache
+
+    def begin(self) -> Callable[[EvaluatedModel], Row]:
+        """Nothing is prepared."""
+
+        def row(model: EvaluatedModel) -> Row:
+            announce(model.name)
+            return measure(model, self.efforts, self.limit, self.cache)
+
+        return row
+
+
 def _figures(comparison: Comparison, name: str) -> Figures:
     pairing = comparison.pairing(name, FLOAT)
     agreement = 0.0 if pairing.agreement is None else 100.0 * pairing.agreement.top1
@@ -214,15 +234,14 @@ def _measure_all(options: argparse.Namespace) -> Outcome:
     if options.resume and options.json is None:
         raise UsageError("--resume goes on with the file of --json, which is not given")
     known = read_rows(options.json, row_of) if options.resume and options.json.exists() else {}
-    rows = []
-    for model in chosen_models(options.models, MODELS):
-        if model.name not in known:
-            announce(model.name)
-            cache = RivalCache(options.cache, options.patience)
-            known[model.name] = measure(model, options.efforts, options.limit, cache)
-        if options.json is not None:
-            write_atomically(options.json, to_json(known.values()))
-        rows.append(known[model.name])
+    chosen = chosen_models(options.models, MODELS)
+    work = RowWork(tuple(options.efforts), options.limit, RivalCache(options.cache, options.patience))
+    with jobs_at(options.scheduler, None) as jobs:
+        for row in spread(jobs or HereJobs(), work, (m for m in chosen if m.name not in known)):
+            known[row.model] = row
+            if options.json is not None:
+                write_atomically(options.json, to_json(known.values()))
+    rows = [known[model.name] for model in chosen]
     table = to_markdown(rows)
     kept = partial(with_other_rows, "accuracy", table, [model.name for model in MODELS])
     behind = [f"{row.model}: {line}" for row in rows for line in row.behind()]
@@ -235,6 +254,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_limit_option(parser)
     parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="measure models on the workers of this Dask scheduler, which see the same folders",
+    )
     add_json_option(parser)
     add_cache_options(parser)
 
