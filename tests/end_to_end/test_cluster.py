@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from qglow.cluster.worker import software
 from qglow.core.errors import ClusterError
 from qglow.core.jobs import HereJobs, spread
 from qglow.graph.text import print_graph
+from scripts.benchmarks.measurements.accuracy import RowWork
+from scripts.benchmarks.models.labelled import MODELS
+from scripts.benchmarks.rivals.cache import RivalCache
 from tests.end_to_end.conftest import Run
 from tests.unit.importer.tiny import save, tiny_model
 
@@ -237,3 +241,9 @@ def test_a_cluster_for_nothing_is_refused(address: str) -> None:
     model = qglow.load_model(DIGITS)
     with pytest.raises(qglow.UsageError, match="nothing that a cluster helps with"):
         model.quantize(model.profile(images(8)), scheduler=address)
+
+
+def test_models_of_the_accuracy_benchmark_can_be_sent() -> None:
+    work = RowWork(("fast",), 10, RivalCache(Path("cache"), 1.0))
+    assert pickle.loads(pickle.dumps(work)) == work
+    assert pickle.loads(pickle.dumps(MODELS)) == MODELS
