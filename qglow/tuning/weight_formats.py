@@ -118,7 +118,11 @@ def choose_formats(layers: Sequence[LayerFormats], most: int, enough: float = 0.
     chosen = {layer.layer: layer.formats[0] for layer in layers}
     left = most - sum(found.bytes for found in chosen.values())
     if left < 0:
-        raise UsageError(f"weights take {most - left} bytes in the smallest formats, and {most} are allowed")
+        least = 8.0 * (most - left) / sum(layer.weights for layer in layers)
+        raise UsageError(
+            f"weights take {most - left} bytes in the smallest formats, {least:.2f} bits each, and {most} "
+            "bytes are allowed"
+        )
     known = {layer.layer: layer.formats for layer in layers}
     waiting = [_step(formats, formats[0], name) for name, formats in known.items() if len(formats) > 1]
     heapq.heapify(waiting)

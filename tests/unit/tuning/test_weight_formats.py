@@ -131,9 +131,7 @@ def test_the_largest_gain_for_each_byte_comes_first() -> None:
     assert {name: x.bytes for name, x in choose_formats(layers, 160).items()} == {"a": 50, "b": 100}
     assert {name: x.bytes for name, x in choose_formats(layers, 200).items()} == {"a": 100, "b": 100}
     assert {name: x.bytes for name, x in choose_formats(layers, 200, 0.4).items()} == {"a": 50, "b": 100}
-    with pytest.raises(
-        UsageError, match="weights take 100 bytes in the smallest formats, and 99 are allowed"
-    ):
+    with pytest.raises(UsageError, match=r"weights take 100 bytes .* 4\.00 bits each, and 99 bytes are"):
         choose_formats(layers, 99)
 
 
@@ -190,4 +188,24 @@ def test_the_command_writes_no_recipe_that_misses_the_quality(
     assert main([*given, "--max-size", "5bits", "--max-drop", "1"]) == 2
     assert main([*given, "--max-drop", "1"]) == 2
     assert "give the profile" in capsys.readouterr().err
+    assert not recipe.exists()
+
+
+def test_data_on_which_the_quality_is_missed_fails_the_command(
+    files: tuple[Path, Path, Path],
+    model: qglow.Model,
+    data: dict[str, np.ndarray],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, samples, recipe = files
+    mix = qglow.mix_weights(model, data, "6bits")
+    x = np.random.default_rng(9).normal(size=(400, DEPTH)).astype(np.float32)
+    quantized = model.quantize(recipe=mix.recipe)
+    worst = min(np.split(x, 100), key=lambda rows: sqnr(model, quantized, rows))
+    np.savez(tmp_path / "worst.npz", x=worst)
+    given = ["tune", str(path), "--calibration-data", str(samples), "--max-size", "6bits", "-o", str(recipe)]
+    given += ["--min-sqnr", str(mix.sqnr_db - 0.001)]
+    assert main([*given, "--data", str(tmp_path / "worst.npz")]) == 1
+    assert "no recipe is written" in capsys.readouterr().err
     assert not recipe.exists()
