@@ -24,6 +24,7 @@ from scripts.benchmarks.tables import markdown_table
 FORMATS = ("int8", "int8:32:symmetric", "int4:16", "int4", "int4:32:symmetric", "int4:128", "int2:16")
 DYNAMIC = ("int8", "int4", "int4:128")
 LEARNED = ("int4:16", "int4", "int4:32:symmetric", "int4:128", "int2:16")
+TABLES_TOO = ("int4:128", "int4", "int4:16")
 MIXED = ("4.5bits", "5bits", "5.5bits", "6bits")
 TITLES = ("weights", "MB", "next tokens as in float32", "SQNR", "top-1")
 _STORIES = 128
@@ -54,7 +55,8 @@ def measure(
 ) -> list[tuple[str, ...]]:
     """A row for float32, one for each of `FORMATS`, of `DYNAMIC` with int8 rows, of `LEARNED` with gptq.
 
-    Two for each of `MIXED`, formats of layers by sensitivity: to the nearest, and with gptq.
+    Then one for each of `TABLES_TOO`, with gptq and tables of words in blocks, as mixed formats have; and
+    two for each of `MIXED`, formats of layers by sensitivity: to the nearest, and with gptq.
     """
     model = qglow.load_model(path, shapes)
     real = scores(model.compile(), tokens)
@@ -76,6 +78,14 @@ def measure(
         assert quantized.report is not None
         found, size = scores(quantized.compile(), tokens), quantized.report.weight_bytes_after
         rows.append(row(f"`{name}`, gptq", size, found, real, tokens))
+    for name in TABLES_TOO:
+        form = qglow.Recipe().with_overrides(weights=name).weights
+        tables = qglow.Rule(qglow.Match(operator="Gather"), weights=form)
+        recipe = qglow.Recipe(weights=form, rules=(tables,), rounding="gptq")
+        quantized = model.quantize(recipe=recipe, calibration_data=calibration)
+        assert quantized.report is not None
+        found, size = scores(quantized.compile(), tokens), quantized.report.weight_bytes_after
+        rows.append(row(f"`{name}`, tables too, gptq", size, found, real, tokens))
     for bits in MIXED:
         mix = qglow.mix_weights(model, calibration, bits)
         for rounding, title in (("nearest", ""), ("gptq", ", gptq")):

@@ -28,6 +28,7 @@ def test_a_row_a_format_and_float32_first(tmp_path: Path) -> None:
     rows = weights.measure(path, {"t": (1, 6)}, tokens, tmp_path / "data.npz")
     names = [f"`{name}`" for name in weights.FORMATS] + [f"`{name}`, dynamic" for name in weights.DYNAMIC]
     names += [f"`{name}`, gptq" for name in weights.LEARNED]
+    names += [f"`{name}`, tables too, gptq" for name in weights.TABLES_TOO]
     titles = [cells[0] for cells in rows]
     mixed = titles[len(names) + 1 :]
     assert titles[: len(names) + 1] == ["float32", *names]
