@@ -52,7 +52,7 @@ from qglow.recipe.loading import parse_recipe
 from qglow.report.comparison_result import Comparison
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.layer_report import LayerReport
-from qglow.report.node_kernels import kernels_of_code, kernels_of_graph
+from qglow.report.node_kernels import NodeCode, kernels_of_code, kernels_of_graph
 from qglow.report.parts import QuantizedParts
 from qglow.report.report import ModelInfo, Report, write_report
 from qglow.report.verdict import ModelVerdict
@@ -200,7 +200,7 @@ def load_parts(folder: Path) -> QuantizedParts:
 
 
 def save_reports(
-    parts: QuantizedParts, folder: Path, measured: Measurements, kernels: Mapping[str, str]
+    parts: QuantizedParts, folder: Path, measured: Measurements, kernels: Mapping[str, NodeCode]
 ) -> None:
     """Write report.html, report.md and report.json, each whole or not at all. kernels: by node, for HTML."""
     write_report(folder, report_of(parts, measured), graph=parts.int8, kernels=kernels)

@@ -15,6 +15,7 @@ from qglow.quantization.tensors import TensorRange
 from qglow.report.channel_plots import channel_plots
 from qglow.report.diagnosis import Diagnosis
 from qglow.report.layer_report import LayerError, LayerReport
+from qglow.report.node_kernels import NodeCode
 from qglow.report.policies import policy_text
 from qglow.report.value_ranges import histogram_sqnr_db, profiled_range
 
@@ -34,7 +35,7 @@ def node_panels(
     report: QuantizationReport,
     layers: LayerReport | None = None,
     diagnosis: Diagnosis | None = None,
-    kernels: Mapping[str, str] | None = None,
+    kernels: Mapping[str, NodeCode] | None = None,
 ) -> tuple[NodePanel, ...]:
     """The nodes of a graph in its order. kernels: of compiled code, by the name of the node."""
     panels = _Panels(graph, report, layers, diagnosis, kernels or {})
@@ -53,7 +54,7 @@ class _Panels:
         report: QuantizationReport,
         layers: LayerReport | None,
         diagnosis: Diagnosis | None,
-        kernels: Mapping[str, str],
+        kernels: Mapping[str, NodeCode],
     ) -> None:
         self._numbers = {node: number for number, node in enumerate(graph.nodes)}
         self._ranges = {tensor.value: tensor for tensor in report.tensors}
@@ -127,7 +128,7 @@ class _Panels:
             if value is not None:
                 yield _title(node, value), _told(value, ranges.get(value))
         if node.name in self._kernels:
-            yield "kernel", self._kernels[node.name]
+            yield from self._kernels[node.name].facts()
 
     def _noise(self, node: Node) -> Iterator[tuple[str, str]]:
         found = None if self._diagnosis is None else self._diagnosis.of(node.name)

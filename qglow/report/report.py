@@ -23,6 +23,7 @@ from qglow.report.comparison_result import Comparison, comparison_section
 from qglow.report.decoding import DecodingResult
 from qglow.report.diagnosis import Diagnosis, diagnosis_section
 from qglow.report.layer_report import LayerReport, layer_section
+from qglow.report.node_kernels import NodeCode
 from qglow.report.node_panels import node_panels
 from qglow.report.pictures import layer_picture
 from qglow.report.quantization_sections import picture_sections, quantization_sections
@@ -69,7 +70,7 @@ class Report:
 
 
 def document_of(
-    report: Report, graph: Graph | None = None, kernels: Mapping[str, str] | None = None
+    report: Report, graph: Graph | None = None, kernels: Mapping[str, NodeCode] | None = None
 ) -> Document:
     """The report for people; with the int8 graph that it is about, a drawing of it too.
 
@@ -113,7 +114,7 @@ def write_report(
     report: Report,
     timings: BenchResult | None = None,
     graph: Graph | None = None,
-    kernels: Mapping[str, str] | None = None,
+    kernels: Mapping[str, NodeCode] | None = None,
 ) -> list[Path]:
     """Write report.html, report.md and report.json, and timings.json where there are timings.
 
