@@ -30,7 +30,7 @@ class NodeCode:
     share: float | None = None
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """What a panel says of it."""
+        """Facts for a panel, by their titles."""
         yield "kernel", f"{', '.join(self.kernels)} ({self.target})"
         if self.share is not None:
             yield "time", f"{percent(self.share)} of a run, estimated"

@@ -61,5 +61,5 @@ def test_panels_name_the_kernel() -> None:
     document = document_of(large_report(2), graph, {"stem.Conv": NodeCode(("a kernel",), "t", 0.25)})
     facts = {panel.name: dict(panel.facts) for panel in document.nodes}
     assert facts["stem.Conv"]["kernel"] == "a kernel (t)"
-    assert facts["stem.Conv"]["time"] == "25 % of a run, estimated"
+    assert facts["stem.Conv"]["time"] == "25.00 % of a run, estimated"
     assert "kernel" not in facts["layer0/mix.Conv"]
