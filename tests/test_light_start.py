@@ -56,6 +56,7 @@ def test_programs_are_loaded_and_compiled_without_graphs() -> None:
     rooms = {name.split(".")[1] for name in loaded_by("-c", f"{chosen}; {REPORT_LOADED}") if "qglow." in name}
     assert {"codegen", "kernels", "runtime", "targets"} <= rooms
     assert not rooms & {"graph", "passes", "importer", "exporter", "profiling", "quantization"}
+    assert not rooms & {"bundles", "emulation"}
 
 
 def test_names_are_listed_before_they_are_used() -> None:

@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
     from qglow.api.model import Model, load_model
     from qglow.api.parts import cut_model
     from qglow.api.profiles import load_profile, merge_profiles, save_profile
-    from qglow.api.programs import load, load_bundle
+    from qglow.api.programs import load
     from qglow.api.quantized import QuantizedModel, load_quantized
     from qglow.api.sufficiency import calibration_sufficiency, save_sufficiency
     from qglow.api.tuning import tune
@@ -32,6 +32,7 @@ if typing.TYPE_CHECKING:
     from qglow.baseline.verdicts import BaselineReport
     from qglow.core.progress import Progress
     from qglow.core.types import Array, ElementType, Quantization, TensorType
+    from qglow.emulation.bundle import load_bundle
     from qglow.generation.generator import Generator
     from qglow.generation.sampling import TokenSampling
     from qglow.profiling.profile import Profile
@@ -148,7 +149,7 @@ _NAMES_OF = {
     "qglow.api.model": ("Model", "load_model"),
     "qglow.api.parts": ("cut_model",),
     "qglow.api.profiles": ("load_profile", "merge_profiles", "save_profile"),
-    "qglow.api.programs": ("load", "load_bundle"),
+    "qglow.api.programs": ("load",),
     "qglow.api.quantized": ("QuantizedModel", "load_quantized"),
     "qglow.api.sufficiency": ("calibration_sufficiency", "save_sufficiency"),
     "qglow.api.tuning": ("tune",),
@@ -156,6 +157,7 @@ _NAMES_OF = {
     "qglow.baseline.verdicts": ("BaselineReport",),
     "qglow.core.progress": ("Progress",),
     "qglow.core.types": ("Array", "ElementType", "Quantization", "TensorType"),
+    "qglow.emulation.bundle": ("load_bundle",),
     "qglow.generation.generator": ("Generator",),
     "qglow.generation.sampling": ("TokenSampling",),
     "qglow.profiling.profile": ("Profile",),

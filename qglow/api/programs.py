@@ -10,12 +10,9 @@ from qglow.api.keywords import TrustKeywords
 from qglow.api.options import TrustOptions
 from qglow.core.errors import UsageError
 from qglow.core.keywords import taking
-from qglow.emulation.bundle import load_bundle
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.loading import load_program_file
-
-__all__ = ["load", "load_bundle"]
 
 
 @taking(TrustOptions, places=("isa", "trust", "threads"))

@@ -71,9 +71,8 @@ def test_weights_are_held_once_and_bits_stay(isa: str, form: str, tmp_path: Path
     blocks = [program._weights for program in loaded if isinstance(program, NativeProgram)]
     assert len(blocks) == 2 and blocks[0] is blocks[1]
     single = model.compile(bounds={**BOUNDS, "new": 16}, isa=isa, threads=1)
-    if not (
-        form == "dynamic" and isa == "avx2"
-    ):  # code for pairs of bytes depends on the weights, and on rows
+    # Code for pairs of bytes and for tiles packs weights in a way of its own, which few rows do without.
+    if not (form == "dynamic" and isa in ("avx2", "amx")):
         assert bounded.weight_bytes < 1.02 * single.weight_bytes
     for past, new in ((7, 1), (24, 16), (3, 5)):
         given = inputs(SIZE, past, new)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qglow.bundles.write import write_bundle
 from qglow.codegen.compiler import emit_assembly, emit_llvm_text
 from qglow.codegen.host import lacking
 from qglow.instructions.plan import MemoryPlan, plan_memory
@@ -74,4 +73,6 @@ class DescribedTarget:
 
     def write(self, program: Program, folder: Path) -> None:
         """Write a planned program as a C library. Raises CodegenError, InputFileError."""
+        from qglow.bundles.write import write_bundle  # a program that runs here does without
+
         write_bundle(program, self.machine, folder)
