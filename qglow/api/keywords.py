@@ -140,9 +140,9 @@ class SchedulerKeywords(TypedDict, total=False):
     """Place where independent parts of the work run."""
 
     scheduler: str | None
-    """Dask scheduler whose workers do the work, such as tcp://10.0.0.1:8786. Parts of the work run on the
-    workers of a Dask cluster (the extra cluster); results are the same bytes. Samples are sent to the
-    workers, which need no files."""
+    """Dask scheduler whose workers do the work. An address such as tcp://10.0.0.1:8786 (the extra cluster).
+    Parts of the work run there; results are the same bytes. Samples are sent to the workers, which need no
+    files."""
 
 
 class ProfilerKeywords(RunKeywords, SchedulerKeywords, total=False):
@@ -173,9 +173,9 @@ class RepairKeywords(EffortKeywords, total=False):
     """Repair, and the file that long work goes on from."""
 
     repair: bool
-    """Choose calibrations by the outputs [default: repair]. Samples that the profile keeps tell. Each change
-    of the recipe is printed with what it won, and the recipe that is saved has it. A calibration that is
-    stated, and rules, stay. Default: True."""
+    """Choose calibrations by the outputs. Samples that the profile keeps tell. Each change of the recipe is
+    printed with what it won, and the recipe that is saved has it. A calibration that is stated, and rules,
+    stay. Default: True."""
 
     rounding_state: str | Path | None
     """File to keep finished layers in and resume from."""

@@ -215,9 +215,9 @@ class SchedulerOptions:
 
     scheduler: str | None = option(
         None,
-        "Dask scheduler whose workers do the work, such as tcp://10.0.0.1:8786",
-        more="Parts of the work run on the workers of a Dask cluster (the extra cluster); results are the "
-        "same bytes. Samples are sent to the workers, which need no files.",
+        "Dask scheduler whose workers do the work",
+        more="An address such as tcp://10.0.0.1:8786 (the extra cluster). Parts of the work run there; "
+        "results are the same bytes. Samples are sent to the workers, which need no files.",
         group=RUN,
         metavar="ADDRESS",
     )
@@ -267,7 +267,7 @@ class RepairOptions(EffortOptions):
 
     repair: bool = option(
         True,
-        "Choose calibrations by the outputs [default: repair]",
+        "Choose calibrations by the outputs",
         group=ACCURACY,
         negative="--no-repair",
         more=(

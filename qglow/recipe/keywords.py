@@ -68,9 +68,9 @@ class RecipeChoices(TypedDict, total=False):
     time for each group."""
 
     split_channels: float | None
-    """Share of channels to split because they dwarf others, such as 0.02. A channel that reaches far beyond
-    the others becomes two of half the size, so that the others get finer steps (outlier channel splitting).
-    It costs the time of the added channels."""
+    """Share of outlier channels to split, such as 0.02. A channel that reaches far beyond the others becomes
+    two of half the size, so that the others get finer steps (outlier channel splitting). It costs the time of
+    the added channels."""
 
     profile_again: bool | None
     """Profile rebalanced channels again on the calibration samples. What equalize, smooth and split_channels
@@ -102,5 +102,5 @@ class RecipeChoices(TypedDict, total=False):
     the report names them. A number is in seconds."""
 
     strict: bool | None
-    """Fail where there would be a warning: rule that fits nothing, verdict not good. In Python a verdict is
-    held to it by `ModelVerdict.require`."""
+    """Fail where there would be a warning. These are a rule that fits nothing and a verdict that is not good.
+    In Python a verdict is held to it by `ModelVerdict.require`."""

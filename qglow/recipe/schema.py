@@ -184,7 +184,7 @@ class Recipe:
     )
     split_channels: float = option(
         0.0,
-        "Share of channels to split because they dwarf others, such as 0.02",
+        "Share of outlier channels to split, such as 0.02",
         kw_only=True,
         group=ACCURACY,
         metavar="SHARE",
@@ -278,10 +278,11 @@ class Recipe:
     )  # fmt: skip
     strict: bool = option(
         False,
-        "Fail where there would be a warning: rule that fits nothing, verdict not good",
+        "Fail where there would be a warning",
         group=FLOAT,
         read=as_flag,
-        more="In Python a verdict is held to it by `ModelVerdict.require`.",
+        more="These are a rule that fits nothing and a verdict that is not good. In Python a verdict is held "
+        "to it by `ModelVerdict.require`.",
     )
 
     def __post_init__(self) -> None:

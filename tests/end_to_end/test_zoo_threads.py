@@ -15,7 +15,7 @@ TURNS = 3
 """Threads come sooner or later, so that calls are shared in several ways."""
 
 CASES = [
-    pytest.param("cifar10_resnet20", 1, marks=pytest.mark.slow),
+    pytest.param("cifar10_resnet20", 4, marks=pytest.mark.slow),
     pytest.param("mlkws_ds_cnn_l", 4, marks=pytest.mark.slow),
     pytest.param("squeezenet1.1", 1, marks=pytest.mark.slow),
     pytest.param("mobilenetv2_tin202", 4, marks=pytest.mark.slow),
