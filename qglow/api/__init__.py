@@ -21,7 +21,8 @@ if typing.TYPE_CHECKING:
     from qglow.api.drift import profile_drift, save_drift
     from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
     from qglow.api.generation import load_generator, save_generator
-    from qglow.api.model import Model, load_model
+    from qglow.api.loading import load_model
+    from qglow.api.model import Model
     from qglow.api.parts import cut_model
     from qglow.api.profiles import load_profile, merge_profiles, save_profile
     from qglow.api.programs import load
@@ -146,7 +147,8 @@ _NAMES_OF = {
         "save_timings",
     ),
     "qglow.api.generation": ("load_generator", "save_generator"),
-    "qglow.api.model": ("Model", "load_model"),
+    "qglow.api.loading": ("load_model",),
+    "qglow.api.model": ("Model",),
     "qglow.api.parts": ("cut_model",),
     "qglow.api.profiles": ("load_profile", "merge_profiles", "save_profile"),
     "qglow.api.programs": ("load",),

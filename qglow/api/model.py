@@ -13,7 +13,6 @@ from qglow.api.clusters import jobs_at
 from qglow.api.keywords import (
     DeviceKeywords,
     IsaKeywords,
-    LoadKeywords,
     ProfileKeywords,
     QuantizeKeywords,
     RunKeywords,
@@ -23,7 +22,6 @@ from qglow.api.options import (
     DeviceOptions,
     Int8Options,
     IsaOptions,
-    LoadOptions,
     ProfileOptions,
     RunOptions,
     StageTextOptions,
@@ -35,14 +33,14 @@ from qglow.core.keywords import taking
 from qglow.core.model_place import IN_MEMORY
 from qglow.core.passes import LogEntry
 from qglow.core.progress import Progress
-from qglow.core.types import Array, Dimension, Given, Shape, TensorType
+from qglow.core.types import Array, Dimension, Shape, TensorType
 from qglow.display.blocks import Paragraph, Section
 from qglow.display.document import Document
 from qglow.display.lines import brief, counted, interface, listed
 from qglow.display.plain import to_plain
+from qglow.display.plots import draw_bars
 from qglow.display.shown import Shown
 from qglow.graph.graph import Graph
-from qglow.graph.interpreter import interpret
 from qglow.profiling.profile import Profile
 from qglow.recipe.keywords import RecipeChoices
 from qglow.recipe.schema import Recipe
@@ -54,62 +52,41 @@ from qglow.report.sections import model_section
 from qglow.report.stages import stage_text
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
-from qglow.toolchain import CompileOptions, compile_whole, selected_program
+from qglow.toolchain import CompileOptions, selected_program
 from qglow.toolchain.bounded import Narrowed, ResizableModel, bounded_executable
-from qglow.toolchain.bounded_inputs import BoundedInputs, Bounds, ProgramSizes, dimensions_of
-from qglow.toolchain.bounded_program import BoundedExecutable
+from qglow.toolchain.bounded_inputs import Bounds
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.device import DeviceMemory
 from qglow.toolchain.files import write_bundle, write_graph, write_programs
-from qglow.toolchain.given_models import ModelSource, model_place
 from qglow.toolchain.growing import GrowingExecutable
 from qglow.toolchain.kernel_tuning import KernelTuning, tune_kernels
 from qglow.toolchain.loaded import LoadedModel
+from qglow.toolchain.opened import (
+    OpenedModel,
+    compile_opened,
+    declared_dimensions,
+    in_any_shape,
+    interpret_opened,
+    resizable_in,
+    resizable_to,
+)
 from qglow.toolchain.profiling import profile_free_model, profile_model
 from qglow.toolchain.samples import Data
-from qglow.toolchain.shape_choices import ShapeChoices, chosen_shapes
-from qglow.toolchain.specialised import fits, specialised_executable
-from qglow.toolchain.undecided import UndecidedModel, open_model
+from qglow.toolchain.shape_choices import ShapeChoices
+from qglow.toolchain.undecided import UndecidedModel
 from qglow.tuning.effort import FAST
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
 if TYPE_CHECKING:
     import pandas
-
-
-@taking(LoadOptions, places=("passes",))
-def load_model(
-    model: ModelSource,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    *,
-    values: Mapping[str, Given] | None = None,
-    **options: Unpack[LoadKeywords],
-) -> Model:
-    """Load an ONNX model as a float model.
-
-    `model` is a path, the bytes of a file, an `onnx.ModelProto` or what `torch.onnx.export` returns, or a
-    graph, such as `Model.graph` after changes.
-    `shapes` maps input names to shapes, which then are the only ones. Dimensions that are left free take any
-    size in calls; `Model.shapes` has 1 for a first one, which `Model.bound` reports. A model with other free
-    dimensions has no shapes of its own: what needs one graph raises UnboundError.
-    `values` maps input names to arrays or numbers: these inputs become constants, and the model has them no
-    more. `passes` is a pipeline, such as "fold-constants,fold-batchnorm", to run over the graph instead of
-    those that make it canonical.
-    Nodes that qglow does not know run in onnxruntime, which `Model.bound` reports too, unless `native`.
-    Where values of inputs decide shapes and are not given, the model is interpreted and compiled for those of
-    each call; all else that needs its graph raises UndecidedError with the names of these inputs.
-
-    Raises ModelError for a damaged or invalid model, UnsupportedError that lists everything in it
-    that is not supported, UsageError for shapes and values that do not fit.
-    """
-    return Model(open_model(model_place(model), shapes, options["passes"], options["native"], values))
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(Shown):
     """A float model, its graph in canonical form. Made by `load_model`."""
 
-    _opened: LoadedModel | UndecidedModel
+    _opened: OpenedModel
 
     @property
     def _loaded(self) -> LoadedModel:
@@ -147,6 +124,15 @@ class Model(Shown):
         Raises UnboundError and UndecidedError where there is no one graph.
         """
         return graph_frame(self._loaded.graph)
+
+    def plot(self, axes: Axes | None = None, *, most: int = 20) -> Axes:
+        """Draw how many nodes of each operator the canonical graph has, the most frequent first.
+
+        most: how many operators. axes: where to draw (default: a new figure). Raises UsageError if matplotlib
+        is not installed, UnboundError and UndecidedError where there is no one graph.
+        """
+        kinds = Counter(node.operator.name for node in self._loaded.graph.nodes).most_common(most)
+        return draw_bars(axes, [name for name, _ in kinds], {"nodes": [count for _, count in kinds]}, "nodes")
 
     @property
     def path(self) -> Path | None:
@@ -243,13 +229,7 @@ class Model(Shown):
         Free dimensions take any size. Raises UsageError or DataError for an input that is missing, unknown or
         of another type or shape.
         """
-        opened = self._opened
-        if isinstance(opened, LoadedModel):
-            if not opened.is_free or fits(inputs, opened.inputs):
-                return interpret(opened.graph, inputs)
-            opened = UndecidedModel.of(opened)
-        decided = opened.decided(inputs)
-        return interpret(decided.model.graph, decided.inputs)
+        return interpret_opened(self._opened, inputs)
 
     @overload
     def compile(
@@ -283,42 +263,13 @@ class Model(Shown):
         """
         made = CompileOptions(**options)
         if bounds is not None:
-            bounded = self._bounded(bounds, made)
+            bounded = bounded_executable(self._resizable(bounds), made)
             return bounded if states is None else GrowingExecutable(bounded, states)
-        executable = self._compiled(made)
+        executable = compile_opened(self._opened, made)
         return executable if states is None else StreamingExecutable(executable, states)
 
-    def _bounded(self, bounds: Bounds, options: CompileOptions) -> BoundedExecutable:
-        return bounded_executable(self._resizable(bounds), options)
-
     def _resizable(self, bounds: Bounds, narrowed: Narrowed | None = None) -> ResizableModel:
-        return self._sized(dimensions_of(self.dimensions, self._own, bounds), narrowed)
-
-    @property
-    def _own(self) -> dict[str, Shape]:
-        """Shapes that are known of inputs."""
-        opened = self._opened
-        return opened.shapes if isinstance(opened, LoadedModel) else opened.given_shapes
-
-    def _sized(self, dimensions: BoundedInputs, narrowed: Narrowed | None = None) -> ResizableModel:
-        opened = self._opened
-        model = opened if isinstance(opened, UndecidedModel) else UndecidedModel.of(opened)
-        return ResizableModel(model.place, dimensions, lambda shapes: model.at(shapes).graph, narrowed)
-
-    def _chosen(self, shapes: ShapeChoices) -> tuple[ResizableModel, Sequence[ProgramSizes]]:
-        """The model, and the sizes of its programs, for shapes that a caller names."""
-        opened = self._opened
-        given = opened.given if isinstance(opened, LoadedModel) else opened.given_shapes
-        chosen = chosen_shapes(self.dimensions, given, shapes)
-        return self._sized(chosen.dimensions), chosen.wanted
-
-    def _compiled(self, options: CompileOptions) -> Executable:
-        if isinstance(self._opened, UndecidedModel):
-            return specialised_executable(self._opened, options)
-        reference = compile_whole(self._opened.graph, options)
-        if not self._opened.is_free:
-            return reference
-        return specialised_executable(UndecidedModel.of(self._opened), options, reference)
+        return resizable_to(self._opened, bounds, narrowed)
 
     @taking(IsaOptions, places=("isa",))
     def tune_kernels(
@@ -348,7 +299,7 @@ class Model(Shown):
         if shapes is None:
             write_graph(Path(path), self._loaded.graph, CompileOptions(**options))
             return ()
-        return write_programs(Path(path), *self._chosen(shapes), CompileOptions(**options))
+        return write_programs(Path(path), *resizable_in(self._opened, shapes), CompileOptions(**options))
 
     @taking(DeviceOptions, places=("isa",))
     def save_bundle(self, path: str | Path, **options: Unpack[DeviceKeywords]) -> None:
@@ -369,16 +320,14 @@ class Model(Shown):
 
         None for an input without a shape.
         """
-        found = self._opened.dimensions
-        return {name: None if sizes is None else tuple(sizes) for name, sizes in found.items()}
+        return declared_dimensions(self._opened)
 
     def at(self, shapes: Mapping[str, Sequence[int]]) -> Model:
         """The same model with these shapes of inputs; values keep their names.
 
         Raises UsageError for shapes that do not fit.
         """
-        opened = self._opened
-        return Model((opened if isinstance(opened, UndecidedModel) else UndecidedModel.of(opened)).at(shapes))
+        return Model(in_any_shape(self._opened).at(shapes))
 
     def with_batch(self, batch: int) -> Model:
         """The same model with another batch size; values keep their names.

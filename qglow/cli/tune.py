@@ -32,6 +32,8 @@ EXAMPLES = (
     "qglow tune --profile profile.yaml --data val/ --calibration-data calib/ --max-drop 0.3",
     "qglow tune llama.onnx --data val.npz --calibration-data calib.npz --max-size 5bits",
 )
+TIME_LIMIT = 600.0
+"""Seconds of a search, if none are given."""
 _MILLISECONDS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
 
 
@@ -103,7 +105,7 @@ class TuningOptions(SearchOptions):
     """Options of how the search measures, how long it goes on, and what it writes."""
 
     time_limit: float = option(
-        600.0,
+        TIME_LIMIT,
         "Start no model after this time: 90s, 10m, 1h [default: 10m]",
         group=MEASURE,
         metavar="TIME",
@@ -213,13 +215,20 @@ def tune_weights(
     from qglow.api import CalibrationSamples, compare, mix_weights
 
     assert goal.max_size is not None
-    others = (goal.max_drop, goal.min_metric, goal.max_metric, goal.max_latency_ms)
-    if (
-        source.profile is not None
-        or any(limit is not None for limit in others)
-        or calibration.effort != "fast"
-    ):
-        raise UsageError("--max-size goes with --min-sqnr alone, without --profile, --effort or other limits")
+    useless = {
+        "--profile": source.profile is not None,
+        "--max-drop": goal.max_drop is not None,
+        "--min-metric": goal.min_metric is not None,
+        "--max-metric": goal.max_metric is not None,
+        "--max-latency": goal.max_latency_ms is not None,
+        "--effort": calibration.effort != "fast",
+        "--scheduler": calibration.scheduler is not None,
+        "--time-limit": search.time_limit != TIME_LIMIT,
+        "--state": search.state is not None,
+    }
+    given = [flag for flag, is_given in useless.items() if is_given]
+    if given:
+        raise UsageError(f"--max-size has no use for {', '.join(given)}; of the limits it takes --min-sqnr")
     if source.model is None:
         raise UsageError("--max-size needs MODEL")
     model = open_model(source.model, source.shapes, values=source.values)

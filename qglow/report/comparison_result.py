@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qglow.display.blocks import Block, Grid, Paragraph, Section, decibels, percent, significant, table
 from qglow.display.frames import frame
 from qglow.display.lines import counted, listed
+from qglow.display.plots import draw_bars
 from qglow.display.shown import Shown
 from qglow.report.metrics import ErrorSummary
 from qglow.report.scored import SAMPLES
@@ -17,6 +18,7 @@ from qglow.report.task_metric import MetricFigures
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 FLOAT = "onnxruntime float32"
 INT8 = "qglow int8"
@@ -105,6 +107,18 @@ class Comparison(Shown):
             for name, e in p.outputs.items()
         )
         return frame(columns, rows)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the SQNR of every output in dB, a bar for each pair of programs.
+
+        axes: where to draw (default: a new figure). Raises UsageError if matplotlib is not installed.
+        """
+        names = list(self.pairings[0].outputs)
+        series = {
+            f"{p.subject} against {p.reference}": [p.outputs[name].sqnr_db for name in names]
+            for p in self.pairings
+        }
+        return draw_bars(axes, names, series, "SQNR in dB")
 
     def pairing(self, subject: str, reference: str) -> Pairing:
         """The pairing of these two programs. Raises KeyError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,21 +127,24 @@ def test_a_profile_survives_a_worker_that_ends_half_way(
 ) -> None:
     model, data = qglow.load_model(DIGITS), images(700)
     alone = saved(model.profile(data), tmp_path / "alone")
+    submitted: list[object] = []
     ended: list[str] = []
     submit = cluster_module.ClusterJobs.submit
 
     def submit_and_end(jobs: cluster_module.ClusterJobs, work: object, item: object) -> object:
         """Begin a job; with the tenth one, end a worker."""
         pending = submit(jobs, work, item)  # type: ignore[arg-type]
-        ended.append("")
-        if len(ended) == 10:
-            first = next(iter(jobs._client.scheduler_info()["workers"]))
-            jobs._client.submit(os._exit, 1, workers=[first], pure=False, retries=0)
+        submitted.append(item)
+        if len(submitted) == 10:
+            ended.append(next(iter(jobs._client.scheduler_info()["workers"])))
+            jobs._client.submit(os._exit, 1, workers=ended, pure=False, retries=0)
         return pending
 
     monkeypatch.setattr(cluster_module.ClusterJobs, "submit", submit_and_end)
     assert saved(model.profile(data, scheduler=address), tmp_path / "spread") == alone
-    assert len(ended) > 10
+    assert len(submitted) > 10
+    with distributed.Client(address, set_as_default=False) as client:
+        assert ended[0] not in client.scheduler_info()["workers"]
 
 
 def test_errors_of_jobs_come_back_as_they_are(address: str) -> None:
@@ -157,6 +161,27 @@ def test_work_that_ends_every_worker_is_given_up(address: str) -> None:
     with jobs_at(address, None) as jobs, pytest.raises(ClusterError, match="end while they run one job"):
         assert jobs is not None
         list(spread(jobs, Fatal(), range(1)))
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Sleeps."""
+
+    def begin(self) -> Callable[[float], None]:
+        return time.sleep
+
+
+def test_a_cluster_that_loses_all_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "LOST", 2.0)
+    with (
+        distributed.LocalCluster(n_workers=1, dashboard_address=None, host="127.0.0.1") as made,
+        jobs_at(made.scheduler_address, None) as jobs,
+        pytest.raises(ClusterError, match="all workers of .* are gone"),
+    ):
+        assert jobs is not None
+        waiting = jobs.submit(Slow(), 60.0)
+        made.scale(0)
+        waiting.result()
 
 
 def test_a_scheduler_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

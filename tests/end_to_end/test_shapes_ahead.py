@@ -18,7 +18,10 @@ from qglow.codegen import compiler
 from qglow.core.errors import ArtefactError, DataError, UnsupportedError, UsageError
 from qglow.core.files import sha256_hex
 from qglow.core.types import Array
+from qglow.runtime.collection import load_collected_code, save_collected_code
 from qglow.toolchain.bounded_program import BoundedExecutable
+from qglow.toolchain.collected import make_collection
+from qglow.toolchain.opened import resizable_in
 from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, decoder, tokens
 from tests.runtimes import NATIVE_ISAS
 from tests.unit.importer.tiny import save, tiny_model
@@ -196,6 +199,19 @@ def test_code_that_is_not_trusted_is_compiled_once(
     monkeypatch.setattr(compiler, "compile_modules", _refuse)
     monkeypatch.setattr("qglow.toolchain.collected.emit_together", _refuse)
     assert same(qglow.load(files["int8"])(sample(1, 17)), first)
+
+
+def test_cached_code_is_that_of_the_same_programs_and_compiler(model: qglow.Model, tmp_path: Path) -> None:
+    made = make_collection(*resizable_in(model._opened, SHAPES[1]))
+    [code] = made.code
+    path, identity = tmp_path / "code", made.stored.identity
+    save_collected_code(path, identity, code)
+    assert load_collected_code(path, identity, 1, code.target, code.compiler) is not None
+    assert load_collected_code(path, "0" * 64, 1, code.target, code.compiler) is None
+    assert load_collected_code(path, identity, 1, code.target, "another compiler") is None
+    assert load_collected_code(path, identity, 1, "another target", code.compiler) is None
+    with pytest.raises(ArtefactError, match="damaged"):
+        load_collected_code(path, identity, 2, code.target, code.compiler)
 
 
 def test_a_directory_compiles_only_what_it_has_no_program_for(

@@ -154,30 +154,28 @@ def _page(quantized: QuantizedModel, comparison: Comparison, layers: LayerReport
         return (Path(folder) / "report.html").read_text(encoding="utf-8")
 
 
-def to_plot(exhibits: Sequence[Exhibit]) -> str:
-    """The plot: accuracy to 100 %, latency relative to onnxruntime in float32, weights relative to float."""
+def rows_of(exhibits: Sequence[Exhibit]) -> list[Group]:
+    """Rows of the plot: accuracy to 100 %, latency relative to the longest, weights relative to float."""
     rows = []
     for x in exhibits:
         times = (("a", x.real_ms), ("b", x.rival_ms), ("c", x.int8_ms))
         longest = max(value for _, value in times)
-        rows.append(
-            Group(
-                x.name,
-                (KINDS | EXAMPLE)[x.name],
-                (
-                    [
-                        Bar(kind, value / 100.0, f"{value:.2f}{' (cosine)' if x.metric == COSINE else ''}")
-                        for kind, value in (("a", x.real), ("c", x.int8))
-                    ],
-                    [Bar(kind, value / longest, milliseconds(value)) for kind, value in times],
-                    [
-                        Bar("a", 1.0, byte_count(x.real_bytes)),
-                        Bar("c", x.int8_bytes / max(x.real_bytes, 1), byte_count(x.int8_bytes)),
-                    ],
-                ),
-            )
-        )
-    return to_svg("Float against int8: accuracy, latency and weights", PANELS, KEY, rows)
+        judged = [
+            Bar(kind, value / 100.0, f"{value:.2f}{' (cosine)' if x.metric == COSINE else ''}")
+            for kind, value in (("a", x.real), ("c", x.int8))
+        ]
+        timed = [Bar(kind, value / longest, milliseconds(value)) for kind, value in times]
+        weights = [
+            Bar("a", 1.0, byte_count(x.real_bytes)),
+            Bar("c", x.int8_bytes / max(x.real_bytes, 1), byte_count(x.int8_bytes)),
+        ]
+        rows.append(Group(x.name, (KINDS | EXAMPLE)[x.name], (judged, timed, weights)))
+    return rows
+
+
+def to_plot(exhibits: Sequence[Exhibit]) -> str:
+    """The plot as SVG."""
+    return to_svg("Float against int8: accuracy, latency and weights", PANELS, KEY, rows_of(exhibits))
 
 
 def to_markdown(exhibits: Sequence[Exhibit], links: bool = False) -> str:

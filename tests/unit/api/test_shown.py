@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from html.parser import HTMLParser
@@ -204,8 +206,17 @@ def drawn(axes: Any) -> None:
 def test_plots_draw_names_as_they_are(results: Results, closing: None) -> None:
     pytest.importorskip("matplotlib").use("Agg")
     shown = results.all
-    for name in ("layers", "diagnosis", "bench", "tuning"):
+    for name in ("model", "comparison", "layers", "diagnosis", "bench", "tuning"):
         drawn(shown[name].plot())
+    comparison = shown["comparison"]
+    bars = [bar.get_width() for bar in comparison.plot().patches]
+    levels = [p.outputs["<b>scores</b>"].sqnr_db for p in comparison.pairings]
+    most = max(level for level in levels if math.isfinite(level))
+    assert bars == [min(level, most) for level in levels]
+    operators = [node.operator.name for node in results.model.graph.nodes]
+    model = results.model.plot()
+    found = dict(zip((t.get_text() for t in model.get_yticklabels()), model.patches, strict=True))
+    assert {name: bar.get_width() for name, bar in found.items()} == Counter(operators)
     labels = [text.get_text() for text in shown["layers"].plot().get_yticklabels()]
     assert len(labels) == len(shown["layers"].layers)
     assert any("$x_1^2$" in label or "/very/long/name/" in label for label in labels)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from qglow.report.node_kernels import NodeCode, kernels_of_code, kernels_of_graph, node_kernels
 from qglow.report.report import document_of
 from qglow.targets.registry import find_or_select
@@ -33,6 +35,17 @@ def test_shares_of_the_time_add_up() -> None:
     assert all(share is not None and 0.0 <= share <= 1.0 for share in shares.values())
     nodes = {node.name for node in graph.nodes}
     assert 0.5 < sum(share or 0.0 for name, share in shares.items() if name in nodes) <= 1.0 + 1e-9
+
+
+def test_nodes_of_one_kernel_have_equal_parts_of_its_time() -> None:
+    graph = quantized(2)[0].graph
+    target, program = find_or_select(), selected_program(graph)
+    first = next(i for i in program.code if i.kernel)
+    first.origin = ("alone",)
+    [alone] = [node_kernels(program, "t", target.machine)["alone"].share]
+    first.origin = ("a", "b")
+    found = node_kernels(program, "t", target.machine)
+    assert alone is not None and found["a"].share == found["b"].share == pytest.approx(alone / 2.0)
 
 
 def test_parts_count_for_the_node_that_they_are_of() -> None:

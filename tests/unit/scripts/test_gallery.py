@@ -12,13 +12,16 @@ import pytest
 from qglow.report.comparison_result import FLOAT, INT8, Accuracy, Comparison, Pairing
 from qglow.report.metrics import ErrorSummary
 from qglow.report.task_metric import MetricFigures
-from scripts.benchmarks.bars import Bar, Group, to_svg
+from scripts.benchmarks.bars import Bar, Group, draw, to_svg
 from scripts.benchmarks.measurements.gallery import (
     COMMAND,
     FOLDER,
+    KEY,
     KINDS,
+    PANELS,
     Exhibit,
     figures,
+    rows_of,
     to_markdown,
     to_plot,
     write_gallery,
@@ -31,33 +34,34 @@ PAGES_BYTES = 4_000_000
 """A fifth of it where git has compressed them."""
 
 
-def lengths(svg: str, kind: str) -> list[float]:
-    """Lengths of the bars of a kind, without the first, which is the key's."""
-    found = [
-        float(str(r.get("width"))) for r in ET.fromstring(svg).iter(f"{SVG}rect") if r.get("class") == kind
+def lengths(rows: list[Group], kind: str) -> list[float]:
+    """Lengths of the bars of a kind, panel by panel."""
+    figure = draw(PANELS[: len(rows[0].panels)], KEY, rows)
+    return [
+        bars.patches[0].get_width()
+        for axes in figure.axes
+        for bars in axes.containers
+        if bars.get_label() == kind
     ]
-    return found[1:]
 
 
 def test_bars_are_as_long_as_their_shares_and_names_are_text() -> None:
-    svg = to_svg(
-        "t", ("p",), (("a", "<one>"),), (Group("m <1>", "w", ([Bar("a", 0.5, "x"), Bar("a", 2.0, "y")],)),)
-    )
-    half, whole = lengths(svg, "a")
-    assert whole == pytest.approx(2 * half, abs=0.1)
+    rows = [Group("m <1> $x_1$", "w", ([Bar("a", 0.5, "x"), Bar("a", 2.0, "y")],))]
+    assert lengths(rows, "a") == [0.5, 1.0]
+    svg = to_svg("t", ("p",), (("a", "<one>"),), rows)
     words = [text.text for text in ET.fromstring(svg).iter(f"{SVG}text")]
-    assert {"m <1>", "<one>", "x", "y"} <= set(words)
-    assert ET.fromstring(svg).findtext(f"{SVG}desc") == "m <1>, p: <one> x, <one> y."
+    assert {"m <1> $x_1$", "w", "<one>", "x", "y"} <= set(words)
+    assert "m &lt;1&gt; $x_1$, p: &lt;one&gt; x, &lt;one&gt; y." in svg
+    assert to_svg("t", ("p",), (("a", "<one>"),), rows) == svg
 
 
 def test_the_plot_shows_the_figures() -> None:
-    accuracy, latency, weights = lengths(to_plot([SHOWN]), "c")
-    real = lengths(to_plot([SHOWN]), "a")
-    assert accuracy / real[0] == pytest.approx(33.75 / 34.5, abs=0.01)
+    rows = rows_of([SHOWN])
     # The slowest, onnxruntime in int8 here, fills its panel.
-    assert latency / lengths(to_plot([SHOWN]), "b")[0] == pytest.approx(0.25, abs=0.01)
-    assert real[1] / latency == pytest.approx(2.0, abs=0.02)
-    assert weights / real[2] == pytest.approx(0.25, abs=0.01)
+    assert lengths(rows, "a") == pytest.approx([0.345, 0.5, 1.0])
+    assert lengths(rows, "b") == pytest.approx([1.0])
+    assert lengths(rows, "c") == pytest.approx([0.3375, 0.25, 0.25])
+    assert "33.75" in to_plot([SHOWN])
 
 
 def test_the_table_leads_to_the_reports(tmp_path: Path) -> None:

@@ -24,10 +24,11 @@ from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.verdict import BROKEN_DB
+from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.targets.capabilities import stepped
 from qglow.targets.registry import select_target
 from qglow.toolchain import CompileOptions, lower_graph
+from qglow.tuning.mix import Mix
 from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.rehearsal import Parameters, Rehearsal
@@ -274,7 +275,43 @@ def test_what_is_not_good_by_any_calibration_gets_int16_for_few_nodes(
     assert level(quantizer, found.recipe, kept) > 15.0
 
 
-def hidden_common_mode(values: int = 40) -> Graph:
+@pytest.mark.parametrize(("longest", "expected"), [(100.0, True), (0.0, False)])
+def test_a_model_that_is_good_but_not_fine_gets_wide_nodes_for_little_time(
+    longest: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = offsets(8)
+    quantizer = made(hidden_common_mode(4, 30.0), kept)
+    stage = Stage(Recipe(), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
+    assert GOOD_DB < stage.sqnr_db < 30.0
+    monkeypatch.setattr("qglow.tuning.repair.FINE_DB", stage.sqnr_db + 1.0)
+    monkeypatch.setattr("qglow.tuning.repair.LONGEST_GOOD", longest)
+    found = repaired(Recipe(), quantizer, kept)
+    assert any("float" in repair.what or "int16" in repair.what for repair in found.repairs) is expected
+
+
+@pytest.mark.parametrize(("slow", "taken"), [("int16", "float for"), ("float", "int16 for")])
+def test_of_two_wide_forms_the_faster_one_is_taken(
+    slow: str, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = offsets(8)
+    quantizer = made(hidden_common_mode(4), kept)
+    names = ("large", "small", "y")
+    monkeypatch.setattr(
+        "qglow.tuning.repair.wide_mixes", lambda stage, share: [(Mix(int16=names), Mix(keep_float=names))]
+    )
+    monkeypatch.setattr("qglow.tuning.repair.GAIN_DB", 3.0)
+    monkeypatch.setattr("qglow.tuning.repair.LONGEST", 100.0)
+    monkeypatch.setattr("qglow.tuning.repair.LONGEST_GOOD", 100.0)
+
+    def cycles(stage: Stage) -> float:
+        """Ten times as long for one form."""
+        return 10.0 if any(rule.dtype == slow for rule in stage.recipe.rules) else 1.0
+
+    monkeypatch.setattr(Stage, "cycles", property(cycles))
+    assert repaired(Recipe(), quantizer, kept).repairs[-1].what.startswith(taken)
+
+
+def hidden_common_mode(values: int = 40, common: float = 60.0) -> Graph:
     """The same after many values that rounding harms more themselves, and the output less."""
     b = GraphBuilder("hidden")
     x = b.input("x", float_type(1, 400))
@@ -282,8 +319,8 @@ def hidden_common_mode(values: int = 40) -> Graph:
     y = x
     for number in range(values):
         y = b.node(Mul(), y, b.constant(f"m{number}", np.ones((1, 1), np.float32)), name=f"mul{number}")
-    y = b.node(Add(), y, b.constant("up", 60.0 * np.ones((1, 400), np.float32)), name="large")
-    y = b.node(Add(), y, b.constant("down", -60.0 * np.ones((1, 400), np.float32)), name="small")
+    y = b.node(Add(), y, b.constant("up", common * np.ones((1, 400), np.float32)), name="large")
+    y = b.node(Add(), y, b.constant("down", -common * np.ones((1, 400), np.float32)), name="small")
     return b.finish(b.node(Mul(), y, b.constant("halves", halves), name="y"))
 
 

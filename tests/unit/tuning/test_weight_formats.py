@@ -185,7 +185,11 @@ def test_the_command_writes_no_recipe_that_misses_the_quality(
     given = ["tune", str(path), "--data", str(other), "--calibration-data", str(samples), "-o", str(recipe)]
     assert main([*given, "--max-size", "5bits", "--min-sqnr", "60"]) == 2
     assert "allow more" in capsys.readouterr().err
-    assert main([*given, "--max-size", "5bits", "--max-drop", "1"]) == 2
+    capsys.readouterr()
+    useless = ["--max-drop", "1", "--scheduler", "tcp://x:1", "--time-limit", "9s", "--state", "s.json"]
+    assert main([*given, "--max-size", "5bits", *useless]) == 2
+    told = capsys.readouterr().err
+    assert all(flag in told for flag in useless if flag.startswith("--"))
     assert main([*given, "--max-drop", "1"]) == 2
     assert "give the profile" in capsys.readouterr().err
     assert not recipe.exists()
