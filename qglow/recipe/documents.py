@@ -34,7 +34,9 @@ def parse_document(text: str, *, deepest: int = DEEPEST, aliases: bool = True) -
         _check_structure(text, deepest, aliases)
         return _loaded(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"not a YAML file: {_one_line(error)}") from error
+        # The scanner reads ahead, and newer ones have a limit of their own, 1,000 levels.
+        deep = "nesting depth" in _one_line(error)
+        raise ValueError("nested too deeply" if deep else f"not a YAML file: {_one_line(error)}") from error
     except ValueError as error:  # a number of too many digits, a day that no month has
         raise ValueError(f"not a file of qglow: {str(error).splitlines()[0][:80]}") from error
 

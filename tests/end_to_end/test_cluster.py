@@ -129,6 +129,7 @@ def test_a_profile_survives_a_worker_that_ends_half_way(
     alone = saved(model.profile(data), tmp_path / "alone")
     submitted: list[object] = []
     ended: list[str] = []
+    held: list[distributed.Future] = []
     submit = cluster_module.ClusterJobs.submit
 
     def submit_and_end(jobs: cluster_module.ClusterJobs, work: object, item: object) -> object:
@@ -137,7 +138,8 @@ def test_a_profile_survives_a_worker_that_ends_half_way(
         submitted.append(item)
         if len(submitted) == 10:
             ended.append(next(iter(jobs._client.scheduler_info()["workers"])))
-            jobs._client.submit(os._exit, 1, workers=ended, pure=False, retries=0)
+            # A job that nobody holds is dropped, and without priority it may be the last of all.
+            held.append(jobs._client.submit(os._exit, 1, workers=ended, pure=False, retries=0, priority=100))
         return pending
 
     monkeypatch.setattr(cluster_module.ClusterJobs, "submit", submit_and_end)
