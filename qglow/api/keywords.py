@@ -64,6 +64,16 @@ class DecodingKeywords(PieceKeywords, total=False):
     """Texts that each program reads and goes on from. Default: 5."""
 
 
+class CustomOperatorKeywords(TypedDict, total=False):
+    """Libraries of operators that onnxruntime does not have."""
+
+    custom_ops: str | Path | Sequence[str | Path]
+    """Library of custom operators for onnxruntime; its code runs in this process. A shared library with the
+    function RegisterCustomOps, as onnxruntime loads it. Nodes with its operators run in onnxruntime. Models
+    and artefacts never bring one: whoever loads them names it. It stays loaded as long as the process runs.
+    Default: ()."""
+
+
 class TrustKeywords(RunKeywords, total=False):
     """Options of how a program that is read from a file runs."""
 
@@ -97,8 +107,12 @@ class CutKeywords(TypedDict, total=False):
     """Tensor that becomes an output [default: the model's outputs]. Default: ()."""
 
 
-class LoadKeywords(GraphPassKeywords, NativeKeywords, total=False):
+class LoadKeywords(GraphPassKeywords, NativeKeywords, CustomOperatorKeywords, total=False):
     """Options of how a model is read."""
+
+
+class ProgramFileKeywords(TrustKeywords, CustomOperatorKeywords, total=False):
+    """Options of `load`."""
 
 
 class ListingKeywords(TypedDict, total=False):

@@ -108,6 +108,23 @@ class DecodingOptions(PieceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CustomOperatorOptions:
+    """Libraries of operators that onnxruntime does not have."""
+
+    custom_ops: Sequence[Path] = option(
+        (),
+        "Library of custom operators for onnxruntime; its code runs in this process",
+        more="A shared library with the function RegisterCustomOps, as onnxruntime loads it. Nodes with its "
+        "operators run in onnxruntime. Models and artefacts never bring one: whoever loads them names it. It "
+        "stays loaded as long as the process runs.",
+        group=MODEL,
+        metavar="LIB",
+        typed=list[Path],
+        keyword="str | Path | Sequence[str | Path]",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrustOptions(RunOptions):
     """Options of how a program that is read from a file runs."""
 
@@ -157,8 +174,13 @@ class CutOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadOptions(GraphPassOptions, NativeOptions):
+class LoadOptions(GraphPassOptions, NativeOptions, CustomOperatorOptions):
     """Options of how a model is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramFileOptions(TrustOptions, CustomOperatorOptions):
+    """Options of `load`."""
 
 
 @dataclass(frozen=True, kw_only=True)

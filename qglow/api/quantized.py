@@ -7,8 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from qglow.api.keywords import DeviceKeywords, IsaKeywords, RunKeywords, StageTextKeywords
-from qglow.api.options import DeviceOptions, IsaOptions, RunOptions, StageTextOptions
+from qglow.api.keywords import (
+    CustomOperatorKeywords,
+    DeviceKeywords,
+    IsaKeywords,
+    RunKeywords,
+    StageTextKeywords,
+)
+from qglow.api.options import CustomOperatorOptions, DeviceOptions, IsaOptions, RunOptions, StageTextOptions
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, report_of, save_parts
 from qglow.artefacts.replay import Replay, replay_model
 from qglow.core.errors import UnsupportedError, UsageError
@@ -23,6 +29,7 @@ from qglow.display.plain import to_plain
 from qglow.display.shown import Shown
 from qglow.graph.graph import Graph, typed_outputs, untyped_outputs
 from qglow.graph.interpreter import interpret
+from qglow.host.libraries import use_libraries
 from qglow.profiling.profile import ModelReference
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
@@ -60,14 +67,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def load_quantized(directory: str | Path, model: ModelSource | None = None) -> QuantizedModel:
+@taking(CustomOperatorOptions)
+def load_quantized(
+    directory: str | Path, model: ModelSource | None = None, **options: Unpack[CustomOperatorKeywords]
+) -> QuantizedModel:
     """The model in a directory that `QuantizedModel.save` or `qglow quantize` wrote.
 
     model: the float model, if it is no longer where it was when it was quantized, or was given in memory; as
-    for `load_model`.
+    for `load_model`. custom_ops: libraries of custom operators for its nodes in onnxruntime.
 
     Raises ArtefactError for a directory that is incomplete, damaged or of another version.
     """
+    use_libraries(options["custom_ops"])
     parts = load_parts(Path(directory))
     if model is not None:
         parts = replace(parts, source=replace(parts.source, place=model_place(model)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import MODEL, OUTPUT, EntryOptions, RunOptions
+from qglow.api.options import MODEL, OUTPUT, CustomOperatorOptions, EntryOptions, RunOptions
 from qglow.cli.output import say, show, showing_progress, warn
 from qglow.core.errors import InputFileError, UsageError
 from qglow.core.options import Writes, option
@@ -33,7 +33,7 @@ class _BaselineFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineOptions(EntryOptions, _BaselineFile):
+class BaselineOptions(EntryOptions, CustomOperatorOptions, _BaselineFile):
     """Options of what is checked."""
 
     require_baseline: bool = option(False, "Fail for a model that the file has no figures of", group=MODEL)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_origin, get_type_hints, is_typeddict
 
 import typer
 
+from qglow.api.options import CustomOperatorOptions
 from qglow.cli.help import PlainCommand
 from qglow.cli.paths import checked_paths
 from qglow.core.errors import UsageError
 from qglow.core.options import Declared, FieldError, described, options_of, read_value, validate
 from qglow.recipe.schema import Recipe
+
+(_LIBRARIES,) = (item.name for item in options_of(CustomOperatorOptions))
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ def add_command(app: typer.Typer, name: str, command: Command) -> None:
     def run(**values: Any) -> None:
         made = {group.name: group.gather(values) for group in groups}
         with checked_paths(pair for group in groups for pair in group.pairs(made[group.name])):
+            _use_libraries(pair for group in groups for pair in group.pairs(made[group.name]))
             command.function(**made)
 
     parameters = [parameter for group in groups for parameter in group.parameters()]
@@ -94,6 +98,15 @@ def add_command(app: typer.Typer, name: str, command: Command) -> None:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = command.function.__doc__
     app.command(name, cls=PlainCommand, epilog="\n".join(command.examples))(run)
+
+
+def _use_libraries(values: Iterable[tuple[Declared, Any]]) -> None:
+    """Load the libraries of custom operators among the values of a command's options."""
+    named = [path for item, value in values if item.name == _LIBRARIES for path in value]
+    if named:
+        from qglow.host.libraries import use_libraries
+
+        use_libraries(named)
 
 
 def gathered(function: Callable[..., None]) -> tuple[Gathered, ...]:

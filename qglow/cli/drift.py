@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from qglow.api.options import LIMITS, MODEL, RunOptions
+from qglow.api.options import LIMITS, MODEL, CustomOperatorOptions, RunOptions
 from qglow.cli.options import CALIBRATION_METHOD, FIGURES, RECIPE, DataOptions, read_recipe
 from qglow.cli.output import say, show, showing_progress
 from qglow.core.options import declare, option
@@ -15,7 +15,7 @@ EXAMPLES = ("qglow profile drift profile.yaml --data new/ --threshold 3",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfiledOptions:
+class ProfiledOptions(CustomOperatorOptions):
     """A profile, and how its ranges were chosen."""
 
     profile: Path = option(

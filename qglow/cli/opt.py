@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import MODEL, OUTPUT
+from qglow.api.options import MODEL, OUTPUT, CustomOperatorOptions
 from qglow.cli.options import SHAPES, VALUES, parse_shapes, parse_values
 from qglow.cli.output import listing, note, say
 from qglow.core.errors import UsageError
@@ -26,7 +26,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions:
+class TextOptions(CustomOperatorOptions):
     """A model, or an IR as text."""
 
     model: Path = option(

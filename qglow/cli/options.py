@@ -13,6 +13,7 @@ from qglow.api.options import (
     DATA,
     MODEL,
     OUTPUT,
+    CustomOperatorOptions,
     LabelledOptions,
     SelectionOptions,
     TrustOptions,
@@ -82,7 +83,7 @@ FIGURES = Option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(CustomOperatorOptions):
     """An ONNX model and how its data is prepared."""
 
     model: Path = option(help="The ONNX model", argument=True, metavar="MODEL", group=MODEL)
@@ -92,7 +93,7 @@ class ModelOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetOptions:
+class TargetOptions(CustomOperatorOptions):
     """An ONNX model, or what was made of one."""
 
     target: Path = option(

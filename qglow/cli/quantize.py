@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import LIMITS, MODEL, OUTPUT, RepairOptions, RunOptions
+from qglow.api.options import LIMITS, MODEL, OUTPUT, CustomOperatorOptions, RepairOptions, RunOptions
 from qglow.cli.options import (
     PROFILED_MODEL,
     RECIPE,
@@ -35,7 +35,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions:
+class SourceOptions(CustomOperatorOptions):
     """The model, and where its ranges come from."""
 
     model: Path | None = declare(PROFILED_MODEL, None)

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import LIMITS, MEASURE, MODEL, OUTPUT, EffortOptions, RunOptions, SearchOptions
+from qglow.api.options import (
+    LIMITS,
+    MEASURE,
+    MODEL,
+    OUTPUT,
+    CustomOperatorOptions,
+    EffortOptions,
+    RunOptions,
+    SearchOptions,
+)
 from qglow.cli.options import (
     PROFILED_MODEL,
     RECIPE,
@@ -42,7 +51,7 @@ def _milliseconds(value: object) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TunedOptions:
+class TunedOptions(CustomOperatorOptions):
     """The model and its profile."""
 
     model: Path | None = declare(PROFILED_MODEL, None)

@@ -112,8 +112,8 @@ class ClusterJobs:
         for worker, reason in self._asked(refusal).items():
             if reason:
                 raise ClusterError(
-                    f"worker {worker} cannot run {self.isa} ({reason}); name a target that all workers run "
-                    "(`isa`)"
+                    f"worker {worker} cannot run {self.isa} ({reason}); all workers need the target "
+                    "(`isa`) and the libraries of this process"
                 )
 
     def _asked(self, question: Callable[[], Answer]) -> dict[str, Answer]:

@@ -1,8 +1,8 @@
 """Small models in onnxruntime, each the opaque nodes of a graph that belong together.
 
 A model is text: base64 of a serialized ModelProto, so that graphs and programs print it and read it back.
-Models from files are untrusted: they bring no code, because no library of custom operators is loaded, and
-they read no files, because data outside of the model is refused.
+Models from files are untrusted: they bring no code, because libraries of custom operators are those that the
+user names (`host.libraries`), and they read no files, because data outside of the model is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from qglow.core.errors import DataError, ModelError, UsageError
 from qglow.core.types import Array, ElementType
+from qglow.host.libraries import loaded_libraries, register_libraries
 
 HostFunction = Callable[[Sequence[Array]], list[Array]]
 """Runs a model: one array for every input, in order, to one for every output."""
@@ -38,6 +40,9 @@ ELEMENTS: dict[str, ElementType] = {
 }
 """Elements by onnxruntime's names of types."""
 
+OWN_DOMAINS = frozenset({"ai.onnx", "ai.onnx.ml", "com.microsoft"})
+"""Domains whose operators no library brings."""
+
 _SESSIONS = 256
 """Models that are kept ready."""
 
@@ -45,6 +50,9 @@ _LOCATION = b"\n\x08location"
 """The key of an entry that names a file, as protobuf writes it."""
 
 _LONGEST = 200
+
+_UNKNOWN = re.compile(r"([\w.-]+):(\w+)\(-?\d+\) is not a registered function/op")
+"""What onnxruntime says of an operator that it does not have: its domain and its name."""
 
 
 def encode(model: bytes) -> str:
@@ -86,6 +94,31 @@ def result_types(model: bytes) -> list[tuple[ElementType | None, tuple[int | Non
     return found
 
 
+def tried_shapes(model: bytes) -> list[tuple[int, ...] | None]:
+    """Shapes of the outputs where several runs give the same: on zeros, and on random reals twice.
+
+    Integers are zeros in all of them, because they may be places. None where shapes differ; all None for a
+    model that refuses such inputs. Raises ModelError for a model that onnxruntime cannot load.
+    """
+    session = _session(model, 1)
+    shapes: list[list[tuple[int, ...]]] = []
+    for seed in (None, 1, 2):
+        feeds = {value.name: _sample(value, seed) for value in session.get_inputs()}
+        try:
+            shapes.append([np.shape(result) for result in session.run(None, feeds)])
+        except Exception:  # onnxruntime's errors have no common base of their own
+            return [None] * len(session.get_outputs())
+    return [each[0] if len(set(each)) == 1 else None for each in zip(*shapes, strict=True)]
+
+
+def _sample(value: Any, seed: int | None) -> Array:
+    """An array for an input of static shape: zeros, or random reals."""
+    element = ELEMENTS[value.type]
+    if seed is None or element.is_integer or element is ElementType.BOOL:
+        return np.zeros(value.shape, element.dtype)
+    return np.asarray(np.random.default_rng(seed).standard_normal(value.shape), element.dtype)
+
+
 @functools.lru_cache(_SESSIONS)
 def prepare(model: str, threads: int = 1) -> HostFunction:
     """Make a model ready to be called, by any number of threads at once.
@@ -116,10 +149,23 @@ def _session(model: bytes, threads: int) -> Any:
     # Threads that spin on after a call would take the time of the program's own.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = 4
+    register_libraries(options)
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no common base of their own
-        raise ModelError(f"onnxruntime cannot load it: {_one_line(error)}") from error
+        raise ModelError(refusal(error)) from error
+
+
+def refusal(error: BaseException) -> str:
+    """Message for an error that onnxruntime raised for a model: one line, with a remedy if there is one."""
+    unknown = _UNKNOWN.search(str(error))
+    if unknown is None or unknown[1] in OWN_DOMAINS:
+        return f"onnxruntime cannot load it: {_one_line(error)}"
+    operator = f"{unknown[1]}.{unknown[2]}"
+    named = ", ".join(loaded_libraries())
+    if named:
+        return f"neither onnxruntime nor {named} has {operator}; name its library too with `custom_ops`"
+    return f"onnxruntime has no {operator}; name the library that has it with `custom_ops`"
 
 
 def _one_line(error: BaseException) -> str:

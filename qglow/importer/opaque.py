@@ -6,13 +6,12 @@ it is executed again together with every node that reads it, up to those whose r
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from qglow.core.errors import ModelError
 from qglow.core.types import ElementType, TensorType
@@ -24,11 +23,9 @@ from qglow.importer.behind import members_behind
 from qglow.importer.inference import Inferred
 from qglow.importer.loading import ModelFile
 from qglow.importer.node import CannotImport
-from qglow.importer.tensors import BORDER, ELEMENTS
-from qglow.interchange.nodes import all_nodes, outer_inputs, outer_names, rename, since_version, tensors
-
-IR_VERSION = 8
-"""The IR version of the small models: the oldest that has every type here."""
+from qglow.importer.small_model import NUMBERS, SmallModel
+from qglow.importer.tensors import BORDER
+from qglow.interchange.nodes import all_nodes, outer_inputs, outer_names, since_version, tensors
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -37,7 +34,6 @@ _SMALL = 1 << 10
 """Bytes of a constant that becomes part of the model: shapes are inferred from such constants."""
 _NAMED = 4
 """Operators that the name of a group lists."""
-_NUMBERS = {element: number for number, element in (ELEMENTS | BORDER).items()}
 
 
 @dataclass(frozen=True)
@@ -183,13 +179,13 @@ class OpaqueNodes:
 
     def _assembled(
         self, nodes: Sequence[NodeProto], largest: int | None = _SMALL
-    ) -> tuple[_SmallModel, list[Value]]:
+    ) -> tuple[SmallModel, list[Value]]:
         """A model of these nodes without outputs, and what goes into it.
 
         largest: bytes of a constant that becomes part of it; None for any.
         """
         _require_executable(nodes)
-        small = _SmallModel(nodes, self._opset(nodes))
+        small = SmallModel(nodes, self._opset(nodes))
         operands = []
         for name in outer_inputs(nodes):
             original = self._original(name)
@@ -213,7 +209,7 @@ class OpaqueNodes:
         oldest = max((since_version(n, self._model.opset) for n in all_nodes(nodes)), default=1)
         return [helper.make_opsetid("", max(oldest, 7)), *entries]
 
-    def _add_input(self, small: _SmallModel, name: str, value: Value) -> None:
+    def _add_input(self, small: SmallModel, name: str, value: Value) -> None:
         if value.type.is_quantized:
             raise CannotImport(
                 f"'{name}' holds quantized integers, which only operators of quantization read"
@@ -227,15 +223,17 @@ class OpaqueNodes:
         number = self._elements.get(name, self._inferred().elements.get(name))
         return number if number in BORDER else None
 
-    def _result_types(self, small: _SmallModel, index: int, wanted: Sequence[str]) -> dict[str, TensorType]:
+    def _result_types(self, small: SmallModel, index: int, wanted: Sequence[str]) -> dict[str, TensorType]:
         """Types of results that are static; reals of other widths are float32 and noted."""
         by_runtime = _types_in_onnxruntime(small, wanted)
         by_onnx = _carried_shapes(self._nodes[index]) | small.inferred()
+        if any(element and not shape for element, shape in by_runtime) and small.has_custom:
+            by_onnx |= small.tried(wanted)
         small.clear_outputs()
         kinds: dict[str, TensorType] = {}
         for name, (element, shape) in zip(wanted, by_runtime, strict=True):
             if element is not None and element in BORDER.values():
-                self._elements[name], element = _NUMBERS[element], ElementType.FLOAT
+                self._elements[name], element = NUMBERS[element], ElementType.FLOAT
             if element is None:
                 continue
             static = self._static_shape(name, shape, by_onnx.get(name))
@@ -256,11 +254,13 @@ class OpaqueNodes:
         if by_onnx is not None:
             return by_onnx
         known = self._inferred().types.get(name)
-        return None if known is None or len(known.shape) != len(by_runtime) else known.shape
+        if known is None or (by_runtime and len(known.shape) != len(by_runtime)):
+            return None
+        return known.shape
 
 
 def _types_in_onnxruntime(
-    small: _SmallModel, names: Sequence[str]
+    small: SmallModel, names: Sequence[str]
 ) -> Sequence[tuple[ElementType | None, tuple[int | None, ...]]]:
     """Types of results as onnxruntime infers them, which are outputs of the model from now on.
 
@@ -305,91 +305,3 @@ def _kinds(nodes: Sequence[NodeProto]) -> str:
     domains = [f"{n.domain}." if n.domain not in ("", "ai.onnx") else "" for n in nodes]
     found = list(dict.fromkeys(f"{d}{n.op_type}" for d, n in zip(domains, nodes, strict=True)))
     return ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
-
-
-class _SmallModel:
-    """A model of a few nodes, whose values are numbered: equal computations are equal bytes."""
-
-    def __init__(self, nodes: Sequence[NodeProto], opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
-        self._model = ModelProto(ir_version=IR_VERSION)
-        self._model.opset_import.extend(opsets)
-        self._graph = self._model.graph
-        self._graph.name = "opaque"
-        self._names: dict[str, str] = {}
-        self._nodes = nodes
-
-    def input(self, name: str, kind: TensorType, width: int | None) -> None:
-        """Add an input; reals of another width in the model, by ONNX's number, are converted first."""
-        number = len(self._graph.input)
-        given = self._names[name] = f"i{number}"
-        shape = list(kind.shape)
-        self._graph.input.append(helper.make_tensor_value_info(given, _NUMBERS[kind.element], shape))
-        if width is not None:
-            self._names[name] = f"i{number}_cast"
-            self._cast(given, self._names[name], width)
-
-    def _cast(self, source: str, result: str, to: int) -> None:
-        self._graph.node.append(helper.make_node("Cast", [source], [result], to=to))
-
-    def bake(self, name: str, tensor: TensorProto) -> None:
-        """Add a constant."""
-        own = TensorProto()
-        own.CopyFrom(tensor)
-        own.name = self._names[name] = f"c{len(self._graph.initializer)}"
-        own.ClearField("doc_string")
-        self._graph.initializer.append(own)
-
-    def untyped_output(self, name: str) -> None:
-        """Add an output whose type is to be inferred."""
-        self._finish_nodes()
-        self._graph.output.append(onnx.ValueInfoProto(name=self._names[name]))
-
-    def clear_outputs(self) -> None:
-        """Remove all outputs."""
-        del self._graph.output[:]
-
-    def output(self, name: str, kind: TensorType, convert: bool) -> None:
-        """Add an output; reals of another width are converted to float32."""
-        own = self._names[name]
-        if convert:
-            own = f"w{len(self._graph.output)}"
-            self._cast(self._names[name], own, TensorProto.FLOAT)
-        self._graph.output.append(
-            helper.make_tensor_value_info(own, _NUMBERS[kind.element], list(kind.shape))
-        )
-
-    def output_of_any_shape(self, name: str, element: ElementType, shape: Sequence[int | None]) -> None:
-        """Add an output of which not all dimensions are known; without any it has no shape at all."""
-        own, number = self._names[name], _NUMBERS[element]
-        self._graph.output.append(helper.make_tensor_value_info(own, number, list(shape) or None))
-
-    def inferred(self) -> dict[str, tuple[int, ...]]:
-        """Static shapes of the outputs as onnx infers them, by the model's names."""
-        mine = {own: name for name, own in self._names.items()}
-        try:
-            # Following data through a Range would list it, whatever memory that takes.
-            follow = not any(node.op_type == "Range" for node in all_nodes(self._graph.node))
-            model = onnx.shape_inference.infer_shapes(self._model, data_prop=follow)
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
-            return {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        for value in model.graph.output:
-            kind = value.type.tensor_type
-            if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
-                shapes[mine[value.name]] = tuple(d.dim_value for d in kind.shape.dim)
-        return shapes
-
-    def serialized(self) -> bytes:
-        """The model as bytes, which are equal for equal models."""
-        content: bytes = self._model.SerializeToString(deterministic=True)
-        return content
-
-    def _finish_nodes(self) -> None:
-        """Add the nodes, with the names that inputs and constants have here."""
-        numbers = itertools.count()
-        nodes, self._nodes = self._nodes, ()
-        for node in nodes:
-            copy = NodeProto()
-            copy.CopyFrom(node)
-            rename(copy, self._names, lambda _: f"v{next(numbers)}")
-            self._graph.node.append(copy)

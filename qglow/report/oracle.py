@@ -12,6 +12,7 @@ from qglow.core.batch import as_taken
 from qglow.core.errors import DataError, ModelError, UsageError
 from qglow.core.model_place import IN_MEMORY
 from qglow.core.types import Array, ElementType, TensorType
+from qglow.host.libraries import register_libraries
 
 ELEMENTS = {
     "tensor(float)": ElementType.FLOAT,
@@ -162,6 +163,7 @@ def open_session(model: Path | bytes, options: Any, where: str) -> Any:
     import onnxruntime
 
     source = str(model) if isinstance(model, Path) else model
+    register_libraries(options)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no common base of their own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +15,13 @@ import pytest
 from onnx import helper
 
 import qglow
-from qglow.api.clusters import jobs_at
+from qglow.api.clusters import jobs_at, refusal_of
 from qglow.cluster import scheduler as cluster_module
 from qglow.cluster.worker import software
 from qglow.core.errors import ClusterError
 from qglow.core.jobs import HereJobs, spread
 from qglow.graph.text import print_graph
+from qglow.targets.registry import select_target
 from scripts.benchmarks.measurements.accuracy import RowWork
 from scripts.benchmarks.models.labelled import MODELS
 from scripts.benchmarks.rivals.cache import RivalCache
@@ -215,7 +216,7 @@ def test_a_target_that_a_worker_lacks_is_refused(address: str, monkeypatch: pyte
         pass
 
 
-def _lacking(target: str) -> str:
+def _lacking(target: str, libraries: Sequence[str] = ()) -> str:
     return "no such instructions"
 
 
@@ -274,3 +275,7 @@ def test_models_of_the_accuracy_benchmark_can_be_sent() -> None:
     work = RowWork(("fast",), 10, RivalCache(Path("cache"), 1.0))
     assert pickle.loads(pickle.dumps(work)) == work
     assert pickle.loads(pickle.dumps(MODELS)) == MODELS
+
+
+def test_workers_need_the_libraries_of_this_process(tmp_path: Path) -> None:
+    assert "no such file" in refusal_of(select_target(None).description.name, [str(tmp_path / "lib.so")])

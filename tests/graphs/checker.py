@@ -74,8 +74,10 @@ class Batch:
 
 
 def _is_stacked(found: Array, parts: list[Array]) -> bool:
-    """Whether a result of two samples is theirs, one behind the other."""
+    """Whether a result of two samples is theirs, one behind the other; NaN and infinities cannot tell."""
     if any(part.ndim == 0 or len(part) != 1 for part in parts) or len(found) != len(parts):
+        return False
+    if not all(np.isfinite(part).all() for part in parts):
         return False
     return bool(np.allclose(found, np.concatenate(parts), 1e-3, 1e-4, equal_nan=True))
 
