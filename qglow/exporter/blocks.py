@@ -20,7 +20,7 @@ from qglow.exporter.export import Export
 from qglow.graph.graph import Node
 from qglow.graph.operator import Operator
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
-from qglow.numerics.blocks import dequantized, gather_blocks, middle, pack, unpack
+from qglow.numerics.blocks import apart, dequantized, gather_blocks, middle, pack, unpack
 
 NIBBLE = 4
 
@@ -50,6 +50,7 @@ def _weights(op: BlockGemm, out: Export) -> str:
         whole = dequantized(codes, scales, zeros, rows, op.bits, op.block)
         return out.builder.constant(f"{out.node.name}__weights", whole)
     codes, low = unpack(codes, op.bits, rows), 0
+    zeros = None if zeros is None else apart(zeros, op.bits, len(scales))
     if op.bits > NIBBLE:
         # onnxruntime turns int8 into uint8 with one zero point for all, which blocks may not have.
         stored = TensorProto.UINT8
@@ -61,13 +62,24 @@ def _weights(op: BlockGemm, out: Export) -> str:
         stored = TensorProto.UINT4
     inputs = [
         _tensor(out, "codes", codes.astype(np.int16) - low, stored),
-        out.builder.constant(f"{out.node.name}__scales", scales),
+        _scales(out),
     ]
     if zeros is not None:
         inputs.append(_tensor(out, "zero_points", zeros.astype(np.int16), stored))
     result = out.builder.fresh(f"{out.node.name}__weights")
     name = f"{out.node.name}__dequantize"
     return out.builder.node("DequantizeLinear", name, inputs, result, axis=0, block_size=op.block)
+
+
+def _scales(out: Export) -> str:
+    """Scales in float32; those of 16 bits are stored so and cast, since runtimes would compute in 16 bits."""
+    scales = out.node.operand("scales")
+    assert scales is not None and scales.data is not None
+    name = f"{out.node.name}__scales"
+    if not scales.type.is_half:
+        return out.builder.constant(name, scales.data)
+    stored = out.builder.constant(f"{name}_float16", scales.data)
+    return out.builder.node("Cast", f"{name}_cast", [stored], out.builder.fresh(name), to=TensorProto.FLOAT)
 
 
 def _tensor(out: Export, what: str, values: Array, stored: int) -> str:
@@ -102,10 +114,11 @@ def _block_gather(op: BlockGather, out: Export) -> None:
     inputs = [
         out.builder.constant(f"{out.node.name}__codes", table),
         indices,
-        out.builder.constant(f"{out.node.name}__scales", scales),
+        _scales(out),
     ]
     if zeros is not None:
-        packed = np.ascontiguousarray(pack(zeros.T, op.bits).T)
+        points_apart = apart(zeros.T, op.bits, scales.shape[1])
+        packed = np.ascontiguousarray(pack(points_apart, op.bits).T)
         inputs.append(out.builder.constant(f"{out.node.name}__zero_points", packed))
     form = {"bits": op.bits, "block_size": op.block, "gather_axis": 0, "quantize_axis": 1}
     out.builder.node(

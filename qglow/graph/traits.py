@@ -175,6 +175,9 @@ class Traits:
     takes_halves: ClassVar[bool] = False
     """It reads and gives reals of 16 bits, which others have as constant weights only."""
 
+    half_operands: ClassVar[tuple[str, ...]] = ()
+    """Names of operands, besides the weights of a sum of products, that may be constants of 16 bits."""
+
     tells_ratios: ClassVar[bool] = False
     """Its result depends on ratios of its operand: small values matter as much as large ones."""
 

@@ -209,13 +209,14 @@ def quantized_form_problem(node: Node) -> str | None:
 
 
 def _half_problem(node: Node) -> str | None:
-    """Reason against 16-bit floats of a node, other than constant weights of a float operator; or None."""
+    """Reason against 16-bit floats of a node, other than constant weights and their scales; or None."""
     policy = node.operator.policy
     if node.operator.takes_halves:
         return None
-    weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
+    names = (policy.w,) if isinstance(policy, Accumulate) else node.operator.half_operands
+    allowed = [node.operand(name) for name in names]
     for value in (*node.inputs, *node.outputs):
-        if value is not None and value.type.is_half and (value is not weights or not value.is_constant):
+        if value is not None and value.type.is_half and not (value in allowed and value.is_constant):
             return f"'{value.name}' is {value.type}, and only constant weights of float operators are so"
     return None
 

@@ -18,6 +18,7 @@ from qglow.importer.node import Broken, ImportNode, ImportRule
 from qglow.importer.tensors import element_name
 from qglow.importer.weight_blocks import WeightBlocks
 from qglow.numerics.blocks import block_count, block_fault, middle, pack
+from qglow.numerics.half import holds, store
 
 
 def import_blocks(node: ImportNode) -> None:
@@ -64,10 +65,18 @@ def _first(count: int, axis: int) -> tuple[slice, ...]:
 
 def block_operands(node: ImportNode, known: WeightBlocks) -> tuple[BlockGemm, list[Value | None]]:
     """The operator of a product with such weights, and its operands from the weights to the zero points."""
-    zeros = None if known.zero_points is None else node.part_constant("zero_points", known.zero_points)
+    zeros = None
+    if known.zero_points is not None:
+        zeros = node.part_constant("zero_points", pack(known.zero_points, known.bits))
     packed = node.part_constant("codes", pack(known.codes, known.bits))
-    scales = node.part_constant("scales", known.scales)
+    scales = _scales(node, known.scales)
     return BlockGemm(bits=known.bits, block=known.block), [packed, scales, zeros]
+
+
+def _scales(node: ImportNode, scales: Array) -> Value:
+    """Scales as a constant, in 16 bits where these hold them all: files store them so, and cast them."""
+    wide = np.ascontiguousarray(scales, np.float32)
+    return node.part_constant("scales", store(wide, "float16") if holds(wide, "float16") else wide)
 
 
 def import_matmul_nbits(node: ImportNode) -> None:
@@ -99,7 +108,7 @@ def import_matmul_nbits(node: ImportNode) -> None:
         BlockGemm(bits=bits, block=block),
         x,
         node.part_constant("codes", pack(np.ascontiguousarray(codes.T), bits)),
-        node.part_constant("scales", scales.reshape(columns, count).T),
+        _scales(node, scales.reshape(columns, count).T),
         None if zeros is None else node.part_constant("zero_points", zeros),
         bias,
     )
@@ -121,14 +130,14 @@ def _order(node: ImportNode, depth: int, block: int) -> Array | None:
 
 
 def _zero_points(node: ImportNode, bits: int, columns: int, count: int) -> Array | None:
-    """Zero points [blocks, N]: integers share bytes like weights, floats do not."""
+    """Zero points [blocks, N] of floats, or integers that are packed like weights."""
     if node.value(3).type.element is not ElementType.UINT8:
         return np.ascontiguousarray(
             _sized(node, 3, "the zero points", columns * count).reshape(columns, -1).T
         )
     row = -(-count * bits // 8)
     packed = _sized(node, 3, "the zero points", columns * row).reshape(columns, row)
-    return np.ascontiguousarray(_codes(packed, bits)[:, :count].T)
+    return pack(_codes(packed, bits)[:, :count].T, bits)
 
 
 def _codes(packed: Array, bits: int) -> Array:
@@ -169,18 +178,19 @@ def import_gather_blocks(node: ImportNode) -> None:
         BlockGather(width, bits, block),
         node.part_constant("table", np.ascontiguousarray(pack(codes.T, bits).T)),
         node.value(1),
-        node.part_constant("scales", scales),
+        _scales(node, scales),
         _table_zeros(node, bits, wanted),
     )
 
 
 def _table_zeros(node: ImportNode, bits: int, shape: tuple[int, ...]) -> Value | None:
-    """Zero points [rows, blocks] of a table as codes; None for the middle of the codes."""
+    """Zero points of a table's blocks as codes, packed along rows; None for the middle of the codes."""
     narrow = node.context.narrow.get(node.value(0).name)
     if not node.has_input(3):
         if narrow is None or not narrow.unsigned:
             return None
-        return node.part_constant("zero_points", np.zeros(shape, np.uint8))
+        zeros = np.zeros(shape, np.uint8)
+        return node.part_constant("zero_points", np.ascontiguousarray(pack(zeros.T, bits).T))
     given = node.array(3, "the zero points")
     if narrow is None:
         zeros = _codes(_bytes(node, 3, given).reshape(shape[0], -1), bits)[:, : shape[1]]
@@ -188,7 +198,7 @@ def _table_zeros(node: ImportNode, bits: int, shape: tuple[int, ...]) -> Value |
         zeros = (given.astype(np.int16) - (0 if narrow.unsigned else -middle(bits))).astype(np.uint8)
     if zeros.shape != shape:
         raise Broken(f"zero points {list(zeros.shape)} do not fit scales {list(shape)}")
-    return node.part_constant("zero_points", np.ascontiguousarray(zeros))
+    return node.part_constant("zero_points", np.ascontiguousarray(pack(zeros.T, bits).T))
 
 
 def _bytes(node: ImportNode, index: int, data: Array) -> Array:

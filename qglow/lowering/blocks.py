@@ -16,7 +16,8 @@ from qglow.instructions.ops.blocks import BlockGemm
 from qglow.lowering.context import Lowering, natural
 from qglow.lowering.decompose import Parts, decomposes
 from qglow.lowering.rules import lowers
-from qglow.numerics.blocks import block_count, middle, unpack
+from qglow.numerics.blocks import apart, block_count, middle, unpack
+from qglow.numerics.half import widen
 
 
 @lowers(graph.BlockGemm)
@@ -61,11 +62,17 @@ def decompose_block_gather(operator: graph.BlockGather, parts: Parts) -> list[No
     if filled != width:
         ends = (*outer, width)
         codes = parts.add("own", Slice((0,) * len(ends), ends, (1,) * len(ends)), codes)
+    if scales.type.is_half:
+        assert scales.data is not None
+        scales = parts.constant("real_scales", widen(scales.data))
     factors = _spread(parts, operator, "scales", scales, indices)
     if zeros is None:
         points = parts.constant("middle", np.array(middle(operator.bits), np.float32))
     else:
-        points = parts.constant("zeros", np.asarray(zeros.data, np.float32))
+        assert zeros.data is not None
+        blocks = block_count(width, operator.block)
+        found = apart(zeros.data.T, operator.bits, blocks).T
+        points = parts.constant("zeros", np.ascontiguousarray(found).astype(np.float32))
         points = _spread(parts, operator, "zero_points", points, indices)
     return parts.finish(Mul(), parts.add("centred", Sub(), codes, points), factors)
 

@@ -2,7 +2,8 @@
 
 Codes are unsigned integers of 8, 4 or 2 bits, and a weight is `(code - zero point) * scale` with a scale and
 a zero point for each block and column. In memory the codes of consecutive k share a byte, the lowest k in
-the lowest bits: codes [K, N] take [ceil(K * bits / 8), N] bytes.
+the lowest bits: codes [K, N] take [ceil(K * bits / 8), N] bytes. Zero points [blocks, N] that are integers
+are packed likewise, or have a byte each. Scales are float32, or float16 that is widened.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.numerics.elementwise import clip
 from qglow.numerics.fused import fused_multiply_add
+from qglow.numerics.half import round_to, widen
 from qglow.numerics.rows import LARGEST
 
 WIDTHS = (8, 4, 2)
@@ -66,12 +68,18 @@ def unpack(packed: Array, bits: int, depth: int) -> Array:
     return np.stack(parts, axis=1).reshape(len(packed) * each, -1)[:depth]
 
 
+def apart(zero_points: Array, bits: int, blocks: int) -> Array:
+    """Zero points [blocks, N], one an element: float32 as they are, uint8 unpacked where they are packed."""
+    return zero_points if len(zero_points) == blocks else unpack(zero_points, bits, blocks)
+
+
 def centred(packed: Array, zero_points: Array | None, depth: int, bits: int, block: int) -> Array:
-    """float32 `code - zero point` of every weight [K, N]. zero_points: [blocks, N], uint8 or float32."""
+    """float32 `code - zero point` of every weight [K, N]. zero_points: those of blocks, uint8 or float32."""
     codes = unpack(packed, bits, depth).astype(np.float32)
     if zero_points is None:
         return codes - np.float32(middle(bits))
-    zeros = np.repeat(zero_points.astype(np.float32), block, axis=0)[:depth]
+    points = apart(zero_points, bits, block_count(depth, block))
+    zeros = np.repeat(points.astype(np.float32), block, axis=0)[:depth]
     return np.asarray(codes - zeros, np.float32)
 
 
@@ -80,7 +88,7 @@ def dequantized(
 ) -> Array:
     """float32 weights [K, N]: `(code - zero point) * scale`."""
     whole = centred(packed, zero_points, depth, bits, block)
-    return np.asarray(whole * np.repeat(scales, block, axis=0)[:depth], np.float32)
+    return np.asarray(whole * np.repeat(widen(scales), block, axis=0)[:depth], np.float32)
 
 
 def gemm_blocks(
@@ -103,7 +111,7 @@ def gemm_blocks(
     rows = np.asarray(x, np.float32).reshape(-1, depth)
     weights = centred(packed, zero_points, depth, bits, block)
     total = np.zeros((len(rows), packed.shape[1]), np.float32)
-    for number, scale in enumerate(scales):
+    for number, scale in enumerate(widen(scales)):
         part = np.zeros_like(total)
         for k in range(number * block, min((number + 1) * block, depth)):
             part = fused_multiply_add(rows[:, k, None], weights[k], part)
@@ -136,7 +144,7 @@ def gemm_integer_blocks(
     factors = np.asarray(row_scales, np.float32).reshape(-1, 1)
     total = np.zeros((len(rows), packed.shape[1]), np.float32)
     with np.errstate(all="ignore"):
-        for number, scale in enumerate(scales):
+        for number, scale in enumerate(widen(scales)):
             part = slice(number * block, (number + 1) * block)
             # Sums of integers below 2^24 are exact in any order.
             sums = (rows[:, part] @ weights[part]).astype(np.float32)
@@ -163,7 +171,8 @@ def gather_blocks(
 ) -> Array:
     """float32 rows [..., width] of a table of codes [rows, bytes], whose blocks lie along its rows.
 
-    scales and zero points: [rows, blocks]. Raises IndexError for an index that is out of range.
+    scales: [rows, blocks]; zero points likewise, or packed along rows. Raises IndexError for an index that is
+    out of range.
     """
     parts = [
         None if a is None else np.take(a, indices.reshape(-1), 0).T for a in (table, scales, zero_points)
@@ -176,26 +185,31 @@ def gather_blocks(
 
 LEAST_SCALE = 2.0**-100
 """Least scale of a block: that of zeros too."""
+LEAST_FLOAT16, LARGEST_FLOAT16 = np.float32(2.0**-24), np.float32(65504.0)
+"""Least and largest positive numbers of float16."""
 
 
 FRACTIONS = np.linspace(1.0, 0.6, 21)
 """Scales that are tried for weights of few bits, as fractions of the one that reaches the largest weight."""
 
 
-def quantize_blocks(w: Array, bits: int, block: int, symmetric: bool) -> tuple[Array, Array, Array | None]:
-    """Codes uint8 [K, N], scales float32 [blocks, N] and zero points uint8, None if symmetric, of w [K, N].
+def quantize_blocks(
+    w: Array, bits: int, block: int, symmetric: bool, float16: bool = False
+) -> tuple[Array, Array, Array | None]:
+    """Codes uint8 [K, N], scales [blocks, N] and zero points uint8, None if symmetric, of w [K, N].
 
     symmetric: the scale is at most `max|w| / (2^(bits - 1) - 1)`. Else codes cover the range of the block and
     0: the scale is at most its extent over `2^bits - 1`, and the zero point the nearest code of 0. With fewer
     than 8 bits each block has the fraction of that scale with the least squared error of its weights; of
-    equal ones the largest. Scales are at least 2^-100, and each weight has the nearest code.
+    equal ones the largest. Scales are float32 of at least 2^-100, or with `float16` the nearest of that type
+    from 2^-24 to 65504; each weight has the code that is nearest with its scale as it is stored.
     """
     starts = np.arange(0, len(w), block)
     exact = np.asarray(w, np.float64)
     least = np.full((len(starts), w.shape[1]), np.inf)
-    scales, zeros = block_parameters(w, bits, block, symmetric)
+    scales, zeros = block_parameters(w, bits, block, symmetric, float16=float16)
     for fraction in FRACTIONS if bits < 8 else ():
-        tried = block_parameters(w, bits, block, symmetric, fraction)
+        tried = block_parameters(w, bits, block, symmetric, fraction, float16)
         steps, points = (spread(parameters, block, len(w)) for parameters in tried)
         found = (codes_of(w, steps, points, bits) - points.astype(np.float64)) * steps
         error = np.add.reduceat(np.square(found - exact), starts, axis=0)
@@ -203,13 +217,16 @@ def quantize_blocks(w: Array, bits: int, block: int, symmetric: bool) -> tuple[A
         least = np.where(better, error, least)
         scales, zeros = (np.where(better, new, old) for new, old in zip(tried, (scales, zeros), strict=True))
     codes = codes_of(w, spread(scales, block, len(w)), spread(zeros, block, len(w)), bits)
-    return codes, scales, None if symmetric else zeros
+    return codes, scales.astype(np.float16) if float16 else scales, None if symmetric else zeros
 
 
 def block_parameters(
-    w: Array, bits: int, block: int, symmetric: bool, fraction: float = 1.0
+    w: Array, bits: int, block: int, symmetric: bool, fraction: float = 1.0, float16: bool = False
 ) -> tuple[Array, Array]:
-    """Scales float32 [blocks, N] and zero points uint8 of weights [K, N], for a fraction of their range."""
+    """Scales float32 [blocks, N] and zero points uint8 of weights [K, N], for a fraction of their range.
+
+    float16: whether scales are numbers of that type.
+    """
     starts = range(0, len(w), block)
     parts = [np.asarray(w[start : start + block], np.float64) for start in starts]
     low = np.minimum([part.min(axis=0) for part in parts], 0.0)
@@ -219,6 +236,8 @@ def block_parameters(
     else:
         extent, steps = high - low, (1 << bits) - 1
     scales = np.maximum(fraction * extent / steps, LEAST_SCALE).astype(np.float32)
+    if float16:
+        scales = round_to(np.clip(scales, LEAST_FLOAT16, LARGEST_FLOAT16), "float16")
     if symmetric:
         return scales, np.full(scales.shape, middle(bits), np.uint8)
     return scales, np.clip(np.rint(-low * fraction / scales), 0, steps).astype(np.uint8)

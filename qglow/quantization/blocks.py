@@ -12,7 +12,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.rewriting import change, new_constant, operand
-from qglow.numerics.blocks import pack, quantize_blocks
+from qglow.numerics.blocks import LARGEST_FLOAT16, pack, quantize_blocks
 from qglow.quantization.weights import unfit_weights
 from qglow.recipe.choices import BlockFormat
 
@@ -22,7 +22,7 @@ ROWS_AT_ONCE = 4096
 
 
 Blocks = tuple[Array, Array, Array | None]
-"""Codes as `pack` has them, scales and zero points."""
+"""Codes as `pack` has them, scales, and zero points, packed too."""
 
 
 class KnownBlocks:
@@ -36,7 +36,7 @@ class KnownBlocks:
         self._nodes = {node.name: node for node in quantized.nodes}
         self._real = {node.name: node for node in real.nodes}
 
-    def of(self, node: Node, wanted: Operator, symmetric: bool) -> Blocks | None:
+    def of(self, node: Node, wanted: Operator, chosen: BlockFormat) -> Blocks | None:
         """Blocks of a node of this name and these weights that became `wanted`; None if there are none."""
         twin, first = self._nodes.get(node.name), self._real.get(node.name)
         if twin is None or first is None or twin.operator != wanted:
@@ -44,26 +44,31 @@ class KnownBlocks:
         place = 0 if node.operator.looks_up_rows else 1
         packed, scales, zeros = operand(twin, place).data, twin.operand("scales"), twin.operand("zero_points")
         own, other = operand(node, place).data, operand(first, place).data
-        if own is None or other is None or (zeros is None) != symmetric:
+        if own is None or other is None or (zeros is None) != chosen.symmetric:
             return None
         if own.shape != other.shape or own.dtype != other.dtype or own.tobytes() != other.tobytes():
             return None
-        if packed is None or scales is None or scales.data is None:
+        if packed is None or scales is None or scales.data is None or scales.type.is_half != chosen.float16:
             return None
         return packed, scales.data, None if zeros is None else zeros.data
 
 
-def unfit_for_blocks(node: Node, stated: bool = False) -> str | None:
-    """Reason why the weights of a node cannot be quantized alone; None if they can.
+def unfit_for_blocks(node: Node, chosen: BlockFormat | None = None, stated: bool = False) -> str | None:
+    """Reason why the weights of a node cannot be quantized alone, in the chosen format; None if they can.
 
     stated: whether a rule asks for it, without which tables stay float.
     """
-    if node.operator.looks_up_rows:
-        return _unfit_table(node, stated)
-    reason = unfit_weights(node, "weights in blocks")
-    if reason is None and not operand(node, 1).type.size:
+    table = node.operator.looks_up_rows
+    reason = _unfit_table(node, stated) if table else unfit_weights(node, "weights in blocks")
+    if reason is not None:
+        return reason
+    weights = operand(node, 0 if table else 1)
+    if not weights.type.size:
         return "it has no weights"
-    return reason
+    largest = float(np.max(np.abs(np.asarray(weights.data, np.float32))))
+    if chosen is not None and chosen.float16 and largest > LARGEST_FLOAT16:
+        return f"its weights reach {largest:g}, and scales of float16 {LARGEST_FLOAT16:g}"
+    return None
 
 
 def _unfit_table(node: Node, stated: bool) -> str | None:
@@ -84,7 +89,7 @@ def block_operands(
     """
     weights, (lo, hi) = operand(node, 1), node.operator.bounds
     made = BlockGemm(bits=chosen.bits, block=chosen.block, lo=lo, hi=hi)
-    found = None if known is None else known.of(node, made, chosen.symmetric)
+    found = None if known is None else known.of(node, made, chosen)
     codes, scales, zeros = found or _product_blocks(np.asarray(weights.data, np.float32), chosen)
     name = weights.name
     points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)
@@ -94,8 +99,10 @@ def block_operands(
 
 
 def _product_blocks(weights: Array, chosen: BlockFormat) -> Blocks:
-    codes, scales, zeros = quantize_blocks(weights, chosen.bits, chosen.block, chosen.symmetric)
-    return pack(codes, chosen.bits), scales, zeros
+    codes, scales, zeros = quantize_blocks(
+        weights, chosen.bits, chosen.block, chosen.symmetric, chosen.float16
+    )
+    return pack(codes, chosen.bits), scales, None if zeros is None else pack(zeros, chosen.bits)
 
 
 def quantize_in_blocks(
@@ -120,7 +127,7 @@ def _quantize_table(graph: Graph, node: Node, chosen: BlockFormat, known: KnownB
     table, indices = operand(node), operand(node, 1)
     data = np.asarray(table.data, np.float32)
     made = BlockGather(data.shape[1], chosen.bits, chosen.block)
-    found = None if known is None else known.of(node, made, chosen.symmetric)
+    found = None if known is None else known.of(node, made, chosen)
     codes, scales, zeros = found or _table_blocks(data, chosen)
     name = table.name
     points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)

@@ -55,7 +55,7 @@ def unfit_for_rows(node: Node, chosen: BlockFormat | None = None) -> str | None:
     if node.operator.weight_blocks is not None:
         return _unfit_blocks(node)
     if chosen is not None:
-        return unfit_for_blocks(node)
+        return unfit_for_blocks(node, chosen)
     reason = unfit_weights(node, "dynamic scales")
     if reason is not None:
         return reason
@@ -132,10 +132,11 @@ class _Rewriting:
             change(node, blocks, [x, *weights, node.operand("bias")])
         form, packed, zeros = node.operator.weight_blocks, operand(node, 1).data, node.operand("zero_points")
         assert form is not None and packed is not None
+        halves = operand(node, 2).type.is_half
         points, depth = None if zeros is None else zeros.data, x.type.shape[-1]
         largest = largest_block_sum(packed, points, depth, form.bits, form.block)
         self.made.margins[name] = accumulator_margin(np.array(largest))
-        self.made.formats[name] = str(BlockFormat(form.bits, form.block, zeros is None))
+        self.made.formats[name] = str(BlockFormat(form.bits, form.block, zeros is None, halves))
         filled = [*node.inputs[1:], None, None, None, None][:4]
         change(node, node.operator, [integers, *filled, scales])
 

@@ -130,7 +130,7 @@ def block_products(graph: Graph, recipe: Recipe, choices: Choices) -> dict[Node,
         if (chosen := choices.of_node(node).weights) is not None
         and not choices.of_node(node).dynamic
         and not recipe.keeps_float(names_of(node), node.operator.name)
-        and unfit_for_blocks(node, choices.of_node(node).stated) is None
+        and unfit_for_blocks(node, chosen, choices.of_node(node).stated) is None
     }
 
 
@@ -173,7 +173,7 @@ def _chosen_reason(node: Node, choice: Choice) -> str | None:
     if choice.dynamic:
         return f"float by {choice.kept_float}: {unfit_for_rows(node, choice.weights) or MEASURED}"
     if choice.weights is not None:
-        fault = unfit_for_blocks(node, choice.stated)
+        fault = unfit_for_blocks(node, choice.weights, choice.stated)
         return f"float by {choice.kept_float}: {fault or f'its weights are {choice.weights}'}"
     if choice.kept_float:
         return f"kept by {choice.kept_float}"

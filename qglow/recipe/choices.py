@@ -50,33 +50,39 @@ class BlockFormat:
     """Format of weights that are quantized alone, in blocks along their products.
 
     bits: 8, 4 or 2. block: weights that share a scale. symmetric: whether they have no zero point.
+    float16: whether scales are of that type, not float32.
     """
 
     bits: int = 4
     block: int = 32
     symmetric: bool = False
+    float16: bool = False
 
     @staticmethod
     def parse(text: str) -> BlockFormat:
-        """Read "int4", "int4:64" or "int4:64:symmetric". Raises ValueError for other text.
+        """Read "int4", "int4:64", "int4:64:symmetric" or "int4:64:float16". Raises ValueError for other text.
 
         >>> BlockFormat.parse("int8:128:symmetric")
-        BlockFormat(bits=8, block=128, symmetric=True)
-        >>> str(BlockFormat.parse("int4"))
-        'int4:32'
+        BlockFormat(bits=8, block=128, symmetric=True, float16=False)
+        >>> str(BlockFormat.parse("int4:float16"))
+        'int4:32:float16'
         """
         name, *rest = text.split(":")
         one_of(name, tuple(WEIGHT_BITS), "weights")
         size = rest.pop(0) if rest and rest[0].isdigit() else "32"
-        if rest not in ([], ["symmetric"]):
-            raise ValueError(f"weights {text!r}: write {name}, {name}:BLOCK or {name}:BLOCK:symmetric")
+        if [word for word in ("symmetric", "float16") if word in rest] != rest:
+            raise ValueError(
+                f"weights {text!r}: write {name}, {name}:BLOCK or {name}:BLOCK:symmetric, and :float16 "
+                "behind it for scales of 16 bits"
+            )
         block = int(size) if len(size) < 4 else 0
         if block not in BLOCKS:
             raise ValueError(f"weights {text!r}: blocks of {', '.join(map(str, BLOCKS))} are supported")
-        return BlockFormat(WEIGHT_BITS[name], block, bool(rest))
+        return BlockFormat(WEIGHT_BITS[name], block, "symmetric" in rest, "float16" in rest)
 
     def __str__(self) -> str:
-        return f"int{self.bits}:{self.block}" + (":symmetric" if self.symmetric else "")
+        words = (":symmetric" if self.symmetric else "", ":float16" if self.float16 else "")
+        return f"int{self.bits}:{self.block}{''.join(words)}"
 
 
 @dataclass(frozen=True, slots=True)

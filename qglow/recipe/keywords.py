@@ -46,9 +46,9 @@ class RecipeChoices(TypedDict, total=False):
     weights: BlockFormat | str | None
     """Weights in blocks: int8, int4, int2. Products of rows with constant weights stay float, but their
     weights become integers with a scale and a zero point for every 32 of them along K; int4:64 says how many
-    these are, and int4:64:symmetric that they have no zero points. With `dynamic` every row of their input is
-    int8 with a scale of its own. All other nodes stay float. Rules may choose something else for parts of the
-    model, and have `weights` too."""
+    these are, and int4:64:symmetric that they have no zero points; :float16 behind it stores scales in 16
+    bits. With `dynamic` every row of their input is int8 with a scale of its own. All other nodes stay float.
+    Rules may choose something else for parts of the model, and have `weights` too."""
 
     assert_all_quantized: bool | None
     """Fail if any node would stay in float."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,8 +32,8 @@ FORMATS = tuple(
         *("int8:128:symmetric", "int8:32:symmetric"),
     )
 )
-"""Formats that a layer may get."""
-_SCALE = 4
+"""Formats that a layer may get; scales are float16 where these hold them."""
+_FLOAT, _FLOAT16 = 4, 2
 """Bytes of a scale."""
 
 
@@ -79,7 +79,8 @@ def format_noises(
     runs: inputs of the graph. advance: is called with the number of runs done. Raises UsageError where the
     outputs are zero or not finite.
     """
-    errors = {node: [_error(node, form) for form in formats] for node in layers}
+    own = {node: [_stored(node, form) for form in formats] for node in layers}
+    errors = {node: [_error(node, form) for form in own[node]] for node in layers}
     injection = Injection(graph, [node.output for node in layers], options)
     read = list(dict.fromkeys(_read(node) for node in layers))
     moved = {node: np.zeros(len(formats)) for node in layers}
@@ -102,7 +103,7 @@ def format_noises(
             _weights(node).size,
             _front(
                 FormatNoise(form, format_bytes(_weights(node), form), float(noise) / power)
-                for form, noise in zip(formats, moved[node], strict=True)
+                for form, noise in zip(own[node], moved[node], strict=True)
             ),
         )
         for node in layers
@@ -145,10 +146,12 @@ def choose_formats(layers: Sequence[LayerFormats], most: int, enough: float = 0.
 
 
 def format_bytes(weights: Array, form: BlockFormat) -> int:
-    """Bytes of weights [K, N] in a format: codes, scales of 4 bytes, and zero points of 1 byte."""
+    """Bytes of weights [K, N] in a format: codes, zero points packed as they are, and scales."""
     depth, columns = weights.shape
-    blocks = block_count(depth, form.block) * (_SCALE + (not form.symmetric))
-    return int((packed_rows(depth, form.bits) + blocks) * columns)
+    blocks = block_count(depth, form.block)
+    zeros = 0 if form.symmetric else packed_rows(blocks, form.bits)
+    scales = blocks * (_FLOAT16 if form.float16 else _FLOAT)
+    return int((packed_rows(depth, form.bits) + scales + zeros) * columns)
 
 
 def _step(formats: Sequence[FormatNoise], now: FormatNoise, name: str) -> tuple[float, str, int]:
@@ -175,10 +178,16 @@ def _weights(node: Node) -> Array:
     return np.asarray(operand(node, 1).data, np.float32)
 
 
+def _stored(node: Node, form: BlockFormat) -> BlockFormat:
+    """The format with scales of 16 bits, where these hold them."""
+    narrow = replace(form, float16=True)
+    return narrow if unfit_for_blocks(node, narrow, stated=True) is None else form
+
+
 def _error(node: Node, form: BlockFormat) -> Array:
     """Return what a format adds to the weights [K, N]."""
     weights = np.ascontiguousarray(_weights(node))
-    codes, scales, zeros = quantize_blocks(weights, form.bits, form.block, form.symmetric)
+    codes, scales, zeros = quantize_blocks(weights, form.bits, form.block, form.symmetric, form.float16)
     packed = pack(codes, form.bits)
     found = dequantized(packed, scales, zeros, len(weights), form.bits, form.block)
     return np.asarray(found - weights, np.float32)

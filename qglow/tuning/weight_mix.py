@@ -78,7 +78,7 @@ class WeightMix(Shown):
 
     @property
     def bits(self) -> float:
-        """Bits a weight, scales of 32 bits and zero points of 8 included."""
+        """Bits a weight, scales and zero points included."""
         return 8.0 * self.bytes / sum(layer.weights for layer in self.layers)
 
     @property

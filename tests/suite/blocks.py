@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qglow.core.types import ElementType, TensorType
+from qglow.core.types import Array, ElementType, TensorType
 from qglow.graph.graph import Value
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.ops.elementwise import Clip, Div
@@ -51,10 +51,11 @@ def product(
     zeros: str,
     bias: bool,
     integers: bool = False,
+    float16: bool = False,
 ) -> Maker:
     """Of rows, among them infinities, NaN and numbers so small that products are subnormal.
 
-    integers: whether rows are integers, with scales that are measured.
+    integers: whether rows are integers, with scales that are measured. float16: whether scales of blocks are.
     """
 
     def make(random: np.random.Generator) -> Problem:
@@ -65,10 +66,11 @@ def product(
         levels = 1 << bits
         blocks = (block_count(depth, block), columns)
         w = b.constant("w", pack(random.integers(0, levels, (depth, columns)), bits))
-        scales = b.constant("scales", np.abs(drawing.weights(*blocks)))
+        scales = b.constant("scales", _scales(drawing, blocks, float16))
         points: Value | None = None
-        if zeros == "whole":
-            points = b.constant("zeros", random.integers(0, levels, blocks).astype(np.uint8))
+        if zeros in ("whole", "packed"):
+            found = random.integers(0, levels, blocks).astype(np.uint8)
+            points = b.constant("zeros", pack(found, bits) if zeros == "packed" else found)
         elif zeros == "real":
             points = b.constant("zeros", drawing.weights(*blocks) + np.float32(levels / 2))
         terms = b.constant("bias", drawing.weights(columns)) if bias else None
@@ -83,24 +85,46 @@ def product(
     return make
 
 
-TABLES: list[tuple[tuple[int, ...], int, int, int, bool]] = [
-    ((3,), 64, 4, 32, False),
-    ((2, 5), 37, 4, 16, True),
-    ((1, 4), 50, 8, 32, True),
-    ((), 21, 2, 16, False),
+def _scales(drawing: Drawing, blocks: tuple[int, ...], float16: bool) -> Array:
+    """Positive scales; those of 16 bits have the least and the largest one among them."""
+    found = np.abs(drawing.weights(*blocks))
+    if not float16:
+        return found
+    halves = found.astype(np.float16)
+    halves.reshape(-1)[:2] = 2.0**-24, 65504.0
+    return halves
+
+
+HALF_SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
+    ((1, 64), 32, 4, 32, "", False),
+    ((1, 300), 143, 4, 16, "packed", True),
+    ((5, 37), 19, 8, 16, "packed", True),
+    ((4, 77), 21, 2, 16, "packed", False),
 ]
 
 
-def look_up(shape: tuple[int, ...], width: int, bits: int, block: int, zeros: bool) -> Maker:
-    """Of rows of a table with 11 rows, some of them counted from the end."""
+TABLES: list[tuple[tuple[int, ...], int, int, int, str]] = [
+    ((3,), 64, 4, 32, ""),
+    ((2, 5), 37, 4, 16, "whole"),
+    ((1, 4), 50, 8, 32, "whole"),
+    ((), 21, 2, 16, ""),
+    ((2, 3), 53, 4, 16, "packed"),
+]
+
+
+def look_up(shape: tuple[int, ...], width: int, bits: int, block: int, zeros: str) -> Maker:
+    """Of rows of a table with 11 rows, some of them counted from the end; packed ones have small scales."""
 
     def make(random: np.random.Generator) -> Problem:
         drawing, rows, levels = Drawing("look_up_of_blocks", random), 11, 1 << bits
         b, blocks = drawing.builder, (rows, block_count(width, block))
         codes = random.integers(0, levels, (width, rows))
         table = b.constant("table", np.ascontiguousarray(pack(codes, bits).T))
-        scales = b.constant("scales", np.abs(drawing.weights(*blocks)))
-        points = b.constant("zeros", random.integers(0, levels, blocks).astype(np.uint8)) if zeros else None
+        scales = b.constant("scales", _scales(drawing, blocks, zeros == "packed"))
+        found = random.integers(0, levels, blocks).astype(np.uint8)
+        if zeros == "packed":
+            found = np.ascontiguousarray(pack(found.T, bits).T)
+        points = b.constant("zeros", found) if zeros else None
         indices = b.input("indices", TensorType(ElementType.INT64, shape))
         drawing.inputs["indices"] = np.asarray(random.integers(-rows, rows, shape), np.int64)
         return drawing.finish(b.node(BlockGather(width, bits, block), table, indices, scales, points))
@@ -111,5 +135,6 @@ def look_up(shape: tuple[int, ...], width: int, bits: int, block: int, zeros: bo
 PROBLEMS: list[Maker] = [
     *(product(*sizes) for sizes in SIZES),
     *(product(*sizes, integers=True) for sizes in INTEGER_SIZES),
+    *(product(*sizes, integers, float16=True) for sizes in HALF_SIZES for integers in (False, True)),
     *(look_up(*sizes) for sizes in TABLES),
 ]

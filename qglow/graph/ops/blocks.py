@@ -44,6 +44,7 @@ class BlockGemm(Bounded):
 
     w holds codes of `bits` bits as numerics.blocks packs them. scales, and zero points where these are not
     the middle of the codes, are given for every `block` weights along K and every column: [blocks, N].
+    scales may be float16; zero points that are integers may be packed like codes.
     """
 
     name: ClassVar[str] = "BlockGemm"
@@ -59,6 +60,7 @@ class BlockGemm(Bounded):
         "its weights are in blocks, its activations are float", scaled_by="row_scales"
     )
     plain_operands: ClassVar[tuple[str, ...]] = ("w", "scales", "zero_points", "bias", "row_scales")
+    half_operands: ClassVar[tuple[str, ...]] = ("scales",)
 
     bits: int = 4
     block: int = 32
@@ -82,10 +84,12 @@ class BlockGemm(Bounded):
         blocks = (block_count(depth, self.block), columns)
         require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
         zeros = inputs[3] if len(inputs) > 3 else None
-        kinds = (TensorType(ElementType.UINT8, blocks), float_type(*blocks))
         measured = len(inputs) > 5 and inputs[5] is not None
-        fits = zeros is None or zeros == kinds[0] or (zeros == kinds[1] and not measured)
-        allowed = " or ".join(str(kind) for kind in (kinds[:1] if measured else kinds))
+        kinds = [TensorType(ElementType.UINT8, blocks)]
+        kinds += [] if measured else [float_type(*blocks)]
+        packed = TensorType(ElementType.UINT8, (packed_rows(blocks[0], self.bits), columns))
+        fits = zeros is None or zeros in (*kinds, packed)
+        allowed = " or ".join(str(kind) for kind in kinds)
         require(fits, f"operand zero_points is {zeros}, it must be {allowed}")
         self._check_rows(inputs, x, measured)
         if len(inputs) > 4 and inputs[4] is not None:
@@ -127,12 +131,13 @@ class BlockGather(Operator):
 
     table [rows, bytes] holds codes of `bits` bits, of a row of `width` several in a byte, the first in the
     lowest bits. scales, and zero points where these are not the middle of the codes, are given for every
-    `block` codes of a row: [rows, blocks].
+    `block` codes of a row: [rows, blocks]. scales may be float16, and zero points packed like codes.
     """
 
     name: ClassVar[str] = "BlockGather"
     operands: ClassVar[tuple[str, ...]] = ("table", "indices", "scales", "zero_points?")
     policy: ClassVar[Policy] = KeepFloat("its table is in blocks, its results are float")
+    half_operands: ClassVar[tuple[str, ...]] = ("scales",)
 
     width: int
     bits: int = 4
@@ -151,7 +156,8 @@ class BlockGather(Operator):
         blocks = (rows, block_count(self.width, self.block))
         require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
         zeros, kind = inputs[3] if len(inputs) > 3 else None, TensorType(ElementType.UINT8, blocks)
-        require(zeros in (None, kind), f"operand zero_points is {zeros}, it must be {kind}")
+        packed = TensorType(ElementType.UINT8, (rows, packed_rows(blocks[1], self.bits)))
+        require(zeros in (None, kind, packed), f"operand zero_points is {zeros}, it must be {kind}")
         return (float_type(*indices.shape, self.width),)
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:

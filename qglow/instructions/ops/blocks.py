@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qglow.core.types import ElementType
 from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
-from qglow.instructions.ops.rules import INFINITY, require_float, require_rank, require_shape
+from qglow.instructions.ops.rules import INFINITY, require_float, require_rank, require_reals, require_shape
 from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, gemm_integer_blocks, packed_rows
 
 
@@ -42,13 +42,13 @@ class BlockGemm(Operation):
         fault = block_fault(self.bits, self.block)
         require(fault is None, str(fault))
         require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
-        require_float(types, "dest", "scales", "bias", "rows")
+        require_float(types, "dest", "bias", "rows")
+        require_reals(types, "scales")
         require_rank(types, 2, "dest", "src", "scales")
         (rows, depth), columns = types["src"].shape, types["scales"].shape[1]
         blocks = (block_count(depth, self.block), columns)
         require_shape(types, "scales", blocks, "one for each block and column")
         require_shape(types, "filter", (packed_rows(depth, self.bits), columns), "packed codes of all k")
-        require_shape(types, "zeros", blocks, "one for each block and column")
         require_shape(types, "bias", (columns,), "one for each column")
         require_shape(types, "dest", (rows, columns), "rows of src, columns of scales")
         require(types["filter"].element is ElementType.UINT8, f"filter is {types['filter']}, not u8")
@@ -58,6 +58,9 @@ class BlockGemm(Operation):
         require_shape(types, "rows", (rows, 1), "one for each row of src")
         fits = zeros is None or (zeros.is_float and not measured) or zeros.element is ElementType.UINT8
         require(fits, f"zeros is {zeros}, not u8" + ("" if measured else " or float"))
+        packed = (packed_rows(blocks[0], self.bits), columns)
+        if zeros is None or zeros.is_float or zeros.shape != packed:
+            require_shape(types, "zeros", blocks, "one for each block and column")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.blocks."""

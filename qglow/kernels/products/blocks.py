@@ -12,17 +12,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import fused_multiply_add
+from qglow.kernels.arithmetic.half import load_widened
 from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.matmul import pieces
-from qglow.numerics.blocks import middle, unpack
+from qglow.numerics.blocks import apart, middle, unpack
 
 WORD_BITS = 32
 """Bits of one column in a vector of packed weights."""
@@ -64,10 +65,10 @@ class BlockProduct(Kernel):
         codes = unpack(data["filter"], operation.bits, depth)
         found = {
             "filter": panels(_words(codes, operation.bits), width),
-            "scales": panels(data["scales"], width),
+            "scales": stored_scales(data["scales"], width),
         }
         if "zeros" in data:
-            zeros = data["zeros"]
+            zeros = apart(data["zeros"], operation.bits, len(data["scales"]))
             start = zeros if self.real_zeros else zeros.astype(np.float32) + np.float32(OFFSET)
             found["zeros"] = panels(start, width)
         if "bias" in data:
@@ -184,7 +185,8 @@ class _Panel:
         if rest:
             place = e.offset(x, 4 * self.each * whole)
             parts = self._word(e.plus(words, whole), place, parts, offsets, height, rest)
-        scales = self._row("scales", number, blocks, count) * height
+        line = blocks, self.kernel.vectors
+        scales = load_scales(self.site, self.number, number, line, count) * height
         terms = zip(parts, scales, sums, strict=True)
         return [fused_multiply_add(e, part, scale, total) for part, scale, total in terms]
 
@@ -243,6 +245,27 @@ def _words(codes: Array, bits: int) -> Array:
     for number in range(each):
         words |= parts[:, number] << np.uint32(bits * number)
     return words.view(np.int32)
+
+
+def stored_scales(scales: Array, width: int) -> Array:
+    """Scales [blocks, N] in panels; those of 16 bits as integers that hold them."""
+    return panels(scales.view(np.int16) if scales.dtype == np.float16 else scales, width)
+
+
+def load_scales(site: Site, panel: Index, block: Index, form: tuple[int, int], count: int) -> list[Value]:
+    """Emit loads of `count` vectors of the scales of a block, and widen those of 16 bits.
+
+    form: blocks of a panel, and the vectors that each has.
+    """
+    blocks, vectors = form
+    e, lanes, element = site.e, site.target.float_lanes, site.instruction.operand("scales").type.element
+    size = lanes * element.size
+    at = e.plus(e.scaled(panel, blocks * vectors * size), e.scaled(block, vectors * size))
+    start = e.offset(site.constants["scales"], at)
+    places = [e.offset(start, size * v) for v in range(count)]
+    if element is ElementType.FLOAT:
+        return [e.load(place, vec(F32, lanes)) for place in places]
+    return [load_widened(e, place, element, lanes) for place in places]
 
 
 def panels(rows: Array, width: int) -> Array:

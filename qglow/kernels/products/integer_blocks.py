@@ -25,10 +25,10 @@ from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, 
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.products.blocks import EMULATED, WORD_BITS, panels
+from qglow.kernels.products.blocks import EMULATED, WORD_BITS, load_scales, panels, stored_scales
 from qglow.kernels.products.matmul import pieces
 from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
-from qglow.numerics.blocks import block_count, middle, unpack
+from qglow.numerics.blocks import apart, block_count, middle, unpack
 
 STEP = 4
 """Elements along K that one step of a tile multiplies."""
@@ -62,6 +62,7 @@ class IntegerBlockProduct(Kernel):
         data = {s.name: b.data for s, b in instruction.operands() if b.data is not None}
         codes = unpack(data["filter"], operation.bits, depth)
         zeros = data.get("zeros")
+        zeros = None if zeros is None else apart(zeros, operation.bits, len(data["scales"]))
         centre = np.full(codes.shape[1], middle(operation.bits), np.uint8)
         split = _splits_zeros(operation, tile_of(operation, target))
         last = centre if zeros is None or split or not len(zeros) else zeros[-1]
@@ -70,7 +71,7 @@ class IntegerBlockProduct(Kernel):
             words ^= np.uint32(0x80808080)
         found = {
             "filter": panels(words.view(np.int32), width),
-            "scales": panels(data["scales"], width),
+            "scales": stored_scales(data["scales"], width),
         }
         if zeros is not None:
             found["zeros"] = panels(zeros, width)
@@ -210,7 +211,7 @@ class _Panel:
         blocks = block_count(self.depth, block)
         zeros = self._zeros(number, blocks)
         found = self._words(number, source, len(factors), zeros, length)
-        scales = self._row("scales", number, blocks)
+        scales = load_scales(self.site, self.number, number, (blocks, self.kernel.vectors), self.count)
         following = []
         for place, (product, total) in enumerate(zip(found.products, sums, strict=True)):
             r, v = divmod(place, count)

@@ -19,7 +19,8 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import new_constant, operand
 from qglow.graph.traits import BlockForm
 from qglow.graph.verifier import verify_graph
-from qglow.numerics.blocks import middle, pack, spread, unpack
+from qglow.numerics.blocks import apart, middle, pack, spread, unpack
+from qglow.numerics.half import widen
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import BLOCK, inverse_factor
 from qglow.quantization.reconstruction.rounding import LONGEST_WINDOW, MEMORY, PASS, Tensors
@@ -145,9 +146,9 @@ def _round(graph: Graph, product: _Product, moments: Array, log: PassLog) -> Non
     node, form, weights = product.node, product.form, product.weights.astype(np.float64)
     codes_before = unpack(np.asarray(operand(node, 1).data), form.bits, len(weights))
     given = node.inputs[3] if len(node.inputs) > 3 else None
-    scales, depth = np.asarray(operand(node, 2).data), len(weights)
+    scales, depth = widen(np.asarray(operand(node, 2).data)), len(weights)
     centre = np.full(scales.shape, middle(form.bits), np.uint8)
-    zeros = centre if given is None else np.asarray(given.data)
+    zeros = centre if given is None else apart(np.asarray(given.data), form.bits, len(scales))
     steps, points = spread(scales, form.block, depth), spread(zeros, form.block, depth)
     tried = [codes_before, feedback_in_blocks(weights, steps, points, form.bits, moments)]
     errors = []

@@ -12,7 +12,7 @@ from onnx import helper
 
 import qglow
 from qglow.core.errors import UsageError
-from qglow.core.types import Array, float_type
+from qglow.core.types import Array, ElementType, float_type
 from qglow.exporter import export_qdq
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
@@ -35,7 +35,12 @@ W1 = RANDOM.normal(size=(40, 16)).astype(np.float32)
 W2 = RANDOM.normal(size=(16, 8)).astype(np.float32)
 BIAS = RANDOM.normal(size=16).astype(np.float32)
 X = RANDOM.normal(size=(5, 40)).astype(np.float32)
-FORMATS = [BlockFormat(bits, 16, symmetric) for bits in (8, 4, 2) for symmetric in (False, True)]
+FORMATS = [
+    BlockFormat(bits, 16, symmetric, float16)
+    for bits in (8, 4, 2)
+    for symmetric in (False, True)
+    for float16 in (False, True)
+]
 
 
 def two_layers() -> Graph:
@@ -46,7 +51,7 @@ def two_layers() -> Graph:
 
 
 def restored(w: Array, chosen: BlockFormat) -> Array:
-    codes, scales, zeros = quantize_blocks(w, chosen.bits, chosen.block, chosen.symmetric)
+    codes, scales, zeros = quantize_blocks(w, chosen.bits, chosen.block, chosen.symmetric, chosen.float16)
     packed = pack(codes, chosen.bits)
     return dequantized(packed, scales, zeros, len(w), chosen.bits, chosen.block)
 
@@ -64,12 +69,13 @@ def test_weights_of_few_bits_have_scales_of_least_error(chosen: BlockFormat) -> 
 
 @pytest.mark.parametrize("chosen", [format_ for format_ in FORMATS if format_.bits == 8], ids=str)
 def test_every_weight_is_within_half_a_step(chosen: BlockFormat) -> None:
-    _, scales, zeros = quantize_blocks(W1, chosen.bits, chosen.block, chosen.symmetric)
+    _, scales, zeros = quantize_blocks(W1, chosen.bits, chosen.block, chosen.symmetric, chosen.float16)
     assert (zeros is None) == chosen.symmetric and scales.shape == (3, 16)
     # A zero point that is rounded moves the ends of the range by up to half a step.
     room = 0.5 if chosen.symmetric else 1.0
-    steps = np.abs(restored(W1, chosen) - W1) / np.repeat(scales, 16, axis=0)[:40]
-    assert float(steps.max()) <= room * (1 + 1e-5)
+    steps = np.abs(restored(W1, chosen) - W1) / np.repeat(scales.astype(np.float32), 16, axis=0)[:40]
+    # A scale that is rounded down leaves the largest weight up to 127 * 2^-11 steps beyond its code.
+    assert float(steps.max()) <= (room + 255 * 2.0**-11 * chosen.float16) * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -85,7 +91,8 @@ def test_the_result_is_that_of_the_numeric_contract(chosen: BlockFormat) -> None
     result = quantize_with(two_layers(), {}, 0, Recipe(weights=chosen))
 
     def product(x: Array, w: Array, bias: Array | None, lo: float) -> Array:
-        codes, *parameters = quantize_blocks(w, chosen.bits, chosen.block, chosen.symmetric)
+        form = (chosen.bits, chosen.block, chosen.symmetric, chosen.float16)
+        codes, *parameters = quantize_blocks(w, *form)
         packed = pack(codes, chosen.bits)
         return gemm_blocks(x, packed, *parameters, bias, chosen.bits, chosen.block, lo)
 
@@ -118,6 +125,10 @@ def test_recipes_keep_their_formats() -> None:
     chosen = BlockFormat(2, 64, True)
     assert Rule(Match(name="y"), weights=chosen).to_document()["weights"] == "int2:64:symmetric"
     assert Recipe().with_overrides(weights="int4").weights == BlockFormat()
+    halves = Recipe(weights=BlockFormat(4, 32, True, float16=True))
+    assert "weights: int4:32:symmetric:float16\n" in halves.to_yaml()
+    assert parse_recipe(halves.to_yaml()).weights == halves.weights
+    assert BlockFormat.parse("int8:float16") == BlockFormat(8, 32, False, True)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +137,7 @@ def test_recipes_keep_their_formats() -> None:
         ("int3", "did you mean|not one of int8, int4, int2"),
         ("int4:8", "blocks of 16, 32, 64, 128, 256 are supported"),
         ("int4:32:even", "write int4, int4:BLOCK or int4:BLOCK:symmetric"),
+        ("int4:float16:symmetric", "and :float16 behind it for scales of 16 bits"),
     ],
 )
 def test_other_formats_are_refused(text: str, message: str) -> None:
@@ -171,19 +183,48 @@ def test_python_and_a_directory_have_it(tmp_path: Path) -> None:
     assert np.allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_exported_model_comes_back_with_the_same_bits(tmp_path: Path) -> None:
-    graph = quantize_with(two_layers(), {}, 0, Recipe(weights=BlockFormat(4, 16))).graph
-    again = qglow.load_model(save(export_qdq(graph), tmp_path), native=True)
-    assert np.array_equal(again.interpret({"x": X})["y"], interpret(graph, {"x": X})["y"])
+@pytest.mark.parametrize("chosen", FORMATS, ids=str)
+def test_the_exported_model_comes_back_with_the_same_bits(chosen: BlockFormat, tmp_path: Path) -> None:
+    graph = quantize_with(two_layers(), {}, 0, Recipe(weights=chosen)).graph
+    exported = export_qdq(graph)
+    again = qglow.load_model(save(exported, tmp_path), native=True)
+    expected = interpret(graph, {"x": X})["y"]
+    assert np.array_equal(again.interpret({"x": X})["y"], expected)
+    found = session(exported).run(None, {"x": X})[0]
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-4)
+    stored = [node.operand("scales").type.element for node in (graph.nodes[0], again.graph.nodes[0])]  # type: ignore[union-attr]
+    assert stored == [ElementType.FLOAT16 if chosen.float16 else ElementType.FLOAT] * 2
+
+
+def test_scales_of_16_bits_are_rounded_before_the_weights_are() -> None:
+    w = np.full((16, 1), 7 * 1.0004, np.float32)
+    codes, scales, _ = quantize_blocks(w, 8, 16, True, float16=True)
+    assert scales.dtype == np.float16 and np.float32(scales[0, 0]) != w[0, 0] / 127
+    assert np.all(codes == 128 + np.rint(w / scales.astype(np.float32)))
+    tiny, *_ = quantize_blocks(np.full((16, 1), 1e-9, np.float32), 4, 16, True, float16=True)
+    assert np.all(tiny == 8)  # half of the least scale is 3e-8
+
+
+def test_weights_beyond_the_scales_of_16_bits_stay_float() -> None:
+    b = GraphBuilder("g")
+    large = b.constant("w", np.full((40, 2), 7e4, np.float32))
+    graph = b.finish(b.node(Gemm(), b.input("x", float_type(1, 40)), large, name="large"))
+    for dynamic in (False, True):
+        recipe = Recipe(weights=BlockFormat(float16=True), dynamic=dynamic)
+        (node,) = quantize_with(graph.copy(), {}, 0, recipe).report.float_nodes
+        assert "its weights reach 70000, and scales of float16 65504" in node.reason
+    assert quantize_with(graph, {}, 0, Recipe(weights=BlockFormat())).report.float_nodes[0].dtype == "int4:32"
 
 
 def test_the_artefact_holds_packed_weights(tmp_path: Path) -> None:
     w = RANDOM.normal(size=(512, 512)).astype(np.float32)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     model = qglow.load_model(save(tiny_model(nodes, {"x": [1, 512]}, ["y"], {"w": w}), tmp_path))
-    quantized = model.quantize(weights="int4:128:symmetric")
-    assert quantized.report is not None
-    assert quantized.report.weight_bytes_after == w.size // 2 + 4 * w.size // 128
+    blocks_of_weights = w.size // 128
+    for form, each in {"int4:128:symmetric": 4.0, "int4:128": 4.5, "int4:128:float16": 2.5}.items():
+        quantized = model.quantize(weights=form)
+        assert quantized.report is not None
+        assert quantized.report.weight_bytes_after == w.size // 2 + each * blocks_of_weights
 
 
 def test_what_needs_a_profile_says_so(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def product(x: Array, w: Array, bias: Array | None, chosen: BlockFormat, lo: flo
     """Rules 11 and 12 of the contract."""
     scales = row_scales(x)
     integers = np.rint(np.clip(x / scales, -127, 127))
-    codes, *parameters = quantize_blocks(w, chosen.bits, chosen.block, chosen.symmetric)
+    form = (chosen.bits, chosen.block, chosen.symmetric, chosen.float16)
+    codes, *parameters = quantize_blocks(w, *form)
     packed = pack(codes, chosen.bits)
     return gemm_integer_blocks(integers, scales, packed, *parameters, bias, chosen.bits, chosen.block, lo)
 

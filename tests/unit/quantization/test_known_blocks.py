@@ -71,13 +71,14 @@ def test_other_weights_or_formats_are_not_known(tmp_path: Path) -> None:
     chosen, made = BlockFormat(4, 32, False), BlockGemm(bits=4, block=32)
     known = KnownBlocks(model.graph, model.float_graph)
     graph, node = weighted(model)
-    assert known.of(node, made, False) is not None
-    assert known.of(node, made, True) is None
-    assert not any(known.of(node, replace(made, **other), False) for other in ({"bits": 8}, {"block": 16}))
+    assert known.of(node, made, chosen) is not None
+    others = (BlockFormat(4, 32, True), BlockFormat(4, 32, False, float16=True))
+    assert not any(known.of(node, made, other) for other in others)
+    assert not any(known.of(node, replace(made, **other), chosen) for other in ({"bits": 8}, {"block": 16}))
     changed = np.array(operand(node, 1).data)
     changed[0, 0] += 1
     node.inputs = (node.inputs[0], new_constant(graph, "changed", changed), *node.inputs[2:])
-    assert known.of(node, made, False) is None
+    assert known.of(node, made, chosen) is None
     quantize_in_blocks(graph, {node: chosen}, PassLog(), known)
     twin = next(one for one in model.graph.nodes if one.name == node.name)
     assert operand(node, 1).data.tobytes() != operand(twin, 1).data.tobytes()  # type: ignore[union-attr]

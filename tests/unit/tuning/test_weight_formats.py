@@ -84,7 +84,7 @@ def test_a_layer_behind_an_activation_has_the_noise_that_it_has_alone(
 
 
 def test_bytes_go_where_the_outputs_feel_them(model: qglow.Model, data: dict[str, np.ndarray]) -> None:
-    found = by_layer(qglow.mix_weights(model, data, "6.5bits"))
+    found = by_layer(qglow.mix_weights(model, data, "7bits"))
     bits = {name: BlockFormat.parse(text).bits for name, text in found.items()}
     assert bits["quiet"] < max(bits.values()), "a sum of which it is a small part hides its noise"
     assert bits["loud"] == 8
@@ -147,7 +147,9 @@ def test_a_step_that_does_not_fit_makes_way_for_a_smaller_one() -> None:
 def test_bytes_are_codes_scales_and_zero_points() -> None:
     weights = np.zeros((100, 3), np.float32)
     assert format_bytes(weights, BlockFormat(4, 32, symmetric=True)) == 3 * (50 + 4 * 4)
-    assert format_bytes(weights, BlockFormat(4, 32)) == 3 * (50 + 4 * 5)
+    assert format_bytes(weights, BlockFormat(4, 32)) == 3 * (50 + 4 * 4 + 2)
+    assert format_bytes(weights, BlockFormat(4, 32, float16=True)) == 3 * (50 + 4 * 2 + 2)
+    assert format_bytes(weights, BlockFormat(8, 32, float16=True)) == 3 * (100 + 4 * 2 + 4)
 
 
 @pytest.mark.parametrize("size", ["five", "-3K", "0", "bits"])
