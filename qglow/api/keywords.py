@@ -22,10 +22,12 @@ class DeviceKeywords(IsaKeywords, total=False):
     """Options of a bundle."""
 
     max_arena: str | None
-    """Most memory that a bundle may write, such as 64K: what needs more is refused."""
+    """Most memory that a bundle may write, such as 64K. Where the usual program needs more, slower forms with
+    the same bits are tried, among them images in strips of rows; what still needs more is refused."""
 
     max_flash: str | None
-    """Most bytes of code and weights of a bundle, such as 256K: what needs more is refused."""
+    """Most bytes of code and weights of a bundle, such as 256K. Where the usual code needs more, smaller code
+    is tried; what still needs more is refused."""
 
 
 class RunKeywords(IsaKeywords, total=False):

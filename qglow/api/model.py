@@ -302,17 +302,18 @@ class Model(Shown):
         return write_programs(Path(path), *resizable_in(self._opened, shapes), CompileOptions(**options))
 
     @taking(DeviceOptions, places=("isa",))
-    def save_bundle(self, path: str | Path, **options: Unpack[DeviceKeywords]) -> None:
+    def save_bundle(self, path: str | Path, **options: Unpack[DeviceKeywords]) -> tuple[str, ...]:
         """Write a C library with header, weights and self-test, which runs without qglow, into a folder.
 
         isa: a target that writes bundles (default: the best that this processor runs); `list_targets` tells.
         The folder is new or empty, and is written whole or not at all. The same model gives the same bytes.
         max_arena, max_flash: sizes such as "64K" that memory, and code and weights together, may not exceed.
-        Raises MemoryLimitError where they do, InputFileError, UsageError, and UnsupportedError for what the
-        target cannot execute.
+        Where they would, the fastest form that does not is written, with the same bits; returns sentences on
+        what was done. Raises MemoryLimitError where no form fits, InputFileError, UsageError, and
+        UnsupportedError for what the target cannot execute.
         """
         memory = DeviceMemory.of(options["max_arena"], options["max_flash"])
-        write_bundle(Path(path), self._loaded.graph, options["isa"], memory)
+        return write_bundle(Path(path), self._loaded.graph, options["isa"], memory)
 
     @property
     def dimensions(self) -> dict[str, tuple[Dimension, ...] | None]:

@@ -58,13 +58,16 @@ class DeviceOptions(IsaOptions):
 
     max_arena: str | None = option(
         None,
-        "Most memory that a bundle may write, such as 64K: what needs more is refused",
+        "Most memory that a bundle may write, such as 64K",
+        more="Where the usual program needs more, slower forms with the same bits are tried, among them "
+        "images in strips of rows; what still needs more is refused.",
         group=LIMITS,
         metavar="SIZE",
     )
     max_flash: str | None = option(
         None,
-        "Most bytes of code and weights of a bundle, such as 256K: what needs more is refused",
+        "Most bytes of code and weights of a bundle, such as 256K",
+        more="Where the usual code needs more, smaller code is tried; what still needs more is refused.",
         group=LIMITS,
         metavar="SIZE",
     )

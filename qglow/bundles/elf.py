@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qglow.core.errors import InternalError
@@ -10,6 +11,8 @@ from qglow.core.errors import InternalError
 _MAGIC = b"\x7fELF"
 _LITTLE = 1
 _SYMBOL_TABLE = 2
+_KIND, _FUNCTION = 15, 2
+"""Bits of a symbol that say what it is, and their value for functions."""
 _CONTENTS, _LOADED = 1, 2
 """Type of sections with contents, and flag of those that are in memory when the program runs."""
 _HEADER = {
@@ -30,20 +33,41 @@ class Symbols:
 def symbols(content: bytes) -> Symbols:
     """Read the global symbols. Raises InternalError for what is no little-endian object file in ELF."""
     _check_format(content)
-    symbol = _HEADER[content[4]][2]
-    sections = _sections(content)
     defined: list[str] = []
     undefined: list[str] = []
+    for entry in _entries(content):
+        if entry.info >> 4:
+            (defined if entry.section else undefined).append(entry.name)
+    return Symbols(tuple(defined), tuple(undefined))
+
+
+def function_bytes(content: bytes) -> dict[str, int]:
+    """Bytes of every function that an object file defines, by name. Raises InternalError as `symbols`."""
+    _check_format(content)
+    return {e.name: e.size for e in _entries(content) if e.section and e.info & _KIND == _FUNCTION}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A symbol: its binding and kind are bits of `info`, `section` is 0 where it is not defined."""
+
+    name: str
+    size: int
+    info: int
+    section: int
+
+
+def _entries(content: bytes) -> Iterator[_Entry]:
+    sections, symbol = _sections(content), _HEADER[content[4]][2]
     for kind, offset, length, link in ((s[1], s[4], s[5], s[6]) for s in sections):
         if kind != _SYMBOL_TABLE:
             continue
         for place in range(offset, offset + length, symbol.size):
             entry = symbol.unpack_from(content, place)
-            info, index = (entry[3], entry[5]) if content[4] == 1 else (entry[1], entry[3])
-            if info >> 4:
-                name = _text(content, sections[link][4] + entry[0])
-                (defined if index else undefined).append(name)
-    return Symbols(tuple(defined), tuple(undefined))
+            size, info, index = (
+                (entry[2], entry[3], entry[5]) if content[4] == 1 else (entry[5], entry[1], entry[3])
+            )
+            yield _Entry(_text(content, sections[link][4] + entry[0]), size, info, index)
 
 
 def code_bytes(content: bytes) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from qglow.bundles import elf
 from qglow.bundles.elf import Symbols
 from qglow.core.errors import InternalError
@@ -9,10 +12,11 @@ from qglow.core.errors import InternalError
 _WASM = b"\0asm"
 _CUSTOM = 0
 _SYMBOL_TABLE = 8
-_DATA, _SECTION = 1, 3
+_FUNCTION, _DATA, _SECTION = 0, 1, 3
 _LOCAL, _UNDEFINED, _EXPLICIT_NAME = 0x02, 0x10, 0x40
 _IMPORTS = 2
-_CODE_AND_DATA = (10, 11)
+_CODE = 10
+_CODE_AND_DATA = (_CODE, 11)
 
 
 def symbols(content: bytes) -> Symbols:
@@ -24,11 +28,32 @@ def code_bytes(content: bytes) -> int:
     """Bytes of code, and of constants in it, of an object file. Raises InternalError as `symbols`."""
     if not content.startswith(_WASM):
         return elf.code_bytes(content)
-    module, found = _Reader(content, len(_WASM) + 4, len(content)), 0
-    while module.place < module.end:
-        kind, section = module.byte(), module.part()
-        found += section.end - section.place if kind in _CODE_AND_DATA else 0
+    return sum(s.end - s.place for kind, s in _sections(content) if kind in _CODE_AND_DATA)
+
+
+def function_bytes(content: bytes) -> dict[str, int]:
+    """Bytes of every function that an object file defines, by name. Raises InternalError as `symbols`."""
+    if not content.startswith(_WASM):
+        return elf.function_bytes(content)
+    sizes: list[int] = []
+    imported: list[str] = []
+    found: dict[str, int] = {}
+    for kind, section in _sections(content):
+        if kind == _IMPORTS:
+            imported = _imported_functions(section)
+        elif kind == _CODE:
+            sizes = [body.end - body.place for body in (section.part() for _ in range(section.number()))]
+        elif kind == _CUSTOM and section.name() == "linking":
+            for symbol in _linked_symbols(section, imported):
+                if symbol.kind == _FUNCTION and not symbol.flags & _UNDEFINED:
+                    found[symbol.name] = sizes[symbol.index - len(imported)]
     return found
+
+
+def _sections(content: bytes) -> Iterator[tuple[int, _Reader]]:
+    module = _Reader(content, len(_WASM) + 4, len(content))
+    while module.place < module.end:
+        yield module.byte(), module.part()
 
 
 class _Reader:
@@ -67,45 +92,54 @@ class _Reader:
 
 
 def _wasm_symbols(content: bytes) -> Symbols:
-    module = _Reader(content, len(_WASM) + 4, len(content))
     imported: list[str] = []
     defined: list[str] = []
     undefined: list[str] = []
-    while module.place < module.end:
-        kind = module.byte()
-        section = module.part()
+    for kind, section in _sections(content):
         if kind == _IMPORTS:
             imported = _imported_functions(section)
-        if kind != _CUSTOM or section.name() != "linking":
-            continue
-        section.number()  # version of the conventions
-        while section.place < section.end:
-            number, part = section.byte(), section.part()
-            if number != _SYMBOL_TABLE:
-                continue
-            for _ in range(part.number()):
-                name, flags = _symbol(part, imported)
-                if name and not flags & _LOCAL:
-                    (undefined if flags & _UNDEFINED else defined).append(name)
+        if kind == _CUSTOM and section.name() == "linking":
+            for symbol in _linked_symbols(section, imported):
+                if symbol.name and not symbol.flags & _LOCAL:
+                    (undefined if symbol.flags & _UNDEFINED else defined).append(symbol.name)
     return Symbols(tuple(defined), tuple(undefined))
 
 
-def _symbol(part: _Reader, imported: list[str]) -> tuple[str, int]:
-    """Name and flags of a symbol; sections have no names."""
+@dataclass(frozen=True)
+class _Symbol:
+    """A symbol: sections have no name; index: of a function."""
+
+    kind: int
+    flags: int
+    name: str
+    index: int = 0
+
+
+def _linked_symbols(section: _Reader, imported: list[str]) -> Iterator[_Symbol]:
+    """Symbols of a section "linking" behind its name."""
+    section.number()  # version of the conventions
+    while section.place < section.end:
+        number, part = section.byte(), section.part()
+        if number == _SYMBOL_TABLE:
+            for _ in range(part.number()):
+                yield _symbol(part, imported)
+
+
+def _symbol(part: _Reader, imported: list[str]) -> _Symbol:
     kind, flags = part.byte(), part.number()
     if kind == _SECTION:
         part.number()
-        return "", flags
+        return _Symbol(kind, flags, "")
     if kind == _DATA:
         name = part.name()
         if not flags & _UNDEFINED:
             for _ in range(3):  # segment, offset and size
                 part.number()
-        return name, flags
+        return _Symbol(kind, flags, name)
     index = part.number()
     if flags & _UNDEFINED and not flags & _EXPLICIT_NAME:
-        return imported[index] if index < len(imported) else "", flags
-    return part.name(), flags
+        return _Symbol(kind, flags, imported[index] if index < len(imported) else "", index)
+    return _Symbol(kind, flags, part.name(), index)
 
 
 def _imported_functions(section: _Reader) -> list[str]:

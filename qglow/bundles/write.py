@@ -22,7 +22,7 @@ from qglow.bundles.code import (
 from qglow.bundles.identifiers import identifier
 from qglow.bundles.interface import VERSION, BundleTensor, Interface
 from qglow.bundles.library import write_library
-from qglow.bundles.objects import code_bytes
+from qglow.bundles.objects import code_bytes, function_bytes
 from qglow.bundles.texts import is_wasm, texts
 from qglow.bundles.zig import link_module
 from qglow.codegen.module import ModuleBuilder
@@ -157,6 +157,7 @@ def _manifest(
         "selftest_bytes": interface.selftest_arena,
         "weights_bytes": interface.weights,
         "code_bytes": code_bytes(objects[f"{interface.prefix}_code.o"]),
+        "kernel_bytes": function_bytes(objects[f"{interface.prefix}_code.o"]),
         "slack_bytes": READ_SLACK,
         "tensors": [_tensor_entry(tensor) for tensor in interface.tensors],
         "members": {name: len(content) for name, content in objects.items()},

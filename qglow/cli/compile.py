@@ -16,6 +16,7 @@ from qglow.core.options import Writes, declare, option
 if TYPE_CHECKING:
     from qglow.api import Model, QuantizedModel
 
+_LISTED_KERNELS = 8
 EXAMPLES = (
     "qglow compile model.quantized --tune -o model.qglow",
     "qglow compile encoder.onnx --shape ids=1,1..64 --shape ids=1,1..512 -o encoder.qglow",
@@ -83,8 +84,10 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
     if how.emit_bundle is not None:
         if how.output is not None:
             raise UsageError("--output is for a program, --emit-bundle for a bundle: give one of them")
-        loaded.save_bundle(how.emit_bundle, isa=how.isa, max_arena=how.max_arena, max_flash=how.max_flash)
+        limits = {"max_arena": how.max_arena, "max_flash": how.max_flash}
+        notes(loaded.save_bundle(how.emit_bundle, isa=how.isa, **limits))
         _say_size(how.emit_bundle)
+        _say_memory(how.emit_bundle)
         return
     if how.max_arena or how.max_flash:
         raise UsageError("--max-arena and --max-flash are for bundles: they need --emit-bundle")
@@ -106,6 +109,25 @@ def _say_size(path: Path) -> None:
 
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     say(f"{path}: {byte_count(sum(file.stat().st_size for file in files))}")
+
+
+def _say_memory(bundle: Path) -> None:
+    """The memory that a bundle takes on its device, and the largest of its kernels."""
+    from qglow.display.blocks import byte_count
+    from qglow.emulation.manifest import is_bundle, read_manifest
+
+    if not is_bundle(bundle):
+        return  # of a target of another package, which writes what it likes
+    known = read_manifest(bundle)
+    sizes = {"code": known.code_bytes, "weights": known.weights_bytes, "arena": known.arena_bytes}
+    say(", ".join(f"{name} {byte_count(size)}" for name, size in sizes.items()))
+    largest = sorted(known.kernels.items(), key=lambda item: -item[1])
+    for name, size in largest[:_LISTED_KERNELS]:
+        say(f"  {byte_count(size):>9}  {name}")
+    if len(largest) > _LISTED_KERNELS:
+        others = largest[_LISTED_KERNELS:]
+        rest = byte_count(sum(size for _, size in others))
+        say(f"  {rest:>9}  {len(others)} other functions; {known.prefix}.json has all")
 
 
 def _tune(model: Model | QuantizedModel, isa: str | None) -> None:

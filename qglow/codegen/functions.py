@@ -19,7 +19,7 @@ from qglow.codegen.symbols import symbol
 from qglow.instructions.program import BufferKind
 from qglow.kernels.emit.builder import I64, PTR, VOID
 from qglow.kernels.emit.emitter import Emitter
-from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.emit.target import CodeSize, VectorTarget
 
 BATCH_SIZE = 4000
 """LLVM instructions that a batch for one process should have, if at least as many are still to come."""
@@ -194,6 +194,8 @@ def emit_function(module: Any, name: str, call: Call, target: VectorTarget) -> t
     """Emit the function of a call into a module; return it and the most parts its work splits into."""
     function, count = _new_function(module, name, call), len(call.buffers)
     function.attributes.add("noinline")
+    for attribute in _size_attributes(target):
+        function.attributes.add(attribute)
     if target.float_features is not None and _computes_floats(call):
         # Of attributes with values llvmlite knows none; it prints whatever is in the set.
         set.add(function.attributes, f'"target-features"="{target.float_features}"')
@@ -205,6 +207,13 @@ def emit_function(module: Any, name: str, call: Call, target: VectorTarget) -> t
     call.emit(e, pointers[:count], pointers[count:])
     e.b.ret_void()
     return function, e.units
+
+
+def _size_attributes(target: VectorTarget) -> tuple[str, ...]:
+    """LLVM's attributes of a function that is to be small; the smallest has both."""
+    if target.size is CodeSize.FAST:
+        return ()
+    return tuple(dict.fromkeys((CodeSize.SMALL.value, target.size.value)))
 
 
 def _computes_floats(call: Call) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class Manifest:
     """Contents of NAME.json.
 
     folder: where the bundle lies. target: name of its target. interface: number that `check` takes.
+    kernels: bytes of every function of the code by name.
     """
 
     folder: Path
@@ -35,6 +37,7 @@ class Manifest:
     weights_bytes: int
     code_bytes: int
     tensors: tuple[BundleTensor, ...]
+    kernels: Mapping[str, int]
 
     def path(self, name: str) -> Path:
         """Path of a file of the bundle."""
@@ -120,6 +123,7 @@ def _parsed(folder: Path, plain: dict[str, Any]) -> Manifest:
         _number(plain["weights_bytes"]),
         _number(plain["code_bytes"]),
         tensors,
+        {str(name): _number(size) for name, size in plain.get("kernel_bytes", {}).items()},
     )
 
 

@@ -21,6 +21,10 @@ SLACK = 128
 """Bytes at the arena's end that kernels may read (never write) past a buffer."""
 
 
+SEARCHES, MOST_SEARCHED = 40, 400
+"""Orders that are tried where none of `ORDERS` reaches the bound, and most buffers for which they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedBuffer:
     """An activation's place: bytes it takes, its offset, and instruction indices it lives between."""
@@ -96,6 +100,29 @@ def _best(found: Sequence[Interval], bound: int) -> tuple[int, str, list[int]]:
         if used == bound:
             break
     assert best is not None
+    if best[0] == bound or len(found) > MOST_SEARCHED:
+        return best
+    return _searched(found, bound, neighbours, best)
+
+
+def _searched(
+    found: Sequence[Interval],
+    bound: int,
+    neighbours: Sequence[Sequence[int]],
+    best: tuple[int, str, list[int]],
+) -> tuple[int, str, list[int]]:
+    """Place again and again, each time with the buffer that ended highest placed earlier; keep the best."""
+    order = sorted(range(len(found)), key=lambda i: ORDERS["size"](found[i]))
+    for turn in range(SEARCHES):
+        offsets = place_in_order(found, order, neighbours)
+        used = max((o + padded_size(i) for o, i in zip(offsets, found, strict=True)), default=0)
+        if used < best[0]:
+            best = (used, "search", offsets)
+        if used == bound:
+            break
+        highest = max(range(len(found)), key=lambda i: offsets[i] + padded_size(found[i]))
+        order.remove(highest)
+        order.insert(turn * len(order) // (2 * SEARCHES), highest)
     return best
 
 

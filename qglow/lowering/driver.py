@@ -38,13 +38,16 @@ from qglow.lowering.decompose import decompose, is_table
 from qglow.lowering.quantize import lower_table
 from qglow.lowering.rules import RULES, LoweringRule
 from qglow.lowering.schedule import schedule
+from qglow.lowering.strips import compute_in_strips
+from qglow.lowering.thrift import Thrift
 from qglow.passes.pipeline import lowering_pipeline
 
 
-def lower(graph: Graph, backend: Backend = ANY) -> Program:
+def lower(graph: Graph, backend: Backend = ANY, thrift: Thrift | None = None) -> Program:
     """Lower a copy of `graph` to a program of instructions.
 
-    Raises UnsupportedError, which lists every operator without a lowering.
+    thrift: what is done so that less memory lives at one time; it is told what was done. Raises
+    UnsupportedError, which lists every operator without a lowering.
     """
     work = graph.copy()
     lowering_pipeline().run(work, verify_graph)
@@ -54,7 +57,7 @@ def lower(graph: Graph, backend: Backend = ANY) -> Program:
     if missing:
         listed = ", ".join(f"{n.operator.name} '{n.name}'" for n in missing)
         raise UnsupportedError(f"no lowering for {listed}")
-    schedule(work)
+    _order(work, thrift)
     lowering = Lowering(work)
     for node in work.nodes:
         lowering.begin(node)
@@ -65,6 +68,13 @@ def lower(graph: Graph, backend: Backend = ANY) -> Program:
     program = lowering.finish()
     verify_program(program, "after lowering")
     return program
+
+
+def _order(graph: Graph, thrift: Thrift | None) -> None:
+    schedule(graph, search=thrift is not None)
+    if thrift is not None and thrift.most is not None:
+        thrift.done = compute_in_strips(graph, thrift.most)
+        verify_graph(graph, "after strips")
 
 
 def _rule(node: Node) -> LoweringRule[Any] | None:

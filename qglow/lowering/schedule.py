@@ -11,17 +11,21 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from qglow.graph.graph import Graph, Node, Value
+from qglow.lowering.order_search import search_order
 
 
-def schedule(graph: Graph) -> int:
-    """Reorder `graph.nodes` in place; returns the peak of live activation bytes."""
-    current = peak_bytes(graph, graph.nodes)
-    candidate = _greedy(graph)
-    best = peak_bytes(graph, candidate)
-    if best < current:
-        graph.nodes = candidate
-        return best
-    return current
+def schedule(graph: Graph, search: bool = False) -> int:
+    """Reorder `graph.nodes` in place; returns the peak of live activation bytes.
+
+    search: whether to try many orders, which takes longer.
+    """
+    best = peak_bytes(graph, graph.nodes)
+    for candidate in (_greedy(graph), *([search_order(graph)] if search else [])):
+        reached = peak_bytes(graph, candidate)
+        if reached < best:
+            graph.nodes = candidate
+            best = reached
+    return best
 
 
 def peak_bytes(graph: Graph, order: Iterable[Node]) -> int:

@@ -3,7 +3,8 @@
 A target implements the protocols of what it can do. `Target` is common to all, including those whose code
 the host cannot run. A `RunningTarget` gives executables to this process, a `TimedTarget` also measures
 instructions there, a `SteppedTarget` stops after each kernel, and a `BundleTarget` writes files for a
-machine without Python. `targets.capabilities` raises an error that says what a target lacks.
+machine without Python, a `ThriftyTarget` also for one with little memory. `targets.capabilities` raises an
+error that says what a target lacks.
 
 A program goes through a target in this order, each step working on the result of the one before:
 
@@ -197,9 +198,33 @@ class TimedTarget(RunningTarget, Protocol):
         """Measure the most products of int8 or float32 of one thread here. Raises UsageError as `load`."""
 
 
+@dataclass(frozen=True)
+class Saving:
+    """What kernels of a target do to take less memory, at the cost of time.
+
+    borders: images lie without the border that kernels wish for. code: 0 for the fastest code, 1 for code
+    that LLVM keeps small, 2 for small tiles too, 3 for the smallest.
+    """
+
+    borders: bool = False
+    code: int = 0
+
+
+SMALLEST_CODE = 3
+"""The largest number of `Saving.code`."""
+
+
 @runtime_checkable
 class BundleTarget(Target, Protocol):
     """A target that writes what another machine builds or runs, without qglow."""
 
     def write(self, program: Program, folder: Path) -> None:
         """Write a planned program into `folder`, which exists and is empty. Raises InputFileError."""
+
+
+@runtime_checkable
+class ThriftyTarget(BundleTarget, Protocol):
+    """A target that can also make programs that take less memory."""
+
+    def saving(self, saving: Saving) -> ThriftyTarget:
+        """The same target, whose kernels save memory so. Not a bit of a result differs."""

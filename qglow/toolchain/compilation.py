@@ -20,6 +20,7 @@ from qglow.instructions.program import Program
 from qglow.instructions.verifier import verify_program
 from qglow.kernels.selection.choice import NO_CHOICES
 from qglow.lowering import ANY, Backend, lower
+from qglow.lowering.thrift import Thrift
 from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
 from qglow.runtime.tailed import with_tail
@@ -36,9 +37,9 @@ def lower_graph(graph: Graph, options: CompileOptions | None = None) -> Program:
     return _lowered(graph, ANY, options or CompileOptions())
 
 
-def lower_for(graph: Graph, target: Target) -> Program:
-    """The instruction program after the IR passes, with what one target wants whole."""
-    return _lowered(graph, target.backend, CompileOptions())
+def lower_for(graph: Graph, target: Target, thrift: Thrift | None = None) -> Program:
+    """The instruction program after the IR passes, with what one target wants whole. thrift: of `lower`."""
+    return _lowered(graph, target.backend, CompileOptions(), thrift=thrift)
 
 
 def selected_program(graph: Graph, isa: str | None = None) -> Program:
@@ -161,10 +162,14 @@ def compile_known(graph: Graph, options: CompileOptions | None = None) -> Execut
 
 
 def _lowered(
-    graph: Graph, backend: Backend, options: CompileOptions, growing: Sequence[tuple[str, str, int]] = ()
+    graph: Graph,
+    backend: Backend,
+    options: CompileOptions,
+    growing: Sequence[tuple[str, str, int]] = (),
+    thrift: Thrift | None = None,
 ) -> Program:
     require_memory(graph_memory(graph, keep=options.observe), f"graph '{graph.name}'")
-    program = lower(graph, backend)
+    program = lower(graph, backend, thrift)
     grow_in_place(program, growing)
     passes = default_pipeline().passes
     if options.observe:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from qglow.core.errors import MemoryLimitError
 from qglow.core.memory import parse_size
 from qglow.instructions.plan import MemoryPlan
-from qglow.instructions.program import Program
+from qglow.instructions.program import Buffer, Program
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,14 @@ class DeviceMemory:
         limits = [None if text is None else parse_size(text, name) for name, text in sizes.items()]
         return DeviceMemory(*limits)
 
+    def lacks(self, program: Program) -> int:
+        """Bytes by which the arena of a program is too large; 0 or less where it fits or has no limit."""
+        return 0 if self.arena is None else (program.arena_size or 0) - self.arena
+
     def require_arena(self, program: Program, plan: MemoryPlan) -> None:
         """Raise MemoryLimitError that names the first instruction whose values do not fit."""
         needed = program.arena_size or 0
-        if self.arena is None or needed <= self.arena:
+        if self.arena is None or self.lacks(program) <= 0:
             return
         live = [0] * (len(program.code) + 1)
         for entry in plan.entries:
@@ -53,16 +56,29 @@ class DeviceMemory:
         code, weights = int(manifest["code_bytes"]), int(manifest["weights_bytes"])
         if code + weights <= self.flash:
             return
-        sizes: Counter[str] = Counter()
-        for instruction in program.code:
-            sizes[instruction.name] += sum(
-                b.byte_size for b in instruction.reads() if b.root.data is not None
-            )
-        name, largest = sizes.most_common(1)[0]
+        sizes = _weights_of_layers(program)
+        total, first = code, next(iter(sizes))
+        for name, size in sizes.items():
+            total, first = total + size, name
+            if total > self.flash:
+                break
+        name, largest = max(sizes.items(), key=lambda item: item[1])
         raise MemoryLimitError(
             f"code takes {_kilobytes(code)} and weights {_kilobytes(weights)}, and {_kilobytes(self.flash)} "
-            f"are allowed together: '{name}' has the largest weights, {_kilobytes(largest)}"
+            f"are allowed together: '{first}' is the first layer whose weights find no room behind the code; "
+            f"'{name}' has the largest weights, {_kilobytes(largest)}"
         )
+
+
+def _weights_of_layers(program: Program) -> dict[str, int]:
+    """Bytes of the constants of instructions, by name in their order; what several read counts once."""
+    seen: set[Buffer] = set()
+    sizes: dict[str, int] = {}
+    for instruction in program.code:
+        own = {b.root for b in instruction.reads() if b.root.data is not None} - seen
+        sizes[instruction.name] = sum(buffer.byte_size for buffer in own)
+        seen |= own
+    return sizes
 
 
 def _kilobytes(size: int) -> str:

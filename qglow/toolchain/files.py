@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qglow.core.errors import UnsupportedError, UsageError
-from qglow.core.folders import new_folder
 from qglow.graph.graph import Graph
 from qglow.runtime.collection import save_collection
 from qglow.targets.protocol import BundleTarget, RunningTarget
@@ -15,8 +14,9 @@ from qglow.toolchain.artefacts import write_artefact
 from qglow.toolchain.bounded import ResizableModel
 from qglow.toolchain.bounded_inputs import ProgramSizes
 from qglow.toolchain.collected import make_collection
-from qglow.toolchain.compilation import lower_for, lower_graph
+from qglow.toolchain.compilation import lower_graph
 from qglow.toolchain.device import DeviceMemory
+from qglow.toolchain.fitting import write_fitting
 from qglow.toolchain.options import CompileOptions
 
 PROGRAM_SUFFIX, BUNDLE_SUFFIX = ".qglow", ".bundle"
@@ -55,18 +55,18 @@ def write_programs(
 
 def write_bundle(
     folder: Path, graph: Graph, isa: str | None = None, memory: DeviceMemory | None = None
-) -> None:
+) -> tuple[str, ...]:
     """Write a graph as a bundle into a folder that is new or empty, whole or not at all.
 
-    isa: a target that writes bundles, "host" (or None) for the fastest that this processor runs. Raises
-    UsageError for one that writes none, MemoryLimitError for what does not fit the memory, otherwise what
-    `write_graph` does.
+    isa: a target that writes bundles, "host" (or None) for the fastest that this processor runs. Returns
+    sentences on what was done to fit the memory. Raises UsageError for a target that writes no bundles,
+    MemoryLimitError for what does not fit all the same, otherwise what `write_graph` does.
     """
     target = find_or_select(isa)
     if not isinstance(target, BundleTarget):
         name = target.description.name
         raise UsageError(f"target '{name}' writes no bundles; qglow targets lists those that do")
-    _write(folder, graph, target, memory or DeviceMemory())
+    return _write(folder, graph, target, memory or DeviceMemory())
 
 
 def suffix_for(isa: str | None) -> str:
@@ -80,7 +80,7 @@ def _writer(isa: str | None) -> BundleTarget | None:
     return target if isinstance(target, BundleTarget) and not isinstance(target, RunningTarget) else None
 
 
-def _write(folder: Path, graph: Graph, target: BundleTarget, memory: DeviceMemory) -> None:
+def _write(folder: Path, graph: Graph, target: BundleTarget, memory: DeviceMemory) -> tuple[str, ...]:
     hosted = [f"'{node.name}' ({node.operator.hosted.kinds})" for node in graph.nodes if node.operator.hosted]
     hosted += [] if graph.tail is None else [f"'{name}' ({graph.tail.kinds})" for name in graph.tail.nodes]
     if hosted:
@@ -89,9 +89,4 @@ def _write(folder: Path, graph: Graph, target: BundleTarget, memory: DeviceMemor
             f"{hosted[0]}{more} would have to run in onnxruntime, and {target.description.name} runs without "
             "Python; end the model before it, or use a target that Python calls"
         )
-    program = lower_for(graph, target)
-    target.select(program)
-    memory.require_arena(program, target.plan(program))
-    with new_folder(folder) as made:
-        target.write(program, made)
-        memory.require_flash(made, program)
+    return write_fitting(folder, graph, target, memory)

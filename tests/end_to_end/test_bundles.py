@@ -238,10 +238,12 @@ def test_microcontrollers_get_startup_code_and_folders_usual_permissions(
 def test_what_does_not_fit_a_device_is_refused_with_the_layer(
     digits: qglow.QuantizedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    digits.save_bundle(tmp_path / "fits", isa="cortex-m4", max_arena="16K", max_flash="256K")
+    assert not digits.save_bundle(tmp_path / "fits", isa="cortex-m4", max_arena="16K", max_flash="256K")
     with pytest.raises(qglow.MemoryLimitError, match="arena takes .*is the first to hold"):
-        digits.save_bundle(tmp_path / "made", isa="cortex-m4", max_arena="4K")
-    with pytest.raises(qglow.MemoryLimitError, match="code takes .*K.*'block4.0.conv/Conv' has the largest"):
+        digits.save_bundle(tmp_path / "made", isa="cortex-m4", max_arena="2K")
+    with pytest.raises(
+        qglow.MemoryLimitError, match="code takes .*K.*find no room.*'block4.0.conv/Conv' has the largest"
+    ):
         digits.save_bundle(tmp_path / "made", isa="cortex-m4", max_flash="64K")
     with pytest.raises(qglow.UsageError, match="max_flash='much' is no size"):
         digits.save_bundle(tmp_path / "made", max_flash="much")
@@ -251,6 +253,42 @@ def test_what_does_not_fit_a_device_is_refused_with_the_layer(
     assert main(["compile", model, "--emit-bundle", str(tmp_path / "made"), "--max-arena", "1K"]) == 6
     assert main(["inspect", str(tmp_path / "fits")]) == 2
     assert "is a bundle, which holds code alone" in capsys.readouterr().err
+
+
+def test_what_fits_otherwise_is_made_so_with_the_same_bits(
+    digits: qglow.QuantizedModel, images: list[np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs("cortex-m4")
+    digits.save_bundle(tmp_path / "usual", isa="cortex-m4")
+    (in_strips, *_) = digits.save_bundle(tmp_path / "strips", isa="cortex-m4", max_arena="7K")
+    (small, *_) = digits.save_bundle(tmp_path / "small", isa="cortex-m4", max_flash="84K")
+    assert "strips of rows" in in_strips and "smallest code" in small
+    usual, strips, little = (load_bundle(tmp_path / name) for name in ("usual", "strips", "small"))
+    assert strips.manifest.arena_bytes <= 7 * 1024 < usual.manifest.arena_bytes
+    assert little.manifest.code_bytes + little.manifest.weights_bytes <= 84 * 1024
+    assert little.manifest.code_bytes < 0.8 * usual.manifest.code_bytes
+    for image in images:
+        wanted = usual({"input": image})["logits"]
+        assert np.array_equal(strips({"input": image})["logits"], wanted)
+        assert np.array_equal(little({"input": image})["logits"], wanted)
+    model, made = str(DIGITS / "digits.onnx"), str(tmp_path / "told")
+    assert main(["compile", model, "--target", "cortex-m4", "--emit-bundle", made, "--max-arena", "32K"]) == 0
+    told = capsys.readouterr()
+    assert "note: to fit the arena" in told.err and "_convolution" in told.out
+    assert f"arena {load_bundle(tmp_path / 'told').manifest.arena_bytes / 1000:.2f} kB" in told.out
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "wasm32", "aarch64"])
+def test_bytes_of_kernels_are_those_of_the_code(
+    digits: qglow.QuantizedModel, target: str, tmp_path: Path
+) -> None:
+    if target == "wasm32":
+        needs(target)
+    digits.save_bundle(tmp_path / "made", isa=target)
+    manifest = json.loads((tmp_path / "made" / "digits.json").read_text())
+    kernels, code = manifest["kernel_bytes"], manifest["code_bytes"]
+    assert kernels["digits_run"] > 0 and any(name.endswith("_convolution") for name in kernels)
+    assert 0.6 * code < sum(kernels.values()) <= code
 
 
 def test_manifest_and_header_describe_the_tensors(digits: qglow.QuantizedModel, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from llvmlite import ir
@@ -20,6 +21,14 @@ PART_BITS = 128
 """Bits of the segments within which vectors are narrowed and interleaved, as in most vector units."""
 POLL_MICROSECONDS = 50
 """Time that the portable `wait` sleeps before it returns."""
+
+
+class CodeSize(Enum):
+    """How much code is kept small at the cost of time. The value is LLVM's attribute of functions."""
+
+    FAST = ""
+    SMALL = "optsize"
+    SMALLEST = "minsize"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +66,8 @@ class VectorTarget:
     interleaves: whether few instructions interleave the bytes of vectors, as they do not in scalar code.
     float_features: LLVM's features for functions whose operands are floats, where the vector unit flushes
         subnormals and scalars have to compute; None where it does not.
+    pads_images: whether images lie in memory with the border that kernels wish for.
+    size: how much code is kept small at the cost of time.
     """
 
     name: str
@@ -80,6 +91,8 @@ class VectorTarget:
     pointer_bytes: int = 8
     interleaves: bool = True
     float_features: str | None = None
+    pads_images: bool = True
+    size: CodeSize = CodeSize.FAST
 
     @property
     def has_float_unit(self) -> bool:

@@ -46,7 +46,7 @@ def select_kernels(
     if like:
         best |= kernels_alike(program, like, target, best)
     usage, code = Usage(program), Code(program)
-    for buffer, padding in _wishes(best).items():
+    for buffer, padding in (_wishes(best) if target.pads_images else {}).items():
         if _can_be_padded(buffer, usage):
             buffer.padding = padding
             _fill_before_first_write(code, buffer, usage)

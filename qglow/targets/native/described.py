@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from qglow.codegen.compiler import emit_assembly, emit_llvm_text
 from qglow.codegen.host import lacking
 from qglow.instructions.plan import MemoryPlan, plan_memory
 from qglow.instructions.program import Program
-from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.emit.target import CodeSize, VectorTarget
 from qglow.kernels.selection.choice import NO_CHOICES, Choices
 from qglow.kernels.selection.select import select_kernels
 from qglow.lowering.backend import Backend
-from qglow.targets.protocol import TargetDescription
+from qglow.targets.protocol import Saving, TargetDescription
+
+SMALL_TILES = 2
+"""Most sums of a tile where code is to be small; every size of tile counts as much as the tile itself."""
 
 
 @dataclass(frozen=True)
 class DescribedTarget:
-    """Satisfies `BundleTarget`.
+    """Satisfies `ThriftyTarget`.
 
     machine: description of the processor. summary: a line that describes it to users.
     """
@@ -70,6 +74,15 @@ class DescribedTarget:
     def plan(self, program: Program, *, reuse: bool = True) -> MemoryPlan:
         """Place activations in one arena, in place."""
         return plan_memory(program, reuse=reuse)
+
+    def saving(self, saving: Saving) -> Self:
+        """The same processor with kernels that take less memory."""
+        sizes = (CodeSize.FAST, CodeSize.SMALL, CodeSize.SMALL, CodeSize.SMALLEST)
+        machine, model = self.machine, self.machine.model
+        if saving.code > 1:
+            model = replace(model, most_sums=min(model.most_sums, SMALL_TILES), variant_share=1.0)
+        small = replace(machine, model=model, size=sizes[saving.code], pads_images=not saving.borders)
+        return replace(self, machine=small)
 
     def write(self, program: Program, folder: Path) -> None:
         """Write a planned program as a C library. Raises CodegenError, InputFileError."""
