@@ -24,7 +24,7 @@ POLL_MICROSECONDS = 50
 
 
 class CodeSize(Enum):
-    """How much code is kept small at the cost of time. The value is LLVM's attribute of functions."""
+    """Degree to which code is kept small at the cost of time. The value is LLVM's attribute of functions."""
 
     FAST = ""
     SMALL = "optsize"
