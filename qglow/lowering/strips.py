@@ -158,7 +158,7 @@ def _strip(node: Node, first: int, last: int) -> _Strip:
 
 
 def _strips(chain: Sequence[Node], count: int) -> list[list[_Strip]]:
-    """For each strip of the last result, the strips of all nodes in their order."""
+    """Strips of all nodes in their order, for each strip of the last result."""
     rows = chain[-1].output.type.shape[ROWS]
     found = []
     for first, last in pairwise(rows * number // count for number in range(count + 1)):

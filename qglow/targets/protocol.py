@@ -200,7 +200,7 @@ class TimedTarget(RunningTarget, Protocol):
 
 @dataclass(frozen=True)
 class Saving:
-    """What kernels of a target do to take less memory, at the cost of time.
+    """Ways in which kernels of a target take less memory, at the cost of time.
 
     borders: images lie without the border that kernels wish for. code: 0 for the fastest code, 1 for code
     that LLVM keeps small, 2 for small tiles too, 3 for the smallest.

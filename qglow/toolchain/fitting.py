@@ -32,7 +32,7 @@ _CODE = ("", "code that LLVM keeps small", "small code in small tiles", "the sma
 
 @dataclass(frozen=True)
 class _Request:
-    """What is done to save memory. search: for an order of nodes. most: live bytes for strips, or None."""
+    """Ways to save memory. search: for an order of nodes. most: live bytes for strips, or None."""
 
     saving: Saving = Saving()
     search: bool = False
