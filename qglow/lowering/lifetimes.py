@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.movement import Slice
-from qglow.graph.ops.shape import Concat, Identity, Reshape, Transpose
 
 
 def peak(graph: Graph) -> tuple[int, Node | None]:
     """The most bytes of activations that live at one time, and the node at which they do; None without any.
 
-    Inputs and outputs of the graph are the caller's. Slices and other views take no memory, parts of a
+    Inputs and outputs of the graph are the caller's. Rearranged elements take no memory (most are views), parts of a
     concatenation lie in it, and elementwise results in the place of an operand that nothing else reads.
     """
     lives = _lifetimes(graph)
@@ -50,11 +48,11 @@ def _homes(graph: Graph, places: dict[Node, int]) -> dict[Value, Value]:
     homes: dict[Value, Value] = {}
     for node in graph.nodes:
         operator = node.operator
-        if isinstance(operator, Reshape | Transpose | Identity | Slice):
+        if operator.rearranges:
             source = node.inputs[0]
             if source is not None and not graph.is_output(node.output):
                 homes[node.output] = source
-        elif isinstance(operator, Concat):
+        elif len(node.inputs) > 1 and operator.joined_axis(node.input_types()) is not None:
             for value in node.inputs:
                 if value is not None and value.producer is not None and len(value.users()) == 1:
                     homes.setdefault(value, node.output)
