@@ -7,6 +7,7 @@ import numpy as np
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Node, Value
+from qglow.graph.operator import Operator
 from qglow.graph.ops import movement
 from qglow.graph.ops import shape as graph
 from qglow.instructions.ops.memory import Copy, Splat
@@ -92,6 +93,18 @@ def lower_concat(lowering: Lowering, node: Node, operator: graph.Concat) -> None
         offsets = tuple(start if a == axis else 0 for a in range(len(shape)))
         lowering.emit(Insert(offsets=offsets), dest, source, suffix=f".insert{index}")
         start += source.type.shape[axis]
+
+
+def joined(axis: int) -> Operator:
+    """The operator that puts operands one after the other along an axis."""
+    return graph.Concat(axis=axis)
+
+
+def part(shape: Shape, axis: int, begin: int, end: int) -> Operator:
+    """The operator that takes the places from `begin` to below `end` of an axis of a tensor."""
+    starts = tuple(begin if a == axis else 0 for a in range(len(shape)))
+    ends = tuple(end if a == axis else extent for a, extent in enumerate(shape))
+    return movement.Slice(starts, ends, (1,) * len(shape))
 
 
 @lowers(movement.Slice)

@@ -13,9 +13,8 @@ from typing import Any
 
 from qglow.core.types import TensorType
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.movement import Slice
-from qglow.graph.ops.shape import Concat
 from qglow.lowering.lifetimes import peak
+from qglow.lowering.shape import joined, part
 
 ROWS = 2
 """Axis of rows in an image [N, C, H, W]."""
@@ -192,7 +191,7 @@ def _split(graph: Graph, chain: Sequence[Node], count: int) -> set[str]:
         node.inputs = ()
     for node in chain[:-1]:
         graph.nodes.remove(node)
-    graph.nodes.replace(last, [*made, Node(last.name, Concat(axis=ROWS), parts, result)])
+    graph.nodes.replace(last, [*made, Node(last.name, joined(ROWS), parts, result)])
     return {last.name, *(node.name for node in made)}
 
 
@@ -213,9 +212,7 @@ def _operand(
     begin, end = (strip.begin, strip.end) if is_image else (strip.first, strip.last)
     if (begin, end) == (0, value.type.shape[ROWS]):
         return value
-    starts, ends = [0] * 4, list(value.type.shape)
-    starts[ROWS], ends[ROWS] = begin, end
-    rows = Slice(tuple(starts), tuple(ends), (1,) * 4)
+    rows = part(value.type.shape, ROWS, begin, end)
     return _new(graph, f"{value.name}.rows{begin}", rows, [value], _with_rows(value.type, end - begin), made)
 
 
