@@ -8,8 +8,9 @@ from qglow.graph.graph import Graph, Node, Value
 def peak(graph: Graph) -> tuple[int, Node | None]:
     """The most bytes of activations that live at one time, and the node at which they do; None without any.
 
-    Inputs and outputs of the graph are the caller's. Rearranged elements take no memory (most are views), parts of a
-    concatenation lie in it, and elementwise results in the place of an operand that nothing else reads.
+    Inputs and outputs of the graph are the caller's. Rearranged elements take no memory (most are views),
+    parts of a concatenation lie in it, and elementwise results in the place of an operand that nothing else
+    reads.
     """
     lives = _lifetimes(graph)
     nodes = list(graph.nodes)
