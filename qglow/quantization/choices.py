@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.schema import Schema
@@ -24,7 +24,8 @@ class Choice:
     rules: numbers, from 1, of all rules that match. policy: why the recipe's scheme keeps it float, or "".
     in_attention: whether the node belongs to an attention region. by_rows: whether the table that it looks up
     is int8 by row. weights: the format in which its weights are quantized, alone or beside `dynamic` rows.
-    stated: whether a rule gives that format, so that tables get it too.
+    stated: whether a rule gives that format, so that tables get it too. left_out: the rule in words by the
+    name of a correction that it leaves out.
     """
 
     schema: Schema
@@ -41,13 +42,16 @@ class Choice:
     by_rows: bool = False
     weights: BlockFormat | None = None
     stated: bool = False
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
         kept, half, dynamic, int8 = self.kept_float, self.half, self.dynamic, self.int8
         dtype = "float" if rule.weights is not None and rule.dtype is None else rule.dtype
+        words = f"rule {number} ({rule.match})"
+        left_out = {name: by for name, by in self.left_out.items() if name not in rule.corrections}
+        left_out |= {name: words for name, wanted in rule.corrections.items() if not wanted}
         if dtype is not None:
-            words = f"rule {number} ({rule.match})"
             kept = words if dtype in ("float", *HALVES, DYNAMIC) else ""
             half = dtype if dtype in HALVES else ""
             dynamic = dtype == DYNAMIC
@@ -66,6 +70,7 @@ class Choice:
             by_rows=self.by_rows and dtype is None,
             weights=self.weights if dtype is None else rule.weights,
             stated=self.stated if dtype is None else rule.weights is not None,
+            left_out=left_out,
             rules=(*self.rules, number),
         )
 
@@ -128,6 +133,14 @@ class Choices:
     def of_value(self, value: Value) -> Choice:
         """The choice for a value: that of the node that gives it."""
         return self.values.get(value.name, self.default)
+
+    def left_out(self, correction: str) -> dict[str, str]:
+        """The rules in words that leave a correction out, by the name of the node."""
+        return {
+            name: choice.left_out[correction]
+            for name, choice in self.nodes.items()
+            if correction in choice.left_out
+        }
 
     def schema_of(self, value: Value) -> Schema:
         """The schema chosen for a value."""

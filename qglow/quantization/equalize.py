@@ -6,7 +6,8 @@ shift of a normalization. The float function stays the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.quantization.channel_factors import ALPHAS, Factors, FactorSearch, SchemaOf
+from qglow.quantization.choices import Choices
+from qglow.quantization.corrections import Correction
 from qglow.quantization.placement import FloatReasons
 from qglow.quantization.scopes import ChannelLayout, NoScope, Scope, Scopes, producers_of
 from qglow.recipe.schema import Recipe
@@ -30,24 +33,38 @@ class Equalization:
 
     equalize: results of sums of products and of channel factors. smooth: results of normalizations. alpha:
     the exponent of SmoothQuant for these, used even if it does not pay; None: the best one, if it pays.
+    left_out: the rule in words that leaves `equalize` or `smooth` out, by that word and the name of a node.
     """
 
     equalize: bool = True
     smooth: bool = True
     alpha: float | None = None
+    left_out: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @staticmethod
-    def of(recipe: Recipe) -> Equalization:
-        """The kinds that a recipe wants; its `smooth` may be the exponent."""
+    def of(recipe: Recipe, choices: Choices | None = None) -> Equalization:
+        """The kinds that a recipe wants, and where its rules leave them out; `smooth` may be the exponent."""
         alpha = None if isinstance(recipe.smooth, bool) else recipe.smooth
-        return Equalization(recipe.equalize, recipe.smooth is not False, alpha)
+        nodes = {} if choices is None else choices.nodes
+        left_out = {
+            (kind, name): by for name, choice in nodes.items() for kind, by in choice.left_out.items()
+        }
+        return Equalization(recipe.equalize, recipe.smooth is not False, alpha, left_out)
 
     def __bool__(self) -> bool:
         return self.equalize or self.smooth
 
     def includes(self, producer: Node) -> bool:
-        """Whether the channels of this node's result may be scaled."""
+        """Whether channels of results of such nodes may be scaled."""
         return self.smooth if producer.operator.standardizes else self.equalize
+
+    def kind(self, producer: Node) -> str:
+        """The kind of correction that scales the channels of this node's result."""
+        return "smooth" if producer.operator.standardizes else "equalize"
+
+    def refusal(self, producer: Node) -> str:
+        """The rule in words that leaves this node out, or ""."""
+        return self.left_out.get((self.kind(producer), producer.name), "")
 
 
 def equalize(
@@ -58,8 +75,8 @@ def equalize(
     wanted: Equalization,
     schema_of: SchemaOf,
     log: PassLog,
-) -> set[str]:
-    """Scale channels in place, in the graph and in the statistics; return the names of the scaled values.
+) -> list[Correction]:
+    """Scale channels in place, in the graph and in the statistics; return what was done.
 
     A scaled value has no histogram any more: its range is that of its channels. Where a value has an upper
     bound (ReLU6), channels may grow up to it, so that on other data than the calibration data it may
@@ -68,7 +85,7 @@ def equalize(
     log.pass_name = PASS
     done: set[Node] = set()
     scopes = Scopes(graph)
-    scaled: set[str] = set()
+    made: list[Correction] = []
     for node in list(producers_of(graph)):
         if log.exhausted:
             break
@@ -82,14 +99,14 @@ def equalize(
             log.refused(node.name, str(refusal))
             continue
         _scale(graph, scope, factors.channels, statistics)
-        scaled |= {value.name for value in scope.values}
+        made.append(scope.correction(wanted.kind(node)))
         what = (
             f"channels of %{node.output.name} scaled by {factors.channels.min():.3g} to "
             f"{factors.channels.max():.3g}: the error that int8 adds where they are read should fall by "
             f"{factors.decibels:.1f} dB; ranges replace histograms"
         )
         log.applied(node.name, what, exact=not scope.clamps)
-    return scaled
+    return made
 
 
 def _factors(
@@ -104,6 +121,9 @@ def _factors(
     """Choose the factors of a scope. Raises NoScope if it is not to be scaled, or gains too little."""
     if not all(wanted.includes(node) for node in scope.producers):
         raise NoScope("it is added to what is not to be scaled")
+    for node in scope.producers:
+        if wanted.refusal(node):
+            raise NoScope(f"{wanted.refusal(node)} leaves {wanted.kind(node)} out")
     if all(node in reasons for node in scope.consumers):
         raise NoScope("what reads it stays float")
     smooths = any(node.operator.standardizes for node in scope.producers)

@@ -17,7 +17,8 @@ from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.blocks import KnownBlocks, quantize_in_blocks
-from qglow.quantization.choices import Choices, names_of
+from qglow.quantization.choices import Choice, Choices, names_of
+from qglow.quantization.corrections import Correction
 from qglow.quantization.dynamic import scale_rows
 from qglow.quantization.equalize import Equalization, equalize
 from qglow.quantization.folding.cancel_conversions import CancelConversions
@@ -76,7 +77,7 @@ class QuantizedGraph:
     source: the float graph that it stands for: the one given, with its channels equalized or split where
     that was done, so that values of the same name are comparable. recipe: the choices that made it. rescaled:
     names of the values of `source` whose channels were scaled or split, so that the profile's histograms do
-    not apply to them.
+    not apply to them. corrections: what was done to lose less, in groups that rules may leave out.
     """
 
     graph: Graph
@@ -84,6 +85,7 @@ class QuantizedGraph:
     report: QuantizationReport
     recipe: Recipe
     rescaled: tuple[str, ...] = ()
+    corrections: tuple[Correction, ...] = ()
 
 
 def quantize(
@@ -151,13 +153,17 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class _Preparation:
-    """A graph with its channels scaled, with its statistics, and reasons why nodes stay float, by name."""
+    """A graph with its channels scaled, with its statistics, and reasons why nodes stay float, by name.
+
+    corrections: what was done to it.
+    """
 
     graph: Graph
     statistics: dict[str, ValueProfile]
     reasons: dict[str, str]
     stated: Mapping[str, str]
     entries: list[LogEntry]
+    corrections: tuple[Correction, ...]
 
 
 Preparations = dict[str, _Preparation]
@@ -184,6 +190,7 @@ class _Quantizer:
         self._folding = folding
         self._log = log or PassLog()
         self._bytes_before = constant_bytes(graph)
+        self._corrections: list[Correction] = []
 
     def propose(self, calibrations: Sequence[Calibration]) -> list[dict[str, Quantization]]:
         """Parameters by name of the value for each of these calibrations."""
@@ -215,13 +222,14 @@ class _Quantizer:
 
     def _preparation(self, reasons: FloatReasons, stated: Mapping[str, str]) -> _Preparation:
         by_name = {node.name: reason for node, reason in reasons.items()}
-        return _Preparation(
-            self._graph.copy(), dict(self._statistics), by_name, stated, list(self._log.entries)
-        )
+        entries, corrections = list(self._log.entries), tuple(self._corrections)
+        graph, statistics = self._graph.copy(), dict(self._statistics)
+        return _Preparation(graph, statistics, by_name, stated, entries, corrections)
 
     def _resume(self, known: _Preparation) -> FloatReasons:
         self._graph, self._statistics = known.graph.copy(), dict(known.statistics)
         self._log.entries += known.entries
+        self._corrections += known.corrections
         nodes = {node.name: node for node in self._graph.nodes}
         return {nodes[name]: reason for name, reason in known.reasons.items()}
 
@@ -239,11 +247,12 @@ class _Quantizer:
         scale_table_rows(graph, reasons, overruled.fixed, choices, log)
         if recipe.assert_all_quantized and reasons:
             raise not_quantized(reasons)
-        wanted = Equalization.of(recipe)
+        wanted, statistics, made = Equalization.of(recipe, choices), self._statistics, self._corrections
         if wanted:
-            equalize(graph, self._statistics, self._samples, reasons, wanted, choices.schema_of, log)
+            made += equalize(graph, statistics, self._samples, reasons, wanted, choices.schema_of, log)
         if recipe.split_channels:
-            split_channels(graph, self._statistics, reasons, recipe.split_channels, log)
+            left_out = choices.left_out("split_channels")
+            made += split_channels(graph, statistics, reasons, recipe.split_channels, log, left_out)
         return reasons, overruled.stated
 
     def _ranges(self, choices: Choices) -> Ranges:
@@ -281,8 +290,9 @@ class _Quantizer:
         self._folding.run(graph, verify_graph, log)
         margins = product_margins(int8)
         for node in sums:
-            per_tensor = choices.of_node(node).per_tensor
-            margins[node.name] = self._finish(node, sources[node.name], inputs[node.name], per_tensor)
+            margins[node.name] = self._finish(
+                node, sources[node.name], inputs[node.name], choices.of_node(node)
+            )
         rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log, known_blocks)
         formats = block_products(graph, recipe, choices)
         quantize_in_blocks(graph, formats, log, known_blocks)
@@ -291,7 +301,7 @@ class _Quantizer:
         before, folding = self._bytes_before, str(self._folding)
         report = make_report(graph, by_name, margins, before, folding, log, halves, prepared.stated, rows)
         report = replace(report, warnings=choices.unmatched, tensors=tensors)
-        return QuantizedGraph(graph, source, report, recipe, rescaled)
+        return QuantizedGraph(graph, source, report, recipe, rescaled, tuple(self._corrections))
 
     def _see_again(self, found: Mapping[str, ValueProfile]) -> tuple[str, ...]:
         """Take over new histograms for values that lost theirs; return the names of all these values."""
@@ -321,14 +331,15 @@ class _Quantizer:
         per_tensor = choices.of_node(node).per_tensor
         return weight_range.with_least_error(source, per_tensor, node.name, self._log)
 
-    def _finish(self, node: Node, source: FloatWeights, value_name: str, per_tensor: bool) -> float:
+    def _finish(self, node: Node, source: FloatWeights, value_name: str, choice: Choice) -> float:
         """Correct the bias if that is wanted, quantize weights and bias, and return the int32 margin."""
-        x = operand(node)
+        x, wanted = operand(node), self._recipe.correct_bias and "correct_bias" not in choice.left_out
         profile = self._statistics.get(value_name)
-        if self._recipe.correct_bias and profile is not None and profile.channels is not None:
+        if wanted and profile is not None and profile.channels is not None:
             means = channel_means(profile.channels, self._samples, self._graph, x)
-            source = corrected(node, source, parameters(x).scale, means, per_tensor, x.type.shape)
-        return set_integers(self._graph, node, source, per_tensor)
+            source = corrected(node, source, parameters(x).scale, means, choice.per_tensor, x.type.shape)
+            self._corrections.append(Correction("correct_bias", node.name, (), (node.name,)))
+        return set_integers(self._graph, node, source, choice.per_tensor)
 
 
 def check_patterns(graph: Graph, recipe: Recipe) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Operator
+from qglow.quantization.corrections import Correction
 
 _EXACT_INDEX = 2**24
 """Integers up to this are exact in float32, the type in which channel indices pass through operators."""
@@ -51,6 +52,12 @@ class Scope:
     producers: list[Node] = field(default_factory=list)
     consumers: list[Node] = field(default_factory=list)
     clamps: list[tuple[Value, float]] = field(default_factory=list)
+
+    def correction(self, kind: str) -> Correction:
+        """A correction of this kind of the channels of this scope."""
+        values = tuple(value.name for value in self.values)
+        changed = tuple(node.name for node in (*self.producers, *self.consumers))
+        return Correction(kind, self.producers[0].name, values, changed)
 
     @property
     def summed(self) -> bool:

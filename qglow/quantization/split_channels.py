@@ -9,6 +9,7 @@ arXiv 1901.09504), for activations.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from qglow.graph.rewriting import operand
 from qglow.graph.traits import Filters
 from qglow.numerics.histogram import BIN_COUNT
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
+from qglow.quantization.corrections import Correction
 from qglow.quantization.equalize import Statistics, renewed, scaled_statistics
 from qglow.quantization.placement import FloatReasons
 from qglow.quantization.scopes import NoScope, Scope, Scopes, producers_of
@@ -50,17 +52,24 @@ class Split:
 
 
 def split_channels(
-    graph: Graph, statistics: Statistics, reasons: FloatReasons, share: float, log: PassLog
-) -> None:
+    graph: Graph,
+    statistics: Statistics,
+    reasons: FloatReasons,
+    share: float,
+    log: PassLog,
+    left_out: Mapping[str, str] | None = None,
+) -> list[Correction]:
     """Split up to `share` of the channels of each value, in place, in the graph and in the statistics.
 
     A value is split if nodes with weights and without groups compute it and read it, directly or through
     activations, pooling and additions, and if that reduces the largest magnitude of what they read by a
     quarter. The function stays the same, but float32 sums have another order. Histograms are estimates
-    afterwards, see `_split_counts`.
+    afterwards, see `_split_counts`. left_out: rules in words that leave nodes out, by name. Returns what was
+    done.
     """
     log.pass_name = PASS
     done: set[Node] = set()
+    made: list[Correction] = []
     scopes = Scopes(graph)
     for node in list(producers_of(graph)):
         if log.exhausted:
@@ -70,7 +79,7 @@ def split_channels(
         try:
             scope = scopes.of(node)
             done.update(scope.producers)
-            _check(scope, reasons)
+            _check(scope, reasons, left_out or {})
             split, before, after = _choose(scope, statistics, share)
         except NoScope as refusal:
             log.refused(node.name, str(refusal))
@@ -82,10 +91,15 @@ def split_channels(
             f"it reaches to {after:.4g} and not to {before:.4g}"
         )
         log.applied(node.name, what)
+        made.append(scope.correction("split_channels"))
+    return made
 
 
-def _check(scope: Scope, reasons: FloatReasons) -> None:
-    """Raise NoScope where channels cannot be split, or where no reader is int8."""
+def _check(scope: Scope, reasons: FloatReasons, left_out: Mapping[str, str]) -> None:
+    """Raise NoScope where channels cannot be split or are not to be, or where no reader is int8."""
+    for node in scope.producers:
+        if node.name in left_out:
+            raise NoScope(f"{left_out[node.name]} leaves split_channels out")
     for node in (*scope.producers, *scope.consumers):
         filters = node.operator.filters
         if filters is None:

@@ -16,6 +16,8 @@ HALVES = ("float16", "bfloat16")
 DYNAMIC = "dynamic"
 DTYPES = ("int8", "int16", "float", *HALVES, DYNAMIC)
 GRANULARITIES = ("channel", "tensor")
+CORRECTIONS = ("equalize", "smooth", "split_channels", "correct_bias")
+"""What a recipe does to lose less by int8, and a rule may leave out for some nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class Rule:
     of the rows that are measured while the model runs, other nodes float. schema and calibration are those of
     the nodes' results and, where a name fits, of inputs of the model; so is "int16". granularity: "channel"
     or "tensor", of the nodes' weights. weights: products of rows with constant weights are float, or those of
-    dtype "dynamic", with weights of this format; other nodes are float.
+    dtype "dynamic", with weights of this format; other nodes are float. equalize, smooth, split_channels,
+    correct_bias: False leaves that out for the nodes, where the recipe does it; True undoes an earlier rule.
     Raises ValueError for values that are not allowed, and where nothing is set.
 
     >>> Rule(Match(operator="Gemm"), dtype="float").to_document()
@@ -95,18 +98,39 @@ class Rule:
         read=as_block_format,
         write=str,
     )
+    equalize: bool | None = option(
+        None, "Whether channels of these nodes' results are balanced, if the recipe does that", read=as_flag
+    )
+    smooth: bool | None = option(
+        None,
+        "Whether outliers of these nodes' results move into weights, if the recipe does that",
+        read=as_flag,
+    )
+    split_channels: bool | None = option(
+        None, "Whether channels of these nodes' results are split, if the recipe does that", read=as_flag
+    )
+    correct_bias: bool | None = option(
+        None, "Whether these nodes' biases are corrected, if the recipe does that", read=as_flag
+    )
 
     def __post_init__(self) -> None:
         validate(self)
         choices = (self.dtype, self.schema, self.calibration, self.granularity, self.weights)
-        if all(choice is None for choice in choices):
+        if not self.corrections and all(choice is None for choice in choices):
             raise ValueError(
-                "it sets nothing; say dtype, keep_float, schema, calibration, granularity or weights"
+                "it sets nothing; say dtype, keep_float, schema, calibration, granularity, weights, "
+                f"{', '.join(CORRECTIONS[:-1])} or {CORRECTIONS[-1]}"
             )
         if self.weights is not None and self.dtype not in (None, "float", DYNAMIC):
             raise ValueError(
                 f"weights {self.weights} go with float or dynamic activations; leave dtype {self.dtype} out"
             )
+
+    @property
+    def corrections(self) -> dict[str, bool]:
+        """The corrections that it leaves out (False) or takes back in (True), by name."""
+        stated = {name: getattr(self, name) for name in CORRECTIONS}
+        return {name: wanted for name, wanted in stated.items() if wanted is not None}
 
     def to_document(self) -> dict[str, object]:
         """Plain data of the recipe file."""

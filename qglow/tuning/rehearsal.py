@@ -6,7 +6,8 @@ Weights and biases are the dequantized integers of one int8 graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -32,6 +33,18 @@ Parameters = Mapping[str, Quantization]
 """Parameters by the name of a value of the float graph."""
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """Nodes, by name, whose constants are not those of the int8 graph.
+
+    exact: those that keep their float weights and biases. instead: int8 nodes of other int8 forms of the same
+    float graph, whose constants count.
+    """
+
+    exact: Collection[str] = frozenset()
+    instead: Mapping[str, Node] = field(default_factory=dict)
+
+
 class Rehearsal:
     """The float graph behind an int8 graph, compiled once.
 
@@ -45,13 +58,15 @@ class Rehearsal:
         int8_graph: Graph,
         options: CompileOptions | None = None,
         others: Iterable[Rehearsal] = (),
+        exchange: Exchange | None = None,
     ) -> None:
         """Compile, or share the code of one of `others` that differs in the contents of constants alone.
 
+        exchange: nodes with other constants than those of the int8 graph.
         Raises UsageError if no target can stop between instructions, where values are rounded.
         """
         options = options or CompileOptions()
-        graph = _with_integer_weights(source, int8_graph)
+        graph = _with_integer_weights(source, int8_graph, exchange or Exchange())
         places = _places(graph, source, int8_graph)
         verify_graph(graph, "with copies of values that are rounded")
         self._graph = graph
@@ -134,11 +149,12 @@ def _round(array: Array, kind: Quantization) -> None:
         np.multiply(array, scale, out=array)
 
 
-def _with_integer_weights(source: Graph, int8_graph: Graph) -> Graph:
+def _with_integer_weights(source: Graph, int8_graph: Graph, exchange: Exchange) -> Graph:
     """Return the float graph with the dequantized weights and biases of the int8 graph."""
     graph = source.copy()
     nodes = {node.name: node for node in graph.nodes}
-    for int8 in int8_graph.nodes:
+    for made in int8_graph.nodes:
+        int8 = exchange.instead.get(made.name, made)
         policy, node = int8.operator.policy, nodes.get(int8.name)
         if node is None or node.operator.name != int8.operator.name:
             continue
@@ -148,9 +164,20 @@ def _with_integer_weights(source: Graph, int8_graph: Graph) -> Graph:
         positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
         operands = [*node.inputs, *(None for _ in range(len(positions) - len(node.inputs)))]
         for name, data in (real_constants(int8, policy) or {}).items():
+            known = operands[positions[name]]
+            if int8.name in exchange.exact:
+                data = _exact(known, data)
             operands[positions[name]] = constant(f"{node.name}.{name}.real", data)
         node.inputs = operands
     return graph
+
+
+def _exact(known: Value | None, rounded: Array) -> Array:
+    """The contents of a float constant that was rounded; a bias that is missing is zero."""
+    if known is None:
+        return np.zeros_like(rounded)
+    same = known.data is not None and known.data.shape == rounded.shape
+    return known.data.astype(np.float32) if same and known.data is not None else rounded
 
 
 def _with_integer_operands(node: Node, int8: Node) -> list[Value | None]:

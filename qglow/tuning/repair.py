@@ -16,6 +16,7 @@ from qglow.core.batch import batch_of
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
 from qglow.quantization.choices import Choices
+from qglow.quantization.corrections import Correction
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.report import Repair
 from qglow.quantization.scheme import IN_ATTENTION
@@ -24,6 +25,7 @@ from qglow.recipe.schema import Recipe
 from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.runtime.executable import Executable
 from qglow.tuning.costs import multiply_adds
+from qglow.tuning.harm import FAMILIES, harmful, leaving_out
 from qglow.tuning.mix import Mix
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.self_check import FloatRuns, float_runs
@@ -57,10 +59,8 @@ FIRST = 8
 """Number of runs after which calibrations that are more than `CLOSE_DB` behind are given up."""
 METHODS = ("kl", "mse", "percentile:99.99", "minmax")
 """Calibrations to choose from; of equal ones the first wins."""
-_CORRECTIONS = {
-    "without equalization and smoothing": {"equalize": False, "smooth": False},
-    "without bias correction": {"correct_bias": False},
-}
+_NAMED = 6
+"""Number of groups that a repair names; the recipe has all."""
 _WHOLE = 6e10
 """Multiplications that trying all calibrations for the whole model may take, approximately; or as many runs
 as the profile had samples."""
@@ -101,9 +101,10 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         stage = search.with_calibration(stage)
         if stage.sqnr_db < AMPLE_DB:
             stage = search.with_singles(stage)
-    for step in (search.without_harm, search.with_wide_nodes):
-        if stage.sqnr_db < FINE_DB:
-            stage = step(stage)
+    if stage.sqnr_db < (AMPLE_DB if stage.can_judge else FINE_DB):
+        stage = search.without_harm(stage)
+    if stage.sqnr_db < FINE_DB:
+        stage = search.with_wide_nodes(stage)
     recipe = _stated(stage.recipe, quantizer)
     return Repaired(recipe, tuple(search.repairs), stage.result, runs, stage.program_if_made)
 
@@ -182,13 +183,23 @@ class _Search:
         return self._told(f"calibration of single values: {counts}", stage, changed, tuple(singles))
 
     def without_harm(self, stage: Stage) -> Stage:
-        """The stage without equalization and smoothing or bias correction, where they harm."""
-        for what, change in _CORRECTIONS.items():
-            if all(getattr(stage.recipe, name) is value for name, value in change.items()):
+        """The stage without the corrections that harm: without all of a family, or those of some groups."""
+        for family in FAMILIES:
+            groups = family.of(stage)
+            if not groups:
                 continue
-            changed = self.stage(replace(stage.recipe, **change), (stage,))  # type: ignore[arg-type]
-            if changed.level >= stage.level + GAIN_DB:
-                stage = self._told(what, stage, changed)
+            without = self.stage(family.without(stage.recipe), (stage,))
+            found = {f"without {family.name}": without}
+            left_out = harmful(family, stage, without) if len(groups) > 1 else ()
+            if 0 < len(left_out) < len(groups):
+                what = f"without {family.name} of {len(left_out)} of {len(groups)} groups of nodes"
+                what += f": {_first(left_out)}"
+                found[what] = self.stage(leaving_out(stage.recipe, left_out), (stage,))
+            what, changed = max(found.items(), key=lambda pair: pair[1].level)
+            holds = changed.judged().level >= stage.judged().level + GAIN_DB
+            if holds and changed.level >= stage.level + GAIN_DB:
+                nodes = tuple(group.node for group in left_out) if changed is not without else ()
+                stage = self._told(what, stage, changed, nodes)
         return stage
 
     def with_wide_nodes(self, stage: Stage) -> Stage:
@@ -220,6 +231,12 @@ class _Search:
     def _told(self, what: str, before: Stage, after: Stage, values: tuple[str, ...] = ()) -> Stage:
         self.repairs.append(Repair(what, before.level, after.level, values))
         return after
+
+
+def _first(groups: Sequence[Correction]) -> str:
+    """The names of the first few groups."""
+    named = ", ".join(group.node for group in groups[:_NAMED])
+    return f"{named} and {len(groups) - _NAMED} more" if len(groups) > _NAMED else named
 
 
 def _longest(plain_db: float, reached_db: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from qglow.graph.fingerprint import fingerprint
@@ -21,7 +21,7 @@ from qglow.toolchain.artefacts import obtain_executable
 from qglow.tuning.costliest import Group, costliest
 from qglow.tuning.costs import multiply_adds, node_cycles
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.rehearsal import Parameters, Rehearsal
+from qglow.tuning.rehearsal import Exchange, Parameters, Rehearsal
 from qglow.tuning.rehearsed_noise import RehearsedNoise, output_steps
 from qglow.tuning.self_check import FloatRuns
 from qglow.tuning.sensitivity import decibels, int8_values
@@ -153,7 +153,7 @@ class Stage:
         """
         names = [name for name in self.parameters if name in self.rehearsal.rounded]
         trials = math.floor(_LOOKING / self.cost)
-        runs = self._choosing
+        runs = self.choosing
         if trials < _PER_VALUE * len(names):
             trials, runs = trials * len(runs), runs[:1]
 
@@ -170,7 +170,7 @@ class Stage:
         """Cost of a rehearsal on the runs to choose on, in multiplications, approximately."""
         rounded = (v for v in self.result.source.values() if v.name in self.rehearsal.rounded)
         work = multiply_adds(self.result.source) + _ELEMENT * sum(v.type.size for v in rounded)
-        return max(work * len(self._choosing), 1.0)
+        return max(work * len(self.choosing), 1.0)
 
     def proposed(self, names: Iterable[str]) -> list[Parameters]:
         """Return the parameters that each calibration would give under the recipe's rules."""
@@ -195,21 +195,34 @@ class Stage:
 
     def chosen(self, parameters: Parameters) -> RehearsedNoise:
         """Measure the noise on the runs to choose on."""
-        return RehearsedNoise.joined(self._noise(run, parameters) for run in self._choosing)
+        return RehearsedNoise.joined(self._noise(run, parameters) for run in self.choosing)
+
+    def tried(self, recipe: Recipe, runs: range) -> RehearsedNoise:
+        """The noise by another recipe, of which nothing is kept."""
+        other = Stage(recipe, replace(self._quantizer), self._runs, (self,))
+        return RehearsedNoise.joined(other._noise(run, other.parameters) for run in runs)
+
+    def exchanged(self, exchange: Exchange, parameters: Parameters, runs: range) -> RehearsedNoise:
+        """The noise with other constants and these parameters."""
+        source, graph, options = self.result.source, self.result.graph, self._quantizer.options
+        rehearsal = Rehearsal(source, graph, options, (self.rehearsal,), exchange)
+        return RehearsedNoise.joined(self._noise(run, parameters, rehearsal) for run in runs)
 
     def judged(self) -> RehearsedNoise:
         """The noise of the recipe on the runs to judge by; without such, on those to choose on."""
-        runs = range(1, len(self._runs.inputs), 2) if self.can_judge else self._choosing
+        runs = range(1, len(self._runs.inputs), 2) if self.can_judge else self.choosing
         return self.own.noise_on(runs)
 
     @property
-    def _choosing(self) -> range:
+    def choosing(self) -> range:
+        """The runs to choose on."""
         count = len(self._runs.inputs)
         return range(0, count, 2)[:_MOST_TO_CHOOSE] if self.can_judge else range(count)
 
-    def _noise(self, run: int, parameters: Parameters) -> RehearsedNoise:
+    def _noise(self, run: int, parameters: Parameters, rehearsal: Rehearsal | None = None) -> RehearsedNoise:
         noise = RehearsedNoise(steps=self._steps)
-        noise.add(self.rehearsal(self._runs.inputs[run], parameters), self._runs.outputs[run])
+        given = (rehearsal or self.rehearsal)(self._runs.inputs[run], parameters)
+        noise.add(given, self._runs.outputs[run])
         return noise
 
 

@@ -19,6 +19,7 @@ from qglow.numerics.quantize import dequantize_by
 from qglow.numerics.requantize import accumulator_margin
 from qglow.numerics.weights import quantize_bias
 from qglow.numerics.wide import worst_sum
+from qglow.quantization.choices import Choices
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import expected_error, nearest, rounded_with_feedback
 from qglow.quantization.reconstruction.learned import rounded_by_learning
@@ -81,7 +82,9 @@ def round_weights(
     work = list(_candidates(graph, names, log, advance))
     state, interruption = state or RoundingState(), interruption or Interruption()
     _check_fits(state, work)
-    rounder = _Rounder(graph, names, tensors, samples, quantized.recipe.correct_bias)
+    recipe = quantized.recipe
+    left_out = frozenset(Choices.of(quantized.source, recipe).left_out("correct_bias"))
+    rounder = _Rounder(graph, names, tensors, samples, recipe.correct_bias, left_out)
     try:
         with interruption.during("rounding weights"):
             rounder.run(work, learn, state, out_of_time, advance)
@@ -106,6 +109,8 @@ class _Rounder:
     tensors: Tensors
     samples: int
     correct_bias: bool
+    left_out: frozenset[str]
+    """Names of nodes whose biases are not corrected even so."""
 
     def run(
         self,
@@ -146,7 +151,8 @@ class _Rounder:
     def _round(self, node: Node, moments: WindowMoments, learn: bool, state: RoundingState) -> Rounded:
         source = FloatWeights.of(self.sources[node.name])
         before = state.results[node.name].weights if learn else None
-        return _round(node, source, moments, self.correct_bias, before)
+        correct_bias = self.correct_bias and node.name not in self.left_out
+        return _round(node, source, moments, correct_bias, before)
 
 
 def _is_done(node: Node, learn: bool, state: RoundingState) -> bool:

@@ -207,6 +207,7 @@ def test_rules_are_read_in_order_and_survive_the_round_trip() -> None:
         ("{match: {name: a}, dtype: int8, keep_float: true}", "keep_float: true contradicts dtype: int8"),
         ("{dtype: int8}", "rules 1: match has to say what the rule is about"),
         ("{match: {name: a}}", "rules 1: it sets nothing"),
+        ("{match: {name: a}, equalize: 1}", "rules 1.equalize: needs true or false"),
     ],
 )
 def test_mistakes_in_rules_name_the_rule(rule: str, message: str) -> None:
