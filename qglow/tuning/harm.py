@@ -199,7 +199,7 @@ class _Biases(_Counted):
         self.start = self.left(())
 
     def reach(self, part: Part) -> float:
-        """How much the noise changes, up or down: a part may hold what helps beside what harms."""
+        """The change of the noise, up or down: a part may hold what helps beside what harms."""
         return abs(self.start - self.left(part))
 
     def left(self, part: Part) -> float:
