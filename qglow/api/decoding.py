@@ -16,7 +16,7 @@ from qglow.core.errors import UsageError
 from qglow.core.keywords import taking
 from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
-from qglow.generation import Generator, find_roles
+from qglow.generation import Generator, Roles, find_roles
 from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
 from qglow.report.parts import float_model, source_place
 from qglow.runtime.cores import choose_threads
@@ -35,7 +35,8 @@ def bench_decoding(
 
     Each program reads `prefill` tokens and then `decode` others one by one, `texts` times. A quantized model
     is measured beside its float one; onnxruntime runs the model's own file, and reads the first tokens in one
-    call. states: as for `load_generator`. Raises what that does, and UsageError for a model without a cache.
+    call, with its cache in float. states, `cache`: as for `load_generator`. Raises what that does, and
+    UsageError for a model without a cache.
     """
     prefill, decode, texts = options["prefill"], options["decode"], options["texts"]
     for name, number in (("prefill", prefill), ("decode", decode), ("texts", texts)):
@@ -54,6 +55,7 @@ def bench_decoding(
                 states,
                 context=context,
                 piece=options["piece"],
+                cache=options["cache"],
                 isa=options["isa"],
                 threads=threads,
             )
@@ -68,7 +70,7 @@ def bench_decoding(
             "qglow float32": lambda: ready(Model(open_model(place))),
         }
     programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
-        file_or_bytes(place), made[0].states, made[0].scores, roles.arrays, threads
+        file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, roles.arrays, threads
     )
 
     def drawn() -> list[int]:
@@ -76,3 +78,8 @@ def bench_decoding(
         return [int(token) for token in random.integers(0, made[0].vocabulary, prefill + decode)]
 
     return measure_decoding(programs, drawn, prefill, texts, threads=threads, advance=start(progress, texts))
+
+
+def _of_file(states: Mapping[str, str], roles: Roles) -> dict[str, str]:
+    """States that the model's file has: programs may have others beside them."""
+    return {name: states[name] for name in roles.states}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -15,10 +16,11 @@ from qglow.core.errors import ModelError, UnsupportedError, UsageError
 from qglow.core.keywords import taking
 from qglow.generation import Generator, Roles, find_roles, pair_states, scores_output
 from qglow.graph.graph import Graph
+from qglow.quantization.row_states import is_scales, scales_name
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions
-from qglow.toolchain.bounded import Narrowed, ResizableModel, bounded_executable, every_bound
+from qglow.toolchain.bounded import Int8States, Narrowed, ResizableModel, bounded_executable, every_bound
 from qglow.toolchain.bounded_inputs import Bounds
 from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.files import write_programs
@@ -27,6 +29,8 @@ from qglow.toolchain.narrowing import without_output
 
 LEAST_PIECE = 8
 """The shortest piece: bounds of sizes are at least that large."""
+INT8_CACHE = "int8"
+_NO_CACHE = "the model has no cache that grows with its tokens"
 
 
 @taking(GenerationOptions)
@@ -40,21 +44,25 @@ def load_generator(
     The model reads tokens [1, n], and perhaps a mask and positions of them, and gives scores
     [1, n, vocabulary]. Inputs past... with outputs present... of a like name are its cache of keys and
     values, which the program keeps; `states` pairs others. A model without a cache sees all tokens for each
-    new one. A program that `save_generator` wrote, from `load`, is compiled already: its context and its
-    piece are the most that there are, and `isa` and `threads` are its own. Raises UsageError for inputs whose
+    new one. With a `cache` of "int8" each token's keys and values of a head become int8 with a scale. A
+    program that `save_generator` wrote, from `load`, is compiled already: its context and its piece are the
+    most that there are, and `cache`, `isa` and `threads` are its own. Raises UsageError for inputs whose
     roles their names do not tell, and UnsupportedError where a node needs to know a size before it runs.
     """
     context, piece = _checked(options["context"], options["piece"])
+    int8 = options["cache"] == INT8_CACHE
     if isinstance(model, Executable):
-        return _generator_of(model, states, context)
+        return _generator_of(model, states, context, int8)
     roles = find_roles(model.dimensions)
     bounds = roles.bounds(context, piece)
     executable: Executable
     if bounds:
         run = CompileOptions(isa=options["isa"], threads=options["threads"])
         with _telling(context):
-            executable = bounded_executable(_resizable(model, roles, bounds, piece, states), run)
+            executable = bounded_executable(_resizable(model, roles, bounds, piece, states, int8), run)
     else:
+        if int8:
+            raise UsageError(f"cache is int8, but {_NO_CACHE}", field="cache")
         with _telling(context):
             executable = model.compile(isa=options["isa"], threads=options["threads"])
     return Generator(_with_states(executable, roles, states), roles, context, piece)
@@ -79,7 +87,7 @@ def save_generator(
     if not bounds:
         raise UsageError(f"input '{roles.tokens}' has a fixed number of tokens: compile the model as it is")
     with _telling(context):
-        resizable = _resizable(model, roles, bounds, piece, states)
+        resizable = _resizable(model, roles, bounds, piece, states, options["cache"] == INT8_CACHE)
         run = CompileOptions(isa=options["isa"], threads=options["threads"])
         write_programs(Path(path), resizable, every_bound(resizable.dimensions), run)
 
@@ -107,15 +115,28 @@ def _resizable(
     bounds: Bounds,
     piece: int,
     states: Mapping[str, str] | None,
+    int8: bool,
 ) -> ResizableModel:
-    return model._resizable(bounds, _scoring_few(roles, piece, states))
+    resizable = model._resizable(bounds, _scoring_few(roles, piece, states))
+    if not int8:
+        return resizable
+    grown = [name for name in roles.states if roles.past in (model.dimensions[name] or ())]
+    if roles.past is None or not grown:
+        raise UsageError(f"cache is int8, but {_NO_CACHE}", field="cache")
+    rows = Int8States(grown, lambda outputs: pair_states(roles.states, outputs, states))
+    return replace(resizable, int8_states=rows)
 
 
-def _generator_of(program: Executable, states: Mapping[str, str] | None, context: int) -> Generator:
+def _generator_of(
+    program: Executable, states: Mapping[str, str] | None, context: int, int8: bool
+) -> Generator:
     """A generator with programs for several sizes. Raises UsageError for one that is none."""
     if not isinstance(program, BoundedExecutable):
         raise UsageError("the program takes one number of tokens alone; write one with `save_generator`")
-    roles, bounds = find_roles(program.dimensions.declared), program.dimensions.bounds
+    declared, bounds = program.dimensions.declared, program.dimensions.bounds
+    roles = find_roles({name: sizes for name, sizes in declared.items() if not is_scales(name, declared)})
+    if int8 and not any(is_scales(name, declared) for name in declared):
+        raise UsageError("cache is int8, but the program was compiled with another one", field="cache")
     if roles.new is None:
         raise UsageError(f"the program takes one number of '{roles.tokens}' alone")
     piece = bounds[roles.new][-1]
@@ -125,6 +146,8 @@ def _generator_of(program: Executable, states: Mapping[str, str] | None, context
 
 def _with_states(executable: Executable, roles: Roles, states: Mapping[str, str] | None) -> Executable:
     pairs = pair_states(roles.states, list(executable.outputs), states)
+    scales = {scales_name(name): scales_name(output) for name, output in pairs.items()}
+    pairs |= {name: output for name, output in scales.items() if name in executable.inputs}
     if not pairs:
         return executable
     if isinstance(executable, BoundedExecutable):

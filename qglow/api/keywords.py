@@ -45,6 +45,10 @@ class PieceKeywords(RunKeywords, total=False):
     """Most given tokens that a call takes. Programs are compiled for one token, and for pieces of what is
     given. Results do not depend on it. Default: 64."""
 
+    cache: str
+    """Type of the cache of keys and values: float32, int8. int8 gives each head of a token a scale of its
+    own; its bits do not depend on how a text is read. Default: 'float32'."""
+
 
 class GenerationKeywords(PieceKeywords, total=False):
     """Options of a language model that goes on from tokens."""

@@ -30,6 +30,13 @@ PIECE = Option(
     group=MODEL,
     metavar="N",
 )
+CACHE = Option(
+    "Type of the cache of keys and values",
+    more="int8 gives each head of a token a scale of its own; its bits do not depend on how a text is read.",
+    choices=("float32", "int8"),
+    group=MODEL,
+    metavar="TYPE",
+)
 PREFILL = Option(
     "Tokens of a text that a language model reads before it adds others", group=MEASURE, metavar="N"
 )
@@ -92,6 +99,7 @@ class PieceOptions(RunOptions):
     """Options of how a text is read."""
 
     piece: int = declare(PIECE, 64)
+    cache: str = declare(CACHE, "float32")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import DECODE, MEASURE, OUTPUT, PIECE, PREFILL, TEXTS, RunOptions, TurnOptions
+from qglow.api.options import CACHE, DECODE, MEASURE, OUTPUT, PIECE, PREFILL, TEXTS, RunOptions, TurnOptions
 from qglow.cli.options import STATES, MeasuredOptions, parse_states
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -31,6 +31,7 @@ class BenchOptions(TurnOptions):
     decode: int | None = declare(DECODE, None)
     texts: int | None = declare(TEXTS, None)
     piece: int | None = declare(PIECE, None)
+    cache: str | None = declare(CACHE, None)
     states: Sequence[str] = declare(STATES, ())
 
     layers: bool = option(False, "Time every node too, in qglow and onnxruntime", group=MEASURE)
@@ -95,6 +96,7 @@ def _refuse_others(measure: BenchOptions, decodes: bool) -> None:
     decoding = {
         "--texts": measure.texts is not None,
         "--piece": measure.piece is not None,
+        "--cache": measure.cache is not None,
         "--state": bool(measure.states),
     }
     for flag, given in (latency if decodes else decoding).items():
@@ -107,7 +109,7 @@ def _decode(loaded: Model | QuantizedModel, running: RunOptions, measure: BenchO
     from qglow.api import bench_decoding, save_timings
     from qglow.report.decoding import decoding_section
 
-    names = ("prefill", "decode", "texts", "piece")
+    names = ("prefill", "decode", "texts", "piece", "cache")
     given = {name: getattr(measure, name) for name in names if getattr(measure, name) is not None}
     with showing_progress("measuring", "texts") as progress:
         result = bench_decoding(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import MODEL, OUTPUT, PIECE, RUN, DeviceOptions, NativeOptions
+from qglow.api.options import CACHE, MODEL, OUTPUT, PIECE, RUN, DeviceOptions, NativeOptions
 from qglow.cli.options import TargetOptions, names_programs, parse_programs
 from qglow.cli.output import listing, notes, say, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -36,6 +36,7 @@ class CompileFlags(DeviceOptions):
         metavar="N",
     )
     piece: int = declare(PIECE, 64)
+    cache: str = declare(CACHE, "float32")
     dump_ir: bool = option(False, "Print the instruction program instead of compiling", group=OUTPUT)
     emit_bundle: Path | None = option(
         None,
@@ -97,7 +98,7 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
 
         if several or model.shapes:
             raise UsageError("--context says which shapes there are: give no --shape")
-        save_generator(loaded, path, context=how.context, piece=how.piece, isa=how.isa)
+        save_generator(loaded, path, context=how.context, piece=how.piece, cache=how.cache, isa=how.isa)
         _say_size(path)
         return
     notes(loaded.save_program(path, isa=how.isa, shapes=parse_programs(model.shapes) if several else None))

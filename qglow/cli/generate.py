@@ -89,6 +89,7 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
         parse_states(what.states),
         context=running.context,
         piece=running.piece,
+        cache=running.cache,
         isa=running.isa,
         threads=running.threads,
     )

@@ -40,4 +40,13 @@ def rest_of(node: Node, index: int, operand: Rest, neutral: float | None, axis: 
         return operand
     if node.operator.is_border and node.operator.dequantizes:
         return min(operand, Rest.FINITE)
+    if operand is Rest.ZERO and node.operator.keeps_zeros and _all_reach(node, axis):
+        return Rest.ZERO
     return Rest.ANY
+
+
+def _all_reach(node: Node, axis: int) -> bool:
+    """Whether no operand is spread along an axis of the result, so that all have the same places there."""
+    shape = node.output.type.shape
+    kinds = [kind for kind in node.input_types() if kind is not None]
+    return all(len(kind.shape) == len(shape) and kind.shape[axis] == shape[axis] for kind in kinds)

@@ -213,6 +213,11 @@ class Traits:
         return None
 
     @property
+    def keeps_zeros(self) -> bool:
+        """Whether its result is 0 where all its operands are."""
+        return False
+
+    @property
     def weight_blocks(self) -> BlockForm | None:
         """Form of its weights where they are integers in blocks, else None."""
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from qglow.core.types import ElementType
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation
 from qglow.instructions.ops.movement import Gather, Insert, InsertAt
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
@@ -45,7 +44,7 @@ class _Joined:
         state: Buffer, result: Buffer, axis: int, users: Mapping[Buffer, list[Instruction]]
     ) -> _Joined | None:
         """Find them; None where they are others, or where bytes in memory are not those of the type."""
-        if state.type.element is ElementType.INT8 or state not in users or result not in users:
+        if state.type.is_quantized or state not in users or result not in users:
             return None
         gathers = [i for i in users[result] if i.operation == Gather(axis) and i.operand("dest") is result]
         if len(gathers) != 1 or len(users[state]) != 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from qglow.core.errors import UnsupportedError
@@ -11,6 +11,7 @@ from qglow.core.model_place import ModelPlace
 from qglow.core.types import Shape
 from qglow.counts import Count, SizedGraph, bounded_graph
 from qglow.graph.graph import Graph
+from qglow.quantization.row_states import keep_rows_in_int8, scales_name
 from qglow.toolchain.bounded_inputs import BoundedInputs, ProgramSizes
 from qglow.toolchain.bounded_program import BoundedExecutable, BoundedForm, BoundedProgram
 from qglow.toolchain.compilation import compile_together
@@ -23,17 +24,43 @@ Narrowed = Callable[[Mapping[str, int], Graph], Graph]
 
 
 @dataclass(frozen=True)
+class Int8States:
+    """States whose rows are kept in int8, each with a scale.
+
+    names: of their inputs. outputs: which output continues each of them, of the outputs of a graph.
+    """
+
+    names: Sequence[str]
+    outputs: Callable[[Sequence[str]], Mapping[str, str]]
+
+    def keep(self, graph: Graph) -> Graph:
+        """The graph with these states in int8. Raises UnsupportedError where one has no such rows."""
+        pairs = self.outputs([value.name for value in graph.outputs])
+        return keep_rows_in_int8(graph, {name: pairs[name] for name in self.names})
+
+
+@dataclass(frozen=True)
 class ResizableModel:
     """A model whose dimensions have names, and its graph in any sizes.
 
-    place: the float model's file or bytes. at: its graph, float or int8, for shapes of the inputs. narrowed:
-    the graph of a program for sizes up to these, with fewer outputs where its calls need fewer.
+    place: the float model's file or bytes. dimensions: those of its inputs. at: its graph, float or int8, for
+    shapes of the inputs. narrowed: the graph of a program for sizes up to these, with fewer outputs where its
+    calls need fewer. int8_states: states that programs keep in int8; None for none.
     """
 
     place: ModelPlace
     dimensions: BoundedInputs
     at: GraphAt
     narrowed: Narrowed | None = None
+    int8_states: Int8States | None = None
+
+    @property
+    def called(self) -> BoundedInputs:
+        """Dimensions of the inputs of programs: those of the model, and of the scales of its states."""
+        known = self.dimensions
+        names = () if self.int8_states is None else self.int8_states.names
+        scales = {scales_name(name): (*known.inputs[name][:-1], Count((), 1)) for name in names}
+        return BoundedInputs({**known.inputs, **scales}, known.bounds)
 
     def form(self, taken: ProgramSizes) -> tuple[Graph, BoundedForm]:
         """The graph for these sizes, and what calls of its program have to know.
@@ -69,7 +96,8 @@ class ResizableModel:
     def _graph(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> Graph:
         """The graph of some sizes, with the outputs that calls of the program need."""
         graph = self.at(self.dimensions.shapes(sizes))
-        return graph if self.narrowed is None else self.narrowed(taken.sizes, graph)
+        graph = graph if self.narrowed is None else self.narrowed(taken.sizes, graph)
+        return graph if self.int8_states is None else self.int8_states.keep(graph)
 
     def _refuse_tail(self, graph: Graph) -> None:
         if graph.tail is not None:
@@ -96,7 +124,7 @@ def bounded_executable(model: ResizableModel, options: CompileOptions) -> Bounde
     programs = [
         BoundedProgram.of(form, executable) for (_, form), executable in zip(made, executables, strict=True)
     ]
-    return BoundedExecutable(model.dimensions, programs, weight_bytes)
+    return BoundedExecutable(model.called, programs, weight_bytes)
 
 
 def _samples(taken: ProgramSizes) -> list[dict[str, int]]:

@@ -67,7 +67,7 @@ def make_collection(
     made = [pair for taken in wanted for pair in _forms(model, taken, notes)]
     forms = [form for _, form in made]
     programs = lower_together([(graph, form.growing) for (graph, _), form in zip(made, forms, strict=True)])
-    dimensions = model.dimensions.bounded(form.taken.sizes for form in forms)
+    dimensions = model.called.bounded(form.taken.sizes for form in forms)
     stored = StoredCollection.of(programs, *facts_of(dimensions, forms))
     code = _obtain(stored.identity, len(programs), lambda: _copies(programs), target, options)
     return MadeCollection(stored, _with_objects(code), tuple(forms), tuple(notes))

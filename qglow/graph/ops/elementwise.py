@@ -127,6 +127,11 @@ class Mul(Binary):
     lo: float = -math.inf
     hi: float = math.inf
 
+    @property
+    def keeps_zeros(self) -> bool:
+        """Products of zeros are zeros unless the bounds cut them off."""
+        return self.lo <= 0.0 <= self.hi
+
 
 @register
 @dataclass(frozen=True)

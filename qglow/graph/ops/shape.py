@@ -255,6 +255,11 @@ class Cast(Operator):
         """Compute with numerics.logic.cast: floats lose their fraction."""
         return (cast(given(inputs, 0), self.to),)
 
+    @property
+    def keeps_zeros(self) -> bool:
+        """0 and false are 0 in every type."""
+        return True
+
     def passes_through(self, inputs: Types) -> bool:
         """A cast to the type that x has."""
         return True

@@ -38,8 +38,9 @@ NOT_DERIVED = {
 }
 NOT_DERIVED |= {"stage", "node", "calibration", "schema", "inputs", "output"}
 
+DECODED = ("prefill", "decode", "texts", "piece", "cache")
 OTHER_ON_THE_COMMAND_LINE = {
-    **dict.fromkeys(("prefill", "decode", "texts", "piece"), "a command without them measures latency"),
+    **dict.fromkeys(DECODED, "a command without them measures latency"),
     "context": "a command without it compiles the model as it is",
     "tolerance": "per cent for people, a fraction in Python",
     "time_limit": "a command comes to an end by itself, a function when it is told to",
