@@ -139,10 +139,21 @@ def prepare(model: str, threads: int = 1) -> HostFunction:
     return run
 
 
-def _session(model: bytes, threads: int) -> Any:
-    require_host(["nodes of the model"])
+def onnxruntime_silent() -> Any:
+    """The module, which writes nothing of its own to standard error: what fails is an error that it raises.
+
+    Options of a session say nothing about messages from outside of it, such as those of its allocators, which
+    come in colours.
+    """
     import onnxruntime
 
+    onnxruntime.set_default_logger_severity(4)
+    return onnxruntime
+
+
+def _session(model: bytes, threads: int) -> Any:
+    require_host(["nodes of the model"])
+    onnxruntime = onnxruntime_silent()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -13,6 +13,7 @@ from qglow.core.errors import DataError, ModelError, UsageError
 from qglow.core.model_place import IN_MEMORY
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.host.libraries import register_libraries
+from qglow.host.session import onnxruntime_silent
 
 ELEMENTS = {
     "tensor(float)": ElementType.FLOAT,
@@ -160,8 +161,7 @@ def where_of(model: Path | bytes) -> str:
 
 def open_session(model: Path | bytes, options: Any, where: str) -> Any:
     """A session on the processor. Raises ModelError that names `where`."""
-    import onnxruntime
-
+    onnxruntime = onnxruntime_silent()
     source = str(model) if isinstance(model, Path) else model
     register_libraries(options)
     try:

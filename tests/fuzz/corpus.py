@@ -173,3 +173,16 @@ def value_without_channels(bench: Path, folder: Path) -> Words:
 def number_without_digits(bench: Path, folder: Path) -> Words:
     (folder / "recipe.yaml").write_text("schema: !!int _\n")
     return "recipe", "show", str(folder / "recipe.yaml")
+
+
+@past(BAD_FILE)
+def sum_that_another_runtime_cannot_size(bench: Path, folder: Path) -> Words:
+    """onnxruntime told of it in colours."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["sizes"], ["zeros"]),
+        helper.make_node("Add", ["zeros", "row"], ["moved"]),
+        one("Reshape", ("moved", "shape")),
+    ]
+    constants = {"sizes": np.array([1, 2**63 - 1], np.int64), "row": np.ones(12, np.float32)}
+    model = tiny_model(nodes, {"x": [1]}, ["y"], {**constants, "shape": np.array([1, 12], np.int64)})
+    return ran(folder, model)
