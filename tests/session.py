@@ -7,23 +7,28 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_FOLDER, _CACHE = "QGLOW_TEST_SESSION", "QGLOW_CACHE"
+_FOLDER, _CACHE, _REMEMBER = "QGLOW_TEST_SESSION", "QGLOW_CACHE", "QGLOW_REMEMBER"
 
 
 class SessionFolder:
-    """A temporary folder named by an environment variable, with a cache of compiled code for commands."""
+    """A temporary folder named by an environment variable, with a cache of compiled code for commands.
+
+    Answers that samples gave are not kept: tests change what computes them.
+    """
 
     def __init__(self) -> None:
-        self._before = os.environ.get(_CACHE)
+        self._before = {name: os.environ.get(name) for name in (_CACHE, _REMEMBER)}
+        os.environ[_REMEMBER] = "0"
         os.environ[_FOLDER] = tempfile.mkdtemp(prefix="qglow-tests-")
         os.environ[_CACHE] = str(shared("cache"))
 
     def remove(self) -> None:
         """Delete it; commands have the user's cache again."""
         shutil.rmtree(os.environ.pop(_FOLDER), ignore_errors=True)
-        del os.environ[_CACHE]
-        if self._before is not None:
-            os.environ[_CACHE] = self._before
+        for name, value in self._before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 def shared(name: str) -> Path:

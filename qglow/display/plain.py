@@ -17,6 +17,8 @@ from qglow.core.files import write_atomically
 from qglow.core.types import TensorType
 
 T = TypeVar("T")
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""Types that JSON has: most of what a report holds."""
 
 
 def to_plain(value: Any) -> Any:
@@ -24,6 +26,8 @@ def to_plain(value: Any) -> Any:
 
     Infinities and NaN become text.
     """
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, TensorType):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -13,6 +13,7 @@ import numpy as np
 from qglow.core.types import Array
 
 _ITEM = r"[1-9][0-9]{0,18}(?:\*[1-9][0-9]{0,4})?"
+_REPEATED = re.compile(r"(\d+)\*(\d+),?")
 _RUN = re.compile(rf"([0-9a-f]{{4}}):({_ITEM}(?:,{_ITEM})*)")
 _LARGEST = 2**62
 _SURELY_FEW = 2.0**61
@@ -58,12 +59,15 @@ def _fill(counts: Array, start: int, items: str) -> int:
 def _repeated(items: str, room: int) -> list[int]:
     """The counts of a run, of which there are too many as soon as there are more than `room`."""
     values: list[int] = []
-    for item in items.split(","):
-        count, _, repeated = item.partition("*")
-        values += [int(count)] * int(repeated or 1)
+    end = 0
+    for match in _REPEATED.finditer(items):
+        if match.start() > end:
+            values += map(int, items[end : match.start() - 1].split(","))
+        values += [int(match[1])] * int(match[2])
+        end = match.end()
         if len(values) > room:
-            break
-    return values
+            return values
+    return [*values, *map(int, items[end:].split(","))] if end < len(items) else values
 
 
 def _items(values: Array) -> str:

@@ -21,6 +21,7 @@ from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.report import Repair
 from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe.choices import Calibration
+from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
 from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.runtime.executable import Executable
@@ -28,6 +29,7 @@ from qglow.tuning.costs import multiply_adds
 from qglow.tuning.harm import FAMILIES, harmful, leaving_out
 from qglow.tuning.mix import Mix
 from qglow.tuning.quantizer import Quantizer
+from qglow.tuning.remembered import Remembered, arrays_of
 from qglow.tuning.self_check import FloatRuns, float_runs
 from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import Stage
@@ -92,6 +94,11 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         return Repaired(recipe)
     if not kept:
         return _by_histograms(recipe, quantizer) if recipe.calibration.is_default else Repaired(recipe)
+    remembered = _remembered(recipe, quantizer, kept)
+    known = remembered.get(Decision)
+    if known is not None:
+        chosen = known.chosen
+        return Repaired(_stated(chosen, quantizer), known.repairs, quantizer(chosen))
     runs = float_runs(quantizer.graph, affordable(quantizer, kept), quantizer.options)
     search = _Search(quantizer, runs)
     stage = search.stage(recipe)
@@ -105,8 +112,37 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         stage = search.without_harm(stage)
     if stage.sqnr_db < FINE_DB:
         stage = search.with_wide_nodes(stage)
+    repairs = tuple(search.repairs)
+    decision = Decision.of(stage.recipe, repairs)
+    if decision.chosen == stage.recipe:
+        remembered.keep(decision)
     recipe = _stated(stage.recipe, quantizer)
-    return Repaired(recipe, tuple(search.repairs), stage.result, runs, stage.program_if_made)
+    return Repaired(recipe, repairs, stage.result, runs, stage.program_if_made)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was chosen: the recipe's text, whether its calibration is stated, and the changes."""
+
+    recipe: str
+    stated: bool
+    repairs: tuple[Repair, ...]
+
+    @staticmethod
+    def of(recipe: Recipe, repairs: tuple[Repair, ...]) -> Decision:
+        return Decision(recipe.to_yaml(), recipe.calibration.stated, repairs)
+
+    @property
+    def chosen(self) -> Recipe:
+        """The recipe. Raises RecipeError for a text that is none."""
+        recipe = parse_recipe(self.recipe)
+        return replace(recipe, calibration=replace(recipe.calibration, stated=self.stated))
+
+
+def _remembered(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Remembered:
+    """The place of what these samples choose."""
+    facts = [recipe.to_yaml(), recipe.calibration.stated, quantizer.samples, quantizer.statistics]
+    return Remembered.of("repairs", [quantizer.graph], [*facts, arrays_of(kept)], quantizer.options)
 
 
 def _stated(recipe: Recipe, quantizer: Quantizer) -> Recipe:

@@ -24,6 +24,7 @@ from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from qglow.toolchain.artefacts import obtain_executable
 from qglow.toolchain.loaded import LoadedModel
 from qglow.tuning.noise_sources import noise_sources, predicted_sqnr_db, worst_values
+from qglow.tuning.remembered import Remembered, arrays_of
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,17 @@ def check_model(
     worst = worst_values(sources)
     note = profile.kept_note or "The profile keeps no samples to measure on"
     if profile.kept:
-        if runs is None or runs.samples != len(profile.kept):
-            runs = float_runs(model.graph, profile.kept, options)
-        if program is None or program.state:
-            program = obtain_executable(lower_graph(parts.int8, options), options)
-        errors = _measured(runs, parts.int8, program)
+        remembered = Remembered.of(
+            "errors", [model.graph, parts.int8], arrays_of(profile.kept), options or CompileOptions()
+        )
+        errors = remembered.get(OutputErrors)
+        if errors is None:
+            if runs is None or runs.samples != len(profile.kept):
+                runs = float_runs(model.graph, profile.kept, options)
+            if program is None or program.state:
+                program = obtain_executable(lower_graph(parts.int8, options), options)
+            errors = _measured(runs, parts.int8, program)
+            remembered.keep(errors)
         if can_be_judged(errors):
             return replace(measured_verdict(errors, worst), note=_tail_note(parts.int8))
         note = "All outputs are zero or empty on the samples that the profile keeps"
