@@ -28,3 +28,9 @@ def lacking(target: VectorTarget) -> str | None:
         return f"it is for {wanted}, the host is {host_processor()}"
     missing = sorted(target.requires - host_features())
     return f"the host lacks {', '.join(missing)}" if missing else None
+
+
+@functools.cache
+def host_cpu() -> str:
+    """LLVM's name of this processor."""
+    return str(binding.get_host_cpu_name())

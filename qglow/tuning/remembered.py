@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from llvmlite import binding
 
 from qglow.codegen.cache import ObjectCache, compiler_version, default_folder
+from qglow.codegen.host import host_cpu
 from qglow.core.files import sha256_hex
 from qglow.core.reading import MALFORMED, parse_json
 from qglow.core.types import Array
@@ -100,7 +100,7 @@ def _version() -> str:
     sources = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         sources.update(path.read_bytes())
-    processor = f"{platform.machine()} {binding.get_host_cpu_name()}"
+    processor = f"{platform.machine()} {host_cpu()}"
     libraries = f"numpy {np.__version__} onnxruntime {_installed('onnxruntime')}"
     return f"{compiler_version()} {sources.hexdigest()} {libraries} {processor}"
 
