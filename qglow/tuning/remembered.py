@@ -90,7 +90,7 @@ class Remembered:
 
 
 def arrays_of(samples: Sequence[Sample]) -> list[Any]:
-    """What runs over samples depend on, for a key."""
+    """Return what runs over samples depend on, for a key."""
     return [(sample.whole, sorted(sample.inputs.items())) for sample in samples]
 
 

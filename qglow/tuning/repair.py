@@ -122,7 +122,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
 
 @dataclass(frozen=True)
 class Decision:
-    """What was chosen: the recipe's text, whether its calibration is stated, and the changes."""
+    """Choice of a repair: the recipe's text, whether its calibration is stated, and the changes."""
 
     recipe: str
     stated: bool
