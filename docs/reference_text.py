@@ -132,8 +132,7 @@ def instructions() -> str:
 
 
 def _instruction(cls: type[Operation]) -> str:
-    # What a hosted operation takes and gives is said by each instruction of its own.
-    operands = ["@out result0, ...", "@in argument0, ..."] if cls.hosted else [*map(_operand, cls.signature)]
+    operands = cls.operand_words if cls.varies else [*map(_operand, cls.signature)]
     properties = [
         ("data-parallel", cls.data_parallel),
         ("may carry an epilogue", cls.has_epilogue),

@@ -17,7 +17,7 @@ from qglow.core.types import Array
 from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.liveness import Usage, overlap, unstored
 from qglow.instructions.passes.stacking import is_internal, stacks
-from qglow.instructions.plan import plan_memory
+from qglow.instructions.plan import plan_inside, plan_memory
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
 from qglow.instructions.verifier import verify_program
 from qglow.kernels.emit.operand import to_logical, to_physical
@@ -76,6 +76,7 @@ def prepare(program: Program, isa_name: str) -> Program:
 
 def plan_apart(program: Program) -> None:
     """Give every activation memory that no other ever uses, so that all can be looked at."""
+    plan_inside(program, plan_apart)
     offset = 0
     for buffer in program.activations():
         buffer.arena_offset = offset

@@ -20,6 +20,7 @@ from tests.fuzzing import seed_of
 from tests.runtimes import HOST_ISAS, assert_same_bits, compare, machine, run_compiled
 from tests.suite import (
     blocks,
+    control,
     conv,
     elementwise,
     functions,
@@ -44,6 +45,7 @@ from tests.suite.problem import Maker, Problem
 FLOAT_TOLERANCE = 1e-5
 FAMILIES = {
     "blocks": blocks,
+    "control": control,
     "conv": conv,
     "linear": linear,
     "pool": pool,

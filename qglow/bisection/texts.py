@@ -78,7 +78,7 @@ def constants_of(ir: Graph | Program) -> dict[str, Array]:
     """The arrays that `parse_ir` needs besides the text."""
     if isinstance(ir, Graph):
         return constant_data(ir)
-    return {buffer.name: buffer.data for buffer in ir.constants if buffer.data is not None}
+    return {buffer.name: buffer.data for buffer in ir.all_constants() if buffer.data is not None}
 
 
 def copy_program(program: Program) -> Program:

@@ -17,8 +17,8 @@ from qglow.codegen.arguments import (
 from qglow.core.errors import InternalError
 from qglow.core.types import Array
 from qglow.instructions.liveness import Usage, same_place
-from qglow.instructions.passes.stacking import is_internal
-from qglow.instructions.program import Buffer, BufferKind, Instruction
+from qglow.instructions.passes.stacking import is_internal, stacks
+from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
 from qglow.kernels.elementwise.elementwise import (
     Elementwise,
     Member,
@@ -44,7 +44,8 @@ class Call:
     """A call of a function with the addresses of `buffers` and of `arrays` (packed constants).
 
     `emit` emits its body, given these addresses. `key` holds everything that the body depends on. `group`
-    are the instructions that it executes, `cost` their estimated cycles.
+    are the instructions that it executes, `cost` their estimated cycles. `bodies` are the calls of programs
+    inside of the instruction: such a call has no function of its own.
     """
 
     name: str
@@ -54,6 +55,12 @@ class Call:
     emit: Body
     group: tuple[Instruction, ...]
     cost: float
+    bodies: tuple[tuple[Call, ...], ...] = ()
+
+    @property
+    def has_function(self) -> bool:
+        """Whether it calls a kernel's function."""
+        return not (self.hosted or self.group[0].operation.body_names)
 
     @property
     def hosted(self) -> bool:
@@ -75,11 +82,32 @@ def make_call(group: Sequence[Instruction], usage: Usage, target: VectorTarget) 
     for instruction in group:
         if not instruction.kernel:
             raise InternalError(f"{instruction.name} has no kernel; selection has not run")
+    if group[0].operation.body_names:
+        return _structured_call(group[0], target)
     if len(group) == 1:
         return _instruction_call(group[0], target)
     if group[0].operation.has_epilogue:
         return _epilogue_call(list(group), target)
     return _stack_call(list(group), usage, target)
+
+
+def make_calls(program: Program, target: VectorTarget) -> list[Call]:
+    """The calls that execute a program, in order. Raises InternalError if kernels are missing."""
+    usage = Usage(program)
+    return [make_call(group, usage, target) for group in stacks(program)]
+
+
+def _structured_call(instruction: Instruction, target: VectorTarget) -> Call:
+    """The call of an instruction with bodies, whose operands are all passed."""
+    bodies = tuple(tuple(make_calls(body, target)) for body in instruction.operation.bodies)
+    buffers = tuple(buffer for _, buffer in instruction.operands())
+    kernel = parse_kernel(instruction.kernel, target)
+
+    def emit(e: Emitter, given: Sequence[Value], arrays: Sequence[Value]) -> None:
+        raise InternalError(f"{instruction.name} has no function")
+
+    cost = kernel.cost(instruction, target)
+    return Call(instruction.operation.opcode, (), buffers, (), emit, (instruction,), cost, bodies)
 
 
 @dataclass(frozen=True)

@@ -29,15 +29,15 @@ from typing import Any
 from llvmlite import ir
 
 from qglow.codegen.cache import KernelCache
-from qglow.codegen.calls import Call, make_call
+from qglow.codegen.calls import Call, make_calls
 from qglow.codegen.functions import BATCH_SIZE, Batch, Functions, JointFunctions, KernelFunctions
 from qglow.codegen.steps import ProgramStep, Work, is_worth_a_team, make_steps
+from qglow.codegen.structured import emit_structured
 from qglow.codegen.team import NONE, Team
 from qglow.codegen.weights import WeightBlob
 from qglow.core.errors import InternalError
+from qglow.core.text import format_attributes
 from qglow.core.types import Array
-from qglow.instructions.liveness import Usage
-from qglow.instructions.passes.stacking import stacks
 from qglow.instructions.program import Buffer, BufferKind, Program
 from qglow.instructions.text import print_program
 from qglow.kernels.emit.builder import I64, PTR, VOID, Value
@@ -120,14 +120,21 @@ class ModuleBuilder:
         self.stored: dict[Call, list[int]] = {}
         self.places = {buffer: i for i, buffer in enumerate(program.placeholders)}
         self.placeholders = tuple(buffer.name for buffer in program.placeholders)
-        usage = Usage(program)
-        self.calls = [make_call(group, usage, target) for group in stacks(program)]
+        self.calls = make_calls(program, target)
+        self._add_places(self.calls)
         self.hosted = [call for call in self.calls if call.hosted]
         self._place_constants()
 
+    def _add_places(self, calls: Sequence[Call]) -> None:
+        """Number the placeholders of programs inside of instructions, each in a table of its own."""
+        for call in calls:
+            for body, inner in zip(call.group[0].operation.bodies, call.bodies, strict=True):
+                self.places |= {buffer: number for number, buffer in enumerate(body.placeholders)}
+                self._add_places(inner)
+
     def _place_constants(self) -> None:
         """Assign offsets to all constants, in the order of their first use."""
-        for call in self.calls:
+        for call in _with_bodies(self.calls):
             for buffer in call.buffers:
                 if buffer.root.kind is BufferKind.CONSTANT:
                     self._constant(buffer.root)
@@ -135,7 +142,7 @@ class ModuleBuilder:
 
     @property
     def _compiled_calls(self) -> list[Call]:
-        return [call for call in self.calls if not call.hosted]
+        return [call for call in _with_bodies(self.calls) if call.has_function]
 
     @property
     def content(self) -> str:
@@ -173,15 +180,7 @@ class ModuleBuilder:
         """Everything that the text of the entries depends on, for one target."""
         calls = {call: number for number, call in enumerate(self.calls)}
         numbers = {id(instruction): number for number, instruction in enumerate(self.program.code)}
-        called = tuple(
-            (
-                "" if call.hosted else functions[call].name,
-                tuple(self._place(buffer) for buffer in call.buffers),
-                tuple(self._stored(call)),
-                numbers[id(call.group[0])],
-            )
-            for call in self.calls
-        )
+        called = tuple((self._call_key(functions, call), numbers[id(call.group[0])]) for call in self.calls)
         steps = tuple(
             (
                 tuple(calls[c] for c in step.alone),
@@ -191,7 +190,18 @@ class ModuleBuilder:
             )
             for step in self._steps
         )
-        return "entries", self.timed, self.stepped, len(self.places), called, self.is_shared and steps
+        return "entries", self.timed, self.stepped, len(self.placeholders), called, self.is_shared and steps
+
+    def _call_key(self, functions: Functions, call: Call) -> tuple[object, ...]:
+        """Everything that the text of a call depends on."""
+        operation = call.group[0].operation
+        return (
+            functions[call].name if call.has_function else operation.opcode + format_attributes(operation),
+            tuple(self._place(buffer) for buffer in call.buffers),
+            tuple(buffer.type.byte_size for buffer in call.buffers if call.bodies),
+            tuple(self._stored(call)),
+            tuple(tuple(self._call_key(functions, inner) for inner in body) for body in call.bodies),
+        )
 
     def text(self) -> str:
         """LLVM text of the whole program as one module, to be read."""
@@ -219,6 +229,7 @@ class ModuleBuilder:
 
     def _add_entries(self, module: Any, functions: Functions) -> None:
         self._module, self._functions = module, functions
+        self._bodies: dict[tuple[Call, int], Any] = {}
         self._emit_entry(self.calls)
         if self.is_shared:
             self._emit_team_entry(self._steps)
@@ -226,7 +237,9 @@ class ModuleBuilder:
     def _plan_steps(self, functions: Functions) -> None:
         """Divide the calls into steps of a team, and decide whether there is an entry for teams."""
         work = [
-            Work(call, 1, 1) if call.hosted else Work.of(call, functions[call].units, self.part_cycles)
+            Work(call, 1, 1)
+            if not call.has_function
+            else Work.of(call, functions[call].units, self.part_cycles)
             for call in self.calls
         ]
         self._steps = make_steps(work, self.part_cycles)
@@ -318,7 +331,7 @@ class ModuleBuilder:
     @property
     def _last_pointer(self) -> int:
         """The number of the pointer that only timed and stepped programs have."""
-        return len(self.places) + 2 * bool(self.hosted)
+        return len(self.placeholders) + 2 * bool(self.hosted)
 
     def _timed_call(
         self, e: Emitter, roots: _Roots, number: int, call: Call, share: tuple[Value, Value]
@@ -344,11 +357,37 @@ class ModuleBuilder:
         if call.hosted:
             self._call_host(e, roots, call, arguments)
             return
+        if call.bodies:
+            self._run_bodies(e, roots, call, arguments)
+            return
         arguments += [e.offset(roots.weights, offset) for offset in self._stored(call)]
         e.b.call(self._functions.callee(call, self._module), [*arguments, *share])
 
+    def _run_bodies(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:
+        def run(number: int, arena: Value, table: Value) -> None:
+            e.b.call(self._body(call, number), [arena, roots.weights, table])
+
+        emit_structured(e, call.group[0], arguments, run)
+
+    def _body(self, call: Call, number: int) -> Any:
+        """The function of a program inside of an instruction, emitted when it is first called."""
+        known = self._bodies.get((call, number))
+        if known is not None:
+            return known
+        name = f"qglow_body{len(self._bodies)}"
+        function = ir.Function(self._module, ir.FunctionType(VOID, [PTR] * 3), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        function.attributes.add("nounwind")
+        self._bodies[call, number] = function
+        e, roots, _ = self._with_roots(Emitter(function, self.target), list(function.args))
+        for inner in call.bodies[number]:
+            self._call(e, roots, inner, (e.index(0), e.index(1)))
+        e.b.ret_void()
+        return function
+
     def _call_host(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:
-        function, number = (roots.pointer(len(self.places) + i) for i in range(2))
+        function, number = (roots.pointer(len(self.placeholders) + i) for i in range(2))
         with e.at_entry():
             operands = e.b.alloca(PTR, len(arguments))
         for place, argument in enumerate(arguments):
@@ -389,3 +428,11 @@ class ModuleBuilder:
             stored = to_physical(buffer.data, buffer.type, self.target.activation_bias)
             self.constants[buffer] = self.blob.add(stored)
         return self.constants[buffer]
+
+
+def _with_bodies(calls: Sequence[Call]) -> Iterator[Call]:
+    """Calls, each followed by those of the programs inside of it."""
+    for call in calls:
+        yield call
+        for body in call.bodies:
+            yield from _with_bodies(body)

@@ -113,7 +113,9 @@ class Pipeline(Generic[IR]):
         log: PassLog | None = None,
         after_each: Callable[[Pass[IR], IR], None] | None = None,
     ) -> PassLog:
-        """Run all passes over `ir` in place; verify it after those that rewrite and the last; return the log.
+        """Run all passes over `ir` and its regions in place, and return the log.
+
+        The whole is verified after each pass that rewrites, and after the last.
 
         `verify(ir, where)` raises VerificationError. `after_each` may dump the IR.
         """
@@ -123,12 +125,20 @@ class Pipeline(Generic[IR]):
                 break
             log.pass_name = step.name
             before = log.rewrites
-            step.run(ir, log)
+            for part in with_regions(ir):
+                step.run(part, log)
             if log.rewrites != before or step is self.passes[-1]:
                 verify(ir, f"after pass {step}")
             if after_each is not None:
                 after_each(step, ir)
         return log
+
+
+def with_regions(ir: IR) -> Iterator[IR]:
+    """The representation, behind all that its nodes or instructions hold as regions."""
+    for inner in getattr(ir, "regions", tuple)():
+        yield from with_regions(inner)
+    yield ir
 
 
 def parse_pipeline(text: str, passes: Iterable[type[Pass[IR]]]) -> Pipeline[IR]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 
 from qglow.core.errors import InternalError
+from qglow.exporter.control import export_structured
 from qglow.exporter.opaque import export_opaque, export_tail, output_types
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ProtoBuilder, write_model
@@ -25,12 +26,7 @@ def export_float(graph: Graph, path: Path | str | None = None) -> onnx.ModelProt
         raise InternalError(f"{quantized[0]} is quantized; export_qdq writes quantized graphs")
     results = () if graph.tail is None else graph.tail.results
     builder = ProtoBuilder([*(v.name for v in graph.values()), *results])
-    for value in graph.constants():
-        assert value.data is not None
-        builder.initializer(value.name, value.data)
-    for node in graph.nodes:
-        if node.outputs:
-            _export(builder, node)
+    _write(builder, graph)
     if graph.tail is not None:
         export_tail(builder, graph.tail)
     model = builder.finish(
@@ -42,10 +38,23 @@ def export_float(graph: Graph, path: Path | str | None = None) -> onnx.ModelProt
     return model
 
 
+def _write(builder: ProtoBuilder, graph: Graph) -> None:
+    """Write constants and nodes of a graph, or of a region under names that no others have."""
+    for value in graph.constants():
+        assert value.data is not None
+        builder.initializer(value.name, value.data)
+    for node in graph.nodes:
+        if node.outputs:
+            _export(builder, node)
+
+
 def _export(builder: ProtoBuilder, node: Node) -> None:
     inputs = ["" if v is None else v.name for v in node.inputs]
     if node.operator.hosted is not None:
         export_opaque(builder, node, node.operator.hosted, inputs)
+        return
+    if node.operator.region_names:
+        export_structured(builder, node, inputs, _write)
         return
     bounds = fused_bounds(node.operator)
     if bounds == (-math.inf, math.inf):

@@ -14,7 +14,7 @@ from qglow.core.errors import InternalError
 from qglow.core.files import write_atomically
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.core.version import __version__
-from qglow.interchange.nodes import outer_names
+from qglow.interchange.nodes import all_nodes, outer_names
 
 IR_VERSION = 10
 # Q and DQ of opset 21 and later need IR version 10, which onnxruntime reads from 1.18 on.
@@ -94,6 +94,20 @@ class ProtoBuilder:
         node.name = unique(name, self._node_names)
         self._nodes.append(node)
 
+    def inside(self) -> ProtoBuilder:
+        """A builder for the body of a node: its names and constants are those of this one."""
+        inner = ProtoBuilder(())
+        inner._taken, inner._node_names = self._taken, self._node_names
+        inner._initializers = self._initializers
+        return inner
+
+    def body(
+        self, name: str, inputs: Sequence[tuple[str, TensorType]], outputs: Sequence[tuple[str, TensorType]]
+    ) -> onnx.GraphProto:
+        """The nodes of a builder that is `inside` another one, as a body."""
+        taken, given = ([_value_info(n, t, False) for n, t in side] for side in (inputs, outputs))
+        return helper.make_graph(self._nodes, name, taken, given)
+
     def constant(self, wanted: str, data: Array) -> str:
         """Add a constant under a fresh name."""
         return self.initializer(self.fresh(wanted), data)
@@ -121,8 +135,9 @@ class ProtoBuilder:
             [_value_info(n, t, unsigned) for n, t in inputs],
             [_value_info(n, t, unsigned) for n, t in outputs],
         )
-        own = {n.op_type for n in self._nodes if not n.domain}
-        others = sorted({n.domain for n in self._nodes if n.domain})
+        nodes = list(all_nodes(self._nodes))
+        own = {n.op_type for n in nodes if not n.domain}
+        others = sorted({n.domain for n in nodes if n.domain})
         opsets = [helper.make_opsetid("", _lowest_opset(own))]
         opsets += [helper.make_opsetid(domain, 1) for domain in others]
         model = helper.make_model(

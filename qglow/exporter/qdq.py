@@ -20,6 +20,7 @@ int8 operator, and onnxruntime still finds its DequantizeLinear-operator-Quantiz
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,6 +30,7 @@ import onnx
 
 from qglow.core.errors import InternalError, UsageError
 from qglow.core.types import Array, ElementType, Quantization
+from qglow.exporter.control import export_structured
 from qglow.exporter.opaque import export_opaque, export_tail, output_types
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique, write_model
@@ -77,12 +79,13 @@ def quantized_value_names(graph: Graph) -> dict[str, str]:
     return {value.name: name for value, name in _integer_names(graph).items() if not value.is_constant}
 
 
-def _integer_names(graph: Graph) -> dict[Value, str]:
+def _integer_names(graph: Graph, fresh: Callable[[str], str] | None = None) -> dict[Value, str]:
     values = list(graph.values())
     taken = {value.name for value in values}
+    fresh = fresh or (lambda wanted: unique(wanted, taken))
     seen = {*graph.inputs, *graph.outputs}
     return {
-        value: value.name if value in seen else unique(f"{value.name}__q", taken)
+        value: value.name if value in seen else fresh(f"{value.name}__q")
         for value in values
         if value.type.is_quantized
     }
@@ -102,13 +105,14 @@ class _Parameters:
 
 
 class _Writer:
-    def __init__(self, graph: Graph, activations: Activations) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, activations: Activations, builder: ProtoBuilder | None = None) -> None:
+        """builder: of the body that a region becomes; None for a graph of its own."""
+        self._graph, self._activations = graph, activations
         self._offset = 128 if activations == "uint8" else 0
-        self._integers = _integer_names(graph)
+        self._integers = _integer_names(graph, None if builder is None else builder.fresh)
         results = () if graph.tail is None else graph.tail.results
         reserved = [*(v.name for v in graph.values()), *self._integers.values(), *results]
-        self._builder = ProtoBuilder(reserved)
+        self._builder = ProtoBuilder(reserved) if builder is None else builder
         self._parameters: dict[tuple[Quantization, bool], _Parameters] = {}
         self._real: dict[Value, str] = {}
 
@@ -129,6 +133,8 @@ class _Writer:
             self._dequantize(node.inputs[0], node.output.name, node.name)
         elif node.operator.hosted is not None:
             export_opaque(self._builder, node, node.operator.hosted, self._operands(node))
+        elif node.operator.region_names:
+            export_structured(self._builder, node, self._operands(node), self._region)
         elif is_sum_of_integers(node):
             self._sum_of_integers(node)
         elif multiplies_row_scales(node):
@@ -141,6 +147,13 @@ class _Writer:
             raw = self._result_name(node)
             export_operator(self._builder, node, self._operands(node), raw)
             self._finish_output(node, raw)
+
+    def _region(self, builder: ProtoBuilder, region: Graph) -> None:
+        """Write the nodes of a region, whose values have names that no others have."""
+        writer = _Writer(region, self._activations, builder)
+        for node in region.nodes:
+            if node.outputs:
+                writer.node(node)
 
     def _sum_of_integers(self, node: Node) -> None:
         x, w = (_present(value) for value in node.inputs[:2])

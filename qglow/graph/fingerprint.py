@@ -1,8 +1,8 @@
 """Identities of values and graphs that depend on what is computed, not on names.
 
 A value's structural id is a hash of its producing computation: the operator, its attributes, the
-ids of its operands and the index of the output. A constant counts by its type and content, an
-input of the graph by its position, element type and shape.
+ids of its operands, the fingerprints of its regions and the index of the output. A constant counts by its
+type and content, an input of the graph by its position, element type and shape.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def _computation(node: Node, ids: dict[Value, str]) -> str:
     operands = ["_" if value is None else ids[value] for value in node.inputs]
     while operands and operands[-1] == "_":
         operands.pop()
-    return " ".join([node.operator.name, format_attributes(node.operator), *operands])
+    regions = [fingerprint(region) for region in node.operator.regions]
+    return " ".join([node.operator.name, format_attributes(node.operator), *operands, *regions])
 
 
 def _quantization(kind: TensorType) -> str:

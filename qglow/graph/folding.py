@@ -19,9 +19,10 @@ def evaluate_constant_node(node: Node) -> tuple[Array, ...] | None:
 
     Results are known if all operands are constant or, as shapes are static, if types alone determine
     them. None also without operands or results, for results that are `is_too_large`, and for a
-    Dequantize, whose constant integers quantization needs. Raises MemoryLimitError.
+    Dequantize, whose constant integers quantization needs, and for a node with regions, which may never end.
+    Raises MemoryLimitError.
     """
-    if node.operator.dequantizes:
+    if node.operator.dequantizes or node.operator.region_names:
         return None
     operands = [value for value in node.inputs if value is not None]
     if not node.outputs or is_too_large(node):

@@ -244,6 +244,12 @@ class Graph:
         """Whether the graph returns the value."""
         return any(value is output for output in self.outputs)
 
+    def regions(self) -> list[Graph]:
+        """The graphs that its nodes run, in the order of the nodes; not those inside of these."""
+        return [
+            region for node in self._nodes if node.operator.region_names for region in node.operator.regions
+        ]
+
     def replace_value(self, old: Value, new: Value) -> None:
         """Replace `old` by `new` in the operands of all nodes and in the graph's outputs."""
         for node in old.users():
@@ -295,7 +301,7 @@ class Graph:
         self.nodes = ordered
 
     def copy(self) -> Graph:
-        """A deep copy that shares constants' data."""
+        """A deep copy, regions included, that shares constants' data."""
         twins: dict[Value, Value] = {}
 
         def twin(value: Value) -> Value:
@@ -307,7 +313,9 @@ class Graph:
         nodes = [
             Node(
                 n.name,
-                n.operator,
+                n.operator.with_regions([region.copy() for region in n.operator.regions])
+                if n.operator.region_names
+                else n.operator,
                 [None if v is None else twin(v) for v in n.inputs],
                 [twin(v) for v in n.outputs],
             )
@@ -325,6 +333,17 @@ class Graph:
     @staticmethod
     def _is_ready(node: Node, done: set[Value]) -> bool:
         return all(v is None or v.is_constant or v in done for v in node.inputs)
+
+
+def nested(graph: Graph, path: str = "") -> Iterator[tuple[str, Graph]]:
+    """A graph and all regions inside of it, each with what precedes names of its values and nodes.
+
+    Names are unique within one graph: "" comes with the graph itself, and "node.region/" with a region.
+    """
+    yield path, graph
+    for node in graph.nodes:
+        for name, region in zip(node.operator.region_names, node.operator.regions, strict=True):
+            yield from nested(region, f"{path}{node.name}.{name}/")
 
 
 def constant(name: str, data: Array, quantization: Quantization | None = None) -> Value:

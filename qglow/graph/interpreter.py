@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from qglow.graph.memory import graph_memory, last_uses
 from qglow.numerics.quantize import as_signed, as_unsigned
 
 Taps = Callable[[Value, Array], None]
-"""Called with every computed value and its data, inputs of the graph first."""
+"""Called with every computed value and its data, inputs of the graph first.
+
+Values of regions come whenever a region runs, those of its inputs first.
+"""
 
 
 class Interpreter:
@@ -26,6 +29,7 @@ class Interpreter:
         require_memory(graph_memory(graph), f"graph '{graph.name}'")
         self._graph = graph
         self._last_uses = last_uses(graph)
+        self._regions: dict[Graph, Interpreter] = {}
 
     def run(self, inputs: Mapping[str, Array], taps: Taps | None = None) -> dict[str, Array]:
         """Outputs by name, for inputs by name of exactly the declared types.
@@ -38,13 +42,29 @@ class Interpreter:
             for value in self._graph.inputs:
                 taps(value, held[value])
         for node in self._graph.nodes:
-            for value, array in zip(node.outputs, _evaluate(node, held), strict=True):
+            for value, array in zip(node.outputs, self._evaluate(node, held, taps), strict=True):
                 held[value] = array
                 if taps is not None:
                     taps(value, array)
             for value in self._last_uses[node]:
                 held.pop(value, None)
         return {v.name: v.data if v.data is not None else held[v] for v in self._graph.outputs}
+
+    def _evaluate(self, node: Node, held: Mapping[Value, Array], taps: Taps | None) -> tuple[Array, ...]:
+        if not node.operator.region_names:
+            return _evaluate(node, held)
+
+        def run(region: Graph, inputs: Sequence[Array]) -> list[Array]:
+            inner = self._regions.setdefault(region, Interpreter(region))
+            return inner.run_in_order(inputs, taps)
+
+        return node.operator.run_regions(_operands(node, held), run)
+
+    def run_in_order(self, inputs: Sequence[Array], taps: Taps | None = None) -> list[Array]:
+        """Outputs in their order, for inputs in theirs; see `run`."""
+        names = [value.name for value in self._graph.inputs]
+        found = self.run(dict(zip(names, inputs, strict=True)), taps)
+        return [found[value.name] for value in self._graph.outputs]
 
     def _bind(self, inputs: Mapping[str, Array]) -> dict[Value, Array]:
         declared = {value.name: value for value in self._graph.inputs}
@@ -77,8 +97,12 @@ def interpret(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return given if graph.tail is None else graph.tail.completed(inputs, given)
 
 
+def _operands(node: Node, held: Mapping[Value, Array]) -> list[Array | None]:
+    return [None if v is None else v.data if v.data is not None else held[v] for v in node.inputs]
+
+
 def _evaluate(node: Node, held: Mapping[Value, Array]) -> tuple[Array, ...]:
-    arrays = [None if v is None else v.data if v.data is not None else held[v] for v in node.inputs]
+    arrays = _operands(node, held)
     with np.errstate(all="ignore"):  # infinities and NaN are results like others
         try:
             return node.operator.run(arrays, node.input_types(), node.output_types())

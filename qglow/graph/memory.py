@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Node, Value, nested
 
 
 def graph_memory(graph: Graph, keep: bool = False) -> int:
@@ -13,8 +13,11 @@ def graph_memory(graph: Graph, keep: bool = False) -> int:
     constants = {v for node in graph.nodes for v in node.inputs if v is not None and v.is_constant}
     constants |= {v for v in graph.outputs if v.is_constant}
     fixed = sum(value.type.byte_size for value in constants)
+    regions = [region for _, region in nested(graph) if region is not graph]
+    fixed += sum(v.type.byte_size for region in regions for v in region.constants())
+    inner = max((_most_alive(region, keep) for region in regions), default=0)
     interface = sum(value.type.byte_size for value in (*graph.inputs, *graph.outputs))
-    return fixed + interface + _most_alive(graph, keep)
+    return fixed + interface + max(_most_alive(graph, keep), inner)
 
 
 def last_uses(graph: Graph) -> dict[Node, list[Value]]:

@@ -10,7 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -101,6 +101,13 @@ class KeepFloat:
     scaled_by: str = ""
 
 
+class RunRegion(Protocol):
+    """Computes the outputs of a graph, in their order, from its inputs in theirs."""
+
+    def __call__(self, region: Any, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs."""
+
+
 Policy = Accumulate | Products | Recur | SameAs | Unify | Rescaled | Table | Fixed | ReadsIntegers | KeepFloat
 
 
@@ -109,9 +116,10 @@ class Operator(Traits, ABC):
     """Base of all operators; see `Traits` for what passes ask beyond types, meaning and policy.
 
     `operands` names the inputs in order; a name that ends in `?` is optional, one that ends
-    in `*` stands for any number and is the last. `policy` says how quantization treats it;
-    `fixed` gives the parameters of a result whose range is known in advance; `plain_operands`
-    are those that its int8 form takes as they are: factors in float, conditions, indices.
+    in `*` stands for one or more, in `*?` for any number, and is the last. `policy` says how quantization
+    treats it; `fixed` gives the parameters of a result whose range is known in advance; `plain_operands`
+    are those that its int8 form takes as they are: factors in float, conditions, indices. `region_names`
+    are the fields that hold graphs, which the operator runs.
 
     Float attributes are rounded to float32 when an operator is made, so that text restores them.
     """
@@ -122,6 +130,7 @@ class Operator(Traits, ABC):
     commutative: ClassVar[bool] = False
     fixed: ClassVar[Fixed | None] = None
     plain_operands: ClassVar[tuple[str, ...]] = ()
+    region_names: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -173,6 +182,19 @@ class Operator(Traits, ABC):
         if any(t is not None and t.is_quantized for t in types):
             return self.evaluate_quantized(inputs, input_types, output_types)
         return self.evaluate(inputs)
+
+    @property
+    def regions(self) -> tuple[Any, ...]:
+        """The graphs that it runs, in the order of `region_names`."""
+        return tuple(getattr(self, name) for name in self.region_names)
+
+    def with_regions(self, regions: Sequence[Any]) -> Self:
+        """The operator with these graphs in place of its own."""
+        return dataclasses.replace(self, **dict(zip(self.region_names, regions, strict=True)))
+
+    def run_regions(self, inputs: Sequence[Array | None], run: RunRegion) -> tuple[Array, ...]:
+        """Compute the results of an operator with regions; `run` computes those of a region."""
+        raise NotImplementedError(f"{self.name} has no regions")
 
     @property
     def accumulate(self) -> Accumulate | None:

@@ -12,8 +12,8 @@
 A constant of at most 16 elements is written out, one whose elements are all equal reads
 `splat 0.5`, any other is named by a digest of its content, which `parse_graph` looks up; so are
 the scales of a value with more than 16 channels: `i8[S:#1a2b3c4d5e6f7081 O:0 A:0]<64 x 3>`. `_`
-is an absent optional operand. The model of a tail is named by its digest, too. Comments are computed
-and not read.
+is an absent optional operand. The model of a tail is named by its digest, too. The regions of a node are
+graphs behind its attributes, whose names are their own. Comments are computed and not read.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from qglow.numerics.half import store_as, widen
 
 LARGEST_INLINE = 16
 DIGEST_DIGITS = 16
+DEEPEST_REGION = 20
 
 
 def print_graph(graph: Graph) -> str:
@@ -55,7 +56,10 @@ def print_graph(graph: Graph) -> str:
     outputs = ", ".join(_reference(value) for value in graph.outputs)
     lines = [f"graph {format_name(graph.name)} ({inputs}) -> ({outputs}) {{"]
     lines += [f"  {_format_constant(value)}" for value in graph.constants()]
-    lines += [f"  {format_node(node)}" for node in graph.nodes]
+    for node in graph.nodes:
+        lines.append(f"  {format_node(node)}")
+        for region in node.operator.regions:
+            lines += [f"    {line}" for line in print_graph(region).splitlines()]
     if graph.tail is not None:
         digest = constant_digest(_model_array(graph.tail))
         lines.append(f"  tail #{digest} {format_attributes(graph.tail)}")
@@ -63,7 +67,7 @@ def print_graph(graph: Graph) -> str:
 
 
 def format_node(node: Node) -> str:
-    """One node as it stands in the text of its graph."""
+    """One node as it stands in the text of its graph, without the regions that follow it there."""
     operands = ", ".join("_" if value is None else _reference(value) for value in node.inputs)
     text = f"{node.operator.name} @{quote(node.name)} ({operands})"
     if node.outputs:
@@ -82,7 +86,10 @@ def constant_data(graph: Graph) -> dict[str, Array]:
     arrays = [value.data for value in graph.constants() if value.data is not None]
     arrays += [_scale_array(v.type) for v in graph.values() if v.type.quantization is not None]
     arrays += [] if graph.tail is None else [_model_array(graph.tail)]
-    return {constant_digest(data): data for data in arrays}
+    found = {constant_digest(data): data for data in arrays}
+    for region in graph.regions():
+        found |= constant_data(region)
+    return found
 
 
 def _model_array(tail: HostedTail) -> Array:
@@ -95,7 +102,11 @@ def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Grap
     Raises TextError, also for a digest that `constants` does not have. Only syntax and names are
     checked: `verify_graph` does the rest.
     """
-    return _Parser(text, constants or {}).graph()
+    lexer = Lexer(text)
+    graph = _Parser(lexer, constants or {}).graph()
+    if lexer.peek.kind != "end":
+        lexer.fail("text after the end of the graph")
+    return graph
 
 
 def _reference(value: Value) -> str:
@@ -145,10 +156,11 @@ def _format_element(element: Any) -> str:
 
 
 class _Parser:
-    """Recursive descent over one text."""
+    """Recursive descent over one graph of a text; a region is a graph whose names are its own."""
 
-    def __init__(self, text: str, constants: Mapping[str, Array]) -> None:
-        self._lexer = Lexer(text)
+    def __init__(self, lexer: Lexer, constants: Mapping[str, Array], depth: int = 0) -> None:
+        self._lexer = lexer
+        self._depth = depth
         self._constants = constants
         self._values: dict[str, Value] = {}
 
@@ -171,8 +183,6 @@ class _Parser:
             node = self._statement()
             if node is not None:
                 graph.nodes.append(node)
-        if lexer.peek.kind != "end":
-            lexer.fail("text after the end of the graph")
         graph.outputs = [self._known(name) for name in outputs]
         return graph
 
@@ -240,8 +250,15 @@ class _Parser:
         lexer.expect("@")
         name = lexer.name()
         inputs = self._operands(outputs)
-        operator: Operator = build(cls, parse_attributes(lexer), lexer, token)
+        attributes = parse_attributes(lexer)
+        regions = {name: self._region() for name in cls.region_names}
+        operator: Operator = build(cls, attributes, lexer, token, **regions)
         return Node(name, operator, inputs, outputs)
+
+    def _region(self) -> Graph:
+        if self._depth == DEEPEST_REGION:
+            self._lexer.fail(f"regions are nested more than {DEEPEST_REGION} deep")
+        return _Parser(self._lexer, self._constants, self._depth + 1).graph()
 
     def _operands(self, outputs: list[Value]) -> list[Value | None]:
         lexer = self._lexer

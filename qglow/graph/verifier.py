@@ -27,6 +27,7 @@ def verify_graph(graph: Graph, where: str) -> None:
     Every operand is an input, a constant or computed before; use lists agree with operands; names
     of values, and of nodes, are unique; types are those that operators infer, up to quantization;
     quantized forms are those that the operators' policies allow; constants' data fits their types.
+    Regions keep the same rules, and read nothing from outside of them.
     """
     _Verifier(graph, where).run()
 
@@ -50,6 +51,9 @@ class _Verifier:
             if broken:
                 self._fail(repr(node), broken)
         self._check_tail()
+        for node in self._graph.nodes:
+            for name, region in zip(node.operator.region_names, node.operator.regions, strict=True):
+                verify_graph(region, f"{self._where}, {name} of '{node.name}'")
 
     def _fail(self, place: str, rule: str) -> None:
         raise VerificationError(f"{self._where}: graph {self._graph.name}, {place}: {rule}")
@@ -144,7 +148,7 @@ class _Verifier:
 
     def _check_arity(self, node: Node) -> None:
         declared, inputs = node.operator.operands, node.inputs
-        variadic = bool(declared) and declared[-1].endswith("*")
+        variadic = bool(declared) and declared[-1].rstrip("?").endswith("*")
         if len(inputs) > len(declared) and not variadic:
             self._fail(repr(node), f"{len(inputs)} operands, the operator takes {len(declared)}")
         for index, name in enumerate(declared):

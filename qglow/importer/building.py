@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from onnx import NodeProto, TensorProto, ValueInfoProto
 
@@ -26,6 +26,7 @@ from qglow.importer.opaque import OpaqueGroup, OpaqueNodes, OpaqueTail
 from qglow.importer.operands import as_read, numbers, operands
 from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
+from qglow.importer.structured import StructuredFlow
 from qglow.importer.tails import TailSearch, add_tail
 from qglow.importer.tensors import BORDER, ELEMENTS, NARROW, element_name, is_unsigned, to_array
 from qglow.importer.unsupported import refused_node
@@ -78,6 +79,7 @@ class GraphImport:
             model, self._order, self._numbers, self._original, self._inferred, used.__contains__
         )
         self._control = ControlFlow(_Bodies(self))
+        self._structured = StructuredFlow(_Bodies(self))
         self.deciding = DecidingInputs(inputs)
         self._asked_by_bodies: tuple[str, ...] = ()
         self.opaque: list[tuple[str, str, str]] = []
@@ -165,6 +167,8 @@ class GraphImport:
         if self._control.replace(proto):
             return
         asked = (*self.deciding.behind(self._control.open), *self._asked_by_bodies)
+        if self._structured.build(proto):
+            return
         index = len(self._order)
         self._order.append(proto)
         if self._opaque.reads_pending(proto):
@@ -287,6 +291,7 @@ class GraphImport:
     def checkpoint(self) -> Callable[[], None]:
         """A function that takes back all that is imported from now on."""
         values, problems, count = dict(self._values), dict(self.problems), len(self._nodes)
+        twins = dict(self._context.twins)
         known, opaque, deciding = self._opaque.checkpoint(), len(self.opaque), self.deciding.checkpoint()
 
         def restore() -> None:
@@ -294,10 +299,49 @@ class GraphImport:
                 node.inputs = ()
             del self._nodes[count:], self.opaque[opaque:]
             self._values, self.problems = values, problems
+            self._keep_twins(twins)
             self._asked_by_bodies = self.deciding.take_back(deciding)
             known()
 
         return restore
+
+    @contextmanager
+    def scope(self) -> Iterator[list[Node]]:
+        """A context whose nodes are in a list of their own, and read nothing any more where it raises.
+
+        It raises CannotImport where onnxruntime is to run one of them.
+        """
+        outer, self._nodes = self._nodes, []
+        inner, twins, opaque = self._nodes, dict(self._context.twins), len(self.opaque)
+        try:
+            yield inner
+            if len(self.opaque) > opaque:
+                raise CannotImport("a node of its body runs in onnxruntime")
+        except Exception:
+            for node in inner:
+                node.inputs = ()
+            raise
+        finally:
+            self._nodes = outer
+            self._keep_twins(twins)
+
+    def _keep_twins(self, twins: Mapping[tuple[str, str], Value]) -> None:
+        """Forget other forms of values that were made since these were all of them."""
+        self._context.twins.clear()
+        self._context.twins.update(twins)
+
+    def append(self, node: Node) -> None:
+        """Add a node of the graph."""
+        self._nodes.append(node)
+
+    def is_plain(self, value: Value) -> bool:
+        """Whether a value is neither quantized, nor of another width or sign in the model."""
+        context = self._context
+        return (
+            not value.type.is_quantized
+            and value.name not in context.unsigned
+            and value.name not in context.reals
+        )
 
     def is_pending(self, name: str) -> bool:
         """Whether the value of a name has a type that is only known when the model runs."""
@@ -419,6 +463,22 @@ class _Bodies:
         for name in outer_names(node):
             self._work.read_by_bodies(name, [node.op_type])
         self._work.add(node)
+
+    def place(self, value: Value) -> None:
+        """Give the name of a value to it."""
+        self._work.set(value.name, value)
+
+    def append(self, node: Node) -> None:
+        """Add a node of the graph."""
+        self._work.append(node)
+
+    def is_plain(self, value: Value) -> bool:
+        """Whether a value is neither quantized, nor of another width or sign in the model."""
+        return self._work.is_plain(value)
+
+    def scope(self) -> AbstractContextManager[list[Node]]:
+        """A context whose nodes are in a list of their own."""
+        return self._work.scope()
 
     def view(self, proto: NodeProto) -> ImportNode:
         """A view of a node without inputs."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from qglow.core.types import Array
-from qglow.graph.graph import Value
+from qglow.graph.graph import Node, Value
 from qglow.graph.ops.shape import Identity, Reshape
 from qglow.importer.node import CannotImport, ImportNode
 from qglow.importer.shape import joined
@@ -41,6 +41,18 @@ class Importing(Protocol):
     def add(self, node: NodeProto) -> None:
         """Import a node of a body."""
 
+    def place(self, value: Value) -> None:
+        """Give the name of a value to it."""
+
+    def append(self, node: Node) -> None:
+        """Add a node of the graph."""
+
+    def is_plain(self, value: Value) -> bool:
+        """Whether a value is stored as the model has it: neither quantized, nor of another width or sign."""
+
+    def scope(self) -> AbstractContextManager[list[Node]]:
+        """A context whose nodes are in a list of their own; it raises CannotImport where one is opaque."""
+
     def view(self, proto: NodeProto) -> ImportNode:
         """A view of a node without inputs."""
 
@@ -51,8 +63,8 @@ class Importing(Protocol):
         """A context that takes back all that was imported in it where CannotImport or a problem arises."""
 
 
-class _Open(Exception):
-    """A condition, `value`, is computed while the model runs, or the rounds are too many."""
+class Open(Exception):
+    """A node stays as it is: its condition or count, `value`, is computed, or a body does not fit."""
 
     def __init__(self, value: Value | None = None) -> None:
         super().__init__()
@@ -76,7 +88,7 @@ class ControlFlow:
         try:
             with self._importing.attempt():
                 act(proto)
-        except _Open as stop:
+        except Open as stop:
             self.open = stop.value
             return False
         except CannotImport:
@@ -86,24 +98,24 @@ class ControlFlow:
 
     def _choose(self, proto: NodeProto) -> None:
         wanted = "then_branch" if self._constant(proto.input[0]) else "else_branch"
-        results = self._body(_body(proto, wanted), {}, proto)
+        results = import_body(self._importing, body_of(proto, wanted), {}, proto)
         self._name_results(results, proto.output)
 
     def _repeat(self, proto: NodeProto) -> None:
         limit, start, *carried = [*proto.input, "", ""][: max(len(proto.input), 2)]
         most = int(self._constant(limit)) if limit else MOST_NODES
         goes_on = bool(self._constant(start)) if start else True
-        body, rounds = _body(proto, "body"), list[list[str]]()
+        body, rounds = body_of(proto, "body"), list[list[str]]()
         size = max(sum(1 for _ in all_nodes(body.node)), 1)
         while goes_on and len(rounds) < most:
             if (len(rounds) + 1) * size > MOST_NODES:
-                raise _Open
-            counted, goes = (self._importing.fresh(f"{_label(proto)}__{what}") for what in ("round", "go"))
+                raise Open
+            counted, goes = (self._importing.fresh(f"{label_of(proto)}__{what}") for what in ("round", "go"))
             self._importing.bind(counted, np.array(len(rounds), np.int64))
             self._importing.bind(goes, np.array(True))
             names = [value.name for value in body.input]
             given = dict(zip(names, [counted, goes, *carried], strict=True))
-            stays, *results = self._body(body, given, proto)
+            stays, *results = import_body(self._importing, body, given, proto)
             goes_on = bool(self._constant(stays))
             carried = results[: len(carried)]
             rounds.append(results[len(carried) :])
@@ -112,40 +124,42 @@ class ControlFlow:
 
     def _scan(self, proto: NodeProto) -> None:
         """Import a Scan of opset 9 and later: a round for every slice of the inputs."""
-        body, settings = _body(proto, "body"), {a.name: list(a.ints) for a in proto.attribute}
+        body, settings = body_of(proto, "body"), {a.name: list(a.ints) for a in proto.attribute}
         count = next(int(a.i) for a in proto.attribute if a.name == "num_scan_inputs")
         first = len(proto.input) - count
         states, sources = list(proto.input[:first]), proto.input[first:]
-        axes, back = (_listed(settings, f"scan_input_{what}", count) for what in ("axes", "directions"))
+        axes, back = (listed(settings, f"scan_input_{what}", count) for what in ("axes", "directions"))
         sizes = [self._extent(name, axis) for name, axis in zip(sources, axes, strict=True)]
         if len(set(sizes)) != 1 or sizes[0] * max(sum(1 for _ in all_nodes(body.node)), 1) > MOST_NODES:
-            raise _Open
+            raise Open
         names = [value.name for value in body.input]
         if len(names) != len(proto.input):
-            raise _Open  # opset 8 had batches
+            raise Open  # opset 8 had batches
         rounds = []
         for number in range(sizes[0]):
             slices = [
                 self._slice(proto, source, axis, sizes[0] - 1 - number if turned else number)
                 for source, axis, turned in zip(sources, axes, back, strict=True)
             ]
-            results = self._body(body, dict(zip(names, [*states, *slices], strict=True)), proto)
+            results = import_body(
+                self._importing, body, dict(zip(names, [*states, *slices], strict=True)), proto
+            )
             states = results[:first]
             rounds.append(results[first:])
         self._name_results(states, proto.output[:first])
         more = len(proto.output) - first
-        axes, back = (_listed(settings, f"scan_output_{what}", more) for what in ("axes", "directions"))
+        axes, back = (listed(settings, f"scan_output_{what}", more) for what in ("axes", "directions"))
         self._collect(proto, first, rounds, axes, back)
 
     def _extent(self, name: str, axis: int) -> int:
         value = self._importing.value(name)
         if value is None or not -len(value.type.shape) <= axis < len(value.type.shape):
-            raise _Open
+            raise Open
         return value.type.shape[axis]
 
     def _slice(self, proto: NodeProto, source: str, axis: int, index: int) -> str:
         """Import one slice of a value and name it."""
-        place, result = (self._importing.fresh(f"{_label(proto)}__{what}") for what in ("place", "slice"))
+        place, result = (self._importing.fresh(f"{label_of(proto)}__{what}") for what in ("place", "slice"))
         self._importing.bind(place, np.array(index, np.int64))
         self._importing.add(helper.make_node("Gather", [source, place], [result], axis=axis))
         return result
@@ -153,27 +167,8 @@ class ControlFlow:
     def _constant(self, name: str) -> Any:
         value = self._importing.value(name)
         if value is None or value.data is None or value.data.size != 1:
-            raise _Open(value)
+            raise Open(value)
         return value.data.reshape(())[()]
-
-    def _body(self, body: GraphProto, given: Mapping[str, str], proto: NodeProto) -> list[str]:
-        """Import the nodes of a body under names of their own; return the names of its results."""
-        label, importing = _label(proto), self._importing
-        names = {name: name for name in outer_inputs(body.node)} | {v.name: v.name for v in body.output}
-        names |= given
-        for tensor in body.initializer:
-            names[tensor.name] = importing.fresh(f"{label}__{tensor.name}")
-            importing.keep(names[tensor.name], tensor)
-        for node in body.node:
-            copy = NodeProto()
-            copy.CopyFrom(node)
-            rename(copy, names, lambda name: importing.fresh(f"{label}__{name}"))
-            copy.name = f"{label}__{node.name or node.op_type}"
-            importing.add(copy)
-        results = [names[value.name] for value in body.output]
-        if not all(map(importing.is_known, results)):
-            raise _Open
-        return results
 
     def _name_results(self, names: Sequence[str], outputs: Sequence[str]) -> None:
         for name, output in zip(names, outputs, strict=False):
@@ -200,13 +195,13 @@ class ControlFlow:
             rows, axis = list[Value](), axes[number] if axes else 0
             for index, value in enumerate(values):
                 if value is None:
-                    raise _Open
+                    raise Open
                 shape = list(value.type.shape)
                 axis %= len(shape) + 1
                 shape.insert(axis, 1)
                 rows.append(node.emit(Reshape(tuple(shape)), value, part=f"row{index}"))
             if not rows:
-                raise _Open
+                raise Open
             rows = rows[::-1] if back and back[number] else rows
             whole = joined(node, rows, f"rows{number}", axis)
             node.emit(Identity(), whole, output=first + number)
@@ -218,20 +213,44 @@ def is_control(proto: NodeProto) -> bool:
     return proto.domain in ("", "ai.onnx") and proto.op_type in ("If", "Loop", "Scan")
 
 
-def _listed(settings: Mapping[str, list[int]], name: str, count: int) -> list[int]:
+def import_body(
+    importing: Importing, body: GraphProto, given: Mapping[str, str], proto: NodeProto
+) -> list[str]:
+    """Import the nodes of a body under names of their own; return the names of its results."""
+    label = label_of(proto)
+    names = {name: name for name in outer_inputs(body.node)} | {v.name: v.name for v in body.output}
+    names |= given
+    for tensor in body.initializer:
+        names[tensor.name] = importing.fresh(f"{label}__{tensor.name}")
+        importing.keep(names[tensor.name], tensor)
+    for node in body.node:
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        rename(copy, names, lambda name: importing.fresh(f"{label}__{name}"))
+        copy.name = f"{label}__{node.name or node.op_type}"
+        importing.add(copy)
+    results = [names[value.name] for value in body.output]
+    if not all(map(importing.is_known, results)):
+        raise Open
+    return results
+
+
+def listed(settings: Mapping[str, list[int]], name: str, count: int) -> list[int]:
     """Return a number for each of some inputs or outputs, 0 where none is stated."""
     return settings.get(name) or [0] * count
 
 
-def _body(proto: NodeProto, name: str) -> GraphProto:
+def body_of(proto: NodeProto, name: str) -> GraphProto:
+    """Return a body of a node. Raises Open where it has none of this name."""
     for attribute in proto.attribute:
         if attribute.name == name:
             found: GraphProto = attribute.g
             return found
-    raise _Open
+    raise Open
 
 
-def _label(proto: NodeProto) -> str:
+def label_of(proto: NodeProto) -> str:
+    """Return what the names of all that becomes of a node begin with."""
     return str(proto.name or proto.op_type)
 
 

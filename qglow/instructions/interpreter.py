@@ -33,11 +33,12 @@ class ArenaInterpreter:
     program without memory plan or without the data of a constant.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, arena: Array | None = None) -> None:
+        """arena: its bytes, of the planned size; None takes new ones."""
         if program.arena_size is None:
             raise UsageError(f"program {program.name} has no memory plan; call plan_memory first")
         self._program = program
-        self._arena = _aligned_bytes(program.arena_size)
+        self._arena = _aligned_bytes(program.arena_size) if arena is None else arena.view(np.uint8)
         self._memory: dict[Buffer, Array] = {}
         self._held = {buffer: _aligned_bytes(buffer.byte_size) for buffer in unstored(program)}
         for constant in program.constants:

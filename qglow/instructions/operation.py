@@ -10,7 +10,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from qglow.core.types import Array, Shape, TensorType
 
@@ -77,6 +77,8 @@ class Operation(ABC):
     follow before storing them, or into one that `ends_epilogue` instead of storing them.
     `updates_state`: an @inout placeholder keeps its contents from call to call.
     `touches_memory` is False for operations that only say where buffers are.
+    `varies`: each instance has a signature of its own, which `operand_words` describe.
+    `body_names`: fields that hold programs, which the operation runs.
     `hosted` operations are executed by Python while compiled code waits.
     `sees_padding`: the arrays given to `execute` include the buffers' padding.
     `read_slots`, `written_slots`: numbers of operands whose earlier contents matter, and that are written.
@@ -93,12 +95,15 @@ class Operation(ABC):
     touches_memory: ClassVar[bool] = True
     sees_padding: ClassVar[bool] = False
     hosted: ClassVar[bool] = False
+    varies: ClassVar[bool] = False
+    operand_words: ClassVar[tuple[str, ...]] = ()
+    body_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Derive, from signature and `touches_memory`, the numbers of operands that are read and written."""
         super().__init_subclass__()
-        if cls.hosted:
-            return  # each instance has a signature of its own
+        if cls.varies:
+            return
         accesses = [spec.access for spec in getattr(cls, "signature", ())] if cls.touches_memory else []
         reading, writing = (Access.IN, Access.INOUT), (Access.OUT, Access.INOUT)
         cls.read_slots = tuple(slot for slot, access in enumerate(accesses) if access in reading)
@@ -107,6 +112,21 @@ class Operation(ABC):
     @abstractmethod
     def verify(self, types: Types) -> None:
         """Raise TypeErrorInOperation where the operands' types do not fit."""
+
+    @property
+    def state_slots(self) -> tuple[int, ...]:
+        """Numbers of the operands that keep their contents from call to call."""
+        return self.written_slots if self.updates_state else ()
+
+    @property
+    def bodies(self) -> tuple[Any, ...]:
+        """The programs that it runs, in the order of `body_names`."""
+        return tuple(getattr(self, name) for name in self.body_names)
+
+    @property
+    def inside_bytes(self) -> int:
+        """Bytes of scratch memory that the programs inside of it take; only once they are planned."""
+        return 0
 
     def updated_slice(self, types: Types) -> tuple[Shape, Shape] | None:
         """Start and shape of the part of its @inout operand that the operation writes.

@@ -63,8 +63,10 @@ class MemoryPlan:
 def plan_memory(program: Program, reuse: bool = True) -> MemoryPlan:
     """Give every activation that needs memory its `arena_offset` and the program its `arena_size`.
 
-    Without `reuse` every activation has memory of its own, so that it can be read after a run.
+    Programs inside of instructions are planned first: their memory is scratch of the instruction. Without
+    `reuse` every activation has memory of its own, so that it can be read after a run.
     """
+    plan_inside(program, lambda body: plan_memory(body, reuse))
     found = intervals(program)
     if not reuse:
         found = [replace(interval, start=0, end=len(program.code)) for interval in found]
@@ -82,9 +84,22 @@ def plan_memory(program: Program, reuse: bool = True) -> MemoryPlan:
     return MemoryPlan(used, bound, order, entries)
 
 
+def plan_inside(program: Program, plan: Callable[[Program], object]) -> None:
+    """Plan the programs inside of instructions, and give these as much scratch memory as that takes."""
+    for instruction in program.code:
+        operation = instruction.operation
+        if operation.body_names:
+            for body in operation.bodies:
+                plan(body)
+            scratch = instruction.operand("scratch")
+            scratch.type = scratch.type.with_shape((operation.inside_bytes,))
+
+
 def program_memory(program: Program) -> int:
     """Bytes that running a planned program takes: its arena, constants, state, inputs and outputs."""
-    return (program.arena_size or 0) + sum(b.byte_size for b in (*program.constants, *program.placeholders))
+    return (program.arena_size or 0) + sum(
+        b.byte_size for b in (*program.all_constants(), *program.placeholders)
+    )
 
 
 def _best(found: Sequence[Interval], bound: int) -> tuple[int, str, list[int]]:

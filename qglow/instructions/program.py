@@ -221,7 +221,7 @@ class Instruction:
         return f"%{self.name} = {self.operation.opcode}"
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """A function: constants, placeholders in the model's order, and the code.
 
@@ -235,6 +235,14 @@ class Program:
     placeholders: list[Buffer] = field(default_factory=list)
     code: list[Instruction] = field(default_factory=list)
     arena_size: int | None = None
+
+    def regions(self) -> list[Program]:
+        """The programs that its instructions run, in their order; not those inside of these."""
+        return [body for instruction in self.code for body in instruction.operation.bodies]
+
+    def all_constants(self) -> list[Buffer]:
+        """Its constants, and those of the programs inside of it. Names are unique."""
+        return [*self.constants, *(buffer for body in self.regions() for buffer in body.all_constants())]
 
     def activations(self) -> list[Buffer]:
         """Activation buffers in order of first appearance."""
@@ -254,8 +262,10 @@ class Program:
         """Placeholders that an operation which updates state writes, in whole or in part."""
         updated: set[Buffer] = set()
         for instruction in self.code:
-            if instruction.operation.updates_state:
-                updated.update(buffer.root for buffer in instruction.writes())
+            for slot in instruction.operation.state_slots:
+                buffer = instruction.buffers[slot]
+                if buffer is not None:
+                    updated.add(buffer.root)
         return [b for b in self.placeholders if b in updated]
 
     def outputs(self) -> list[Buffer]:

@@ -15,12 +15,14 @@
 
 The arena's size and the offsets in it (`at`) are there once memory is planned. `@in none` is
 an absent operand before a present one; `from` names graph nodes when they are not just the
-instruction's own name. Comments are computed and not read.
+instruction's own name. Functions inside of an instruction follow it; their names are their own.
+Comments are computed and not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from qglow.core.text import (
     AttributeValue,
@@ -36,8 +38,10 @@ from qglow.core.text import (
 from qglow.core.text import parse_value as parse_attribute_value
 from qglow.core.types import Array, format_float
 from qglow.instructions.operation import OPERATIONS, Access, Operand, Operation
-from qglow.instructions.ops.memory import AllocActivation, TensorView
+from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
+
+DEEPEST_BODY = 20
 
 
 def print_program(program: Program) -> str:
@@ -54,12 +58,14 @@ def print_program(program: Program) -> str:
     for number, instruction in enumerate(program.code):
         body = _format_instruction(instruction, users)
         lines.append(f"  {number:>{digits}} {_reference(instruction.name):<{width}} = {body}")
+        for inner in instruction.operation.bodies:
+            lines += [f"      {line}" for line in print_program(inner).splitlines()]
     lines.append("}")
     return "\n".join(lines) + "\n"
 
 
 def print_instruction(instruction: Instruction) -> str:
-    """One instruction as it stands in the listing, without its number."""
+    """One instruction as it stands in the listing, without its number and the programs inside of it."""
     return f"{_reference(instruction.name)} = {_format_instruction(instruction, {})}"
 
 
@@ -69,7 +75,11 @@ def parse_program(text: str, constants: Mapping[str, Array] | None = None) -> Pr
     `constants` gives the data of every constant; without it they have none. Raises TextError,
     also when a constant's data is missing or has another type.
     """
-    return _Parser(text, constants).program()
+    lexer = Lexer(text)
+    program = _Parser(lexer, constants).program()
+    if lexer.peek.kind != "end":
+        lexer.fail("text after the end of the function")
+    return program
 
 
 def _users(program: Program) -> dict[Buffer, list[str]]:
@@ -152,10 +162,11 @@ def _format_operands(instruction: Instruction, skip: int) -> str:
 
 
 class _Parser:
-    """Recursive descent over one listing."""
+    """Recursive descent over one function of a listing; the names of one inside of another are its own."""
 
-    def __init__(self, text: str, constants: Mapping[str, Array] | None) -> None:
-        self._lexer = Lexer(text)
+    def __init__(self, lexer: Lexer, constants: Mapping[str, Array] | None, depth: int = 0) -> None:
+        self._lexer = lexer
+        self._depth = depth
         self._constants = constants
         self._buffers: dict[str, Buffer] = {}
 
@@ -175,8 +186,6 @@ class _Parser:
         lexer.expect("{")
         while not lexer.accept("}"):
             program.code.append(self._instruction(len(program.code)))
-        if lexer.peek.kind != "end":
-            lexer.fail("text after the end of the function")
         return program
 
     def _declaration(self) -> Buffer:
@@ -227,14 +236,17 @@ class _Parser:
         if opcode == TensorView.opcode:
             return self._view(name)
         cls = OPERATIONS[opcode]
-        if cls.hosted:
-            return self._host_call(name, cls)
+        if cls.varies:
+            return self._varying(name, cls)
         buffers = self._operands(cls.signature)
         operation = build(cls, parse_attributes(lexer), lexer)
         return self._clauses(Instruction(name, operation, buffers, origin=self._default_origin(name, cls)))
 
-    def _host_call(self, name: str, cls: type[Operation]) -> Instruction:
-        """Parse an instruction whose attributes, which follow its operands, say how many there are."""
+    def _varying(self, name: str, cls: type[Operation]) -> Instruction:
+        """Parse an instruction whose attributes, which follow its operands, say how many there are.
+
+        Programs inside of it come last.
+        """
         lexer = self._lexer
         token = lexer.peek
         found: list[tuple[Access, Buffer]] = []
@@ -242,11 +254,19 @@ class _Parser:
             found.append((self._access(), self._buffer()))
             if not lexer.accept(","):
                 break
-        operation = build(cls, parse_attributes(lexer), lexer, token)
+        attributes = parse_attributes(lexer)
+        clauses = self._clauses(Instruction(name, DeallocActivation(), (), origin=(name,)))
+        bodies = {body: self._body() for body in cls.body_names}
+        operation = build(cls, attributes, lexer, token, **bodies)
         if [spec.access for spec in operation.signature] != [access for access, _ in found]:
             lexer.fail(f"its attributes ask for {len(operation.signature)} operands, not these", token)
         buffers = tuple(buffer for _, buffer in found)
-        return self._clauses(Instruction(name, operation, buffers, origin=(name,)))
+        return replace(clauses, operation=operation, buffers=buffers)
+
+    def _body(self) -> Program:
+        if self._depth == DEEPEST_BODY:
+            self._lexer.fail(f"programs are nested more than {DEEPEST_BODY} deep")
+        return _Parser(self._lexer, self._constants, self._depth + 1).program()
 
     @staticmethod
     def _default_origin(name: str, cls: type) -> tuple[str, ...]:
@@ -335,7 +355,7 @@ class _Parser:
 def constants_of(program: Program) -> dict[str, Array]:
     """The data of every constant by name, as `parse_program` takes it. Raises KeyError for one without."""
     found: dict[str, Array] = {}
-    for buffer in program.constants:
+    for buffer in program.all_constants():
         if buffer.data is None:
             raise KeyError(buffer.name)
         found[buffer.name] = buffer.data

@@ -22,6 +22,7 @@ def verify_program(program: Program, where: str) -> None:
         verifier.instruction(index, instruction)
     verifier.end()
     _verify_stacks(program, where)
+    _verify_bodies(program, where)
     if program.arena_size is not None:
         _verify_arena(program, program.arena_size, where)
 
@@ -169,13 +170,13 @@ class _Verifier:
         if isinstance(operation, FillPadding):
             whole = buffer.layout == Layout.dense(buffer.type.shape, operation.padding)
             self.require(whole, "{} does not have the padding {}", buffer, operation.padding)
-        if operation.updates_state and spec.access is Access.INOUT:
+        if operation.state_slots and spec.access is Access.INOUT:
             self.require(buffer.kind is BufferKind.PLACEHOLDER, "state {} is no placeholder", buffer)
 
     def _aliases(self, instruction: Instruction, spec: Operand, buffer: Buffer) -> None:
         written = touched(instruction, spec, buffer)
         for other_spec, other in instruction.operands():
-            if other_spec is spec or not overlap(written, other):
+            if other_spec == spec or not overlap(written, other):
                 continue
             paired = (spec.name, other_spec.name) in instruction.operation.in_place
             in_place = paired and same_place(buffer, other)
@@ -270,6 +271,21 @@ def _verify_arena(program: Program, size: int, where: str) -> None:
                 break
             if one.overlaps(other) and _share_bytes(one.buffer, other.buffer):
                 raise VerificationError(f"{where}: %{program.name}: {one.buffer} and {other.buffer} overlap")
+
+
+def _verify_bodies(program: Program, where: str) -> None:
+    """Check the programs inside, that no constants have one name, and that scratch memory holds them."""
+    names = [buffer.name for buffer in program.all_constants()]
+    twice = next((name for name in names if names.count(name) > 1), None) if program.regions() else None
+    if twice is not None:
+        raise VerificationError(f"{where}: %{program.name}: two constants are called %{twice}")
+    for instruction in program.code:
+        for name, body in zip(instruction.operation.body_names, instruction.operation.bodies, strict=True):
+            at = f"{where}, {name} of %{instruction.name}"
+            verify_program(body, at)
+            planned = program.arena_size is not None
+            if planned and instruction.operand("scratch").type.size < instruction.operation.inside_bytes:
+                raise VerificationError(f"{at}: its memory is not in the scratch of the instruction")
 
 
 def _share_bytes(one: Buffer, other: Buffer) -> bool:

@@ -7,7 +7,7 @@ order in which it is not stored yet, at most once for each value and order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,22 +25,29 @@ NHWC: Order = (0, 2, 3, 1)
 class Lowering:
     """Builds the program of one graph. Rules call `read`, `write` and `emit`."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(
+        self, graph: Graph, lower: Callable[[Graph, Lowering], Program], names: set[str] | None = None
+    ) -> None:
+        """lower: lowers a region of a node. names: those of the program that this one is to be inside of."""
         self.graph = graph
+        self._lower = lower
         self.program = Program(graph.name)
         self._orders: dict[Value, Order] = {}
         self._buffers: dict[tuple[Value, Order], Buffer] = {}
         self._constants: dict[str, Buffer] = {}
         self._derived: dict[tuple[Buffer, Operation], Buffer] = {}
-        self._names: set[str] = set()
+        self.names: set[str] = set() if names is None else names
         self._output_of: dict[Value, Buffer] = {}
         self._node: Node | None = None
         for value in graph.inputs:
             buffer = self._placeholder(value)
             self._orders[value] = natural(value.type.shape)
             self._buffers[value, self._orders[value]] = buffer
-        for value in graph.outputs:
-            self._reserve(value.name)
+        self._output_names = {value: self._reserve(value.name) for value in dict.fromkeys(graph.outputs)}
+
+    def lower_region(self, region: Graph) -> Program:
+        """Lower a region of a node to a program, whose constants have names that no others have."""
+        return self._lower(region, self)
 
     def begin(self, node: Node) -> None:
         """Make `node` the origin of the instructions emitted from here on."""
@@ -140,7 +147,8 @@ class Lowering:
     def output_placeholder(self, value: Value) -> Buffer:
         """The placeholder of a graph output."""
         if value not in self._output_of:
-            self._output_of[value] = Buffer(value.name, value.type, BufferKind.PLACEHOLDER)
+            name = self._output_names[value]
+            self._output_of[value] = Buffer(name, value.type, BufferKind.PLACEHOLDER)
         return self._output_of[value]
 
     def finish(self) -> Program:
@@ -187,15 +195,15 @@ class Lowering:
 
     def _reserve_instruction(self, wanted: str) -> str:
         # The listing shows instructions and buffers in one name space, as Glow's does.
-        return self._reserve(wanted) if wanted in self._names else self._take(wanted)
+        return self._reserve(wanted) if wanted in self.names else self._take(wanted)
 
     def _take(self, name: str) -> str:
-        self._names.add(name)
+        self.names.add(name)
         return name
 
     def _reserve(self, wanted: str) -> str:
         name, count = wanted, 0
-        while name in self._names:
+        while name in self.names:
             count += 1
             name = f"{wanted}__{count}"
         return self._take(name)

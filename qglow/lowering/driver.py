@@ -13,6 +13,7 @@ from qglow.instructions.program import Program
 from qglow.instructions.verifier import verify_program
 from qglow.lowering import (  # noqa: F401
     blocks,
+    control,
     conv,
     elementwise,
     functions,
@@ -51,6 +52,15 @@ def lower(graph: Graph, backend: Backend = ANY, thrift: Thrift | None = None) ->
     """
     work = graph.copy()
     lowering_pipeline().run(work, verify_graph)
+    program = _lower(work, backend, thrift)
+    verify_program(program, "after lowering")
+    return program
+
+
+def _lower(
+    work: Graph, backend: Backend, thrift: Thrift | None, outside: Lowering | None = None
+) -> Program:
+    """Lower a graph, which this changes. outside: the lowering of what runs it, for a region."""
     decompose(work, backend)
     verify_graph(work, "after decomposition")
     missing = [n for n in work.nodes if _rule(n) is None]
@@ -58,16 +68,15 @@ def lower(graph: Graph, backend: Backend = ANY, thrift: Thrift | None = None) ->
         listed = ", ".join(f"{n.operator.name} '{n.name}'" for n in missing)
         raise UnsupportedError(f"no lowering for {listed}")
     _order(work, thrift)
-    lowering = Lowering(work)
+    names = None if outside is None else outside.names
+    lowering = Lowering(work, lambda region, caller: _lower(region, backend, None, caller), names)
     for node in work.nodes:
         lowering.begin(node)
         rule = _rule(node)
         assert rule is not None
         rule(lowering, node, node.operator)
     _return_outputs(lowering)
-    program = lowering.finish()
-    verify_program(program, "after lowering")
-    return program
+    return lowering.finish()
 
 
 def _order(graph: Graph, thrift: Thrift | None) -> None:

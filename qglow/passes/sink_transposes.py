@@ -39,7 +39,7 @@ class SinkTransposes(RewritePass):
         """Move the Transpose before one node behind it."""
         if isinstance(node.operator, Transpose):
             return _cancel(node, graph) or join_transposes(node, graph)
-        if len(node.outputs) != 1 or node.output.type.is_quantized or not node.inputs:
+        if len(node.outputs) != 1 or node.output.type.is_quantized or node.inputs[:1] in ((), (None,)):
             return None
         values = _moved_together(node)
         transposes = (producer_of(value, Transpose) for value in values)

@@ -23,7 +23,7 @@ def memory_document(program: Program, plan: MemoryPlan) -> Document:
         (str(entry.offset), str(entry.size), f"{entry.start} to {entry.end}", entry.name)
         for entry in sorted(plan.entries, key=lambda e: (e.offset, e.start))
     ]
-    constants = sum(buffer.byte_size for buffer in program.constants)
+    constants = sum(buffer.byte_size for buffer in program.all_constants())
     ratio = plan.used / plan.bound if plan.bound else 1.0
     summary = (
         f"used {plan.used} bytes, bound {plan.bound} (the most that live at one time), "

@@ -38,7 +38,7 @@ class NodeCode:
 
 def kernels_of_code(lowered: Program, variants: Sequence[CodeVariant]) -> Mapping[str, NodeCode]:
     """The kernels of every node in code that was made of a program; none where there is no code."""
-    constants = {buffer.name: np.asarray(buffer.data) for buffer in lowered.constants}
+    constants = {buffer.name: np.asarray(buffer.data) for buffer in lowered.all_constants()}
     found: dict[str, NodeCode] = {}
     for variant in variants:
         found.update(node_kernels(variant.program(constants), variant.target, _machine(variant.target)))

@@ -58,9 +58,9 @@ class StoredProgram:
     def of(program: Program, tail: HostedTail | None = None) -> StoredProgram:
         """Print the program and its constants."""
         members = {_PROGRAM: print_program(program).encode()}
-        for index, buffer in enumerate(program.constants):
+        for index, buffer in enumerate(program.all_constants()):
             members[_constant(index)] = to_npy(np.asarray(buffer.data))
-        return StoredProgram(program.name, tuple(b.name for b in program.constants), members, tail)
+        return StoredProgram(program.name, tuple(b.name for b in program.all_constants()), members, tail)
 
     @property
     def text(self) -> str:

@@ -72,7 +72,7 @@ class StoredCollection:
         for index, program in enumerate(programs):
             members[_program(index)] = print_program(program).encode()
             own = {}
-            for buffer in program.constants:
+            for buffer in program.all_constants():
                 content = to_npy(np.asarray(buffer.data))
                 number = numbers.setdefault(sha256_hex(content), len(numbers))
                 members.setdefault(_constant(number), content)

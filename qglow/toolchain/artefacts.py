@@ -119,7 +119,7 @@ def _made(
 
 
 def _constants(program: Program) -> dict[str, Array]:
-    return {b.name: np.asarray(b.data) for b in program.constants}
+    return {b.name: np.asarray(b.data) for b in program.all_constants()}
 
 
 def _variant(artefact: Artefact, target: RunningTarget, options: CompileOptions, trust: bool) -> CodeVariant:

@@ -133,7 +133,7 @@ def _storable(form: BoundedForm) -> BoundedForm:
 def _copies(programs: Sequence[Program]) -> list[Program]:
     """Programs that selection and planning may change."""
     return [
-        parse_program(print_program(one), {c.name: np.asarray(c.data) for c in one.constants})
+        parse_program(print_program(one), {c.name: np.asarray(c.data) for c in one.all_constants()})
         for one in programs
     ]
 

@@ -132,7 +132,7 @@ def _same(program: Program) -> Program:
 def _share_data(programs: Sequence[Program]) -> None:
     """Let programs hold equal constants of one name once."""
     known: dict[str, Array] = {}
-    for constant in (constant for program in programs for constant in program.constants):
+    for constant in (constant for program in programs for constant in program.all_constants()):
         if constant.data is None:
             continue
         first = known.setdefault(constant.name, constant.data)

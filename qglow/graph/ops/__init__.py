@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qglow.graph.ops import (
     blocks,
+    control,
     conv,
     elementwise,
     functions,
@@ -26,6 +27,7 @@ from qglow.graph.ops import (
 
 __all__ = [
     "blocks",
+    "control",
     "conv",
     "elementwise",
     "functions",

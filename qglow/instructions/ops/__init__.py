@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qglow.instructions.ops import (
     blocks,
+    control,
     conv,
     elementwise,
     functions,
@@ -27,6 +28,7 @@ from qglow.instructions.ops import (
 
 __all__ = [
     "blocks",
+    "control",
     "conv",
     "elementwise",
     "functions",

@@ -20,6 +20,8 @@ class HostCall(Operation):
 
     opcode: ClassVar[str] = "hostcall"
     hosted: ClassVar[bool] = True
+    varies: ClassVar[bool] = True
+    operand_words: ClassVar[tuple[str, ...]] = ("@out result0, ...", "@in argument0, ...")
 
     kinds: str
     model: str

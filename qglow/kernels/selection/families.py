@@ -7,6 +7,7 @@ from qglow.kernels.convolution import depthwise as depthwise
 from qglow.kernels.convolution import depthwise_float as depthwise_float
 from qglow.kernels.elementwise import affine as affine
 from qglow.kernels.elementwise import elementwise as elementwise
+from qglow.kernels.movement import control as control
 from qglow.kernels.movement import copy as copy
 from qglow.kernels.movement import gather as gather
 from qglow.kernels.movement import hosted as hosted

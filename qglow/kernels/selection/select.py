@@ -34,13 +34,15 @@ def select_kernels(
     epilogues: bool = True,
     like: Sequence[Program] = (),
 ) -> None:
-    """Write the best kernel on every instruction; add padding, its filling, and scratch.
+    """Write the best kernel on every instruction, those inside of others too; add padding and scratch.
 
     The best is what `choices` say, else the cheapest by estimate. Without `epilogues`
     every instruction stores its results. like: programs of the same model whose packed weights this one
     is to share, those of the first before others. Changes the program in place; memory is planned afterwards.
     Raises UnsupportedError for an instruction without a kernel.
     """
+    for body in program.regions():
+        select_kernels(body, target, choices, epilogues)
     work = [i for i in program.code if i.operation.touches_memory]
     best = {instruction: best_kernel(instruction, target, choices) for instruction in work}
     if like:

@@ -50,7 +50,7 @@ class InterpretedProgram:
     @property
     def weight_bytes(self) -> int:
         """Bytes of constants."""
-        return sum(buffer.byte_size for buffer in self._program.constants)
+        return sum(buffer.byte_size for buffer in self._program.all_constants())
 
     @property
     def state(self) -> Mapping[str, Array]:

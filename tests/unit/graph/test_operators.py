@@ -21,6 +21,7 @@ from qglow.graph.operator import (
     Unify,
 )
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
+from qglow.graph.ops.control import COUNT, FLAG, If, Loop
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sub
 from qglow.graph.ops.functions import (
@@ -51,6 +52,7 @@ from qglow.graph.ops.shape import Cast, ChannelShuffle, Concat, Identity, Reshap
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.numerics.conv import conv_int8
 from qglow.numerics.quantize import dequantize_by, quantize_by
+from tests.suite.control import adding
 from tests.suite.functions import FUNCTIONS
 from tests.suite.opaque import two_largest
 
@@ -136,6 +138,8 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
     (Shape(), [float_type(3, 4)]),
     (Cast(to=ElementType.INT64), [float_type(3)]),
     (two_largest(3, 4), [float_type(3, 4)]),
+    (If(adding(), adding()), [FLAG, float_type(3), float_type(3)]),
+    (Loop(adding(COUNT), carried=1), [COUNT, FLAG, float_type(3), float_type(3)]),
     (Quantize(), [float_type(3)]),
     (Dequantize(), [float_type(3)]),
     (Rescale(), [float_type(3)]),

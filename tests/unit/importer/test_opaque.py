@@ -133,7 +133,7 @@ def test_a_body_reads_values_around_its_node(tmp_path: Path) -> None:
         helper.make_node("Neg", ["looped"], ["y"]),
     ]
     x = np.array([[0.5, -2, 3.2, 1, 0, 2]], np.float32)
-    assert_same(save(tiny_model(nodes, {"x": (1, 6)}, ["y"], opset=16), tmp_path), ["Loop"], x)
+    assert_same(save(tiny_model(nodes, {"x": (1, 6)}, ["y"], opset=16), tmp_path), [], x)
 
 
 def test_names_do_not_matter_to_a_fingerprint(tmp_path: Path) -> None:
