@@ -60,7 +60,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "pooling": {"tiles"},
         "convolution": {"tiled"},
         "products": {"convolution"},
-        "selection": {"elementwise", "movement", "reduction", "pooling", "products"},
+        "attention": {"movement", "products", "reduction"},
+        "selection": {"attention", "elementwise", "movement", "reduction", "pooling", "products"},
     },
     "targets": {
         "protocol": set(),

@@ -19,6 +19,7 @@ from qglow.lowering import lower
 from tests.fuzzing import seed_of
 from tests.runtimes import HOST_ISAS, assert_same_bits, compare, machine, run_compiled
 from tests.suite import (
+    attention,
     blocks,
     control,
     conv,
@@ -44,6 +45,7 @@ from tests.suite.problem import Maker, Problem
 
 FLOAT_TOLERANCE = 1e-5
 FAMILIES = {
+    "attention": attention,
     "blocks": blocks,
     "control": control,
     "conv": conv,
@@ -102,7 +104,7 @@ def test_compiled_program_equals_interpreter(name: str, make: Maker) -> None:
 
 
 @pytest.mark.skipif(len(WITH_FMA) < 2, reason="the host has no two ISAs with fused multiply-add")
-@pytest.mark.parametrize("family", ["conv", "linear", "recurrence"])
+@pytest.mark.parametrize("family", ["attention", "conv", "linear", "recurrence"])
 def test_float_bits_do_not_depend_on_isa(family: str) -> None:
     """Float convolutions and matrix products are one chain of fused multiply-adds an output."""
     for name, make in MAKERS:

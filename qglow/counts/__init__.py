@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qglow.counts.bounded import BoundedGraph, GrownInput, bounded_graph
 from qglow.counts.count import Count, parse_count
-from qglow.counts.fillers import Filler
+from qglow.counts.fillers import Filler, LivePlaces
 from qglow.counts.plain import (
     count_from_plain,
     count_to_plain,
@@ -20,6 +20,7 @@ __all__ = [
     "Count",
     "Filler",
     "GrownInput",
+    "LivePlaces",
     "SizedGraph",
     "bounded_graph",
     "count_from_plain",

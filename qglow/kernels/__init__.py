@@ -8,6 +8,7 @@ Packages, each importing only from those above it:
 - `tiled`: geometry, blocks, packing and loops of products that are computed tile by tile
 - `elementwise`, `movement`, `reduction`, `pooling`: kernels of these instructions
 - `convolution`, `products`: kernels of convolutions and of matrix products
+- `attention`: products with the shares of rows between them
 - `selection`: the choice of a kernel, and of what is computed before results reach memory
 
 No kernel here depends on a processor: its numbers and instructions come from `emit.target`, which

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 # The family files fill the table of rules when they are imported.
@@ -33,6 +36,7 @@ from qglow.lowering import (  # noqa: F401
     softmax,
     standardize,
 )
+from qglow.lowering.attention import find_attention, lower_attention
 from qglow.lowering.backend import ANY, Backend
 from qglow.lowering.context import Lowering, natural
 from qglow.lowering.decompose import decompose, is_table
@@ -43,35 +47,63 @@ from qglow.lowering.strips import compute_in_strips
 from qglow.lowering.thrift import Thrift
 from qglow.passes.pipeline import lowering_pipeline
 
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
-def lower(graph: Graph, backend: Backend = ANY, thrift: Thrift | None = None) -> Program:
+
+def lower(
+    graph: Graph,
+    backend: Backend = ANY,
+    thrift: Thrift | None = None,
+    *,
+    live: Mapping[str, object] = NOTHING,
+    whole: bool = True,
+) -> Program:
     """Lower a copy of `graph` to a program of instructions.
 
-    thrift: what is done so that less memory lives at one time; it is told what was done. Raises
+    thrift: what is done so that less memory lives at one time; it is told what was done. live: inputs that
+    tell which places of an axis count, the first ones, each with what their number follows from. whole:
+    several nodes may become one instruction, which does not write the values between them. Raises
     UnsupportedError, which lists every operator without a lowering.
     """
     work = graph.copy()
     lowering_pipeline().run(work, verify_graph)
-    program = _lower(work, backend, thrift)
+    program = _lower(work, _Manner(backend, thrift, live, whole))
     verify_program(program, "after lowering")
     return program
 
 
-def _lower(
-    work: Graph, backend: Backend, thrift: Thrift | None, outside: Lowering | None = None
-) -> Program:
+@dataclass(frozen=True)
+class _Manner:
+    """The options of `lower`."""
+
+    backend: Backend
+    thrift: Thrift | None
+    live: Mapping[str, object]
+    whole: bool
+
+
+def _lower(work: Graph, manner: _Manner, outside: Lowering | None = None) -> Program:
     """Lower a graph, which this changes. outside: the lowering of what runs it, for a region."""
-    decompose(work, backend)
+    decompose(work, manner.backend)
     verify_graph(work, "after decomposition")
     missing = [n for n in work.nodes if _rule(n) is None]
     if missing:
         listed = ", ".join(f"{n.operator.name} '{n.name}'" for n in missing)
         raise UnsupportedError(f"no lowering for {listed}")
-    _order(work, thrift)
+    _order(work, manner.thrift)
     names = None if outside is None else outside.names
-    lowering = Lowering(work, lambda region, caller: _lower(region, backend, None, caller), names)
+    lowering = Lowering(
+        work, lambda region, caller: _lower(region, replace(manner, thrift=None), caller), names
+    )
+    found = find_attention(work, manner.live) if manner.whole else {}
+    inner = {node for block in found.values() for node in block.inner}
     for node in work.nodes:
+        if node in inner:
+            continue
         lowering.begin(node)
+        if node in found:
+            lower_attention(lowering, found[node])
+            continue
         rule = _rule(node)
         assert rule is not None
         rule(lowering, node, node.operator)

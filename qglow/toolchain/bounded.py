@@ -120,7 +120,7 @@ def bounded_executable(model: ResizableModel, options: CompileOptions) -> Bounde
     Raises UnsupportedError that names what depends on how many places there are, and what `model.at` raises.
     """
     made = [model.form(taken) for taken in every_bound(model.dimensions)]
-    executables, weight_bytes = compile_together([(graph, form.growing) for graph, form in made], options)
+    executables, weight_bytes = compile_together([(graph, form.places) for graph, form in made], options)
     programs = [
         BoundedProgram.of(form, executable) for (_, form), executable in zip(made, executables, strict=True)
     ]

@@ -13,12 +13,13 @@ import numpy as np
 
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, Dimension, Shape, TensorType
-from qglow.counts import Count, Filler, GrownInput
+from qglow.counts import Count, Filler, GrownInput, LivePlaces
 from qglow.display.blocks import Section, facts
 from qglow.display.lines import listed
 from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
 from qglow.toolchain.bounded_inputs import BoundedInputs, Counts, ProgramSizes
+from qglow.toolchain.compilation import RunTimePlaces
 
 KEPT = 64
 """Sizes for which each program keeps the inputs that follow from them."""
@@ -42,9 +43,11 @@ class BoundedForm:
     constants: Callable[[Mapping[str, int]], Mapping[str, Array]]
 
     @property
-    def growing(self) -> list[tuple[str, str, int]]:
-        """Inputs that outputs continue, these, and the axes, see `grow_in_place`."""
-        return [(growth.input, output, growth.axis) for output, growth in self.grown.items()]
+    def places(self) -> RunTimePlaces:
+        """Facts that the lowering of its graph uses."""
+        growing = [(growth.input, output, growth.axis) for output, growth in self.grown.items()]
+        live = {one.name: (str(one.count), one.bound) for one in self.fillers if isinstance(one, LivePlaces)}
+        return RunTimePlaces(growing, live)
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,7 @@ def make_collection(
     notes: list[str] = []
     made = [pair for taken in wanted for pair in _forms(model, taken, notes)]
     forms = [form for _, form in made]
-    programs = lower_together([(graph, form.growing) for (graph, _), form in zip(made, forms, strict=True)])
+    programs = lower_together([(graph, form.places) for (graph, _), form in zip(made, forms, strict=True)])
     dimensions = model.called.bounded(form.taken.sizes for form in forms)
     stored = StoredCollection.of(programs, *facts_of(dimensions, forms))
     code = _obtain(stored.identity, len(programs), lambda: _copies(programs), target, options)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from qglow.codegen.weights import WeightBlob
@@ -30,6 +30,21 @@ from qglow.targets.registry import find_or_select, select_target
 from qglow.toolchain.artefacts import known_executable
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.planning import plan_within_limit
+
+
+@dataclass(frozen=True)
+class RunTimePlaces:
+    """Facts of a graph for run-time sizes that its program uses.
+
+    growing: inputs that outputs continue, see `grow_in_place`. live: inputs that tell which places count, see
+    `lower`.
+    """
+
+    growing: Sequence[tuple[str, str, int]] = ()
+    live: Mapping[str, object] = field(default_factory=dict)
+
+
+FIXED = RunTimePlaces()
 
 
 def lower_graph(graph: Graph, options: CompileOptions | None = None) -> Program:
@@ -75,17 +90,16 @@ def compile_graph(graph: Graph, options: CompileOptions | None = None) -> Execut
 
 
 def compile_together(
-    graphs: Sequence[tuple[Graph, Sequence[tuple[str, str, int]]]], options: CompileOptions | None = None
+    graphs: Sequence[tuple[Graph, RunTimePlaces]], options: CompileOptions | None = None
 ) -> tuple[list[Executable], int]:
     """Compile graphs of one model, which differ in sizes, and the bytes of the constants that they share.
 
-    Each comes with inputs that an output continues, see `grow_in_place`; where that can be done, the input is
-    state. Kernels of the last graph that has a layer decide how its weights are packed. Raises what
-    `compile_graph` does.
+    Where an output continues an input and that can be done in place, the input is state. Kernels of the last
+    graph that has a layer decide how its weights are packed. Raises what `compile_graph` does.
     """
     options = options or CompileOptions()
     target = select_target(options.isa)
-    programs = [_lowered(graph, target.backend, options, growing) for graph, growing in graphs]
+    programs = [_lowered(graph, target.backend, options, places) for graph, places in graphs]
     codes, weights = emit_together(programs, target, options)
     threads = choose_threads(options.threads)
     loaded = [
@@ -95,9 +109,9 @@ def compile_together(
     return loaded, max(one.weight_bytes for one in loaded)
 
 
-def lower_together(graphs: Sequence[tuple[Graph, Sequence[tuple[str, str, int]]]]) -> list[Program]:
+def lower_together(graphs: Sequence[tuple[Graph, RunTimePlaces]]) -> list[Program]:
     """Lower graphs of one model for any target, each as `compile_together` takes it."""
-    programs = [_lowered(graph, ANY, CompileOptions(), growing) for graph, growing in graphs]
+    programs = [_lowered(graph, ANY, CompileOptions(), places) for graph, places in graphs]
     _share_data(programs)
     return programs
 
@@ -165,12 +179,12 @@ def _lowered(
     graph: Graph,
     backend: Backend,
     options: CompileOptions,
-    growing: Sequence[tuple[str, str, int]] = (),
+    places: RunTimePlaces = FIXED,
     thrift: Thrift | None = None,
 ) -> Program:
     require_memory(graph_memory(graph, keep=options.observe), f"graph '{graph.name}'")
-    program = lower(graph, backend, thrift)
-    grow_in_place(program, growing)
+    program = lower(graph, backend, thrift, live=places.live, whole=not options.observe)
+    grow_in_place(program, places.growing)
     passes = default_pipeline().passes
     if options.observe:
         # An activation that is computed in place of another, or that stays in the registers of a

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qglow.instructions.ops import (
+    attention,
     blocks,
     control,
     conv,
@@ -27,6 +28,7 @@ from qglow.instructions.ops import (
 )
 
 __all__ = [
+    "attention",
     "blocks",
     "control",
     "conv",

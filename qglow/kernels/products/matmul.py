@@ -77,19 +77,9 @@ class Product:
         e = self.e
         right = e.offset(rhs, e.scaled(column, 4))
         sums = self._initial(column, height, vectors, count)
-        with e.carrying_loop(0, self.depth, sums, name="k") as carry:
-            row = e.offset(right, e.scaled(carry.index, 4 * self.columns))
-            # The sums of the block are in registers over all k, which ascends by rule 9. `vectors` loads of
-            # the right and `height` broadcasts of the left matrix serve `height` x `vectors` multiply-adds.
-            loaded = [self._load(row, v, count) for v in range(vectors)]
-            result = []
-            for r in range(height):
-                place = e.offset(lhs, e.plus(e.scaled(carry.index, 4), 4 * self.depth * r))
-                factor = e.splat(e.load(place, F32), self.lanes)
-                row_sums = carry.values[r * vectors : (r + 1) * vectors]
-                result += [self._add(factor, x, s) for x, s in zip(loaded, row_sums, strict=True)]
-            carry.next(result)
-        for number, total in enumerate(carry.values if self.depth else sums):
+        rows, columns = MatrixRows(lhs, 4 * self.depth), MatrixRows(right, 4 * self.columns)
+        totals = add_products(e, rows, columns, self.depth, sums, vectors, count)
+        for number, total in enumerate(totals):
             r, v = divmod(number, vectors)
             bounded = clamp_float(e, total, self.lo, self.hi)
             place = e.offset(dest, e.plus(e.scaled(column, 4), 4 * (self.columns * r + self.lanes * v)))
@@ -104,11 +94,49 @@ class Product:
     def _load(self, start: Value, vector: int, count: int | None) -> Value:
         return self.e.load_lanes(self.e.offset(start, 4 * self.lanes * vector), F32, self.lanes, count)
 
-    def _add(self, factor: Value, x: Value, total: Value) -> Value:
-        e = self.e
-        if e.target.has_fma:
-            return e.intrinsic("llvm.fma", factor, x, total)
-        return e.b.fadd(total, e.b.fmul(factor, x))
+
+@dataclass(frozen=True)
+class MatrixRows:
+    """Address of a matrix in memory, and bytes from one of its rows to the next."""
+
+    start: Value
+    step: int
+
+
+def add_products(
+    e: Emitter,
+    lhs: MatrixRows,
+    rhs: MatrixRows,
+    depth: Index,
+    sums: list[Value],
+    vectors: int,
+    count: int | None = None,
+) -> list[Value]:
+    """Add to `sums`, in the order [row][vector], the products over ascending k below `depth`.
+
+    count: columns of the one vector where it is partial.
+    """
+    lanes = sums[0].type.count
+    with e.carrying_loop(0, depth, sums, name="k") as carry:
+        row = e.offset(rhs.start, e.scaled(carry.index, rhs.step))
+        # The sums of the block are in registers over all k, which ascends by rule 9. `vectors` loads of
+        # the right and one broadcast for each row of the left matrix serve all multiply-adds.
+        loaded = [e.load_lanes(e.offset(row, 4 * lanes * v), F32, lanes, count) for v in range(vectors)]
+        result = []
+        for r in range(len(sums) // vectors):
+            place = e.offset(lhs.start, e.plus(e.scaled(carry.index, 4), lhs.step * r))
+            factor = e.splat(e.load(place, F32), lanes)
+            own = carry.values[r * vectors : (r + 1) * vectors]
+            result += [multiply_add(e, factor, x, total) for x, total in zip(loaded, own, strict=True)]
+        carry.next(result)
+    return carry.values
+
+
+def multiply_add(e: Emitter, factor: Value, x: Value, total: Value) -> Value:
+    """Add a product to a float chain of rule 9, fused where the target can."""
+    if e.target.has_fma:
+        return e.intrinsic("llvm.fma", factor, x, total)
+    return e.b.fadd(total, e.b.fmul(factor, x))
 
 
 def pieces(extent: int, block: int, least: int = 1) -> Iterator[tuple[int, int, int]]:

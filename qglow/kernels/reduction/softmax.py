@@ -52,11 +52,20 @@ class SoftmaxAlong(_NormalizedExponentials):
         with e.loop(*e.share(rows), name="row") as row:
             step = e.scaled(row, length * 4)
             to, start = e.offset(dest.pointer, step), e.offset(src.pointer, step)
-            _row(e, to, start, length, site.operation)
+            operation: Softmax = site.operation
+            softmax_row(e, to, start, length, operation.logarithm, operation.masked_to_zero)
 
 
-def _row(e: Emitter, dest: Value, src: Value, length: int, operation: Softmax) -> None:
-    kind, logarithm = vec(F32, LANES), operation.logarithm
+def softmax_row(
+    e: Emitter,
+    dest: Value,
+    src: Value,
+    length: Index,
+    logarithm: bool = False,
+    masked_to_zero: bool = False,
+) -> None:
+    """Emit Softmax of the `length` contiguous floats at `src`, a value only where it is a multiple of 16."""
+    kind = vec(F32, LANES)
 
     def load(pointer: Value, at: Index, count: int | None) -> Value:
         return e.load_lanes(e.offset(pointer, e.scaled(at, 4)), F32, LANES, count)
@@ -84,7 +93,7 @@ def _row(e: Emitter, dest: Value, src: Value, length: int, operation: Softmax) -
         if logarithm:
             result = e.b.fsub(e.b.fsub(load(src, at, count), top), logarithm_of_total)
         else:
-            result = emit_share(e, load(dest, at, count), total, operation)
+            result = emit_share(e, load(dest, at, count), total, masked_to_zero)
         e.store_lanes(result, e.offset(dest, e.scaled(at, 4)), count)
         return []
 
@@ -93,25 +102,25 @@ def _row(e: Emitter, dest: Value, src: Value, length: int, operation: Softmax) -
 
 def _fold(
     e: Emitter,
-    length: int,
+    length: Index,
     initial: list[Value],
     step: Callable[[list[Value], Index, int | None], list[Value]],
 ) -> list[Value]:
     """`values = step(values, start, count)` over vectors of a row, the last of which may be partial."""
-    values, whole = initial, length // LANES * LANES
-    if whole:
+    values, whole = initial, length // LANES * LANES if isinstance(length, int) else length
+    if not isinstance(whole, int) or whole:
         with e.carrying_loop(0, whole, initial, LANES, "vector") as carry:
             carry.next(step(list(carry.values), carry.index, None))
         values = carry.values
-    if length > whole:
+    if isinstance(length, int) and length > whole:
         values = step(list(values), whole, length - whole)
     return values
 
 
-def emit_share(e: Emitter, power: Value, total: Value, operation: Softmax) -> Value:
+def emit_share(e: Emitter, power: Value, total: Value, masked_to_zero: bool) -> Value:
     """Divide: a product with the reciprocal gives other bits. A row of NaN gives zeros, where wanted."""
     share = e.b.fdiv(power, total)
-    if not operation.masked_to_zero:
+    if not masked_to_zero:
         return share
     return e.b.select(e.b.fcmp_unordered("uno", total, total), scalar(share.type, 0.0), share)
 
@@ -199,11 +208,12 @@ class _Columns:
             half = len(sums) // 2
             sums = [e.b.fadd(sums[i], sums[half + i]) for i in range(half)]
         total = emit_scalar(e, log, sums[0]) if self.operation.logarithm else sums[0]
+        masked = self.operation.masked_to_zero
         with e.loop(0, self.extent, name="finish") as at:
             if self.operation.logarithm:
                 self._store(e.b.fsub(e.b.fsub(self._load(self.src, at), top), total), at)
             else:
-                self._store(emit_share(e, self._load(self.dest, at), total, self.operation), at)
+                self._store(emit_share(e, self._load(self.dest, at), total, masked), at)
 
     def _fold(
         self, initial: list[Value], step: Callable[[list[Value], Index, int], list[Value]], period: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qglow.kernels.attention import blocked as blocked
 from qglow.kernels.convolution import conv as conv
 from qglow.kernels.convolution import depthwise as depthwise
 from qglow.kernels.convolution import depthwise_float as depthwise_float

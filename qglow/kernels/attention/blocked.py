@@ -1,0 +1,131 @@
+"""Attention: a few rows of queries at a time, whose scores stay in the first-level cache.
+
+Keys lie as rows. For many rows of queries they are transposed once for each stack, so that vectors run over
+keys; for few, squares of them are transposed in registers on their way into the products. Scores of a block
+of rows go to working memory, become shares there, and are multiplied with the values. All of it has the
+order of single operations (rule 13 of the numeric contract): chains over ascending places, a maximum, and
+sums in 16 parts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.instructions.ops.attention import Attention
+from qglow.instructions.program import Instruction
+from qglow.kernels.attention.block import QueryBlock
+from qglow.kernels.attention.extents import OPERANDS, Extents
+from qglow.kernels.attention.stack import KeyStack, live_count
+from qglow.kernels.emit.builder import Value
+from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.operand import dense_strides
+from qglow.kernels.emit.sweep import outer_loops
+from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.movement.transpose import SQUARE
+from qglow.kernels.products.matmul import pieces
+
+FEW_ROWS = 2
+"""Up to this many rows of queries read keys that are transposed in registers, once for each block of rows."""
+ROWS = ("dest", "queries", "addend", "condition")
+"""Operands with rows for queries."""
+
+
+@kernel
+@dataclass(frozen=True)
+class BlockedAttention(Kernel):
+    """Attention by blocks of `rows` rows of queries and `vectors` vectors of keys or of values."""
+
+    name: ClassVar[str] = "blockedattention"
+
+    rows: int = 4
+    vectors: int = 2
+
+    def scratch_bytes(self, instruction: Instruction) -> int:
+        """Bytes of transposed keys and of a block of scores for every stack of keys."""
+        extents = Extents.of(instruction)
+        return math.prod(extents.outer) * extents.room(self.rows)
+
+    def cost(self, instruction: Instruction, target: VectorTarget) -> float:
+        """Cycles of both products and of shares, and of transposing the keys."""
+        extents = Extents.of(instruction)
+        stacks, scores = math.prod(extents.outer), extents.rows * extents.shared * extents.keys
+        products = scores * (extents.depth + extents.width) / target.model.products_a_cycle
+        moved = extents.keys * extents.depth * target.model.movement.transposed_row / SQUARE
+        shares = scores * target.model.loops.softmax_vector
+        return stacks * ((products + shares) / target.float_lanes + moved)
+
+    def emit(self, site: Site) -> None:
+        """Emit loops over stacks of keys, the longest of which threads share."""
+        e, extents = site.e, Extents.of(site.instruction)
+        if not site["dest"].type.size:
+            return
+        operands = [site[name] for name in OPERANDS if name in site.operands]
+        steps = [extents.steps(memory) for memory in operands]
+        room = extents.room(self.rows)
+        steps.append((*(room * stride for stride in dense_strides(extents.outer)), 0))
+        count = live_count(e, site, extents.keys)
+        outer = tuple(zip(extents.outer, zip(*(s[:-1] for s in steps), strict=True), strict=True))
+        assert site.scratch is not None
+        pointers = [*(memory.pointer for memory in operands), site.scratch]
+        names = [*(name for name in OPERANDS if name in site.operands), "scratch"]
+        with outer_loops(e, pointers, outer, shared=True) as moved:
+            places = dict(zip(names, moved, strict=True))
+            heads = {name: own[-1] for name, own in zip(names, steps, strict=True)}
+            self._emit_stack(KeyStack(site, self.vectors, extents, count, places), heads)
+
+    def _emit_stack(self, stack: KeyStack, heads: dict[str, int]) -> None:
+        """Emit all queries that read one stack of keys.
+
+        heads: bytes from an operand's stack to the next one that shares the keys.
+        """
+        e, extents, places = stack.e, stack.extents, stack.places
+        if extents.rows == 1:  # the row of every stack: they are the rows of one block
+            self._emit_rows(stack, places, heads, extents.shared)
+            return
+        steps = {name: _row_step(stack.site, name) for name in places if name in ROWS}
+        if extents.rows > FEW_ROWS:
+            stack.transpose_keys()
+        with e.loop(0, extents.shared, name="shared") as head:
+            moved = {name: e.offset(places[name], e.scaled(head, heads[name])) for name in steps}
+            self._emit_rows(stack, moved, steps, extents.rows, transposed=True)
+
+    def _emit_rows(
+        self,
+        stack: KeyStack,
+        places: dict[str, Value],
+        steps: dict[str, int],
+        rows: int,
+        transposed: bool = False,
+    ) -> None:
+        """Emit blocks of rows, which lie `steps` bytes apart in the operands."""
+        e = stack.e
+        if rows > FEW_ROWS and not transposed:
+            stack.transpose_keys()
+        for start, stop, height in pieces(rows, self.rows):
+            with e.loop(start, stop, height, "rows") as row:
+                moved = {
+                    name: e.offset(places[name], e.scaled(row, steps[name]))
+                    for name in places
+                    if name in ROWS
+                }
+                block = QueryBlock(stack, moved, steps, height)
+                if rows > FEW_ROWS:
+                    block.score_vectors()
+                else:
+                    block.score_squares()
+                block.share()
+                block.weigh()
+
+
+def _row_step(site: Site, name: str) -> int:
+    """Bytes between rows of a stack of an operand."""
+    memory = site[name]
+    return 0 if memory.shape[-2] == 1 else memory.shape[-1] * memory.element_bytes
+
+
+@candidates_for(Attention)
+def blocked_attention(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
+    """Return the kernel with blocks of which at most half of the registers are sums."""
+    return [BlockedAttention(min(8, target.registers // 4), 2)]

@@ -1,0 +1,110 @@
+"""The keys that some queries read: where they lie, how many take part, and their transposition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qglow.instructions.ops.attention import Attention
+from qglow.kernels.attention.extents import Extents
+from qglow.kernels.emit.builder import F32, I8, I32, I64, Index, Value, scalar, vec
+from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.kernel import Site
+from qglow.kernels.movement.transpose import SQUARE, transpose_square
+from qglow.kernels.products.matmul import pieces
+from qglow.kernels.reduction.softmax import LANES, reduce_lanes
+
+
+@dataclass(frozen=True)
+class KeyStack:
+    """One stack of keys, for the queries that read it.
+
+    vectors: of keys, or of columns of values, that a block of rows is multiplied with at once. count: keys
+    that take part, a number or a value. places: addresses of operands.
+    """
+
+    site: Site
+    vectors: int
+    extents: Extents
+    count: Index
+    places: dict[str, Value]
+
+    @property
+    def e(self) -> Emitter:
+        return self.site.e
+
+    @property
+    def operation(self) -> Attention:
+        operation = self.site.instruction.operation
+        assert isinstance(operation, Attention)
+        return operation
+
+    @property
+    def lanes(self) -> int:
+        return self.site.target.float_lanes
+
+    @property
+    def line_bytes(self) -> int:
+        return 4 * self.extents.line
+
+    @property
+    def scores(self) -> Value:
+        """Address of a block of scores, behind the transposed keys."""
+        return self.e.offset(self.places["scratch"], self.extents.depth * self.line_bytes)
+
+    @property
+    def reach(self) -> Index:
+        """Keys that are computed: those that take part, and others that fill up the last 16."""
+        e = self.e
+        if isinstance(self.count, int):
+            return self.extents.line
+        return e.b.and_(e.plus(self.count, LANES - 1), e.index(-LANES))
+
+    def transpose_keys(self) -> None:
+        """Emit the transposition of the keys that take part, in squares."""
+        e, extents = self.e, self.extents
+        for start, stop, height in self.key_blocks():
+            with e.loop(start, stop, SQUARE, "keys") as first:
+                for low, high, width in pieces(extents.depth, SQUARE):
+                    with e.loop(low, high, width, "depth") as column:
+                        place = e.plus(e.scaled(first, 4), e.scaled(column, self.line_bytes))
+                        to = e.offset(self.places["scratch"], place)
+                        for number, vector in enumerate(self.square(first, height, column, width)):
+                            e.store(vector, e.offset(to, number * self.line_bytes))
+
+    def key_blocks(self) -> list[tuple[Index, Index, int]]:
+        """Ranges of keys in steps of 16, each with how many of a step are there."""
+        e, keys = self.e, self.extents.keys
+        whole = keys // SQUARE * SQUARE
+        found: list[tuple[Index, Index, int]] = []
+        if whole:
+            found.append((0, e.minimum(self.reach, whole), SQUARE))
+        if keys > whole:
+            found.append((whole, self.reach, keys - whole))
+        return found
+
+    def square(self, first: Index, height: int, column: Index, width: int) -> list[Value]:
+        """Emit `width` vectors of 16 keys, of which `height` are there: their elements from `column` on."""
+        e, depth = self.e, self.extents.depth
+        start = e.offset(self.places["keys"], e.plus(e.scaled(first, 4 * depth), e.scaled(column, 4)))
+        rows = [e.load_lanes(e.offset(start, 4 * depth * r), F32, SQUARE, width) for r in range(height)]
+        # Any vector will do for keys that are not there: their scores are never read.
+        return transpose_square(e, rows + [rows[0]] * (SQUARE - height))[:width]
+
+
+def live_count(e: Emitter, site: Site, keys: int) -> Index:
+    """Keys that take part: all, or as many as the live places, which are the first ones."""
+    if "live" not in site.operands:
+        return keys
+    start, whole = site["live"].pointer, keys // LANES * LANES
+    total = scalar(vec(I32, LANES), 0)
+    with e.carrying_loop(0, whole, [total], LANES, "live") as carry:
+        carry.next([e.b.add(carry.values[0], _bytes_at(e, e.offset(start, carry.index), None))])
+    total = carry.values[0]
+    if keys > whole:
+        total = e.b.add(total, _bytes_at(e, e.offset(start, whole), keys - whole))
+    return e.b.zext(reduce_lanes(e, total, e.b.add), I64)
+
+
+def _bytes_at(e: Emitter, place: Value, count: int | None) -> Value:
+    """16 bytes, or the first of them, as integers."""
+    return e.b.zext(e.load_lanes(place, I8, LANES, count), vec(I32, LANES))
