@@ -30,7 +30,7 @@ RAW, CAPPED, BIASED, PROBABLE = range(4)
 
 
 @dataclass(frozen=True)
-class _Extents:
+class Extents:
     """Sizes of queries [batch, groups * shared, queries, depth], keys and values [batch, groups, keys].
 
     shared: heads of queries that read one head of keys.
@@ -54,17 +54,17 @@ def import_attention(node: ImportNode) -> None:
     k, v = _present(node, k, 1), _present(node, v, 2)
     (batch, heads, queries, depth), (_, groups, keys, _) = q.type.shape, k.type.shape
     node.require(groups > 0 and heads % groups == 0, f"{heads} heads of queries for {groups} of keys")
-    extents = _Extents(batch, groups, heads // groups, queries, keys)
+    extents = Extents(batch, groups, heads // groups, queries, keys)
     mode = node.integer("qk_matmul_output_mode", RAW)
     node.require(RAW <= mode <= PROBABLE, f"qk_matmul_output_mode {mode}")
     scale = node.number("scale", 0.0) or 1 / math.sqrt(depth)
-    scores = _scores(node, q, k, scale, extents)
+    scores = attention_scores(node, q, k, scale, extents)
     steps = [scores]
     cap = node.number("softcap", 0.0)
     if cap:
-        small = node.emit(Mul(), scores, _real(node, "cap_inverse", 1 / cap), part="small")
+        small = node.emit(Mul(), scores, real(node, "cap_inverse", 1 / cap), part="small")
         scores = node.emit(
-            Mul(), node.emit(Tanh(), small, part="bent"), _real(node, "cap", cap), part="capped"
+            Mul(), node.emit(Tanh(), small, part="bent"), real(node, "cap", cap), part="capped"
         )
     steps.append(scores)
     bias = _bias(node, extents)
@@ -75,10 +75,11 @@ def import_attention(node: ImportNode) -> None:
     steps.append(shares)
     if node.is_used(3):
         node.emit(Identity(), steps[mode], output=3)
-    _give(node, _weighted(node, shares, v, extents), flat)
+    _give(node, weighted_values(node, shares, v, extents), flat)
 
 
-def _real(node: ImportNode, part: str, value: float) -> Value:
+def real(node: ImportNode, part: str, value: float) -> Value:
+    """A constant number, as a part of a node."""
     return node.part_constant(part, np.array(value, np.float32))
 
 
@@ -106,9 +107,9 @@ def _present(node: ImportNode, value: Value, index: int) -> Value:
     return value
 
 
-def _scores(node: ImportNode, q: Value, k: Value, scale: float, extents: _Extents) -> Value:
+def attention_scores(node: ImportNode, q: Value, k: Value, scale: float, extents: Extents) -> Value:
     """[batch, heads, queries, keys]."""
-    q = node.emit(Mul(), q, _real(node, "scale", scale), part="scaled")
+    q = node.emit(Mul(), q, real(node, "scale", scale), part="scaled")
     shared, depth = extents.shared * extents.queries, q.type.shape[3]
     if extents.shared > 1:
         q = node.emit(Reshape(shape=(extents.batch, extents.groups, shared, depth)), q, part="together")
@@ -120,7 +121,7 @@ def _scores(node: ImportNode, q: Value, k: Value, scale: float, extents: _Extent
     return node.emit(Reshape(shape=shape), scores, part="scores_apart")
 
 
-def _weighted(node: ImportNode, shares: Value, v: Value, extents: _Extents) -> Value:
+def weighted_values(node: ImportNode, shares: Value, v: Value, extents: Extents) -> Value:
     """[batch, heads, queries, depth of values]."""
     if extents.shared == 1:
         return node.emit(MatMul(), shares, v, part="heads")
@@ -143,7 +144,7 @@ def _give(node: ImportNode, result: Value, flat: bool) -> None:
 # Masks
 
 
-def _bias(node: ImportNode, extents: _Extents) -> Value | None:
+def _bias(node: ImportNode, extents: Extents) -> Value | None:
     """Sum what is added to scores: 0 or a number of the mask, and -inf for keys that a query may not see."""
     terms = [*_places_seen(node, extents), *_lengths_seen(node, extents)]
     parts = [_as_bias(node, seen, f"seen{i}") for i, seen in enumerate(terms)]
@@ -162,7 +163,7 @@ def _as_bias(node: ImportNode, mask: Value, part: str) -> Value:
     if mask.type.element is not ElementType.BOOL:
         node.require(mask.type.is_float, f"mask is {mask.type}; bool and float are supported")
         return mask
-    zero, hidden = _real(node, f"{part}_zero", 0.0), _real(node, f"{part}_hidden", -math.inf)
+    zero, hidden = real(node, f"{part}_zero", 0.0), real(node, f"{part}_hidden", -math.inf)
     return node.emit(Where(), mask, zero, hidden, part=f"{part}_bias")
 
 
@@ -176,13 +177,13 @@ def _padded(node: ImportNode, mask: Value, keys: int) -> Value:
     return joined(node, (mask, hidden), "mask_padded", axis=len(shape) - 1)
 
 
-def _distances(node: ImportNode, extents: _Extents) -> Array:
+def _distances(node: ImportNode, extents: Extents) -> Array:
     """The place of every key less that of every query, as reals like all places."""
     require_more_memory(8 * extents.queries * extents.keys, f"node '{node.name}'")
     return np.subtract.outer(np.arange(extents.queries), np.arange(extents.keys)).astype(np.float32) * -1
 
 
-def _places_seen(node: ImportNode, extents: _Extents) -> list[Value]:
+def _places_seen(node: ImportNode, extents: Extents) -> list[Value]:
     """Whether the places of a key and a query allow that it is seen: in front of it, and in the window."""
     left, right = node.integer("left_window_size", -1), node.integer("right_window_size", -1)
     if node.integer("is_causal", 0):
@@ -192,17 +193,17 @@ def _places_seen(node: ImportNode, extents: _Extents) -> list[Value]:
         return []
     distances = node.part_constant("distances", _distances(node, extents))
     if node.has_input(6) and not node.has_input(4):
-        offset = node.emit(Sub(), _lengths(node), _real(node, "queries", extents.queries), part="offset")
+        offset = node.emit(Sub(), _lengths(node), real(node, "queries", extents.queries), part="offset")
     else:
-        offset = _real(node, "offset", node.kind(4).shape[2] if node.has_input(4) else 0)
+        offset = real(node, "offset", node.kind(4).shape[2] if node.has_input(4) else 0)
     seen = []
     for relation, limit in limits:
-        bound = node.emit(Add(), offset, _real(node, "limit", limit), part="bound")
+        bound = node.emit(Add(), offset, real(node, "limit", limit), part="bound")
         seen.append(node.emit(Compare(relation=relation), distances, bound, part="seen"))
     return seen
 
 
-def _lengths_seen(node: ImportNode, extents: _Extents) -> list[Value]:
+def _lengths_seen(node: ImportNode, extents: Extents) -> list[Value]:
     """Whether a key lies within its sample."""
     if not node.has_input(6):
         return []
@@ -221,9 +222,9 @@ def _guarded(node: ImportNode, shares: Value, bias: Value | None) -> Value:
     if bias is None or (bias.data is not None and bool((bias.data.max(-1) > -np.inf).all())):
         return shares
     most = node.emit(ReduceMax((len(bias.type.shape) - 1,), True), bias, part="most")
-    hidden = _real(node, "none", -math.inf)
+    hidden = real(node, "none", -math.inf)
     sees = node.emit(Compare(relation="greater"), most, hidden, part="sees")
-    return node.emit(Where(), sees, shares, _real(node, "zero", 0.0), part="shares")
+    return node.emit(Where(), sees, shares, real(node, "zero", 0.0), part="shares")
 
 
 RULES: dict[str, ImportRule] = {"Attention": ImportRule(import_attention, newest=25)}

@@ -153,11 +153,16 @@ def import_rms_normalization(node: ImportNode) -> None:
     """Import RMSNormalization: x / the root of the mean square over the last axes, times a scale."""
     node.require(node.integer("stash_type", 1) == 1, "statistics in another type than float")
     x, axis = _real(node), node.axis(node.integer("axis", -1), node.rank())
-    axes = tuple(range(axis, node.rank()))
+    give_rms_normalized(node, x, node.value(1), axis, node.number("epsilon", 1e-5))
+
+
+def give_rms_normalized(node: ImportNode, x: Value, scale: Value, axis: int, epsilon: float) -> None:
+    """Let the node's first output be x over the root of its mean square from an axis on, times a scale."""
+    axes = tuple(range(axis, len(x.type.shape)))
     mean = node.emit(ReduceMean(axes), node.emit(Mul(), x, x, part="squares"), part="mean")
-    mean = node.emit(Add(), mean, _number(node, "epsilon", node.number("epsilon", 1e-5)), part="shifted")
+    mean = node.emit(Add(), mean, _number(node, "epsilon", epsilon), part="shifted")
     normal = node.emit(Div(), x, node.emit(Sqrt(), mean, part="root"), part="normal")
-    node.emit(Mul(), normal, node.value(1))
+    node.emit(Mul(), normal, scale)
 
 
 def import_group_normalization(node: ImportNode) -> None:

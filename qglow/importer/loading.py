@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from qglow.core.errors import ModelError
 from qglow.core.model_place import ModelPlace, read_place
@@ -25,6 +25,11 @@ _FOR_PEOPLE = frozenset({"doc_string", "domain", "metadata_props", "producer_nam
 
 _LARGE_DATA = 1 << 16
 """Bytes of a tensor's data from which the message and the checker do without them."""
+
+
+_UNLISTED = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
+"""Operators that onnxruntime's optimizer writes as ONNX's own, and the operator set that has them, if any."""
+_CONTRIBUTED = "com.microsoft"
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,9 @@ def load(place: ModelPlace) -> ModelFile:
     """
     data = _read(place)
     proto, large = _parse(place, data)
-    nodes, opset = _sorted_nodes(place, proto.graph), _opset(place, proto)
+    opset = _opset(place, proto)
+    _name_domains(proto, opset)
+    nodes = _sorted_nodes(place, proto.graph)
     try:
         inlined = with_functions_inlined(proto, nodes)
     except ModelError as error:
@@ -65,6 +72,16 @@ def load(place: ModelPlace) -> ModelFile:
     hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
     beside.shutdown(wait=False)
     return ModelFile(proto, tuple(nodes), opset, large, hashed)
+
+
+def _name_domains(proto: ModelProto, opset: int) -> None:
+    """Give operators that onnxruntime has in ONNX's domain, without a definition there, its own domain."""
+    unlisted = {name for name, since in _UNLISTED.items() if since is None or opset < since}
+    moved = [n for n in proto.graph.node if n.op_type in unlisted and n.domain in ("", "ai.onnx")]
+    for node in moved:
+        node.domain = _CONTRIBUTED
+    if moved and not any(entry.domain == _CONTRIBUTED for entry in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(_CONTRIBUTED, 1))
 
 
 def check(place: ModelPlace, model: ModelFile) -> None:

@@ -88,6 +88,8 @@ def import_lrn(node: ImportNode) -> None:
     node.emit(operator, node.value(0))
 
 
+CONTRIBUTED: dict[str, ImportRule] = {"LayerNormalization": ImportRule(import_layer_normalization, newest=17)}
+"""The same for models of older operator sets, where onnxruntime has its own."""
 RULES: dict[str, ImportRule] = {
     "BatchNormalization": ImportRule(import_batch_normalization, newest=15),
     "InstanceNormalization": ImportRule(import_instance_normalization, newest=22),

@@ -17,6 +17,7 @@ from qglow.importer import (
     einsum,
     elementwise,
     functions,
+    fused_attention,
     generated,
     integer_sums,
     linear,
@@ -37,6 +38,7 @@ from qglow.importer import (
     shape,
     softmax,
     spectrum,
+    transformers,
     transposed,
 )
 from qglow.importer.node import CannotImport, ImportFunction, ImportRule
@@ -82,9 +84,12 @@ RULES: dict[str, ImportRule] = {
 
 CONTRIBUTED: dict[str, ImportRule] = {
     **blocks.CONTRIBUTED,
+    **fused_attention.CONTRIBUTED,
     **integer_sums.CONTRIBUTED,
+    **normalization.CONTRIBUTED,
     **qlinear.CONTRIBUTED,
     **quantize.CONTRIBUTED,
+    **transformers.CONTRIBUTED,
 }
 """Operators of the domain com.microsoft, which onnxruntime's own tools write."""
 

@@ -18,6 +18,7 @@ CONSTANTS = {
     "w": (RNG.standard_normal((8, 8)) / 3).astype(np.float32),
     "v": (RNG.standard_normal((8, 4)) / 3).astype(np.float32),
     "g": RNG.standard_normal(8).astype(np.float32),
+    "same": np.eye(8, dtype=np.float32),
     "one": np.ones((1, 1), np.float32),
 }
 
@@ -27,7 +28,9 @@ def path(tmp_path: Path) -> Path:
     """A product, two opaque nodes, of which one reads indices, and another product."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
-        helper.make_node("BiasGelu", ["a", "g"], ["b"], name="gelu", domain="com.microsoft"),
+        helper.make_node(
+            "FusedGemm", ["a", "same", "g"], ["b"], name="bent", domain="com.microsoft", activation="Tanh"
+        ),
         helper.make_node("ScatterElements", ["b", "place", "one"], ["c"], name="set", axis=1),
         helper.make_node("MatMul", ["c", "v"], ["y"], name="second"),
     ]
@@ -87,5 +90,5 @@ def test_an_artefact_names_its_nodes_where_onnxruntime_is_missing(
 ) -> None:
     qglow.load_model(path).save_program(tmp_path / "m.qglow")
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(UsageError, match="'gelu', 'set' run in onnxruntime, which is missing"):
+    with pytest.raises(UsageError, match="'bent', 'set' run in onnxruntime, which is missing"):
         qglow.load(tmp_path / "m.qglow")
