@@ -144,7 +144,7 @@ def _attend(
 
 
 def _hidden(node: ImportNode, extents: Extents, masks: _Masks) -> list[Value]:
-    """What is added to scores [batch, heads, queries, keys]."""
+    """Terms of scores [batch, heads, queries, keys] that hide keys."""
     terms: list[Value] = []
     low = node.number("mask_filter_value", HIDDEN)
     if node.has_input(masks.mask):
@@ -160,7 +160,7 @@ def _hidden(node: ImportNode, extents: Extents, masks: _Masks) -> list[Value]:
 
 
 def _mask_term(node: ImportNode, mask: Value, extents: Extents, low: float) -> Value:
-    """0 for keys that a mask leaves, `low` for others.
+    """Return 0 for keys that a mask leaves, `low` for others.
 
     The mask has a number for each key, [batch, keys] or [batch, queries, keys], or counts of keys, [batch].
     """

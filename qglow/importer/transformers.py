@@ -95,7 +95,7 @@ def import_skip_simplified_layer_normalization(node: ImportNode) -> None:
 
 
 def _skip_sum(node: ImportNode, bias: int) -> Value:
-    """What is normalized. Refuses statistics as outputs, which training alone reads."""
+    """The sum that is normalized. Refuses statistics as outputs, which training alone reads."""
     for index in (1, 2):
         node.require(not node.is_used(index), f"its output {index} is used; 0 and {SUM} are supported")
     total = node.emit(Add(), node.value(0), node.value(1), part="sum")
