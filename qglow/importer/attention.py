@@ -30,7 +30,7 @@ RAW, CAPPED, BIASED, PROBABLE = range(4)
 
 
 @dataclass(frozen=True)
-class Extents:
+class AttentionSizes:
     """Sizes of queries [batch, groups * shared, queries, depth], keys and values [batch, groups, keys].
 
     shared: heads of queries that read one head of keys.
@@ -54,7 +54,7 @@ def import_attention(node: ImportNode) -> None:
     k, v = _present(node, k, 1), _present(node, v, 2)
     (batch, heads, queries, depth), (_, groups, keys, _) = q.type.shape, k.type.shape
     node.require(groups > 0 and heads % groups == 0, f"{heads} heads of queries for {groups} of keys")
-    extents = Extents(batch, groups, heads // groups, queries, keys)
+    extents = AttentionSizes(batch, groups, heads // groups, queries, keys)
     mode = node.integer("qk_matmul_output_mode", RAW)
     node.require(RAW <= mode <= PROBABLE, f"qk_matmul_output_mode {mode}")
     scale = node.number("scale", 0.0) or 1 / math.sqrt(depth)
@@ -107,7 +107,7 @@ def _present(node: ImportNode, value: Value, index: int) -> Value:
     return value
 
 
-def attention_scores(node: ImportNode, q: Value, k: Value, scale: float, extents: Extents) -> Value:
+def attention_scores(node: ImportNode, q: Value, k: Value, scale: float, extents: AttentionSizes) -> Value:
     """[batch, heads, queries, keys]."""
     q = node.emit(Mul(), q, real(node, "scale", scale), part="scaled")
     shared, depth = extents.shared * extents.queries, q.type.shape[3]
@@ -121,7 +121,7 @@ def attention_scores(node: ImportNode, q: Value, k: Value, scale: float, extents
     return node.emit(Reshape(shape=shape), scores, part="scores_apart")
 
 
-def weighted_values(node: ImportNode, shares: Value, v: Value, extents: Extents) -> Value:
+def weighted_values(node: ImportNode, shares: Value, v: Value, extents: AttentionSizes) -> Value:
     """[batch, heads, queries, depth of values]."""
     if extents.shared == 1:
         return node.emit(MatMul(), shares, v, part="heads")
@@ -144,7 +144,7 @@ def _give(node: ImportNode, result: Value, flat: bool) -> None:
 # Masks
 
 
-def _bias(node: ImportNode, extents: Extents) -> Value | None:
+def _bias(node: ImportNode, extents: AttentionSizes) -> Value | None:
     """Sum what is added to scores: 0 or a number of the mask, and -inf for keys that a query may not see."""
     terms = [*_places_seen(node, extents), *_lengths_seen(node, extents)]
     parts = [_as_bias(node, seen, f"seen{i}") for i, seen in enumerate(terms)]
@@ -177,13 +177,13 @@ def _padded(node: ImportNode, mask: Value, keys: int) -> Value:
     return joined(node, (mask, hidden), "mask_padded", axis=len(shape) - 1)
 
 
-def _distances(node: ImportNode, extents: Extents) -> Array:
+def _distances(node: ImportNode, extents: AttentionSizes) -> Array:
     """The place of every key less that of every query, as reals like all places."""
     require_more_memory(8 * extents.queries * extents.keys, f"node '{node.name}'")
     return np.subtract.outer(np.arange(extents.queries), np.arange(extents.keys)).astype(np.float32) * -1
 
 
-def _places_seen(node: ImportNode, extents: Extents) -> list[Value]:
+def _places_seen(node: ImportNode, extents: AttentionSizes) -> list[Value]:
     """Whether the places of a key and a query allow that it is seen: in front of it, and in the window."""
     left, right = node.integer("left_window_size", -1), node.integer("right_window_size", -1)
     if node.integer("is_causal", 0):
@@ -203,7 +203,7 @@ def _places_seen(node: ImportNode, extents: Extents) -> list[Value]:
     return seen
 
 
-def _lengths_seen(node: ImportNode, extents: Extents) -> list[Value]:
+def _lengths_seen(node: ImportNode, extents: AttentionSizes) -> list[Value]:
     """Whether a key lies within its sample."""
     if not node.has_input(6):
         return []

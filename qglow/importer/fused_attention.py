@@ -19,7 +19,7 @@ from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.movement import Gather, Slice
 from qglow.graph.ops.selection import Where
 from qglow.graph.ops.shape import Cast, Identity, Reshape, Transpose
-from qglow.importer.attention import HEADS_FIRST, Extents, attention_scores, real, weighted_values
+from qglow.importer.attention import HEADS_FIRST, AttentionSizes, attention_scores, real, weighted_values
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 from qglow.importer.softmax import probabilities
@@ -132,7 +132,7 @@ def _attend(
         node.emit(Identity(), joined(node, lines, "both", axis=0), output=1)
     k, v = kept
     (batch, heads, queries, depth), keys = q.type.shape, k.type.shape[2]
-    extents = Extents(batch, heads, 1, queries, keys)
+    extents = AttentionSizes(batch, heads, 1, queries, keys)
     scale = node.number("scale", 0.0) or 1 / math.sqrt(depth)
     scores = attention_scores(node, q, k, scale, extents)
     for number, term in enumerate(_hidden(node, extents, masks)):
@@ -143,7 +143,7 @@ def _attend(
     node.emit(Reshape(shape=(batch, queries, heads * v.type.shape[3])), turned)
 
 
-def _hidden(node: ImportNode, extents: Extents, masks: _Masks) -> list[Value]:
+def _hidden(node: ImportNode, extents: AttentionSizes, masks: _Masks) -> list[Value]:
     """Terms of scores [batch, heads, queries, keys] that hide keys."""
     terms: list[Value] = []
     low = node.number("mask_filter_value", HIDDEN)
@@ -159,7 +159,7 @@ def _hidden(node: ImportNode, extents: Extents, masks: _Masks) -> list[Value]:
     return terms
 
 
-def _mask_term(node: ImportNode, mask: Value, extents: Extents, low: float) -> Value:
+def _mask_term(node: ImportNode, mask: Value, extents: AttentionSizes, low: float) -> Value:
     """Return 0 for keys that a mask leaves, `low` for others.
 
     The mask has a number for each key, [batch, keys] or [batch, queries, keys], or counts of keys, [batch].
