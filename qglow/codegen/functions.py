@@ -16,7 +16,9 @@ from llvmlite import ir
 from qglow.codegen.cache import CachedKernel, KernelCache, kernel_digest
 from qglow.codegen.calls import Call
 from qglow.codegen.symbols import symbol
-from qglow.instructions.program import BufferKind
+from qglow.instructions.ops.elementwise import ElementAdd, ElementSub
+from qglow.instructions.ops.quantize import Rescale
+from qglow.instructions.program import BufferKind, Instruction
 from qglow.kernels.emit.builder import I64, PTR, VOID
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import CodeSize, VectorTarget
@@ -219,11 +221,16 @@ def _size_attributes(target: VectorTarget) -> tuple[str, ...]:
 def _computes_floats(call: Call) -> bool:
     """Whether subnormal floats may decide a result.
 
-    In products and pools of integers they cannot: what is rescaled is rounded to a step of the result.
+    In products and sums of integers they cannot: what is rescaled is rounded to a step of the result.
     """
     stored = (b.type for b in call.buffers if b.root.kind is not BufferKind.CONSTANT)
-    is_rescaled = all(instruction.operation.has_epilogue for instruction in call.group)
+    is_rescaled = all(_rounds(instruction) for instruction in call.group)
     return not is_rescaled or any(kind.quantization is None for kind in stored)
+
+
+def _rounds(instruction: Instruction) -> bool:
+    operation = instruction.operation
+    return operation.has_epilogue or isinstance(operation, ElementAdd | ElementSub | Rescale)
 
 
 def _alone(call: Call) -> Iterator[bool]:

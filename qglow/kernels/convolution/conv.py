@@ -27,6 +27,7 @@ from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiled.product import VectorProduct
 from qglow.kernels.tiles.output import OutputStage
 from qglow.kernels.tiles.tile import MicroTile, select_tile
+from qglow.kernels.tiles.wide import int8_tile, wide_tiles
 
 P = TypeVar("P", bound=VectorProduct)
 
@@ -38,6 +39,7 @@ class TiledProduct(Kernel):
     `by_rows`: loop over rows of pixels outside, over blocks of channels inside, else the other way round.
     `clamp_first`: rescaled sums may exceed int32, so they are clamped as floats before they are rounded.
     `weights`: name of the 16-bit float type that weights are stored in; "" for another type.
+    `multiplication`: name of the target's multiplication, if it is one of wide tiles.
     """
 
     uses_scales: ClassVar[bool] = False
@@ -49,6 +51,7 @@ class TiledProduct(Kernel):
     by_rows: bool = False
     clamp_first: bool = False
     weights: str = ""
+    multiplication: str = ""
 
     @property
     def blocking(self) -> Blocking:
@@ -67,9 +70,14 @@ class TiledProduct(Kernel):
             for b in found[:MOST_VARIANTS]
         ]
 
+    def tile(self, instruction: Instruction, target: VectorTarget) -> MicroTile:
+        """Micro-kernel tile for an instruction."""
+        return tile_of(instruction, target, self.multiplication)
+
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """Emitter of the instruction's product with the micro-kernel tile that fits it."""
-        return self.product_of(VectorProduct, tile_of(site.instruction, site.target), site, geometry)
+        tile = self.tile(site.instruction, site.target)
+        return self.product_of(VectorProduct, tile, site, geometry.with_step(tile.step))
 
     def product_of(self, kind: type[P], tile: MicroTile, site: Site, geometry: Geometry) -> P:
         """Emitter of the instruction's product, of class `kind`, with this micro-kernel tile.
@@ -113,8 +121,8 @@ class TiledConvolution(TiledProduct):
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Packed filter, bias and multiplier."""
-        geometry = convolution_geometry(instruction)
-        tile = tile_of(instruction, target)
+        tile = self.tile(instruction, target)
+        geometry = convolution_geometry(instruction).with_step(tile.step)
         filters = constant_filter(instruction)
         return product_constants(instruction, filters, geometry, tile, self.vectors, target)
 
@@ -124,13 +132,13 @@ class TiledConvolution(TiledProduct):
 
     def variants(self, instruction: Instruction, target: VectorTarget) -> list[Kernel]:
         """Other tiles and orders of loops."""
-        tile = tile_of(instruction, target)
-        return self.other_blockings(convolution_geometry(instruction), tile)
+        tile = self.tile(instruction, target)
+        return self.other_blockings(convolution_geometry(instruction).with_step(tile.step), tile)
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Estimated cycles of the product with this blocking."""
-        tile = tile_of(instruction, target)
-        return blocking_cost(convolution_geometry(instruction), tile, self.blocking)
+        tile = self.tile(instruction, target)
+        return blocking_cost(convolution_geometry(instruction).with_step(tile.step), tile, self.blocking)
 
     def emit(self, site: Site) -> None:
         """Emit the product, image by image where the source is copied."""
@@ -173,11 +181,26 @@ def border_scratch(instruction: Instruction) -> int:
     return copied_bytes(instruction) + 64
 
 
-def tile_of(instruction: Instruction, target: VectorTarget) -> MicroTile:
-    """Micro-kernel tile for the types of an instruction's operands `src` and `filter`."""
+def tile_of(instruction: Instruction, target: VectorTarget, multiplication: str = "") -> MicroTile:
+    """Micro-kernel tile for the types of an instruction's operands `src` and `filter`.
+
+    `multiplication`: name of a multiplication of wide tiles; "" for the usual tile.
+    """
     filters = instruction.operand("filter").type
     stored = filters.element if filters.is_half else ElementType.FLOAT
-    return select_tile(target, instruction.operand("src").type.is_float, stored)
+    if instruction.operand("src").type.is_float:
+        return select_tile(target, True, stored)
+    return int8_tile(target, multiplication)
+
+
+def multiplications(instruction: Instruction, target: VectorTarget) -> list[str]:
+    """Names for `tile_of` that are worth comparing: the usual tile, and wide ones for int8.
+
+    Where floats take other features of the processor, results that are no integers do without wide ones.
+    """
+    src, dest = (instruction.operand(name).type for name in ("src", "dest"))
+    is_plain = src.is_float or (target.float_features is not None and not dest.is_quantized)
+    return ["", *([] if is_plain else wide_tiles(target))]
 
 
 def stored_half(instruction: Instruction) -> str:
@@ -198,8 +221,11 @@ def tiled_convolutions(instruction: Instruction, target: VectorTarget) -> list[K
     """Return the kernel with the blocking of least estimated cost; none for a filter that is computed."""
     if instruction.operand("filter").data is None:
         return []
-    geometry = convolution_geometry(instruction)
-    blocking = choose_blocking(geometry, tile_of(instruction, target))
-    clamp_first = must_clamp_first(instruction, constant_filter(instruction))
-    stored = stored_half(instruction)
-    return [TiledConvolution(blocking.pixels, blocking.vectors, blocking.by_rows, clamp_first, stored)]
+    clamp_first, stored = must_clamp_first(instruction, constant_filter(instruction)), stored_half(instruction)
+    kernels: list[Kernel] = []
+    for name in multiplications(instruction, target):
+        tile = tile_of(instruction, target, name)
+        found = choose_blocking(convolution_geometry(instruction).with_step(tile.step), tile)
+        sizes = found.pixels, found.vectors, found.by_rows
+        kernels.append(TiledConvolution(*sizes, clamp_first, stored, name))
+    return kernels

@@ -30,7 +30,7 @@ from qglow.kernels.convolution.depthwise_geometry import (
     emit_tiles,
     is_depthwise,
 )
-from qglow.kernels.convolution.depthwise_taps import VECTORS, TapStep, lane_order, select_step
+from qglow.kernels.convolution.depthwise_taps import TapStep, select_step
 from qglow.kernels.emit.builder import F32, I8, Index, Value, vec
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
@@ -98,10 +98,10 @@ class DepthwiseConvolution(DepthwiseKernel):
             for group in tap_groups(geometry.kernel, step.taps):
                 chosen = taps[channels][:, group].T
                 weights.append(step.pack(np.pad(chosen, ((0, step.taps - len(group)), (0, 0)))))
-            order = np.array(channels)[lane_order(step.width)].reshape(-1)
+            order, results = (np.array(channels)[o].reshape(-1) for o in (step.order, step.result_order))
             sums.append(folded[order])
             if multiplier is not None and multiplier.data is not None:
-                factors.append(multiplier.data.astype(np.float32)[order])
+                factors.append(multiplier.data.astype(np.float32)[results])
         constants = {"filter": np.concatenate(weights), "bias": np.concatenate(sums)}
         return constants | ({"multiplier": np.concatenate(factors)} if factors else {})
 
@@ -119,7 +119,7 @@ class DepthwiseConvolution(DepthwiseKernel):
     def emit(self, site: Site) -> None:
         """Emit loops over rows, chunks and tiles; where results are averaged, chunks are outermost."""
         step, geometry = plan(site.instruction, site.target)
-        output = OutputStage.of(site, step.width // VECTORS, self.clamp_first)
+        output = OutputStage.of(site, step.lanes, self.clamp_first)
         body, sink = _Tile(site, step, geometry, output), output.mean_sink
 
         def emit(p: Pointers) -> None:
@@ -161,16 +161,20 @@ class _Tile:
                 ]
         multipliers = []
         if "multiplier" in constants:
-            multipliers = self._channels(constants["multiplier"], chunk, vec(F32, width // VECTORS))
+            multipliers = self._channels(constants["multiplier"], chunk, vec(F32, step.lanes))
         for pixel in range(pixels):
             result = e.offset(dest, pixel * self.geometry.axes[-1].dest_stride)
-            self.output.emit_interleaved(e, sums[pixel], multipliers, result, self.geometry.stored)
+            ordered = step.results(e, sums[pixel])
+            if e.target.interleaves:
+                self.output.emit_interleaved(e, ordered, multipliers, result, self.geometry.stored)
+            else:
+                self.output.emit(e, [ordered], multipliers, [result], self.geometry.stored)
 
     def _channels(self, base: Value, chunk: Index, kind: object) -> list[Value]:
-        """Load the four vectors of bias or multipliers of a chunk, one 32-bit value a channel."""
-        e, width = self.site.e, self.step.width
-        start = e.offset(base, e.scaled(chunk, 4 * width))
-        return [e.load(e.offset(start, v * width), kind, align=width) for v in range(VECTORS)]
+        """Load the vectors of bias or multipliers of a chunk, one 32-bit value a channel."""
+        e, size = self.site.e, 4 * self.step.lanes
+        start = e.offset(base, e.scaled(chunk, 4 * self.step.width))
+        return [e.load(e.offset(start, v * size), kind, align=size) for v in range(self.step.vectors)]
 
     def _uses(
         self, pixels: int, groups: Sequence[Sequence[int]]
@@ -224,5 +228,8 @@ def depthwise_convolutions(instruction: Instruction, target: VectorTarget) -> li
     if filters.data is None or instruction.operand("src").type.is_float or not is_depthwise(instruction):
         return []
     clamp_first = must_clamp_first(instruction, filters.data)
-    # Half of the registers hold sums, four for each pixel; the other half is left to taps and weights.
-    return [DepthwiseConvolution(max(1, target.registers // 2 // VECTORS), clamp_first)]
+    step, _ = plan(instruction, target)
+    # Half of the registers hold sums; the other half is left to taps and weights, and without interleaving to
+    # products too.
+    room = target.registers // (2 if target.interleaves else 4)
+    return [DepthwiseConvolution(max(1, room // step.vectors), clamp_first)]

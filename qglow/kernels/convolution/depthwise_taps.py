@@ -23,7 +23,9 @@ from qglow.kernels.emit.tiles import Tile
 from qglow.kernels.tiles.interleaved import unpack
 
 VECTORS = 4
-"""Accumulators of one byte vector of channels: a 32-bit lane for each of its bytes."""
+"""Accumulators of one interleaved byte vector of channels: a 32-bit lane for each of its bytes."""
+NARROW = 4
+"""Channels of one accumulator where bytes are not interleaved."""
 PART = 16
 """int8 channels in 128 bits."""
 
@@ -36,16 +38,39 @@ def lane_order(width: int) -> Array:
 
 @dataclass(frozen=True)
 class TapStep(ABC):
-    """Products of up to `taps` bytes of each of `width` channels with their weights, added to the sums."""
+    """Products of up to `taps` bytes of each of `width` channels with their weights, added to the sums.
+
+    `vectors`: accumulators of these channels.
+    """
 
     width: int
 
     taps: ClassVar[int]
+    vectors: ClassVar[int] = VECTORS
+
+    @property
+    def lanes(self) -> int:
+        """Channels of one accumulator."""
+        return self.width // self.vectors
 
     @property
     def accumulator(self) -> Any:
-        """Type of one of the four accumulators."""
-        return vec(I32, self.width // VECTORS)
+        """Type of one accumulator."""
+        return vec(I32, self.lanes)
+
+    @property
+    def order(self) -> Array:
+        """Channel of every lane of the accumulators, as [vector, lane]."""
+        return lane_order(self.width)
+
+    @property
+    def result_order(self) -> Array:
+        """Channel of every lane of `results`."""
+        return self.order
+
+    def results(self, e: Emitter, sums: list[Value]) -> list[Value]:
+        """Bring complete sums into the order that the output stage takes."""
+        return sums
 
     @property
     @abstractmethod
@@ -58,17 +83,17 @@ class TapStep(ABC):
 
     @abstractmethod
     def interleave(self, e: Emitter, rows: Sequence[Value]) -> list[Value]:
-        """Combine one byte vector a tap to four vectors whose 32-bit lanes hold the taps of a channel."""
+        """Combine one byte vector a tap to an operand of `accumulate` for each accumulator."""
 
     @abstractmethod
     def accumulate(self, e: Emitter, total: Value, taps: Value, weights: Value) -> Value:
-        """Add the products of one of the four vectors to its accumulator `total`."""
+        """Add the products of one operand to its accumulator `total`."""
 
     def load_weights(self, e: Emitter, pointer: Value) -> list[Value]:
         """Load the weights of one step, a vector for each accumulator."""
-        size = self.weight_bytes // VECTORS
+        size = self.weight_bytes // self.vectors
         kind = self.weight_type()
-        return [e.load(e.offset(pointer, v * size), kind, align=size) for v in range(VECTORS)]
+        return [e.load(e.offset(pointer, v * size), kind, align=size) for v in range(self.vectors)]
 
     @abstractmethod
     def weight_type(self) -> Any:
@@ -168,6 +193,12 @@ class SingleStep(TapStep):
     signed: bool
 
     taps: ClassVar[int] = 1
+    vectors: ClassVar[int] = 1
+
+    @property
+    def order(self) -> Array:
+        """Channels in their order."""
+        return np.arange(self.width).reshape(1, -1)
 
     @property
     def weight_bytes(self) -> int:
@@ -176,16 +207,15 @@ class SingleStep(TapStep):
 
     def weight_type(self) -> Any:
         """Signed bytes."""
-        return vec(I8, self.width // VECTORS)
+        return vec(I8, self.width)
 
     def pack(self, weights: Array) -> Array:
-        """Put the weights of channels in the order of lanes."""
-        lanes = weights.astype(np.int8)[:, lane_order(self.width)]
-        return np.ascontiguousarray(lanes[0]).view(np.uint8).reshape(-1)
+        """Keep the weights of channels in their order."""
+        return np.ascontiguousarray(weights[0], np.int8).view(np.uint8)
 
     def interleave(self, e: Emitter, rows: Sequence[Value]) -> list[Value]:
-        """Take the bytes of each accumulator."""
-        return [e.shuffle(rows[0], None, list(lanes)) for lanes in lane_order(self.width)]
+        """Take the bytes as they are."""
+        return list(rows)
 
     def accumulate(self, e: Emitter, total: Value, taps: Value, weights: Value) -> Value:
         """Multiply and add in 32 bits."""
@@ -193,16 +223,72 @@ class SingleStep(TapStep):
         return e.b.add(total, e.b.mul(widen(taps, total.type), e.b.sext(weights, total.type)))
 
 
+@dataclass(frozen=True)
+class HalfStep(TapStep):
+    """Step of one tap on targets that multiply either half of a word: weights are widened in memory.
+
+    Bytes 0 and 2 of a word become the halves of one word, bytes 1 and 3 those of another.
+    """
+
+    taps: ClassVar[int] = 1
+    vectors: ClassVar[int] = 1
+
+    @property
+    def order(self) -> Array:
+        """Channels 0 and 2, then 1 and 3."""
+        return np.array([[0, 2, 1, 3]])
+
+    @property
+    def result_order(self) -> Array:
+        """Channels in their order."""
+        return np.arange(NARROW).reshape(1, -1)
+
+    def results(self, e: Emitter, sums: list[Value]) -> list[Value]:
+        """Exchange the middle lanes, which are registers of their own."""
+        return [e.shuffle(sums[0], None, [0, 2, 1, 3])]
+
+    @property
+    def weight_bytes(self) -> int:
+        """One int16 a channel."""
+        return 2 * self.width
+
+    def weight_type(self) -> Any:
+        """Two words of two weights."""
+        return vec(I32, 2)
+
+    def pack(self, weights: Array) -> Array:
+        """Widen weights, in the order of lanes."""
+        return np.ascontiguousarray(weights[0, self.order[0]], np.int16).view(np.uint8)
+
+    def interleave(self, e: Emitter, rows: Sequence[Value]) -> list[Value]:
+        """Widen the bytes of a word to two words of two halves."""
+        word = e.b.bitcast(rows[0], I32)
+        halves = e.target.split_bytes(e, word, 1, signed=True)
+        return [e.concat([e.b.bitcast(half, vec(I32, 1)) for half in halves])]
+
+    def accumulate(self, e: Emitter, total: Value, taps: Value, weights: Value) -> Value:
+        """Multiply halves of words and add."""
+        for lane in range(NARROW):
+            lhs, rhs = (e.extract(value, lane // 2) for value in (taps, weights))
+            added = e.target.add_half_product(e, e.extract(total, lane), lhs, rhs, upper=bool(lane % 2))
+            total = e.insert(total, added, lane)
+        return total
+
+
 def select_step(target: VectorTarget, channels: int) -> TapStep:
     """Choose the step for a target: the least width that holds `channels`, from 128 bits to a full register.
 
-    Raises InternalError for a target that multiplies no int8.
+    Targets that do not interleave bytes take few channels at a time, for which they have registers. Raises InternalError for a target that multiplies no int8.
     """
+    if not target.interleaves:
+        return (
+            HalfStep(NARROW)
+            if target.multiplies_halves
+            else SingleStep(NARROW, signed=target.activation_bias == 0)
+        )
     width = PART
     while width < target.byte_lanes and width < channels:
         width *= 2
-    if not target.interleaves:
-        return SingleStep(width, signed=target.activation_bias == 0)
     fours, pairs = target.vector_tile(4), target.vector_tile(2)
     if fours is not None:
         return DotStep(width, fours)

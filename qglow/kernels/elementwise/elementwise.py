@@ -212,7 +212,9 @@ def _fills_registers(instruction: Instruction, target: VectorTarget) -> bool:
     """
     buffers = [instruction.operand(name) for name in ("dest", *_sources(instruction))]
     interleaves = isinstance(instruction.operation, ElementAdd | ElementSub | ElementMul | Rescale)
-    if not interleaves or not all(is_int8_activation(buffer.type) for buffer in buffers):
+    if not target.interleaves or not interleaves:
+        return False
+    if not all(is_int8_activation(buffer.type) for buffer in buffers):
         return False
     memories = [memory_of(None, buffer, target).spread(buffers[0].type.shape) for buffer in buffers]
     runs = contiguous_runs(memories[0].shape, [m.strides for m in memories], [1] * len(memories))

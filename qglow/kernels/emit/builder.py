@@ -134,10 +134,14 @@ class Carry:
 
 
 class Builder:
-    """Emits the body of one function. `b` is the llvmlite IRBuilder, positioned where code is added."""
+    """Emits the body of one function. `b` is the llvmlite IRBuilder, positioned where code is added.
 
-    def __init__(self, function: Any) -> None:
+    `counter`: integer type that loops count in. Indices are i64 everywhere else.
+    """
+
+    def __init__(self, function: Any, counter: Any = I64) -> None:
         self.function = function
+        self.counter = counter
         self.module = function.module
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self._at_entry = False
@@ -295,24 +299,25 @@ class Builder:
             yield carry
             carry.values = list(carry.following)
             return
+        first, last = self._counted(start), self._counted(stop)
         before = self.b.block
         body = self.b.append_basic_block(f"{name}.body")
         done = self.b.append_basic_block(f"{name}.done")
         if trips:
             self.b.branch(body)
         else:
-            self.b.cbranch(self.b.icmp_signed("<", self.index(start), self.index(stop)), body, done)
+            self.b.cbranch(self.b.icmp_signed("<", first, last), body, done)
         self.b.position_at_end(body)
-        index = self._phi(I64, self.index(start), before)
-        carry = Carry(index, [self._phi(value.type, value, before) for value in initial])
-        phis = list(carry.values)
+        number = self._phi(self.counter, first, before)
+        phis = [self._phi(value.type, value, before) for value in initial]
+        carry = Carry(number if self.counter == I64 else self.b.sext(number, I64), list(phis))
         yield carry
         if len(carry.following) != len(phis):
             raise ValueError("every carried value needs a following one")
-        following = self.b.add(index, self.index(step))
+        following = self.b.add(number, self._counted(step))
         end = self.b.block
-        self.b.cbranch(self.b.icmp_signed("<", following, self.index(stop)), body, done)
-        index.add_incoming(following, end)
+        self.b.cbranch(self.b.icmp_signed("<", following, last), body, done)
+        number.add_incoming(following, end)
         for phi, value in zip(phis, carry.following, strict=True):
             phi.add_incoming(value, end)
         self.b.position_at_end(done)
@@ -334,6 +339,12 @@ class Builder:
         with self.b.goto_entry_block():
             yield
         self._at_entry = False
+
+    def _counted(self, index: Index) -> Value:
+        """Convert an index to the type that loops count in."""
+        if isinstance(index, int):
+            return ir.Constant(self.counter, index)
+        return index if self.counter == I64 else self.b.trunc(index, self.counter)
 
     def _phi(self, kind: Any, value: Value, block: Any) -> Any:
         phi = self.b.phi(kind)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from qglow.kernels.emit.builder import Builder, Index, Value
+from qglow.kernels.emit.builder import I32, I64, Builder, Index, Value
 from qglow.kernels.emit.target import VectorTarget
 
 
@@ -20,7 +20,8 @@ class Emitter(Builder):
     def __init__(
         self, function: Any, target: VectorTarget, part: Value | None = None, parts: Value | None = None
     ) -> None:
-        super().__init__(function)
+        # Two registers for every counter are what 64 bits cost where an address has 32.
+        super().__init__(function, I32 if target.pointer_bytes == I32.width // 8 else I64)
         self.target = target
         self.units = 1
         self._part, self._parts = part, parts

@@ -9,14 +9,12 @@ from qglow.kernels.emit.builder import Index, Value
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.operand import Memory, RunLoops, contiguous_runs
 
-UNROLL = 4
-"""Vectors in one iteration of the inner loop."""
 FEW_PLANES = 4
 """Threads share runs, not outer loops, if the longest of these has at most this many iterations."""
 LARGE_PLANE = 4096
 """Elements from which on each of at most `FEW_PLANES` planes is a run of its own."""
-FLAT_CHUNKS = 8
-"""Runs of at most this many vectors get no inner loop."""
+FLAT_TURNS = 2
+"""Runs of at most this many iterations of the inner loop get none."""
 
 Body = Callable[[list[Value], int | None], None]
 """Emits the code for one vector: gets its address in each operand, and how many lanes count (None: all)."""
@@ -88,7 +86,7 @@ def sweep_run(
 ) -> None:
     """Emit `body` over one run of `length` elements, which are `sizes[i]` bytes apart in operand i.
 
-    A long run is a loop unrolled `UNROLL` times, a short one straight-line code; the last vector may be
+    A long run is a loop of as many vectors an iteration as the target says, a short one straight-line code; the last vector may be
     partial. `shared`: threads share whole unrolled blocks, and the last thread also does the remainder.
     """
 
@@ -96,12 +94,13 @@ def sweep_run(
         return [e.offset(p, e.scaled(element, size)) for p, size in zip(pointers, sizes, strict=True)]
 
     whole = length // lanes * lanes
-    block = lanes * UNROLL
-    blocked = whole // block * block if whole > lanes * FLAT_CHUNKS else 0
+    unroll = e.target.loop_unroll
+    block = lanes * unroll
+    blocked = whole // block * block if whole > block * FLAT_TURNS else 0
     if blocked:
         first, last = e.share(blocked // block, shared)
         with e.loop(e.scaled(first, block), e.scaled(last, block), block, "block") as start:
-            for part in range(UNROLL):
+            for part in range(unroll):
                 body(at(e.plus(start, part * lanes)), None)
     if blocked == length:
         return

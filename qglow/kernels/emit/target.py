@@ -58,12 +58,14 @@ class VectorTarget:
     tiles: multiplications of int8 and int16, the fastest of each shape first. model: parameters of costs.
     loop_lanes: elements in one vector of an elementwise loop, whatever the size of a register: LLVM splits
         it into several registers, which hide each other's latency. table_lanes: the same for byte tables.
+    loop_unroll: such vectors in one iteration of a long loop.
     shares_work: whether threads may share a program.
     fuses_tables_from: least bytes of a product's results for which a table lookup that follows is done
         before they are stored; None for never.
     abi: name of the calling convention, empty for that of the triple. relocation: LLVM's relocation model.
     pointer_bytes: size of an address.
-    interleaves: whether few instructions interleave the bytes of vectors, as they do not in scalar code.
+    interleaves: whether few instructions interleave the bytes of vectors and pack four vectors of words to
+        one of bytes, as they do not in scalar code.
     float_features: LLVM's features for functions whose operands are floats, where the vector unit flushes
         subnormals and scalars have to compute; None where it does not.
     pads_images: whether images lie in memory with the border that kernels wish for.
@@ -84,6 +86,7 @@ class VectorTarget:
     converts_half: bool = False
     loop_lanes: int = 16
     table_lanes: int = 64
+    loop_unroll: int = 4
     shares_work: bool = True
     fuses_tables_from: int | None = None
     abi: str = ""
@@ -179,6 +182,18 @@ class VectorTarget:
             return e.b.ashr(high, scalar(words, 8)), e.b.ashr(step, scalar(words, 8))
         even = e.b.and_(step, scalar(words, 255))
         return even, e.b.lshr(step, scalar(words, 8))
+
+    @property
+    def multiplies_halves(self) -> bool:
+        """Whether one instruction adds the product of a half of two words, which two bytes are widened to."""
+        return False
+
+    def add_half_product(self, e: Builder, total: Value, lhs: Value, rhs: Value, upper: bool) -> Value:
+        """Add the product of the lower or the upper int16 of two words to an i32."""
+        halves = [e.b.ashr(value, scalar(I32, 16)) for value in (lhs, rhs)]
+        if not upper:
+            halves = [e.b.sext(e.b.trunc(value, I16), I32) for value in (lhs, rhs)]
+        return e.b.add(total, e.b.mul(*halves))
 
     def round_to_words(self, e: Builder, value: Value) -> Value:
         """Round float32 half to even to int32. Of a result beyond 2^22 only the sign is needed."""

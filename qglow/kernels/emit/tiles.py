@@ -23,8 +23,9 @@ class Tile:
     lhs, rhs: element types of activations and weights ("u8", "s8", "s16").
     reference: the meaning in numpy, `reference(sums, lhs, rhs)`: of a vector (m = 1) sums [n] and operands
         [n * k], k products a lane; of a matrix sums [m, n], lhs [m, k] and rhs [k / 4, n * 4], four products
-        a lane and row.
-    emit: emits it, for m = 1; matrix units have kernels of their own.
+        a lane and row, or rhs [n, k].
+    emit: emits it; None for those of matrix units, which have kernels of their own. The sum of a vector of one
+        lane is a scalar.
     is_exact: whether it is exact for all operands; else it saturates where two neighbouring products
         leave 16 bits.
     """
@@ -69,6 +70,11 @@ def matrix_products(sums: Array, lhs: Array, rhs: Array) -> Array:
     groups, columns = rhs.shape[0], rhs.shape[1] // 4
     weights = rhs.astype(np.int64).reshape(groups, columns, 4).transpose(0, 2, 1).reshape(groups * 4, columns)
     return _wrapped(sums + lhs.astype(np.int64) @ weights)
+
+
+def row_products(sums: Array, lhs: Array, rhs: Array) -> Array:
+    """Add the products of rows with rows to sums [m, n], modulo 2^32: lhs [m, k], rhs [n, k]."""
+    return _wrapped(sums + lhs.astype(np.int64) @ rhs.astype(np.int64).T)
 
 
 def _wrapped(sums: Array) -> Array:

@@ -189,5 +189,5 @@ def maxpool_candidates(instruction: Instruction, target: VectorTarget) -> list[K
 def averagepool_candidates(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
     """Return the kernel for a register of bytes where channels fill it, else of float32 or of int32 sums."""
     src = instruction.operand("src").type
-    fills = is_int8_activation(src) and src.shape[3] >= target.byte_lanes
+    fills = target.interleaves and is_int8_activation(src) and src.shape[3] >= target.byte_lanes
     return [AveragePooling(target.byte_lanes if fills else target.float_lanes)]

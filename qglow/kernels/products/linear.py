@@ -10,7 +10,14 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import Instruction
-from qglow.kernels.convolution.conv import TiledProduct, constant_filter, pointers, stored_half, tile_of
+from qglow.kernels.convolution.conv import (
+    TiledProduct,
+    constant_filter,
+    multiplications,
+    pointers,
+    stored_half,
+    tile_of,
+)
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.tiled.blocking import blocking_cost, choose_blocking, ranked_blockings
@@ -30,22 +37,21 @@ class TiledFullyConnected(TiledProduct):
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Packed filter and bias, for int8 also multipliers."""
-        tile = tile_of(instruction, target)
-        filters = columns(instruction)
-        return product_constants(
-            instruction, filters, linear_geometry(instruction), tile, self.vectors, target
-        )
+        tile = self.tile(instruction, target)
+        geometry = linear_geometry(instruction).with_step(tile.step)
+        return product_constants(instruction, columns(instruction), geometry, tile, self.vectors, target)
 
     def variants(self, instruction: Instruction, target: VectorTarget) -> list[Kernel]:
         """Other sizes of tiles and orders of loops."""
-        tile = tile_of(instruction, target)
-        return self.other_blockings(linear_geometry(instruction), tile)
+        tile = self.tile(instruction, target)
+        return self.other_blockings(linear_geometry(instruction).with_step(tile.step), tile)
 
     def in_blocks_of(
         self, vectors: int, instruction: Instruction, target: VectorTarget
     ) -> TiledFullyConnected | None:
         """The kernel with the best blocking of so many vectors; None if there is none."""
-        ranked = ranked_blockings(linear_geometry(instruction), tile_of(instruction, target))
+        tile = self.tile(instruction, target)
+        ranked = ranked_blockings(linear_geometry(instruction).with_step(tile.step), tile)
         found = next((blocking for blocking in ranked if blocking.vectors == vectors), None)
         if found is None:
             return None
@@ -53,8 +59,8 @@ class TiledFullyConnected(TiledProduct):
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Estimated cycles of the product with this blocking."""
-        tile = tile_of(instruction, target)
-        return blocking_cost(linear_geometry(instruction), tile, self.blocking)
+        tile = self.tile(instruction, target)
+        return blocking_cost(linear_geometry(instruction).with_step(tile.step), tile, self.blocking)
 
     def emit(self, site: Site) -> None:
         """Emit the product."""
@@ -71,8 +77,11 @@ def tiled_products(instruction: Instruction, target: VectorTarget) -> list[Kerne
     """Return the kernel with the blocking of least estimated cost; none for a filter that is computed."""
     if instruction.operand("filter").data is None:
         return []
-    geometry = linear_geometry(instruction)
-    blocking = choose_blocking(geometry, tile_of(instruction, target))
-    clamp_first = must_clamp_first(instruction, columns(instruction))
-    stored = stored_half(instruction)
-    return [TiledFullyConnected(blocking.pixels, blocking.vectors, blocking.by_rows, clamp_first, stored)]
+    clamp_first, stored = must_clamp_first(instruction, columns(instruction)), stored_half(instruction)
+    kernels: list[Kernel] = []
+    for name in multiplications(instruction, target):
+        tile = tile_of(instruction, target, name)
+        found = choose_blocking(linear_geometry(instruction).with_step(tile.step), tile)
+        sizes = found.pixels, found.vectors, found.by_rows
+        kernels.append(TiledFullyConnected(*sizes, clamp_first, stored, name))
+    return kernels

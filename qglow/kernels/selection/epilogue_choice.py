@@ -128,6 +128,8 @@ def _is_mean_of(
     accumulates_mean = parse_kernel(chain[0].kernel, target).accumulates_mean
     if not accumulates_mean or not instruction.operation.ends_epilogue(instruction.types):
         return False
+    if not target.interleaves:
+        return False  # sums of a mean are kept in packed words
     value, src = chain[-1].operand("dest"), instruction.operand("src")
     if not is_int8_activation(value.type) or not is_int8_activation(instruction.operand("dest").type):
         return False

@@ -10,7 +10,7 @@ from llvmlite import ir
 from qglow.kernels.emit.builder import F32, I32, VOID, Index, Value, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.tiled.blocking import divide, pixel_axes
-from qglow.kernels.tiled.geometry import STEP, Axis, Runs
+from qglow.kernels.tiled.geometry import Axis, Runs
 from qglow.kernels.tiled.loops import Block, Pointers, ProductLoops, Shared
 from qglow.kernels.tiles.tile import MicroTile
 
@@ -110,7 +110,8 @@ class VectorProduct(ProductLoops):
         # Sums start from the bias, as rule 9 demands of float chains; for int8 that saves an addition.
         bias = [e.load(e.offset(pointers.bias, v * size), tile.accumulator, align=size) for v in vectors]
         offsets = tuple(p * axis.src_stride for p in range(pixels))
-        sums = self.add_products(pointers, offsets, [bias[v] for _ in offsets for v in vectors], lines)
+        sums = self.add_products(pointers, offsets, tile.start(e, bias, pixels), len(bias), lines)
+        sums = tile.finish(e, sums, pixels)
         rows = [sums[p * len(vectors) : (p + 1) * len(vectors)] for p in range(pixels)]
         multipliers = []
         if pointers.multiplier is not None:
@@ -120,39 +121,18 @@ class VectorProduct(ProductLoops):
         self.output.emit(e, rows, multipliers, dests, block.channels)
 
     def add_products(
-        self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], lines: int
+        self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], vectors: int, lines: int
     ) -> list[Value]:
-        """Add the products of all steps to `sums` of the pixels at `offsets`; order [pixel][vector]."""
-        vectors = len(sums) // len(offsets)
+        """Add the products of all steps to `sums` of the pixels at `offsets` and so many vectors."""
         steps = _Steps(self.e, self.tile, self.geometry.runs, offsets, vectors, pointers.ahead, lines)
         return steps.window(pointers.src, pointers.weights, sums)
-
-
-def add_step(
-    e: Emitter, tile: MicroTile, src: Value, weights: Value, offsets: tuple[int, ...], sums: list[Value]
-) -> list[Value]:
-    """Emit one step of a tile: the pixels at `offsets` bytes from `src` times every vector at `weights`.
-
-    `sums` and the result are in the order [pixel][vector].
-    """
-    vectors = range(len(sums) // len(offsets))
-    # The weights of a step stay in registers for all pixels. An activation is loaded, multiplied with all
-    # vectors and dropped, so it takes a register for a short time only. Thus pixels x vectors products take
-    # pixels + vectors loads.
-    loaded = [tile.load_weights(e, e.offset(weights, v * tile.weight_bytes)) for v in vectors]
-    result = []
-    for number, offset in enumerate(offsets):
-        activation = tile.load_activation(e, e.offset(src, offset))
-        for v in vectors:
-            result.append(tile.accumulate(e, sums[number * len(vectors) + v], activation, loaded[v]))
-    return result
 
 
 @dataclass(frozen=True)
 class _Steps:
     """Emitter of all steps of one tile: pixels at `offsets` bytes from its address, `vectors` of channels.
 
-    Sums are in the order [pixel][vector]. Each iteration of the innermost loop prefetches `lines` cache
+    Sums are in the order that the tile gives them. Each iteration of the innermost loop prefetches `lines` cache
     lines, `ahead` bytes after the weights in use.
     """
 
@@ -197,13 +177,14 @@ class _Steps:
 
     def _run(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """Emit the steps of one run: a loop of two or three an iteration, then the steps that are left."""
-        e, steps = self.e, self.runs.steps
+        e, runs = self.e, self.runs
+        steps = runs.steps
         done = 0
         if steps > UNROLLED_STEPS:
             unroll = _unroll(steps)
             turns = steps // unroll
             with e.carrying_loop(0, turns, sums, name="steps") as carry:
-                inner_src = e.offset(src, e.scaled(carry.index, unroll * STEP))
+                inner_src = e.offset(src, e.scaled(carry.index, unroll * runs.step))
                 inner_weights = e.offset(weights, e.scaled(carry.index, unroll * self.step_bytes))
                 fetch_early(e, inner_weights, self.ahead, self.lines)
                 inner = carry.values
@@ -218,8 +199,8 @@ class _Steps:
     def _step(self, src: Value, weights: Value, sums: list[Value], step: int) -> list[Value]:
         """Emit step number `step` from these addresses, for every pixel and every vector."""
         e = self.e
-        at = e.offset(src, step * STEP), e.offset(weights, step * self.step_bytes)
-        return add_step(e, self.tile, *at, self.offsets, sums)
+        at = e.offset(src, step * self.runs.step), e.offset(weights, step * self.step_bytes)
+        return self.tile.add_step(e, *at, self.offsets, sums)
 
 
 def fetch_early(e: Emitter, weights: Value, ahead: Index, lines: int) -> None:

@@ -22,8 +22,8 @@ SIGN = 0x80
 
 
 def fills_registers(e: Emitter, lanes: int) -> bool:
-    """Whether a vector of `lanes` bytes fills whole registers, as the functions of this module need it."""
-    return lanes % e.target.byte_lanes == 0
+    """Whether a vector of `lanes` bytes fills whole registers, and the target interleaves them cheaply."""
+    return e.target.interleaves and lanes % e.target.byte_lanes == 0
 
 
 def unpack(e: Emitter, low: Value, high: Value, upper: bool) -> Value:

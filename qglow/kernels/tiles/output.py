@@ -1,7 +1,7 @@
 """Output of a tile: sums are rescaled (rule 5), clamped and stored as int8 or float32, or stored as they are.
 
 int8 results of up to four vectors are narrowed together by saturating packs. The saturation of the last one
-is the clamp to the range of int8.
+is the clamp to the range of int8. Targets without packs clamp and truncate every vector by itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from qglow.core.types import ElementType
-from qglow.kernels.arithmetic.requantize import clamp_float
+from qglow.kernels.arithmetic.requantize import IntegerRange, clamp_float, emit_requantize
 from qglow.kernels.emit.builder import F32, I8, I32, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Epilogue, MeanSink, Part, Site
@@ -82,7 +82,8 @@ class OutputStage:
             for sums, pointer in zip(pixels, pointers, strict=True):
                 self._store_words(e, sums, multipliers, pointer, channels)
             return
-        self._finish(e, self._bytes(e, pixels, multipliers, pointers, channels))
+        narrowed = self._bytes if e.target.interleaves else self._separate_bytes
+        self._finish(e, narrowed(e, pixels, multipliers, pointers, channels))
 
     def emit_interleaved(
         self, e: Emitter, sums: Sequence[Value], multipliers: Sequence[Value], pointer: Value, channels: int
@@ -143,6 +144,23 @@ class OutputStage:
             places = [e.offset(pointer, channel) for pointer in pointers[group]]
             parts = [Part(index * step, room, place, channel) for index, place in enumerate(places)]
             yield self._in_order(e, self._pack(e, rounded)), parts
+
+    def _separate_bytes(
+        self,
+        e: Emitter,
+        pixels: Sequence[Sequence[Value]],
+        multipliers: Sequence[Value],
+        pointers: Sequence[Value],
+        channels: int,
+    ) -> Iterator[Finished]:
+        """Narrow every vector of sums by itself, to as many bytes, each with the places of its lanes."""
+        result = IntegerRange(self.zero_point, int(self.lo), int(self.hi))
+        for sums, pointer in zip(pixels, pointers, strict=True):
+            for index, (total, multiplier) in enumerate(zip(sums, multipliers, strict=True)):
+                channel = index * self.lanes
+                place, room = e.offset(pointer, channel), min(self.lanes, channels - channel)
+                narrow = emit_requantize(e, total, multiplier, result, proven=not self.clamp_first)
+                yield narrow, [Part(0, room, place, channel)]
 
     def _finish(self, e: Emitter, tile: Iterable[Finished]) -> None:
         """Pass bytes through the epilogue, and store them or add them up for a mean."""

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -56,13 +57,15 @@ class PackedTile(ABC):
 class MicroTile(PackedTile):
     """Products of one step, added to one vector register of channels.
 
-    `registers`: vector registers of the target. `model`: costs of its products.
+    `registers`: vector registers of the target. `model`: costs of its products. `step`: bytes of a pixel that
+    a step multiplies.
     """
 
     registers: int
     model: MachineModel
 
     most_vectors: ClassVar[int] = 8
+    step: ClassVar[int] = 4
 
     @abstractmethod
     def most_pixels(self, vectors: int) -> int:
@@ -85,6 +88,33 @@ class MicroTile(PackedTile):
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
     ) -> Value:
         """Add the products of one step to `total`."""
+
+    def start(self, e: Emitter, bias: Sequence[Value], pixels: int) -> list[Value]:
+        """Sums of a tile before the first step, from a vector of biases for each vector of channels."""
+        return [value for _ in range(pixels) for value in bias]
+
+    def finish(self, e: Emitter, sums: list[Value], pixels: int) -> list[Value]:
+        """Bring the sums of a tile into vectors of channels, in the order [pixel][vector]."""
+        return sums
+
+    def add_step(
+        self, e: Emitter, src: Value, weights: Value, offsets: tuple[int, ...], sums: list[Value]
+    ) -> list[Value]:
+        """Emit one step of a tile: the pixels at `offsets` bytes from `src` times every vector at `weights`.
+
+        `sums` and the result are as `start` gives them, by default in the order [pixel][vector].
+        """
+        vectors = range(len(sums) // len(offsets))
+        # The weights of a step stay in registers for all pixels. An activation is loaded, multiplied with all
+        # vectors and dropped, so it takes a register for a short time only. Thus pixels x vectors products
+        # take pixels + vectors loads.
+        loaded = [self.load_weights(e, e.offset(weights, v * self.weight_bytes)) for v in vectors]
+        result = []
+        for number, offset in enumerate(offsets):
+            activation = self.load_activation(e, e.offset(src, offset))
+            for v in vectors:
+                result.append(self.accumulate(e, sums[number * len(vectors) + v], activation, loaded[v]))
+        return result
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from llvmlite import ir
 
 from qglow.kernels.emit.builder import F32, I1, I8, I16, I32, I64, VOID, Builder, Value, poison, scalar, vec
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.emit.tiles import Tile, lane_products
-from qglow.targets.portable.description import round_by_shift
+from qglow.kernels.emit.tiles import Tile, lane_products, row_products
+from qglow.targets.portable.description import round_by_instruction, round_by_shift
 
 MODES = 0b1111 << 22
 """Bits of FPSCR for rounding, flushing to zero and default NaN."""
@@ -40,8 +40,21 @@ def _dual_products(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
     return sums
 
 
+def _across(e: Builder, total: Value, lhs: Value, rhs: Value) -> Value:
+    """vmladava: all sixteen products of two registers, added to a scalar."""
+    how = [ir.Constant(I32, 0)] * 3  # signed, added, in their order
+    return e.call("llvm.arm.mve.vmldava.v16i8", I32, [*how, total, lhs, rhs])
+
+
+def _matrix(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
+    """smmla: two rows of eight bytes times two rows of eight bytes."""
+    return e.call("llvm.aarch64.neon.smmla.v4i32.v16i8", sums.type, [sums, lhs, rhs])
+
+
 SMLAD = Tile("smlad", 1, 4, 2, "s16", "s16", lane_products, _dual_products)
 SDOT = Tile("sdot", 1, 4, 4, "s8", "s8", lane_products, _dot)
+VMLADAVA = Tile("vmladava", 1, 1, 16, "s8", "s8", lane_products, _across)
+SMMLA = Tile("smmla", 2, 2, 8, "s8", "s8", row_products, _matrix)
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,15 @@ class MicrocontrollerTarget(Arm32Target):
         words = vec(I16, 2 * lanes)
         return e.b.bitcast(e.splat(even, lanes), words), e.b.bitcast(e.splat(odd, lanes), words)
 
+    @property
+    def multiplies_halves(self) -> bool:
+        """Whether smlabb and smlatt are the fastest products: not where there are vectors."""
+        return self.tile("smlad") is not None
+
+    def add_half_product(self, e: Builder, total: Value, lhs: Value, rhs: Value, upper: bool) -> Value:
+        """Multiply and add with smlabb or smlatt."""
+        return e.call(f"llvm.arm.smla{'tt' if upper else 'bb'}", I32, [lhs, rhs, total])
+
     def round_to_words(self, e: Builder, value: Value) -> Value:
         """Round each lane with vcvtr, which rounds as FPSCR says, to even, and saturates."""
         words = poison(vec(I32, value.type.count))
@@ -136,6 +158,15 @@ class MicrocontrollerTarget(Arm32Target):
             rounded = e.call("llvm.arm.vcvtr.f32", F32, [e.extract(value, lane)])
             words = e.insert(words, e.b.bitcast(rounded, I32), lane)
         return words
+
+
+@dataclass(frozen=True)
+class HeliumTarget(MicrocontrollerTarget):
+    """Cortex-M with vectors of 128 bits (MVE), which are quick in order and narrow as they store."""
+
+    def round_to_words(self, e: Builder, value: Value) -> Value:
+        """Round with vrintn and convert."""
+        return round_by_instruction(e, value)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,17 @@ from dataclasses import replace
 from qglow.targets.arm.description import (
     SDOT,
     SMLAD,
+    SMMLA,
+    VMLADAVA,
     Aarch64Target,
     Arm32Target,
+    HeliumTarget,
     MicrocontrollerTarget,
     SoftFloatTarget,
 )
 from qglow.targets.native.described import DescribedTarget
 from qglow.targets.native.target import NativeTarget
-from qglow.targets.portable.description import EMBEDDED, PAIRS, SCALAR
+from qglow.targets.portable.description import EMBEDDED, HELIUM, PAIRS, SCALAR
 
 AARCH64 = Aarch64Target(
     name="aarch64",
@@ -43,6 +46,7 @@ AARCH64_I8MM = replace(
     name="aarch64-i8mm",
     features="+neon,+dotprod,+i8mm",
     requires=frozenset({"dotprod", "i8mm"}),
+    tiles=(SMMLA, SDOT, PAIRS),
 )
 ARMV7 = Arm32Target(
     name="armv7",
@@ -65,6 +69,7 @@ CORTEX_M4 = MicrocontrollerTarget(
     features="",
     register_bits=128,
     registers=4,
+    loop_unroll=1,
     has_fma=True,
     activation_bias=0,
     tiles=(SMLAD,),
@@ -79,17 +84,24 @@ CORTEX_M7 = replace(CORTEX_M4, name="cortex-m7", cpu="cortex-m7")
 CORTEX_M33 = replace(
     CORTEX_M4, name="cortex-m33", triple="thumbv8m.main-unknown-none-eabihf", cpu="cortex-m33"
 )
-CORTEX_M55 = replace(
-    CORTEX_M4,
+CORTEX_M55 = HeliumTarget(
     name="cortex-m55",
     triple="thumbv8.1m.main-unknown-none-eabihf",
     cpu="cortex-m55",
     features="+mve.fp",
-    tiles=(PAIRS,),
     float_features="-mve",
+    register_bits=128,
     registers=8,
+    has_fma=True,
+    activation_bias=0,
+    tiles=(VMLADAVA, PAIRS),
+    model=HELIUM,
     loop_lanes=4,
+    loop_unroll=1,
     table_lanes=16,
+    relocation="static",
+    pointer_bytes=4,
+    interleaves=False,
 )
 CORTEX_M3 = SoftFloatTarget(
     name="cortex-m3",
@@ -97,11 +109,12 @@ CORTEX_M3 = SoftFloatTarget(
     cpu="cortex-m3",
     features="",
     register_bits=128,
-    registers=8,
+    registers=4,
+    loop_unroll=1,
     has_fma=False,
     activation_bias=0,
     tiles=(PAIRS,),
-    model=EMBEDDED,
+    model=SCALAR,
     loop_lanes=4,
     table_lanes=4,
     relocation="static",

@@ -70,9 +70,13 @@ EMBEDDED = MachineModel(
 """Costs by counts of instructions, of a small core that does one or two a cycle."""
 
 
+HELIUM = replace(
+    EMBEDDED, most_sums=4, chain_cycles=1.0, enough_chains=1, tile_cycles=8.0, sum_cycles=6.0, pair_cycles=16.0
+)
+"""Costs of a core whose vectors do one thing after the other."""
 SCALAR = replace(
     EMBEDDED,
-    most_sums=2,
+    most_sums=1,
     products_a_cycle=0.125,
     loads_a_cycle=0.25,
     chain_cycles=1.0,

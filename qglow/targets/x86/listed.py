@@ -25,7 +25,7 @@ from qglow.kernels.tiled.blocking import blocking_cost, choose_blocking
 from qglow.kernels.tiled.geometry import Geometry, convolution_geometry, linear_geometry
 from qglow.kernels.tiled.loops import Block, Pointers
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
-from qglow.kernels.tiled.product import VectorProduct, add_step, fetch_early
+from qglow.kernels.tiled.product import VectorProduct, fetch_early
 from qglow.kernels.tiles.tile import MicroTile, PairTile, select_tile
 from qglow.targets.x86.byte_pairs import BytePairTile
 from qglow.targets.x86.machine import JOINED_COST, LISTS_COST
@@ -89,7 +89,7 @@ class ListedProduct(VectorProduct):
         return vectors * self.tile.weight_bytes
 
     def add_products(
-        self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], lines: int
+        self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], vectors: int, lines: int
     ) -> list[Value]:
         """Emit a loop over each list in turn."""
         assert isinstance(self.tile, PairTile)
@@ -98,7 +98,7 @@ class ListedProduct(VectorProduct):
         ahead: Index = 0
         if lines:
             ahead = e.plus(pointers.ahead, e.load(e.offset(lists, LENGTH_FIELD), I64, align=8))
-        turn_bytes = self.turn_bytes(len(sums) // len(offsets))
+        turn_bytes = self.turn_bytes(vectors)
         # Lengths and places are data, so that layers of one shape share code whatever their weights are.
         for number, tile in enumerate(list_tiles(self.tile)):
             fields = (e.offset(lists, 8 * (LIST_FIELDS * number + field)) for field in range(LIST_FIELDS))
@@ -126,7 +126,7 @@ class ListedProduct(VectorProduct):
         """Add the steps whose sources are at `at`, one by one."""
         step_bytes = len(sums) // len(offsets) * tile.weight_bytes
         for step, src in enumerate(at):
-            sums = add_step(self.e, tile, src, self.e.offset(weights, step * step_bytes), offsets, sums)
+            sums = tile.add_step(self.e, src, self.e.offset(weights, step * step_bytes), offsets, sums)
         return sums
 
     def _add_joined(
