@@ -225,7 +225,7 @@ def _computes_floats(call: Call) -> bool:
     """
     stored = (b.type for b in call.buffers if b.root.kind is not BufferKind.CONSTANT)
     is_rescaled = all(_rounds(instruction) for instruction in call.group)
-    return not is_rescaled or any(kind.quantization is None for kind in stored)
+    return not is_rescaled or any(kind.is_float or kind.is_half for kind in stored)
 
 
 def _rounds(instruction: Instruction) -> bool:

@@ -194,13 +194,13 @@ def tile_of(instruction: Instruction, target: VectorTarget, multiplication: str 
 
 
 def multiplications(instruction: Instruction, target: VectorTarget) -> list[str]:
-    """Names for `tile_of` that are worth comparing: the usual tile, and wide ones for int8.
+    """Names for `tile_of` that are worth comparing: wide tiles for int8, then the usual one.
 
-    Where floats take other features of the processor, results that are no integers do without wide ones.
+    Where floats take other features of the processor, float results do without wide ones.
     """
     src, dest = (instruction.operand(name).type for name in ("src", "dest"))
-    is_plain = src.is_float or (target.float_features is not None and not dest.is_quantized)
-    return ["", *([] if is_plain else wide_tiles(target))]
+    is_plain = src.is_float or (target.float_features is not None and dest.is_float)
+    return [*([] if is_plain else wide_tiles(target)), ""]
 
 
 def stored_half(instruction: Instruction) -> str:
@@ -221,7 +221,8 @@ def tiled_convolutions(instruction: Instruction, target: VectorTarget) -> list[K
     """Return the kernel with the blocking of least estimated cost; none for a filter that is computed."""
     if instruction.operand("filter").data is None:
         return []
-    clamp_first, stored = must_clamp_first(instruction, constant_filter(instruction)), stored_half(instruction)
+    clamp_first = must_clamp_first(instruction, constant_filter(instruction))
+    stored = stored_half(instruction)
     kernels: list[Kernel] = []
     for name in multiplications(instruction, target):
         tile = tile_of(instruction, target, name)

@@ -278,7 +278,8 @@ class HalfStep(TapStep):
 def select_step(target: VectorTarget, channels: int) -> TapStep:
     """Choose the step for a target: the least width that holds `channels`, from 128 bits to a full register.
 
-    Targets that do not interleave bytes take few channels at a time, for which they have registers. Raises InternalError for a target that multiplies no int8.
+    Targets that do not interleave bytes take few channels at a time, for which they have registers.
+    Raises InternalError for a target that multiplies no int8.
     """
     if not target.interleaves:
         return (

@@ -86,8 +86,9 @@ def sweep_run(
 ) -> None:
     """Emit `body` over one run of `length` elements, which are `sizes[i]` bytes apart in operand i.
 
-    A long run is a loop of as many vectors an iteration as the target says, a short one straight-line code; the last vector may be
-    partial. `shared`: threads share whole unrolled blocks, and the last thread also does the remainder.
+    A long run is a loop of as many vectors an iteration as the target says, a short one straight-line code;
+    the last vector may be partial. `shared`: threads share whole unrolled blocks, and the last thread also
+    does the remainder.
     """
 
     def at(element: Index) -> list[Value]:

@@ -24,8 +24,9 @@ class Tile:
     reference: the meaning in numpy, `reference(sums, lhs, rhs)`: of a vector (m = 1) sums [n] and operands
         [n * k], k products a lane; of a matrix sums [m, n], lhs [m, k] and rhs [k / 4, n * 4], four products
         a lane and row, or rhs [n, k].
-    emit: emits it; None for those of matrix units, which have kernels of their own. The sum of a vector of one
-        lane is a scalar.
+    emit: emits it; None for those of matrix units, which have kernels of their own. The sum of a vector of
+        one lane is a scalar.
+    by_element: whether an operand may be one 32-bit element of a register, for all lanes, at no cost.
     is_exact: whether it is exact for all operands; else it saturates where two neighbouring products
         leave 16 bits.
     """
@@ -39,6 +40,7 @@ class Tile:
     reference: Callable[[Array, Array, Array], Array]
     emit: Multiply | None = None
     is_exact: bool = True
+    by_element: bool = False
 
     def add(self, e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
         """Emit sums plus products of a vector tile. Raises ValueError for a matrix tile."""

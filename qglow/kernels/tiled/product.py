@@ -15,7 +15,7 @@ from qglow.kernels.tiled.loops import Block, Pointers, ProductLoops, Shared
 from qglow.kernels.tiles.tile import MicroTile
 
 UNROLLED_STEPS = 4
-"""Loops of up to this many steps are unrolled; unrolling more makes code, not speed [measured]."""
+"""Loops of up to this many portions of steps are unrolled; unrolling more makes code, not speed [measured]."""
 UNROLL_CHOICES = (2, 3)
 
 
@@ -69,7 +69,7 @@ class VectorProduct(ProductLoops):
 
     def turn_bytes(self, vectors: int) -> int:
         """Bytes of weights that one iteration of the innermost loop reads."""
-        return _unroll(self.geometry.runs.steps) * vectors * self.tile.weight_bytes
+        return _unroll(self.geometry.runs.steps, self.tile.portions) * vectors * self.tile.weight_bytes
 
     def _early_lines(self, block: Block, tiles: int) -> int:
         """Cache lines of the next block that a tile prefetches in each iteration of its loop; 0 for none.
@@ -81,7 +81,7 @@ class VectorProduct(ProductLoops):
         if (
             tiles == 1
             or self._vector_weights * block.piece.size < self.e.target.model.early_bytes
-            or runs.steps <= UNROLLED_STEPS
+            or runs.steps * self.tile.portions <= UNROLLED_STEPS
         ):
             return 0
         return -(-(self.turn_bytes(block.piece.size) // self.e.target.model.line_bytes) // tiles)
@@ -132,8 +132,8 @@ class VectorProduct(ProductLoops):
 class _Steps:
     """Emitter of all steps of one tile: pixels at `offsets` bytes from its address, `vectors` of channels.
 
-    Sums are in the order that the tile gives them. Each iteration of the innermost loop prefetches `lines` cache
-    lines, `ahead` bytes after the weights in use.
+    Sums are in the order that the tile gives them. Each iteration of the innermost loop prefetches `lines`
+    cache lines, `ahead` bytes after the weights in use.
     """
 
     e: Emitter
@@ -164,7 +164,7 @@ class _Steps:
         if level == len(levels):
             return self._run(src, weights, sums)
         count, src_stride, weight_stride, steps = levels[level]
-        if steps <= UNROLLED_STEPS:
+        if steps * self.tile.portions <= UNROLLED_STEPS:
             for i in range(count):
                 inner = e.offset(src, i * src_stride), e.offset(weights, i * weight_stride)
                 sums = self.window(*inner, sums, level + 1)
@@ -180,8 +180,8 @@ class _Steps:
         e, runs = self.e, self.runs
         steps = runs.steps
         done = 0
-        if steps > UNROLLED_STEPS:
-            unroll = _unroll(steps)
+        if steps * self.tile.portions > UNROLLED_STEPS and steps > 1:
+            unroll = _unroll(steps, self.tile.portions)
             turns = steps // unroll
             with e.carrying_loop(0, turns, sums, name="steps") as carry:
                 inner_src = e.offset(src, e.scaled(carry.index, unroll * runs.step))
@@ -214,6 +214,8 @@ def fetch_early(e: Emitter, weights: Value, ahead: Index, lines: int) -> None:
         e.call("llvm.prefetch.p0", VOID, [place, read, second_level, data])
 
 
-def _unroll(steps: int) -> int:
+def _unroll(steps: int, portions: int) -> int:
     """Steps in an iteration of the loop over a run: if possible a divisor, so that none follow the loop."""
+    if portions > 1:
+        return 1
     return next((u for u in UNROLL_CHOICES if steps % u == 0), UNROLL_CHOICES[0])

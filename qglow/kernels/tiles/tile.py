@@ -67,6 +67,11 @@ class MicroTile(PackedTile):
     most_vectors: ClassVar[int] = 8
     step: ClassVar[int] = 4
 
+    @property
+    def portions(self) -> int:
+        """Products of one sum in a step that are emitted one after the other."""
+        return 1
+
     @abstractmethod
     def most_pixels(self, vectors: int) -> int:
         """Most pixels of a tile with this many vectors that the registers have room for; at least 1."""

@@ -52,7 +52,7 @@ def _matrix(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
 
 
 SMLAD = Tile("smlad", 1, 4, 2, "s16", "s16", lane_products, _dual_products)
-SDOT = Tile("sdot", 1, 4, 4, "s8", "s8", lane_products, _dot)
+SDOT = Tile("sdot", 1, 4, 4, "s8", "s8", lane_products, _dot, by_element=True)
 VMLADAVA = Tile("vmladava", 1, 1, 16, "s8", "s8", lane_products, _across)
 SMMLA = Tile("smmla", 2, 2, 8, "s8", "s8", row_products, _matrix)
 
@@ -79,6 +79,17 @@ class Aarch64Target(VectorTarget):
                 field = e.b.and_(e.b.lshr(_system_register(e, register), e.index(place)), e.index(0xF))
                 fits = e.b.and_(fits, e.b.icmp_unsigned(">=", field, e.index(1)))
         return fits
+
+    def round_to_words(self, e: Builder, value: Value) -> Value:
+        """Round with fcvtns, which ties to even and saturates."""
+        lanes = value.type.count
+        if lanes % 4 or lanes & (lanes - 1):
+            return super().round_to_words(e, value)
+        kind, parts = vec(I32, 4), []
+        for first in range(0, lanes, 4):
+            part = e.shuffle(value, None, range(first, first + 4)) if lanes > 4 else value
+            parts.append(e.call("llvm.aarch64.neon.fcvtns.v4i32.v4f32", kind, [part]))
+        return e.concat(parts)
 
     def look_up(self, e: Builder, index: Value, table: Value) -> Value:
         """Look up with tbl and tbx, 64 entries at a time."""

@@ -18,7 +18,7 @@ from qglow.targets.arm.description import (
 )
 from qglow.targets.native.described import DescribedTarget
 from qglow.targets.native.target import NativeTarget
-from qglow.targets.portable.description import EMBEDDED, HELIUM, PAIRS, SCALAR
+from qglow.targets.portable.description import EMBEDDED, HELIUM, MANY_REGISTERS, PAIRS, SCALAR
 
 AARCH64 = Aarch64Target(
     name="aarch64",
@@ -35,6 +35,7 @@ AARCH64 = Aarch64Target(
 )
 AARCH64_DOTPROD = replace(
     AARCH64,
+    model=MANY_REGISTERS,
     name="aarch64-dotprod",
     features="+neon,+dotprod",
     requires=frozenset({"dotprod"}),

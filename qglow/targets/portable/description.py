@@ -70,8 +70,16 @@ EMBEDDED = MachineModel(
 """Costs by counts of instructions, of a small core that does one or two a cycle."""
 
 
+MANY_REGISTERS = replace(EMBEDDED, most_sums=16)
+"""Costs of a core with 32 vector registers."""
 HELIUM = replace(
-    EMBEDDED, most_sums=4, chain_cycles=1.0, enough_chains=1, tile_cycles=8.0, sum_cycles=6.0, pair_cycles=16.0
+    EMBEDDED,
+    most_sums=4,
+    chain_cycles=1.0,
+    enough_chains=1,
+    tile_cycles=8.0,
+    sum_cycles=6.0,
+    pair_cycles=16.0,
 )
 """Costs of a core whose vectors do one thing after the other."""
 SCALAR = replace(
