@@ -12,18 +12,27 @@ from tests.test_runtimes import FAMILIES, MAKERS, draw
 
 ALWAYS = ("aarch64-dotprod", "riscv64", "cortex-m4", "wasm32-simd128")
 """Targets that every run covers; the others are a sweep."""
+OFTEN = {"cortex-m55": ("conv", "linear"), "aarch64-i8mm": ("conv", "linear"), "cortex-m3": ("conv",)}
+"""Families of more targets that every run covers: those with kernels of their own."""
 HOSTED = "opaque"
 """The family of nodes that onnxruntime runs, which these targets refuse."""
 DEFECTS = {("riscv64-v", "integers")}
 """QEMU 7.2 ends with an assertion of its own on vfncvt.rtz.xu.f.w."""
-TARGETS = [
-    pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.sweep, pytest.mark.slow])
+SWEEP = [pytest.mark.sweep, pytest.mark.slow]
+CASES = [
+    pytest.param(
+        name,
+        family,
+        marks=[] if name in ALWAYS or family in OFTEN.get(name, ()) else SWEEP,
+        id=f"{name}-{family}",
+    )
     for name in (*EMULATORS, "wasm32", "wasm32-simd128")
+    for family in FAMILIES
+    if family != HOSTED
 ]
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != HOSTED])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("target", "family"), CASES)
 def test_self_tests_of_a_family_pass(target: str, family: str, tmp_path: Path) -> None:
     needs(target)
     if (target, family) in DEFECTS:

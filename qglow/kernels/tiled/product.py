@@ -15,7 +15,7 @@ from qglow.kernels.tiled.loops import Block, Pointers, ProductLoops, Shared
 from qglow.kernels.tiles.tile import MicroTile
 
 UNROLLED_STEPS = 4
-"""Loops of up to this many portions of steps are unrolled; unrolling more makes code, not speed [measured]."""
+"""Loops of up to this many portions of steps are unrolled; more of them make code, not speed [measured]."""
 UNROLL_CHOICES = (2, 3)
 
 

@@ -14,6 +14,8 @@ from qglow.core.types import Array
 from qglow.kernels.emit.builder import F32, I8, I32, I64, PTR, VOID, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import VectorTarget
+from qglow.targets.capabilities import machine
+from qglow.targets.registry import find_target
 from qglow.targets.x86.isas import GENERIC, host_isas
 
 
@@ -124,3 +126,16 @@ def test_lookup_of_every_width(isa: VectorTarget, lanes: int) -> None:
     table, data = rng.integers(0, 256, 256), rng.permutation(256)
     result = run(emit, np.concatenate([table, data]).astype(np.uint8), isa)
     assert np.array_equal(result[256:], table[data])
+
+
+@pytest.mark.parametrize(("target", "counted"), [("cortex-m4", "i32"), ("aarch64", "i64")])
+def test_loops_count_in_the_size_of_an_address(target: str, counted: str) -> None:
+    isa = machine(find_target(target))
+    module = ir.Module("test")
+    e = Emitter(ir.Function(module, ir.FunctionType(VOID, [PTR]), "entry"), isa)
+    with e.loop(0, e.load(e.function.args[0], I64)) as index:
+        e.store(index, e.function.args[0])
+    e.b.ret_void()
+    assert index.type == I64
+    phis = [line for line in str(module).splitlines() if " phi " in line]
+    assert len(phis) == 1 and f"phi  {counted} " in phis[0]

@@ -1,0 +1,90 @@
+"""Limits of what emulators count: products an instruction in tiles, instructions of models; bytes of code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import qglow
+from qglow.emulation.bundle import BundleExecutable, load_bundle
+from tests.emulated import needs
+from tests.zoo import zoo_path
+
+CALIBRATION = Path(__file__).parents[2] / "calib_data"
+SIZE = 64
+"""Rows, depth and columns of the product whose instructions are counted, results included."""
+LEAST_PRODUCTS = {"aarch64-dotprod": 7.0, "aarch64-i8mm": 12.0, "cortex-m55": 4.0, "cortex-m4": 0.6}
+"""Multiplications and additions of int8 for each instruction."""
+MOST_INSTRUCTIONS = {
+    "aarch64-dotprod": 120_000,
+    "aarch64-i8mm": 105_000,
+    "cortex-m4": 1_400_000,
+    "cortex-m7": 1_400_000,
+    "cortex-m33": 1_400_000,
+    "cortex-m55": 290_000,
+}
+"""Limits of one call of the example, a little above what the benchmark of targets counted."""
+MOST_CODE = {"cortex-m4": 14_000, "cortex-m55": 12_000}
+"""Bytes of code of the example, a little above those of the benchmark of targets."""
+MOST_KEYWORD_INSTRUCTIONS = 6_000_000
+
+
+@pytest.fixture(scope="module")
+def product() -> qglow.QuantizedModel:
+    """A product of matrices that takes and gives int8."""
+    random = np.random.default_rng(0)
+    weights = [random.standard_normal(shape).astype(np.float32) for shape in ((SIZE, SIZE), (SIZE,))]
+    constants = [numpy_helper.from_array(w, name) for w, name in zip(weights, ("w", "b"), strict=True)]
+    kinds = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIZE, SIZE]) for name in ("x", "y"))
+    given, result = kinds
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"])
+    graph = helper.make_graph([node], "product", [given], [result], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    data = [{"x": random.standard_normal((SIZE, SIZE)).astype(np.float32)} for _ in range(2)]
+    opened = qglow.load_model(model.SerializeToString())
+    return opened.quantize(opened.profile(data), io="int8", check=False, repair=False)
+
+
+@pytest.fixture(scope="module")
+def digits() -> qglow.QuantizedModel:
+    model = qglow.load_model(CALIBRATION / "digits.onnx")
+    profile = model.profile(CALIBRATION / "calib.npz", samples=20)
+    return model.quantize(profile, check=False, repair=False)
+
+
+def bundle(model: qglow.QuantizedModel, target: str, folder: Path) -> BundleExecutable:
+    needs(target)
+    model.save_bundle(folder / "made", isa=target)
+    return load_bundle(folder / "made")
+
+
+@pytest.mark.parametrize("target", LEAST_PRODUCTS)
+def test_tiles_multiply_as_much_in_an_instruction(
+    product: qglow.QuantizedModel, target: str, tmp_path: Path
+) -> None:
+    counted = bundle(product, target, tmp_path).instructions()
+    assert SIZE**3 / counted >= LEAST_PRODUCTS[target]
+
+
+@pytest.mark.parametrize("target", MOST_INSTRUCTIONS)
+def test_a_call_takes_few_instructions_and_little_code(
+    digits: qglow.QuantizedModel, target: str, tmp_path: Path
+) -> None:
+    made = bundle(digits, target, tmp_path)
+    counted = made.instructions()
+    assert 50_000 < counted <= MOST_INSTRUCTIONS[target] and counted == made.instructions()
+    assert made.manifest.code_bytes <= MOST_CODE.get(target, made.manifest.code_bytes)
+
+
+def test_keyword_spotting_takes_few_instructions(tmp_path: Path) -> None:
+    model = qglow.load_model(zoo_path("models/mlperftiny_kws_dscnn.onnx"))
+    random = np.random.default_rng(0)
+    data = [
+        {name: random.standard_normal(kind.shape, np.float32) for name, kind in model.inputs.items()}
+        for _ in range(2)
+    ]
+    int8 = model.quantize(model.profile(data), check=False, repair=False)
+    assert bundle(int8, "cortex-m4", tmp_path).instructions() <= MOST_KEYWORD_INSTRUCTIONS
