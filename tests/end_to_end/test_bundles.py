@@ -250,12 +250,12 @@ def test_what_fits_otherwise_is_made_so_with_the_same_bits(
     digits.save_bundle(tmp_path / "usual", isa="cortex-m4")
     digits.save_bundle(tmp_path / "large", isa="aarch64")
     (in_strips, *_) = digits.save_bundle(tmp_path / "strips", isa="cortex-m4", max_arena="7K")
-    (small, *_) = digits.save_bundle(tmp_path / "small", isa="aarch64", max_flash="72K")
-    assert "strips of rows" in in_strips and "smallest code" in small
+    (small, *_) = digits.save_bundle(tmp_path / "small", isa="aarch64", max_flash="74K")
+    assert "strips of rows" in in_strips and "to fit the flash" in small
     names = ("usual", "strips", "large", "small")
     usual, strips, large, little = (load_bundle(tmp_path / name) for name in names)
     assert strips.manifest.arena_bytes <= 7 * 1024 < usual.manifest.arena_bytes
-    assert little.manifest.code_bytes + little.manifest.weights_bytes <= 72 * 1024
+    assert little.manifest.code_bytes + little.manifest.weights_bytes <= 74 * 1024
     assert little.manifest.code_bytes < 0.8 * large.manifest.code_bytes
     for image in images:
         wanted = usual({"input": image})["logits"]

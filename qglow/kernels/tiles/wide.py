@@ -129,7 +129,7 @@ class PortionTile(WideTile):
 
     @property
     def registers_of_weights(self) -> int:
-        """Those of every portion, for all lanes."""
+        """Registers of every portion, for all lanes."""
         return self.weight_bytes // REGISTER
 
     def pack(self, filters: Array) -> Array:
