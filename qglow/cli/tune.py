@@ -154,7 +154,7 @@ def tune(
         raise UsageError("give the profile with --profile, or --max-size for the bits of weights alone")
     from qglow.api import CalibrationSamples, Goal, load_profile
     from qglow.api import tune as search_mix
-    from qglow.tuning.sections import trial_text, tuning_section
+    from qglow.tuning.sections import told_text, trial_text, tuning_section
 
     place = search.state or search.output.with_name(f"{search.output.name}.state.json")
     profile = load_profile(source.profile)
@@ -162,6 +162,7 @@ def tune(
     samples = CalibrationSamples(
         calibration.calibration_data, calibration.calibration_select, calibration.calibration_samples
     )
+    limits = Goal(goal.max_drop, goal.min_metric, goal.min_sqnr_db, goal.max_latency_ms, goal.max_metric)
     tried: list[Trial] = []
     stopped: list[str] = []
 
@@ -169,6 +170,8 @@ def tune(
         progress_lines.close()
         tried.append(trial)
         note(trial_text(trial, tried[0].figures))
+        if len(tried) == 1 and (unclear := told_text(limits, trial.figures)):
+            note(unclear)
 
     with contextlib.ExitStack() as progress_lines, keeping(place):
 
@@ -180,7 +183,7 @@ def tune(
             loaded,
             profile,
             data.data,
-            Goal(goal.max_drop, goal.min_metric, goal.min_sqnr_db, goal.max_latency_ms, goal.max_metric),
+            limits,
             calibration_data=samples,
             recipe=read_recipe(source.recipe),
             effort=calibration.effort,
@@ -201,7 +204,7 @@ def tune(
             raise KeyboardInterrupt
     if found.best is not None:
         found.save_recipe(search.output)
-    show(tuning_section(found.trials, found.best))
+    show(tuning_section(found.trials, found.best, limits))
     written = search.output if found.best is not None else "no recipe, since no model keeps to the limits yet"
     end_if_interrupted(stopped, f"written: {written}; the same command goes on from {place}")
     best = found.require()

@@ -25,6 +25,18 @@ class Flips:
         """McNemar's exact test: how often two equally good programs would differ by as much."""
         return sign_test(self.lost, self.won)
 
+    @property
+    def drop_error(self) -> float:
+        """Half of the 95 % interval of the share that is lost, in percentage points, also where none flipped.
+
+        A. Agresti and Y. Min, "Simple improved confidence intervals for comparing matched proportions", 2005.
+
+        >>> round(Flips(1000, 9, 6).drop_error, 2)
+        0.8
+        """
+        samples, cases, difference = self.samples + 2, self.lost + self.won + 1, self.lost - self.won
+        return 100.0 * _Z * math.sqrt(cases - difference * difference / samples) / samples
+
 
 def wilson_interval(hits: int, samples: int) -> tuple[float, float]:
     """95 % interval (low, high), each 0 to 1, of a share: E. B. Wilson, 1927. Raises ValueError for none."""

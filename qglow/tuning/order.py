@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from qglow.graph.graph import Graph, Node, Value
 from qglow.quantization.report import is_int8
@@ -51,6 +52,7 @@ def order_nodes(
     found: Sensitivity,
     cycles: Cycles,
     limits: OrderLimits = NO_LIMITS,
+    halves: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Promotion]:
     """Order steps greedily: next is the step that removes the most noise for its time, while any does.
 
@@ -62,8 +64,10 @@ def order_nodes(
     estimated cycles are not tried, and steps beyond the limits are passed over.
 
     model: the graph that was quantized: a recipe can name its nodes only, not those that quantization added.
+    halves: the 16-bit float type of nodes that are faster in one than in float32: they become that where they
+    would become float, since its errors are small beside those of int8.
     """
-    work = _Ladder(model, int8_graph, found, cycles)
+    work = _Ladder(model, int8_graph, found, cycles, halves)
     left = math.inf if limits.share is None else limits.share * sum(cycles[Precision.INT8].values())
     steps: list[Promotion] = []
     while len(steps) < MOST_STEPS:
@@ -99,7 +103,15 @@ class _Rated:
 
 
 class _Ladder:
-    def __init__(self, model: Graph, int8_graph: Graph, found: Sensitivity, cycles: Cycles) -> None:
+    def __init__(
+        self,
+        model: Graph,
+        int8_graph: Graph,
+        found: Sensitivity,
+        cycles: Cycles,
+        halves: Mapping[str, str],
+    ) -> None:
+        self._halves = halves
         known = {node.name for node in model.nodes}
         nodes = [node for node in int8_graph.nodes if node.name in known and is_int8(node)]
         self._weights = {node: found.of(node.outputs[0].name, WEIGHTS) for node in nodes if node.outputs}
@@ -132,7 +144,7 @@ class _Ladder:
         self._levels = self._levels.changed(best.changes)
         for candidate in [c for c in self._ratings if not c.reach.isdisjoint(best.changes)]:
             del self._ratings[candidate]
-        return Promotion(_mix(best.changes), best.noise, best.cycles)
+        return Promotion(_mix(best.changes, self._halves), best.noise, best.cycles)
 
     def _rating(self, candidate: _Candidate) -> _Rated:
         """Return the rating of a candidate, cached until a node that it depends on changes."""
@@ -186,8 +198,11 @@ def _carried_along(values: Iterable[Value]) -> tuple[Value, ...]:
     return tuple(found)
 
 
-def _mix(changes: Needs) -> Mix:
-    def named(precision: Precision) -> tuple[str, ...]:
-        return tuple(sorted(node.name for node, to in changes.items() if to is precision))
+def _mix(changes: Needs, halves: Mapping[str, str]) -> Mix:
+    real = sorted(node.name for node, to in changes.items() if to is Precision.FLOAT)
+    wide = sorted(node.name for node, to in changes.items() if to is Precision.INT16)
 
-    return Mix(named(Precision.FLOAT), named(Precision.INT16))
+    def of(element: str) -> tuple[str, ...]:
+        return tuple(name for name in real if halves.get(name, "") == element)
+
+    return Mix(of(""), tuple(wide), of("float16"), of("bfloat16"))

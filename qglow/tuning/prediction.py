@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from qglow.graph.graph import Graph
 from qglow.kernels.emit.target import VectorTarget
 from qglow.tuning.costs import multiply_adds, node_cycles
+from qglow.tuning.halves import Half
 from qglow.tuning.mix import Precision
 from qglow.tuning.order import NO_LIMITS, OrderLimits, Promotion, order_nodes
 from qglow.tuning.sensitivity import Sensitivity
@@ -35,14 +37,19 @@ def ordered_steps(
     *,
     may_float: bool,
     limits: OrderLimits = NO_LIMITS,
+    halves: Mapping[str, Half] = MappingProxyType({}),
 ) -> Sequence[Promotion]:
     """Return the steps of `order_nodes` in their order, by estimated cycles on an instruction set.
 
     model: the graph that was quantized. float_graph: the one that the int8 graph stands for. int16_graph:
-    with all nodes in int16 that have an int16 form. may_float: whether nodes may become float too.
+    with all nodes in int16 that have an int16 form. may_float: whether nodes may become float too; those of
+    `halves` become 16-bit floats then.
     """
     graphs = {Precision.INT8: int8_graph, Precision.INT16: int16_graph}
     if may_float:
         graphs[Precision.FLOAT] = float_graph
     cycles = {precision: node_cycles(graph, target) for precision, graph in graphs.items()}
-    return order_nodes(model, int8_graph, found, cycles, limits)
+    if may_float:
+        cycles[Precision.FLOAT] |= {name: half.cycles for name, half in halves.items()}
+    elements = {name: half.element for name, half in halves.items()}
+    return order_nodes(model, int8_graph, found, cycles, limits, elements)

@@ -17,7 +17,7 @@ from qglow.display.shown import Shown
 from qglow.recipe.schema import Recipe
 from qglow.tuning.mix import with_mix
 from qglow.tuning.search import Goal, Trial, pareto
-from qglow.tuning.sections import accuracy_text, goal_text, recipe_comments, tuning_section
+from qglow.tuning.sections import accuracy_text, goal_text, recipe_comments, told_text, tuning_section
 
 if TYPE_CHECKING:
     import pandas
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 class Tuning(Shown):
     """Result of `tune`.
 
-    trials: all models that were measured, by number of steps; the first is plain int8. best: the fastest
-    trial that keeps to the goal (without a limit on accuracy: the most accurate one), or None. stopped:
-    whether time was up. data: name of the data that was measured on. samples: number of its samples.
+    goal: what was asked for. followed: what was searched for: where the samples cannot tell the drop of the
+    goal, an SQNR stands for it. trials: all models that were measured, by number of steps; the first is plain
+    int8. best: the fastest trial that keeps to the goal (without a limit on accuracy: the most accurate one),
+    or None. stopped: whether time was up. data: name of the data that was measured on. samples: number of its
+    samples.
     """
 
     goal: Goal
+    followed: Goal
     trials: tuple[Trial, ...]
     best: Trial | None
     stopped: bool
@@ -50,12 +53,13 @@ class Tuning(Shown):
         return f"Tuning({counted(len(self.trials), 'model')} measured for {goal_text(self.goal)}: {found})"
 
     def _sections(self) -> tuple[Section, ...]:
-        return (tuning_section(self.trials, self.best),)
+        return (tuning_section(self.trials, self.best, self.goal),)
 
     def to_dict(self) -> dict[str, Any]:
         """Goal, trials and what was chosen as what JSON has; infinities and NaN are text."""
         return {
             "goal": to_plain(self.goal),
+            "followed": to_plain(self.followed),
             "trials": to_plain(self.trials),
             "best": to_plain(self.best),
             "stopped": self.stopped,
@@ -69,6 +73,8 @@ class Tuning(Shown):
             "steps",
             "int16",
             "in_float",
+            "float16",
+            "bfloat16",
             "measure",
             "accuracy",
             "sqnr_db",
@@ -76,8 +82,9 @@ class Tuning(Shown):
             "weight_bytes",
         )
         rows = (
-            (x.steps, len(x.mix.int16), len(x.mix.keep_float), x.figures.measure, x.figures.accuracy)
-            + (x.figures.sqnr_db, x.figures.latency_ms, x.figures.weight_bytes)
+            (x.steps, len(x.mix.int16), len(x.mix.keep_float), len(x.mix.float16), len(x.mix.bfloat16))
+            + (x.figures.measure, x.figures.accuracy, x.figures.sqnr_db)
+            + (x.figures.latency_ms, x.figures.weight_bytes)
             for x in self.trials
         )
         return frame(columns, rows)
@@ -104,8 +111,10 @@ class Tuning(Shown):
         closest = max(self.trials, key=lambda trial: trial.figures.merit)
         figures = closest.figures
         reason = "time is up; more with another `time_limit`" if self.stopped else "nothing is left to try"
+        told = told_text(self.goal, self.trials[0].figures)
+        wanted = f"{goal_text(self.goal)} ({told})" if told else goal_text(self.goal)
         raise ComparisonFailed(
-            f"no recipe was found with {goal_text(self.goal)}: the best {figures.measure} is "
+            f"no recipe was found with {wanted}: the best {figures.measure} is "
             f"{figures.accuracy:.6g}, in {figures.latency_ms:.3g} ms; {reason}"
         )
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qglow.core.interruption import Interruption
 from qglow.core.options import require_limits
 from qglow.tuning.mix import Mix
+
+_LEAST_DROP = 0.05
+"""Drop, in percentage points, that stands for none: no SQNR is high enough for none at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,8 @@ class Figures:
     its unit, or SQNR in dB. reference: the value of the float model; None if the accuracy itself compares
     with float. sqnr_db: SQNR of the outputs against float, in dB. latency_ms: milliseconds of a call, as the
     latency of plain int8 times the ratio to it, for which both run in turns. weight_bytes: of all constants.
-    lower_is_better: whether the accuracy is better the lower it is, as a perplexity is.
+    lower_is_better: whether the accuracy is better the lower it is, as a perplexity is. drop_error: half of
+    the 95 % interval of the drop, in percentage points; None for a metric, of which nothing is known.
 
     >>> Figures("top-1", 75.5, 76.25, sqnr_db=28.0, latency_ms=3.0, weight_bytes=1000).drop
     0.75
@@ -32,6 +36,7 @@ class Figures:
     latency_ms: float
     weight_bytes: int
     lower_is_better: bool = False
+    drop_error: float | None = None
 
     @property
     def drop(self) -> float | None:
@@ -115,11 +120,31 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """All trials, by number of steps, the best one that keeps to the goal, or None, and if time was up."""
+    """All trials, by number of steps, the best one that keeps to the goal, or None, and if time was up.
+
+    followed: the goal that was searched for, which the samples can tell.
+    """
 
     trials: tuple[Trial, ...]
     best: Trial | None
     stopped: bool
+    followed: Goal
+
+
+def told_goal(goal: Goal, plain: Figures) -> Goal:
+    """The goal that the samples can tell, from the figures of plain int8; the same goal where they can.
+
+    A drop that is smaller than `drop_error` is noise: which samples flip decides whether a model keeps to it.
+    Then a model has to keep to the SQNR at which the largest drop that plain int8 may have, by its interval,
+    has shrunk to what is allowed. Answers flip in proportion to the amplitude of the noise, since margins
+    between classes are about equally often of any small size. A measured drop counts beyond its error.
+    """
+    error, allowed = plain.drop_error, goal.max_drop
+    if allowed is None or error is None or error <= allowed or allowed < 0.0:
+        return goal
+    largest = max(plain.drop or 0.0, 0.0) + error
+    level = plain.sqnr_db + 20.0 * math.log10(largest / max(allowed, _LEAST_DROP))
+    return replace(goal, max_drop=allowed + error, min_sqnr_db=max(level, goal.min_sqnr_db or -math.inf))
 
 
 def pareto(trials: Iterable[Trial]) -> list[Trial]:
@@ -148,12 +173,14 @@ def search(
     evaluate: is given the number of steps and all their changes, and returns what it measured. The number of
     steps doubles until the model is accurate enough; a bisection then looks for fewer. Where only latency
     has a limit, the search finds the most steps that are fast enough. The first trial has no steps and
-    is always made; no other is begun once `out_of_time` returns true, and after an interruption.
+    is always made; no other is begun once `out_of_time` returns true, and after an interruption. Where the
+    samples of the first cannot tell the drop that the goal allows, its `told_goal` takes the goal's place.
     """
     work, completed = _Search(steps, goal, evaluate, out_of_time), False
     with (interruption or Interruption()).during("measuring a model"):
         completed = work.run()
-    return Found(tuple(work.trials[count] for count in sorted(work.trials)), work.best(), not completed)
+    trials = tuple(work.trials[count] for count in sorted(work.trials))
+    return Found(trials, work.best(), not completed, work.goal)
 
 
 class _Search:
@@ -165,7 +192,7 @@ class _Search:
         out_of_time: Callable[[], bool],
     ) -> None:
         self._steps = list(steps)
-        self._goal = goal
+        self.goal = goal
         self._evaluate = evaluate
         self._out_of_time = out_of_time
         self.trials: dict[int, Trial] = {}
@@ -173,6 +200,7 @@ class _Search:
     def run(self) -> bool:
         """Search; return whether the search was completed before time was up."""
         low, high = -1, 0
+        self.goal = told_goal(self.goal, self._trial(0).figures)
         while not self._enough(high):
             if high == len(self._steps):
                 return True
@@ -191,18 +219,18 @@ class _Search:
 
     def best(self) -> Trial | None:
         """Fastest trial that keeps to the goal; without a limit on accuracy the most accurate one."""
-        fitting = [trial for trial in self.trials.values() if self._goal.met_by(trial.figures)]
+        fitting = [trial for trial in self.trials.values() if self.goal.met_by(trial.figures)]
         if not fitting:
             return None
-        if self._goal.asks_for_accuracy:
+        if self.goal.asks_for_accuracy:
             return min(fitting, key=lambda t: (t.figures.latency_ms, t.steps))
         return max(fitting, key=lambda t: (*t.figures.merit, -t.steps))
 
     def _enough(self, count: int) -> bool:
         """Whether more steps are not worth a try: accurate enough, or too slow already."""
         figures = self._trial(count).figures
-        accurate = self._goal.asks_for_accuracy and self._goal.accurate(figures)
-        return accurate or not self._goal.fast(figures)
+        accurate = self.goal.asks_for_accuracy and self.goal.accurate(figures)
+        return accurate or not self.goal.fast(figures)
 
     def _trial(self, count: int) -> Trial:
         if count not in self.trials:

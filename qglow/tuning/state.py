@@ -86,8 +86,14 @@ def _parsed(document: dict[str, Any], where: str) -> State:
 
 
 def _step(document: Mapping[str, Any]) -> Promotion:
-    mix = Mix(*(_names(document["mix"][field]) for field in ("keep_float", "int16")))
+    given = document["mix"]
+    mix = Mix(*(_names(given[field]) for field in ("keep_float", "int16")), *map(_names, _halves(given)))
     return Promotion(mix, float(document["noise"]), float(document["cycles"]))
+
+
+def _halves(mix: Mapping[str, Any]) -> list[Sequence[Any]]:
+    """Nodes in 16-bit floats, which older files do not have."""
+    return [mix.get(field, ()) for field in ("float16", "bfloat16")]
 
 
 def _names(document: Sequence[Any]) -> tuple[str, ...]:
@@ -104,4 +110,5 @@ def _figures(document: Mapping[str, Any]) -> Figures:
         float(document["latency_ms"]),
         int(document["weight_bytes"]),
         bool(document.get("lower_is_better", False)),
+        None if document.get("drop_error") is None else float(document["drop_error"]),
     )

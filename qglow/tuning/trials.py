@@ -14,6 +14,7 @@ from qglow.report.comparison import compare
 from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.contenders import of_executable, random_inputs
 from qglow.report.runner import RealInterface, Runner, real_types, stored
+from qglow.report.significance import Flips
 from qglow.report.task_metric import TaskMetric
 from qglow.runtime.executable import Executable
 from qglow.tuning.search import Figures
@@ -82,10 +83,11 @@ class Measurement:
         subject = RealInterface(program, program.inputs, program.outputs)
         comparison = compare(subject, self._reference, self._data, metric=self._metric, advance=advance)
         measure, accuracy, reference = measured_accuracy(comparison)
+        error = drop_error(comparison)
         sqnr_db = comparison.pairing(INT8, FLOAT).overall.sqnr_db
         latency_ms = self._latency_ms(program)
         falls = comparison.metric is not None and comparison.metric.lower_is_better
-        return Figures(measure, accuracy, reference, sqnr_db, latency_ms, weight_bytes, falls)
+        return Figures(measure, accuracy, reference, sqnr_db, latency_ms, weight_bytes, falls, error)
 
     def _latency_ms(self, program: Executable) -> float:
         if self._base_ms is None:
@@ -113,6 +115,19 @@ def measured_accuracy(comparison: Comparison) -> tuple[str, float, float | None]
     if pairing.agreement is not None:
         return "agreement", 100.0 * pairing.agreement.top1, 100.0
     return "SQNR", pairing.overall.sqnr_db, None
+
+
+def drop_error(comparison: Comparison) -> float | None:
+    """Half of the 95 % interval of the drop of top-1, or of agreement, in points; None for other measures."""
+    pairing = comparison.pairing(INT8, FLOAT)
+    if comparison.metric is not None:
+        return None
+    if pairing.flips is not None:
+        return pairing.flips.drop_error
+    if pairing.agreement is None:
+        return None
+    samples = pairing.agreement.samples
+    return Flips(samples, round((1.0 - pairing.agreement.top1) * samples), 0).drop_error
 
 
 def _contender(program: Executable) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Mixed precision: the nodes that have to be int16 or float so that an int8 model keeps to a goal."""
+"""Mixed precision: nodes that have to be int16 or float, also of 16 bits, so that int8 keeps to a goal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from qglow.core.interruption import Interrupted, Interruption
 from qglow.core.jobs import Jobs
 from qglow.core.progress import Phases, Progress, start
 from qglow.core.version import __version__
+from qglow.kernels.emit.target import VectorTarget
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.profile import Profile
 from qglow.profiling.samples import DataDigest, Sample
-from qglow.quantization.report import constant_bytes
+from qglow.quantization.report import constant_bytes, is_int8
 from qglow.recipe.schema import Recipe
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.parts import QuantizedParts
@@ -29,6 +30,7 @@ from qglow.toolchain import CompileOptions, compile_graph
 from qglow.toolchain.calibration import CalibrationRuns, CalibrationSamples
 from qglow.toolchain.loaded import LoadedModel
 from qglow.tuning.effort import FAST
+from qglow.tuning.halves import Half, faster_halves
 from qglow.tuning.mix import Mix, with_mix
 from qglow.tuning.needs import widest
 from qglow.tuning.order import Promotion
@@ -45,7 +47,7 @@ from qglow.tuning.trials import REMEMBERED, Measurement
 class Tuner:
     """Searches for the nodes that have to be int16 or float so that an int8 model reaches a goal.
 
-    recipe, effort: how plain int8 is quantized; the search adds int16 and float nodes to the recipe.
+    recipe, effort: how plain int8 is quantized; the search adds nodes in other precisions to the recipe.
     calibration: samples of the profile. progress: is called with the name of each phase of work. jobs:
     where networks run for the predictions (default: here).
 
@@ -112,7 +114,9 @@ class Tuner:
             state.steps = list(self._predicted(base))
             keep()
         found = self._search(state, base, kept, count, deadline, keep, told, interrupted)
-        return Tuning(self.goal, found.trials, found.best, found.stopped, name, count, state.recipe)
+        return Tuning(
+            self.goal, found.followed, found.trials, found.best, found.stopped, name, count, state.recipe
+        )
 
     def _search(
         self,
@@ -173,7 +177,16 @@ class Tuner:
         wide = self._quantized(nearest, Mix(int16=widest(int8))).int8
         machine = capabilities.machine(select_target(self.options.isa))
         may_float = not base.recipe.assert_all_quantized
-        return ordered_steps(self.model.graph, real, int8, wide, found, machine, may_float=may_float)
+        halves = self._halves(base, nearest, machine) if may_float else {}
+        return ordered_steps(
+            self.model.graph, real, int8, wide, found, machine, may_float=may_float, halves=halves
+        )
+
+    def _halves(self, base: QuantizedParts, recipe: Recipe, machine: VectorTarget) -> dict[str, Half]:
+        """Types of the int8 nodes that are faster in 16-bit floats than in float32."""
+        names = [node.name for node in base.int8.nodes if is_int8(node)]
+        seen = self.profile.check_matches(self.model.with_profiled_batch().graph)
+        return faster_halves(base.real, names, lambda mix: self._quantized(recipe, mix).int8, seen, machine)
 
     def _check_drop(self, measure: str) -> None:
         """Raise UsageError if the drop is limited but the measure has no value for the float model."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from qglow.report.significance import Flips, change_p_value, sign_test, wilson_interval
@@ -69,3 +70,20 @@ def test_a_change_is_never_called_surer_than_the_paired_test() -> None:
         worse, better = 12 - common + 3, 4 - common + 1
         bound = change_p_value(Flips(500, 4, 3), Flips(500, 12, 1))
         assert bound is not None and bound >= sign_test(worse, better)
+
+
+@pytest.mark.parametrize(
+    ("samples", "lost", "won"), [(200, 0.02, 0.02), (500, 0.03, 0.01), (1000, 0.002, 0.001)]
+)
+def test_the_interval_of_a_drop_holds_it_in_95_of_100_cases(samples: int, lost: float, won: float) -> None:
+    random = np.random.default_rng(7)
+    drawn = random.multinomial(samples, [lost, won, 1.0 - lost - won], 4000)
+    held = 0
+    for first, second, _ in drawn.tolist():
+        drop = 100.0 * (first - second) / samples
+        held += abs(drop - 100.0 * (lost - won)) <= Flips(samples, first, second).drop_error
+    assert 0.935 <= held / len(drawn) <= 0.999
+
+
+def test_without_flips_a_drop_may_still_hide() -> None:
+    assert 0.1 < Flips(1000, 0, 0).drop_error < 0.3 < Flips(100, 0, 0).drop_error

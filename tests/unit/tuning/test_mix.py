@@ -26,6 +26,19 @@ def test_what_becomes_float_is_int16_no_more() -> None:
     assert str(Mix(("a",), ("b", "c"))) == "1 more nodes in float, 2 in int16"
 
 
+def test_nodes_in_16_bit_floats_are_in_no_other_precision() -> None:
+    parts = [Mix((), ("a", "b"), ("c",)), Mix(("d",), (), ("a",), ("e",)), Mix(("c",), ("e", "f"))]
+    joined = Mix.joined(parts)
+    assert joined == Mix(("d", "c"), ("b", "f"), ("a",), ("e",))
+    assert joined and Mix(bfloat16=("x",))
+    assert str(joined) == "2 more nodes in float, 2 in int16, 1 in float16, 1 in bfloat16"
+    mixed = with_mix(Recipe(), joined)
+    assert parse_recipe(mixed.to_yaml(), "recipe") == mixed
+    assert [(rule.match.name, rule.dtype) for rule in mixed.rules] == [
+        ("b|f", "int16"), ("a", "float16"), ("e", "bfloat16"),
+    ]  # fmt: skip
+
+
 def test_the_recipe_survives_its_file_and_its_rule_is_over_the_others(tmp_path: Path) -> None:
     graph = residual_network()
     conv, total = (node.name for node in graph.nodes if node.output.name in ("stem", "total"))

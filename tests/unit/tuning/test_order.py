@@ -34,6 +34,17 @@ def order(
     return order_nodes(RESULT.source, RESULT.graph, Sensitivity(1, sources), cycles)
 
 
+def test_nodes_that_are_faster_in_16_bits_are_named_there() -> None:
+    costs = {
+        precision: dict.fromkeys(NODE.values(), 100.0) for precision in (Precision.INT8, Precision.FLOAT)
+    }
+    found = Sensitivity(1, (NoiseSource("depthwise", ROUNDING, 0.1),))
+    halves = {NODE["pointwise"]: "bfloat16", NODE["stem"]: "float16"}
+    [step] = order_nodes(RESULT.source, RESULT.graph, found, costs, halves=halves)
+    assert step.mix.keep_float == nodes("total") and step.mix.bfloat16 == nodes("pointwise")
+    assert not step.mix.float16, "what stays int8 is named nowhere"
+
+
 def test_a_value_that_sums_give_needs_its_readers_alone() -> None:
     [step] = order(NoiseSource("stem", CLIPPING, 0.1))
     assert step.mix.keep_float == nodes("depthwise")

@@ -8,7 +8,8 @@ import pytest
 
 from qglow.core.interruption import Interruption
 from qglow.tuning.mix import Mix
-from qglow.tuning.search import Figures, Goal, Trial, pareto, search
+from qglow.tuning.search import Figures, Goal, Trial, pareto, search, told_goal
+from qglow.tuning.sections import told_text
 
 
 def figures(accuracy: float, latency_ms: float = 1.0, sqnr_db: float = 20.0) -> Figures:
@@ -120,6 +121,44 @@ def test_an_accuracy_without_reference_keeps_to_no_drop() -> None:
     assert relative.drop is None
     assert not Goal(max_drop=100.0).met_by(relative)
     assert Goal(min_metric=30.0).met_by(relative)
+
+
+def test_samples_that_can_tell_the_drop_leave_the_goal_alone() -> None:
+    for plain, goal in (
+        (replace(figures(89.8), drop_error=0.3), Goal(max_drop=0.3)),
+        (replace(figures(89.8), drop_error=None), Goal(max_drop=0.3)),
+        (replace(figures(89.8), drop_error=5.0), Goal(min_metric=80.0, min_sqnr_db=20.0)),
+        (replace(figures(89.8), drop_error=5.0), Goal(max_drop=-1.0)),
+    ):
+        assert told_goal(goal, plain) == goal and told_text(goal, plain) == ""
+
+
+def test_a_drop_below_the_noise_of_the_samples_is_an_sqnr() -> None:
+    """Ten times the amplitude of what is allowed takes 20 dB."""
+    plain = replace(figures(88.0, sqnr_db=20.0), drop_error=3.0)
+    goal = told_goal(Goal(max_drop=0.5, max_latency_ms=9.0), plain)
+    assert goal == Goal(max_drop=3.5, min_sqnr_db=pytest.approx(40.0), max_latency_ms=9.0)
+    assert told_goal(Goal(max_drop=0.5, min_sqnr_db=50.0), plain).min_sqnr_db == 50.0
+    better = replace(plain, accuracy=91.0)
+    assert told_goal(Goal(max_drop=1.5), better).min_sqnr_db == pytest.approx(26.02, abs=0.01)
+    none = told_goal(Goal(max_drop=0.0), plain).min_sqnr_db
+    assert none is not None and none < 65.0, "no drop at all is an SQNR that can be reached"
+    assert "noise on these samples, which tell 3.00 or more" in told_text(Goal(max_drop=0.5), plain)
+
+
+def test_the_search_follows_sqnr_where_accuracy_is_noise() -> None:
+    """Accuracy that goes up and down with every step would end the search at the first lucky one."""
+
+    def evaluate(steps: int, mix: Mix) -> Figures:
+        luck = 90.2 if steps == 1 else 88.9
+        return Figures("top-1", luck, 90.0, 20.0 + steps, 1.0 + steps, 1000, drop_error=2.0)
+
+    found = search(steps(40), Goal(max_drop=1.0), evaluate)
+    # A drop of 1.1 and an error of 2.0 are 3.1 times what is allowed: 9.8 dB.
+    assert found.best is not None and found.best.steps == 10
+    assert found.followed.min_sqnr_db == pytest.approx(29.83, abs=0.01)
+    lucky = search(steps(40), Goal(max_drop=1.0), lambda n, mix: replace(evaluate(n, mix), drop_error=None))
+    assert lucky.best is not None and lucky.best.steps == 1 and lucky.followed == Goal(max_drop=1.0)
 
 
 def test_pareto_leaves_out_what_another_beats() -> None:

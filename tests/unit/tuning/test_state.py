@@ -28,9 +28,12 @@ MIX = {"keep_float": ["a"], "int16": []}
 def whole() -> State:
     rule = Rule(Match(name="a|b"), calibration=Calibration.parse("percentile:99.9"))
     recipe = Recipe(Preprocessing(resize=256, scale=1 / 255), keep_float=("re:x.*",), rules=(rule,))
-    steps = [Promotion(Mix(("a", "b")), 0.25, 1000.0), Promotion(Mix(("c",), ("d", "é")), 1e-9, -4.0)]
+    steps = [
+        Promotion(Mix(("a", "b")), 0.25, 1000.0),
+        Promotion(Mix(("c",), ("d", "é"), ("f",), ("g",)), 1e-9, -4.0),
+    ]
     figures = {
-        0: Figures("top-1", 80.0, 90.0, 20.0, 1.0, 1000),
+        0: Figures("top-1", 80.0, 90.0, 20.0, 1.0, 1000, drop_error=0.75),
         3: Figures("psnr", math.inf, None, math.inf, 1.5, 2000),
     }
     return State(ABOUT, recipe, steps, figures)
@@ -40,6 +43,17 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     save_state(path, whole())
     assert load_state(path, ABOUT) == whole()
+
+
+def test_a_file_from_before_16_bit_floats_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    save_state(path, State(ABOUT, Recipe(), [Promotion(Mix(("a",)), 0.25, 1.0)], {0: whole().figures[3]}))
+    document = json.loads(path.read_text())
+    for field in ("float16", "bfloat16"):
+        del document["steps"][0]["mix"][field]
+    del document["figures"]["0"]["drop_error"]
+    path.write_text(json.dumps(document))
+    assert load_state(path, ABOUT).steps == [Promotion(Mix(("a",)), 0.25, 1.0)]
 
 
 def test_a_state_without_anything_found_keeps_nobody_from_another_search(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from qglow.core.types import float_type
 from qglow.report.comparison_result import FLOAT, INT8, Accuracy, Agreement, Comparison, Pairing
 from qglow.report.metrics import error_between
+from qglow.report.significance import Flips
 from qglow.report.task_metric import MetricFigures
 from qglow.tuning.mix import Mix
 from qglow.tuning.search import Figures, Goal, Trial
 from qglow.tuning.sections import goal_text, recipe_comments, tuning_section
-from qglow.tuning.trials import Remembering, measured_accuracy
+from qglow.tuning.trials import Remembering, drop_error, measured_accuracy
 
 
 class Doubling:
@@ -63,6 +65,31 @@ def test_accuracy_is_the_best_that_there_is() -> None:
     name, value, reference = measured_accuracy(comparison())
     assert (name, reference) == ("SQNR", None)
     assert value == pytest.approx(10.0 * math.log10(7.25 / 0.25))
+
+
+def test_the_error_of_a_drop_is_of_the_samples_that_flipped() -> None:
+    assert drop_error(comparison()) is None, "SQNR has none"
+    assert drop_error(comparison(agreement=True, metric=True)) is None, "nor has a metric"
+    assert drop_error(comparison(agreement=True)) == Flips(4, 1, 0).drop_error
+    labelled = comparison(agreement=True, labels=True)
+    flips = Flips(500, 7, 3)
+    paired = replace(labelled, pairings=(replace(labelled.pairings[0], flips=flips),))
+    assert drop_error(paired) == flips.drop_error
+
+
+def test_16_bit_floats_have_a_column_where_there_are_any() -> None:
+    plain = Trial(0, Mix(), Figures("top-1", 80.0, 90.0, 12.0, 1.0, 1000))
+    better = Trial(2, Mix(("a",), (), ("b",), ("c",)), Figures("top-1", 89.9, 90.0, 20.0, 1.1, 2000))
+    [table] = tuning_section([plain, better], better).blocks
+    assert table.rows[1][:3] == ("0", "1", "2")  # type: ignore[union-attr]
+
+
+def test_a_goal_that_samples_cannot_tell_is_told() -> None:
+    plain = Trial(0, Mix(), Figures("top-1", 89.0, 90.0, 20.0, 1.0, 1000, drop_error=2.0))
+    goal = Goal(max_drop=0.3)
+    paragraph, _ = tuning_section([plain], None, goal).blocks
+    assert "noise on these samples" in paragraph.text  # type: ignore[union-attr]
+    assert "# A drop of 0.3 is noise" in recipe_comments(plain, plain.figures, goal, "test.npz", 500)
 
 
 def test_the_table_and_the_comments_say_what_was_measured() -> None:
