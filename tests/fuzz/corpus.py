@@ -186,3 +186,11 @@ def sum_that_another_runtime_cannot_size(bench: Path, folder: Path) -> Words:
     constants = {"sizes": np.array([1, 2**63 - 1], np.int64), "row": np.ones(12, np.float32)}
     model = tiny_model(nodes, {"x": [1]}, ["y"], {**constants, "shape": np.array([1, 12], np.int64)})
     return ran(folder, model)
+
+
+@past(OK)
+def transposed_convolution_of_no_images(bench: Path, folder: Path) -> Words:
+    """Its loop over images has no turns."""
+    weights = {"w": np.ones((6, 4, 3, 3), np.float32)}
+    model = tiny_model([one("ConvTranspose", ("x", "w"))], {"x": [0, 6, 9, 8]}, ["y"], weights)
+    return "compile", inspected(folder, model)[1], "-o", "made.qglow"

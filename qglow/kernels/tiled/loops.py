@@ -251,13 +251,12 @@ class ProductLoops(ABC):
         pixels, they share the longest of these axes.
         """
         e = self.e
-        ahead *= math.prod(axis.count for axis in axes)
         longest = max(axes, key=lambda axis: axis.count, default=None) if shared else None
         with ExitStack() as stack:
-            for axis in axes:
-                ahead //= axis.count
+            for number, axis in enumerate(axes):
+                step = ahead * math.prod(inner.count for inner in axes[number + 1 :])
                 share = e.share(axis.count, axis is longest and self.shared is Shared.PIXELS)
                 index = stack.enter_context(e.loop(*share, name="row"))
                 src, dest = (e.scaled(index, s) for s in (axis.src_stride, axis.dest_stride))
-                pointers = pointers.moved(e, src=src, dest=dest, ahead=e.scaled(index, ahead))
+                pointers = pointers.moved(e, src=src, dest=dest, ahead=e.scaled(index, step))
             yield pointers
