@@ -142,7 +142,7 @@ def tune(
     """Find the nodes to keep in float or int16 so that an int8 model keeps to a goal.
 
     Predicts from calibration samples what every error of int8 does to the outputs, and measures models
-    with the worst of them in int16 or float on --data: accuracy and latency. Prints what each gives, and
+    with the worst of them in int16 or floats on --data: accuracy and latency. Prints what each gives, and
     writes the recipe of the fastest that keeps to the limits. Interrupted, it writes the best so far, and
     the same command goes on. Exits with 1, and writes no recipe, if there is none. With --max-size it finds
     the bits of weights alone.
