@@ -62,8 +62,8 @@ LIMITS = {
 class Figures:
     """One int8 model: accuracy, agreement with float (both per cent) and SQNR of the outputs in dB.
 
-    lost, won: samples that only the float model, and only this one, gets right. seconds: of quantizing,
-    None for other tools.
+    lost, won: samples that only the float model, and only this one, gets right. seconds: of quantizing, for
+    other tools with the calibration, where that is known.
     """
 
     top1: float
@@ -134,7 +134,11 @@ def measure(model: EvaluatedModel, efforts: Sequence[str], limit: int | None, ca
         effort: replace(_figures(comparison, INT8 if effort == first else effort), seconds=seconds[effort])
         for effort in efforts
     }
-    others = {tool: _figures(comparison, title_of(tool)) for tool in made if title_of(tool) in rivals}
+    others = {
+        tool: replace(_figures(comparison, title_of(tool)), seconds=cache.seconds(model, loaded, tool))
+        for tool in made
+        if title_of(tool) in rivals
+    }
     return Row(model.name, comparison.samples, 100.0 * comparison.accuracy[FLOAT].top1, figures, others)
 
 
@@ -192,6 +196,25 @@ def _cell(figures: Figures | None, missing: str) -> str:
     return f"{figures.top1:.2f} / {figures.agreement:.1f} / {figures.sqnr_db:.1f}"
 
 
+def times(rows: Sequence[Row]) -> str:
+    """A table of seconds by effort, beside those of the other tools; `-` where they are not known."""
+    efforts = _efforts(rows)
+    body = [
+        (
+            row.model,
+            *(_seconds(row.efforts.get(effort)) for effort in efforts),
+            *(_seconds(row.others.get(tool)) for tool in tools()),
+        )
+        for row in rows
+    ]
+    titles = ("model", *(f"{title}, s" for title in (*efforts, *(title_of(tool) for tool in tools()))))
+    return markdown_table(titles, body)
+
+
+def _seconds(figures: Figures | None) -> str:
+    return "-" if figures is None or figures.seconds is None else f"{figures.seconds:.1f}"
+
+
 def totals(rows: Sequence[Row]) -> list[str]:
     """Every effort and every other tool, over the models that both were measured on."""
     lines = []
@@ -245,7 +268,9 @@ def _measure_all(options: argparse.Namespace) -> Outcome:
     table = to_markdown(rows)
     kept = partial(with_other_rows, "accuracy", table, [model.name for model in MODELS])
     behind = [f"{row.model}: {line}" for row in rows for line in row.behind()]
-    return Outcome("\n".join([table, *totals(rows)]), kept, to_json(known.values()), behind)
+    return Outcome(
+        "\n".join([table, "", times(rows), "", *totals(rows)]), kept, to_json(known.values()), behind
+    )
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

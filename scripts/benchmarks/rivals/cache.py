@@ -15,6 +15,7 @@ from qglow.profiling.samples import DataDigest
 from qglow.report.rivals import METHODS
 from scripts.benchmarks.models.evaluated import REPOSITORY, EvaluatedModel
 from scripts.benchmarks.rivals.nncf_tool import has_nncf
+from scripts.benchmarks.rivals.quantize import SECONDS
 
 NNCF = "nncf"
 
@@ -40,11 +41,7 @@ class RivalCache:
 
         It sees the samples that `model.calibration` has, and those that its `samples` counts only.
         """
-        digest = DataDigest()
-        for sample in model.calibration.read(model, loaded):
-            digest.add(sample.inputs)
-        key = sha256_hex("\0".join((loaded.sha256, digest.hex, tool)).encode())[:32]
-        path = self.folder / f"{model.name}-{tool}-{key}.onnx"
+        path = self._path(model, loaded, tool)
         failed = path.with_suffix(".failed")
         if path.exists():
             return path.read_bytes()
@@ -53,6 +50,20 @@ class RivalCache:
             return None
         self._make(model, tool, path, failed)
         return path.read_bytes() if path.exists() else None
+
+    def seconds(self, model: EvaluatedModel, loaded: Model, tool: str) -> float | None:
+        """How long the tool took for what `get` gives, in seconds; None where that is not known."""
+        try:
+            return float(self._path(model, loaded, tool).with_suffix(SECONDS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def _path(self, model: EvaluatedModel, loaded: Model, tool: str) -> Path:
+        digest = DataDigest()
+        for sample in model.calibration.read(model, loaded):
+            digest.add(sample.inputs)
+        key = sha256_hex("\0".join((loaded.sha256, digest.hex, tool)).encode())[:32]
+        return self.folder / f"{model.name}-{tool}-{key}.onnx"
 
     def _make(self, model: EvaluatedModel, tool: str, path: Path, failed: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,8 @@
 
     python -m scripts.benchmarks.rivals.quantize MODEL TOOL OUTPUT [SAMPLES]
 
-is a process of its own, so that a tool that takes too long can be stopped. TOOL is a calibration method of
+is a process of its own, so that a tool that takes too long can be stopped. It writes the seconds that the
+tool took beside OUTPUT, with reading the samples and without imports. TOOL is a calibration method of
 onnxruntime's tool, or nncf. SAMPLES is how many of the calibration samples it sees (default: all).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +27,8 @@ from qglow.report.rivals import METHODS, quantize_with_onnxruntime
 from scripts.benchmarks.models.opened import found_names, opened_models
 from scripts.benchmarks.rivals.nncf_tool import quantize_with_nncf
 
+SECONDS = ".seconds"
+"""Suffix of the file beside a model that says how long the tool took."""
 _PER_CHANNEL_OPSET = 13
 Shapes = Mapping[str, Sequence[int]]
 
@@ -77,9 +81,12 @@ def main(arguments: Sequence[str]) -> int:
     for model in opened_models([name], found_names()):
         loaded = model.load()
         samples = model.calibration.read(model, loaded, int(count[0]) if count else None)
+        start = time.perf_counter()
         result = rival_model(model.path, samples, tool, loaded.shapes)
+        seconds = time.perf_counter() - start
         if result is None:
             return 1
+        write_atomically(Path(output).with_suffix(SECONDS), f"{seconds:.3f}\n")
         write_atomically(Path(output), result)
     return 0
 

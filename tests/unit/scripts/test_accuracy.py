@@ -11,7 +11,7 @@ import pytest
 from qglow import Model
 from qglow.core.errors import InputFileError, UsageError
 from scripts.benchmarks.frame import read_rows
-from scripts.benchmarks.measurements.accuracy import Figures, Row, row_of, to_json, to_markdown, totals
+from scripts.benchmarks.measurements.accuracy import Figures, Row, row_of, times, to_json, to_markdown, totals
 from scripts.benchmarks.models.evaluated import EvaluatedModel, chosen_models
 from scripts.benchmarks.models.labelled import MODELS
 from scripts.benchmarks.rivals.cache import RivalCache, tools
@@ -64,6 +64,15 @@ def test_the_table_has_a_column_for_every_effort_and_tool() -> None:
     assert "| 91.00 | 1.00 / 1.0 / 1.0 | 90.00 / 98.0 / 30.0 | 90.00 / 98.0 / 30.0 | none |" in row
 
 
+def test_seconds_of_efforts_stand_beside_those_of_other_tools() -> None:
+    slower = dataclasses.replace(OURS, seconds=41.25)
+    unknown = dataclasses.replace(OURS, seconds=None)
+    rows = [dataclasses.replace(ROW, others={"minmax": slower, "entropy": unknown})]
+    titles, _, row = times(rows).split("\n")
+    assert titles.startswith("| model | fast, s | balanced, s | ORT minmax, s | ORT entropy, s |")
+    assert row.startswith("| m | 1.0 | 3.0 | 41.2 | - |")
+
+
 def test_efforts_that_a_row_lacks_are_left_open() -> None:
     less = dataclasses.replace(ROW, model="n", efforts={"fast": WORST})
     *_, row, _, _ = to_markdown([ROW, less]).split("\n")
@@ -100,13 +109,15 @@ def test_what_a_tool_made_is_kept_by_data_and_tool(
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         made.append(command[4])
         Path(command[5]).write_bytes(command[4].encode())
+        Path(command[5]).with_suffix(".seconds").write_text("1.5\n")
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
     cache, (model, loaded) = RivalCache(tmp_path / "new", 1.0), digits
+    assert cache.seconds(model, loaded, "minmax") is None
     for tool in ("minmax", "entropy", "minmax", "entropy"):
         assert cache.get(model, loaded, tool) == tool.encode()
-    assert made == ["minmax", "entropy"]
+    assert made == ["minmax", "entropy"] and cache.seconds(model, loaded, "entropy") == 1.5
     fewer = dataclasses.replace(model, calibration=dataclasses.replace(model.calibration, samples=1))
     assert cache.get(fewer, loaded, "minmax") == b"minmax" and made == ["minmax", "entropy", "minmax"]
 
