@@ -14,6 +14,7 @@ import pytest
 from onnx import helper
 
 from qglow.cli.main import main
+from tests.fuzzing import examples
 from tests.unit.importer.tiny import save, tiny_model
 
 Capture = pytest.CaptureFixture[str]
@@ -27,6 +28,14 @@ EVIL = (
     "<script>&#x1b;</script>|`*_[a](b)",
     "]]>{% x %}{{ y }}$(z)`w`",
 )
+
+
+def drawn(seed: int) -> str:
+    """A name of random characters, most of them of kinds that are not to be printed."""
+    random = np.random.default_rng(seed)
+    kinds = range(0x20), range(0x7F, 0xA1), range(0x200B, 0x2070), (0xFEFF, 0xAD), range(0x41, 0x7B)
+    picked = (kinds[int(random.integers(len(kinds)))] for _ in range(24))
+    return "".join(chr(kind[int(random.integers(len(kind)))]) for kind in picked)
 
 
 def shown(text: str, lines: bool = True) -> None:
@@ -76,6 +85,10 @@ def commands(model: Path, evil: str) -> Iterator[tuple[int, tuple[str | Path, ..
     yield 0, ("run", out, "--data", data)
     yield 0, ("run", folder / "m.qglow", "--data", data)
     yield 0, ("bisect", out)
+    limits = ("--min-sqnr", "1", "--calibration-data", data, "--data", data)
+    yield 0, ("tune", "--profile", profile, *limits, "-o", folder / "tuned.yaml")
+    yield 0, ("profile", "merge", profile, profile, "-o", folder / "merged.yaml")
+    yield 0, ("profile", "sufficiency", model, "--data", data, "--resamples", "10")
     yield 0, ("profile", "drift", profile, "--data", data)
     yield 0, (*checked, "--junit", folder / "j.xml", "--markdown", folder / "c.md")
     yield 2, (*checked, "--entry", f"no{word}")
@@ -94,7 +107,7 @@ def write_inputs(folder: Path, evil: str) -> None:
     (folder / "b.yaml").write_text(json.dumps({"models": {f"entry{evil}": entry}}))
 
 
-@pytest.mark.parametrize("evil", EVIL, ids=itertools.count())
+@pytest.mark.parametrize("evil", (*EVIL, *map(drawn, range(examples(3)))), ids=itertools.count())
 def test_no_name_is_more_than_text(evil: str, tmp_path: Path, capsys: Capture) -> None:
     model = hostile_model(tmp_path, evil)
     write_inputs(tmp_path, evil)
