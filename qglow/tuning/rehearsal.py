@@ -30,7 +30,7 @@ from qglow.toolchain import CompileOptions, lower_graph
 from qglow.tuning.sensitivity import int8_values, real_constants
 
 Parameters = Mapping[str, Quantization]
-"""Parameters by the name of a value of the float graph."""
+"""Parameters by the name of a value of the float graph, or of an int8 copy of one that is int16."""
 
 
 @dataclass(frozen=True)
@@ -195,24 +195,56 @@ def _with_integer_operands(node: Node, int8: Node) -> list[Value | None]:
 
 
 def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:
-    """Return the name of the value of `graph` to round for each value of `source`, by its name.
+    """Return the name of the value of `graph` to round for each of `rounded_values`, by its name.
 
     Where only some readers get a value rounded, a copy for them is added to `graph`.
     """
     names, values = counterpart(source, int8_graph), {v.name: v for v in graph.values() if not v.is_constant}
     integer = {node.name for node in int8_graph.nodes if is_int8(node)}
+    copies = narrow_copies(source, int8_graph)
     places: dict[str, str] = {}
     for value in int8_values(int8_graph):
         twin = values.get(names.get(value.name, ""))
-        if twin is None or twin.name in places:
+        if twin is None:
+            continue
+        if value.name in copies:
+            wide = values[places[twin.name]] if twin.name in places else twin
+            narrow = {node.name for node in value.users()}
+            read = [node for node in wide.users() if node.name in narrow]
+            places[value.name] = _copied_for(graph, wide, read).name
+            continue
+        if twin.name in places:
             continue
         readers = [node for node in twin.users() if node.name in integer]
         by_all = value.producer is not None and not value.producer.operator.quantizes
         if by_all or (len(readers) == len(twin.users()) and not graph.is_output(twin)):
             places[twin.name] = twin.name
         elif readers:
-            places[twin.name] = _copied_for(graph, twin, readers).name
+            copy = _copied_for(graph, twin, readers)
+            places[twin.name] = copy.name
+            values[copy.name] = copy
     return places
+
+
+def narrow_copies(source: Graph, int8_graph: Graph) -> dict[str, Value]:
+    """The int8 copies of int16 values, for the nodes that read int8 alone, by name."""
+    names, wide, found = counterpart(source, int8_graph), set[str](), dict[str, Value]()
+    for value in int8_values(int8_graph):
+        name, kind = names.get(value.name), value.type.quantization
+        if name is None or kind is None:
+            continue
+        if kind.is_wide:
+            wide.add(name)
+        elif name in wide:
+            found[value.name] = value
+    return found
+
+
+def rounded_values(source: Graph, int8_graph: Graph) -> dict[str, Value]:
+    """The values of an int8 graph that are rounded, by the names of `Parameters`."""
+    names, copies = counterpart(source, int8_graph), narrow_copies(source, int8_graph)
+    values = [value for value in int8_values(int8_graph) if value.name in names]
+    return {value.name if value.name in copies else names[value.name]: value for value in values}
 
 
 def _copied_for(graph: Graph, value: Value, readers: list[Node]) -> Value:

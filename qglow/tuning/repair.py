@@ -23,17 +23,15 @@ from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
-from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.runtime.executable import Executable
 from qglow.tuning.costs import multiply_adds
 from qglow.tuning.harm import FAMILIES, harmful, leaving_out
-from qglow.tuning.mix import Mix
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.remembered import Remembered, arrays_of
 from qglow.tuning.self_check import FloatRuns, float_runs
 from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import Stage
-from qglow.tuning.widening import mix_rules, wide_mixes
+from qglow.tuning.wide_search import WideSearch, affords_wide
 
 LEAST_DB = 0.1
 """Least gain in SQNR, in dB, for which another calibration replaces the default one for all values."""
@@ -48,13 +46,6 @@ AMPLE_DB = 30.0
 """SQNR, in dB, from which on nothing but the calibration of the whole model is tried."""
 FINE_DB = 20.0
 """SQNR, in dB, from which on nothing is tried that may cost time or precision elsewhere."""
-LONGEST = 1.15
-"""Largest estimated time of a run with nodes in int16 or float, relative to the time without, of a model that
-is suspicious without; one that is broken has no limit."""
-LONGEST_GOOD = 1.05
-"""The same of a model that is good without."""
-LARGEST_SHARE = 0.1
-"""Share of the multiplications that nodes in int16 or float may have, unless the model is broken without."""
 FEWEST = 4
 """Least number of samples that are rehearsed, if there are as many."""
 FIRST = 8
@@ -110,7 +101,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
             stage = search.with_singles(stage)
     if stage.sqnr_db < (AMPLE_DB if stage.can_judge else FINE_DB):
         stage = search.without_harm(stage)
-    if stage.sqnr_db < FINE_DB:
+    if stage.sqnr_db < (AMPLE_DB if stage.can_judge and affords_wide(stage) else FINE_DB):
         stage = search.with_wide_nodes(stage)
     repairs = tuple(search.repairs)
     decision = Decision.of(stage.recipe, repairs)
@@ -240,29 +231,13 @@ class _Search:
 
     def with_wide_nodes(self, stage: Stage) -> Stage:
         """The stage with as few nodes in int16 or float as make it good; without such, with the best few."""
-        best, mixed = stage, Mix()
-        for forms in wide_mixes(stage, LARGEST_SHARE if stage.sqnr_db >= BROKEN_DB else 1.0):
-            tried = {mix: self._with_mix(stage, mix) for mix in forms}
-            longest = _longest(stage.sqnr_db, best.sqnr_db) * stage.cycles
-            tried = {mix: each for mix, each in tried.items() if each.cycles <= longest}
-            if not tried:
-                break
-            mix, changed = min(tried.items(), key=lambda pair: pair[1].cycles)
-            for other, stronger in tried.items():
-                if stronger.judged().level >= changed.judged().level + GAIN_DB:
-                    mix, changed = other, stronger
-            holds = changed.judged().level >= best.judged().level + GAIN_DB
-            if holds and changed.level >= best.level + GAIN_DB:
-                best, mixed = changed, mix
-            if best.sqnr_db >= FINE_DB:
-                break
+        search = WideSearch(stage, lambda recipe: self.stage(recipe, (stage,)))
+        search.run(AMPLE_DB if stage.can_judge else FINE_DB)
+        mixed = search.mixed
         if not mixed:
             return stage
         parts = [f"{dtype} for {', '.join(names)}" for dtype, names in mixed.by_type() if names]
-        return self._told("; ".join(parts), stage, best, (*mixed.keep_float, *mixed.int16))
-
-    def _with_mix(self, stage: Stage, mix: Mix) -> Stage:
-        return self.stage(replace(stage.recipe, rules=(*mix_rules(mix), *stage.recipe.rules)))
+        return self._told("; ".join(parts), stage, search.best, (*mixed.keep_float, *mixed.int16))
 
     def _told(self, what: str, before: Stage, after: Stage, values: tuple[str, ...] = ()) -> Stage:
         self.repairs.append(Repair(what, before.level, after.level, values))
@@ -273,13 +248,6 @@ def _first(groups: Sequence[Correction]) -> str:
     """The names of the first few groups."""
     named = ", ".join(group.node for group in groups[:_NAMED])
     return f"{named} and {len(groups) - _NAMED} more" if len(groups) > _NAMED else named
-
-
-def _longest(plain_db: float, reached_db: float) -> float:
-    """Times that a run may take, relative to one without, for more SQNR than was reached already."""
-    if plain_db < BROKEN_DB:
-        return math.inf
-    return LONGEST if reached_db < GOOD_DB else LONGEST_GOOD
 
 
 def _calibrations(stage: Stage) -> str:

@@ -13,7 +13,6 @@ from qglow.quantization.value_noise import value_noise
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from qglow.report.runner import RealInterface
-from qglow.report.tensors import counterpart
 from qglow.runtime.executable import Executable
 from qglow.targets.registry import machine_for_estimates
 from qglow.toolchain import lower_graph
@@ -21,10 +20,10 @@ from qglow.toolchain.artefacts import obtain_executable
 from qglow.tuning.costliest import Group, costliest
 from qglow.tuning.costs import multiply_adds, node_cycles
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.rehearsal import Exchange, Parameters, Rehearsal
+from qglow.tuning.rehearsal import Exchange, Parameters, Rehearsal, narrow_copies, rounded_values
 from qglow.tuning.rehearsed_noise import RehearsedNoise, output_steps
 from qglow.tuning.self_check import FloatRuns
-from qglow.tuning.sensitivity import decibels, int8_values
+from qglow.tuning.sensitivity import decibels
 
 ENOUGH_TO_JUDGE = 8
 """Least number of runs for which one half chooses and the other half judges."""
@@ -50,26 +49,28 @@ class Stage:
     def __init__(
         self, recipe: Recipe, quantizer: Quantizer, runs: FloatRuns, others: Iterable[Stage] = ()
     ) -> None:
-        """Quantize, and prepare the rehearsal, with the code of one of `others` where that fits.
+        """Quantize, to rehearse with the code of one of `others` where that fits.
 
         others: stages with the same quantizer and runs.
         """
         self.recipe = recipe
-        self.rehearsal: Rehearsal
-        self._known: list[RehearsedNoise]
         self.result: QuantizedGraph = quantizer(recipe)
         self._quantizer = quantizer
         self._runs = runs
         self._identity = fingerprint(self.result.source), fingerprint(self.result.graph)
         known = list(others)
         self._equal = next((other for other in known if self.equals(other)), None)
-        if self._equal is None:
-            self.rehearsal = Rehearsal(
-                self.result.source, self.result.graph, quantizer.options, [other.rehearsal for other in known]
-            )
-            self._known = []
-        else:
-            self.rehearsal, self._known = self._equal.rehearsal, self._equal._known
+        self._others = () if self._equal is not None else tuple(known)
+        self._known: list[RehearsedNoise] = [] if self._equal is None else self._equal._known
+
+    @cached_property
+    def rehearsal(self) -> Rehearsal:
+        """The rehearsal, compiled when it is asked for."""
+        if self._equal is not None:
+            return self._equal.rehearsal
+        others, self._others = self._others, ()
+        graphs = self.result.source, self.result.graph
+        return Rehearsal(*graphs, self._quantizer.options, [other.rehearsal for other in others])
 
     def equals(self, other: Stage) -> bool:
         """Whether both int8 forms compute the same, so that nothing tells them apart."""
@@ -78,10 +79,8 @@ class Stage:
     @cached_property
     def parameters(self) -> Parameters:
         """Parameters of the int8 graph, by name of the value of the float graph."""
-        names = counterpart(self.result.source, self.result.graph)
-        kinds = {
-            names[v.name]: v.type.quantization for v in int8_values(self.result.graph) if v.name in names
-        }
+        values = rounded_values(self.result.source, self.result.graph)
+        kinds = {name: value.type.quantization for name, value in values.items()}
         return {name: kind for name, kind in kinds.items() if kind is not None}
 
     @cached_property
@@ -172,15 +171,20 @@ class Stage:
         work = multiply_adds(self.result.source) + _ELEMENT * sum(v.type.size for v in rounded)
         return max(work * len(self.choosing), 1.0)
 
+    @property
+    def whole_cost(self) -> float:
+        """The same of a rehearsal on all runs."""
+        return self.cost * len(self._runs.inputs) / len(self.choosing)
+
     def proposed(self, names: Iterable[str]) -> list[Parameters]:
         """Return the parameters that each calibration would give under the recipe's rules."""
-        made = self._quantizer
+        made, own = self._quantizer, self.parameters
         kinds = [Calibration.parse(name) for name in names]
-        return list(
-            proposed_parameters(
-                made.graph, dict(made.statistics), made.samples, self.recipe, kinds, made.preparations
-            )
+        copies = {name: own[name] for name in narrow_copies(self.result.source, self.result.graph)}
+        proposed = proposed_parameters(
+            made.graph, dict(made.statistics), made.samples, self.recipe, kinds, made.preparations
         )
+        return [{**copies, **parameters} for parameters in proposed]
 
     @cached_property
     def own(self) -> Proposal:

@@ -9,11 +9,10 @@ from itertools import zip_longest
 from operator import attrgetter
 
 from qglow.recipe.rules import Match, Rule
-from qglow.report.tensors import counterpart
 from qglow.tuning.costs import multiply_adds, node_multiply_adds
 from qglow.tuning.mix import Mix, Precision
 from qglow.tuning.needs import Needs, Place
-from qglow.tuning.sensitivity import int8_values
+from qglow.tuning.rehearsal import rounded_values
 from qglow.tuning.stage import Stage
 
 SIZES = (1, 2, 4, 8)
@@ -25,18 +24,29 @@ _LEAST = 0.98
 def wide_mixes(stage: Stage, share: float) -> list[tuple[Mix, ...]]:
     """Return mixes to try, the smallest first: each has the nodes of one before it, and more.
 
-    Each stands there in the forms to choose among: the nodes in int16 as far as they have such a form, and in
-    float. Those of a form have at most `share` of the model's multiplications.
+    Each stands there in the forms to choose among: the nodes in int16 as far as they have such a form, the
+    same but for sums of products that then read it as int8, and in float. Those of a form have at most
+    `share` of the model's multiplications.
     """
     graph = stage.result.graph
     limit, groups = share * multiply_adds(graph), _costly(stage)
     by_form = [
         _growing([reduce(_joined, map(form, group), Needs()) for group in groups], limit)
-        for form in (attrgetter("to_int16"), attrgetter("to_float"))
+        for form in (attrgetter("to_int16"), _light_int16, attrgetter("to_float"))
     ]
     return [
         tuple(dict.fromkeys(mix for mix in mixes if mix)) for mixes in zip_longest(*by_form, fillvalue=Mix())
     ]
+
+
+def _light_int16(place: Place) -> Needs:
+    """Needs for a value to be int16 where light nodes read it; what sums products reads it as int8."""
+    source = place.value.producer
+    return {
+        node: precision
+        for node, precision in place.to_int16.items()
+        if node is source or not node.operator.sums_products
+    }
 
 
 def _growing(steps: Sequence[Needs], limit: float) -> list[Mix]:
@@ -65,8 +75,7 @@ def mix_rules(mix: Mix) -> list[Rule]:
 
 def _costly(stage: Stage) -> list[list[Place]]:
     """Groups of places whose rounding makes a difference at the outputs, the largest first."""
-    names = counterpart(stage.result.source, stage.result.graph)
-    places = {names[value.name]: value for value in int8_values(stage.result.graph) if value.name in names}
+    places = rounded_values(stage.result.source, stage.result.graph)
     found = (group for group, left in stage.costliest.items() if left < _LEAST)
     return [[Place.of(places[name]) for name in group if name in places] for group in found]
 

@@ -1,0 +1,96 @@
+"""Search for the few nodes in int16 or float that make a model better for little time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from qglow.recipe.schema import Recipe
+from qglow.report.verdict import BROKEN_DB, GOOD_DB
+from qglow.tuning.costs import multiply_adds, node_multiply_adds
+from qglow.tuning.mix import Mix
+from qglow.tuning.stage import Stage
+from qglow.tuning.widening import mix_rules, wide_mixes
+
+GAIN_DB = 1.0
+"""Least gain in SQNR, in dB, for more nodes in int16 or float."""
+LONGEST = 1.15
+"""Largest estimated time of a run with nodes in int16 or float, relative to the time without, of a model that
+is suspicious without; one that is broken has no limit."""
+LONGEST_GOOD = 1.05
+"""The same of a model that is good without."""
+STEEP_DB = 3.0
+"""Gain in SQNR, in dB, for which a good model may take the time of a suspicious one."""
+LARGEST_SHARE = 0.1
+"""Share of the multiplications that nodes in int16 or float may have, unless the model is broken without."""
+_ROUNDS = 2
+"""How often the values that cost most are looked for: where few cost nearly all, they hide the others."""
+_TRIALS = 6e10
+"""Multiplications for trying such nodes where the model is fine without, approximately."""
+_FEWEST = 4
+"""Trials below which that is not begun."""
+
+
+class WideSearch:
+    """Search that begins at a stage, `best`, and ends there or at one with nodes in int16 or float, `mixed`.
+
+    made: makes the stage of a recipe.
+    """
+
+    def __init__(self, plain: Stage, made: Callable[[Recipe], Stage]) -> None:
+        self._plain, self._made = plain, made
+        self.best, self.mixed = plain, Mix()
+
+    def run(self, goal_db: float) -> None:
+        """Widen what costs the outputs most, until the worst is at `goal_db` or nothing more is won."""
+        for _ in range(_ROUNDS):
+            before, known = self.best, self.mixed
+            for forms in wide_mixes(before, self._share):
+                if not self._tried([Mix.joined((known, mix)) for mix in forms]):
+                    break
+                if self.best.sqnr_db >= goal_db:
+                    return
+            if self.best is before:
+                return
+
+    @property
+    def _share(self) -> float:
+        return LARGEST_SHARE if self._plain.sqnr_db >= BROKEN_DB else 1.0
+
+    def _tried(self, forms: Sequence[Mix]) -> bool:
+        """Take the best of the forms of a mix if it wins enough; return False where all take too long."""
+        rules = self._plain.recipe.rules
+        made = {
+            mix: self._made(replace(self._plain.recipe, rules=(*mix_rules(mix), *rules)))
+            for mix in forms
+            if self._multiplications(mix) <= self._share * multiply_adds(self._plain.result.graph)
+        }
+        made = {mix: stage for mix, stage in made.items() if stage.cycles <= self._longest(STEEP_DB)}
+        if not made:
+            return False
+        mix, stage = min(made.items(), key=lambda pair: pair[1].cycles)
+        for other, stronger in made.items():
+            if stronger.judged().level >= stage.judged().level + GAIN_DB:
+                mix, stage = other, stronger
+        won = min(stage.level - self.best.level, stage.judged().level - self.best.judged().level)
+        if won >= GAIN_DB and stage.cycles <= self._longest(won):
+            self.best, self.mixed = stage, mix
+        return True
+
+    def _multiplications(self, mix: Mix) -> float:
+        names = {*mix.keep_float, *mix.int16}
+        nodes = self._plain.result.graph.nodes
+        return math.fsum(node_multiply_adds(node) for node in nodes if node.name in names)
+
+    def _longest(self, won_db: float) -> float:
+        """Cycles that a run may take for so many more dB than were reached already."""
+        if self._plain.sqnr_db < BROKEN_DB:
+            return math.inf
+        steep = self.best.sqnr_db < GOOD_DB or won_db >= STEEP_DB
+        return (LONGEST if steep else LONGEST_GOOD) * self._plain.cycles
+
+
+def affords_wide(stage: Stage) -> bool:
+    """Whether trying such nodes costs little enough where a model is fine without."""
+    return _FEWEST * stage.whole_cost <= _TRIALS
