@@ -21,7 +21,7 @@ from qglow.tuning.rehearsed_noise import RehearsedNoise
 from qglow.tuning.repair import repaired
 from qglow.tuning.self_check import float_runs
 from qglow.tuning.stage import Stage
-from tests.unit.tuning.test_repair import level, made
+from tests.unit.tuning.repair_networks import level, made
 
 CHANNELS = 16
 

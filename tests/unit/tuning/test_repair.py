@@ -8,84 +8,32 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qglow.core.types import Array, float_type
-from qglow.graph.builder import GraphBuilder
-from qglow.graph.graph import Graph
-from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Add, Mul
-from qglow.graph.ops.functions import Sigmoid
-from qglow.graph.ops.linear import Gemm
-from qglow.graph.ops.shape import Transpose
-from qglow.profiling.engine import InterpreterEngine
-from qglow.profiling.profiler import profile
-from qglow.profiling.samples import Sample
+from qglow.core.types import Array
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.targets.capabilities import stepped
 from qglow.targets.registry import select_target
 from qglow.toolchain import CompileOptions, lower_graph
-from qglow.tuning.mix import Mix
 from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.rehearsal import Parameters, Rehearsal
 from qglow.tuning.rehearsed_noise import RehearsedNoise, output_steps
-from qglow.tuning.repair import FINE_DB, FIRST, METHODS, Repaired, affordable, repaired
+from qglow.tuning.repair import FIRST, METHODS, Repaired, affordable, repaired
 from qglow.tuning.self_check import float_runs, measure_outputs
 from qglow.tuning.stage import Stage
-from qglow.tuning.wide_search import WideSearch
-from qglow.tuning.widening import wide_mixes
-from tests.unit.profiling.networks import MODEL, profile_of, residual_network
+from tests.unit.profiling.networks import profile_of, residual_network
 from tests.unit.profiling.networks import samples as images
-
-
-def comb(batch: int = 1) -> Graph:
-    """The end of a detector: small offsets, a grid added to them, and the stride."""
-    b = GraphBuilder("comb")
-    x = b.input("x", float_type(batch, 400))
-    eye = b.constant("eye", np.eye(400, dtype=np.float32))
-    offsets = b.node(Gemm(), x, eye, b.constant("none", np.zeros(400, np.float32)), name="offsets")
-    grid = np.where(np.arange(400) % 20 == 0, np.arange(400) / 5.0, 0.0).astype(np.float32)
-    placed = b.node(Add(), offsets, b.constant("grid", grid[None]), name="placed")
-    return b.finish(b.node(Mul(), placed, b.constant("stride", np.full((1, 1), 8, np.float32)), name="y"))
-
-
-def offsets(count: int, seed: int = 3) -> list[Sample]:
-    arrays = np.random.default_rng(seed).uniform(0.0, 1.0, (count, 400)).astype(np.float32)
-    return [Sample(f"sample {i}", {"x": array}) for i, array in enumerate(arrays)]
-
-
-def outliers(batch: int = 1) -> Graph:
-    """Convolutions of which one channel is rarely very large, and carries the result."""
-    random = np.random.default_rng(5)
-    b = GraphBuilder("outliers")
-    x = b.input("x", float_type(batch, 3, 6, 6))
-    first = random.normal(size=(8, 3, 1, 1)).astype(np.float32) * np.float32(0.02)
-    first[0] = 30.0
-    bias = np.zeros(8, np.float32)
-    bias[0] = -120.0
-    stem = b.node(Conv(lo=0.0), x, b.constant("w", first), b.constant("b", bias), name="stem")
-    total = b.node(Add(), stem, stem, name="total")
-    return b.finish(
-        b.node(Mul(), total, b.constant("half", np.full((1, 1, 1, 1), 0.5, np.float32)), name="y")
-    )
-
-
-def made(graph: Graph, kept: list[Sample]) -> Quantizer:
-    seen = profile(graph, iter(kept), InterpreterEngine(lambda batch: graph), model=MODEL, batch_size=1)
-    options = CompileOptions(threads=1)
-    return Quantizer(graph, seen.check_matches(graph), seen.samples, options=options)
-
-
-def level(quantizer: Quantizer, recipe: Recipe, given: list[Sample]) -> float:
-    """SQNR of the compiled int8 model, in dB."""
-    runs = float_runs(quantizer.graph, given, quantizer.options)
-    found = measure_outputs(runs, quantizer(recipe).graph, quantizer.options).sqnr_db
-    assert found is not None
-    return found
+from tests.unit.tuning.repair_networks import (
+    comb,
+    level,
+    made,
+    offsets,
+    outliers,
+    rare,
+)
 
 
 def test_default_settings_are_good_where_the_default_calibration_ruins() -> None:
@@ -247,181 +195,6 @@ def test_single_values_are_left_alone_where_no_samples_judge() -> None:
     assert found.recipe.rules == () and all(not repair.values for repair in found.repairs)
 
 
-def common_mode() -> Graph:
-    """Differences of values that have a large part in common; weights are exact in int8."""
-    b = GraphBuilder("common")
-    x = b.input("x", float_type(1, 400))
-    spread = np.eye(400, dtype=np.float32)
-    spread[-1] = 127.0
-    differences = np.eye(400, dtype=np.float32) - np.roll(np.eye(400, dtype=np.float32), 1, axis=0)
-    none = np.zeros(400, np.float32)
-    h = b.node(Gemm(), x, b.constant("w", spread), b.constant("b", none), name="h")
-    return b.finish(b.node(Gemm(), h, b.constant("d", differences), b.constant("c", none), name="y"))
-
-
-def test_what_is_not_good_by_any_calibration_gets_int16_for_few_nodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kept = offsets(8)
-    quantizer = made(common_mode(), kept)
-    assert BROKEN_DB < level(quantizer, Recipe(), kept) < 10.0
-    few = repaired(Recipe(), quantizer, kept)
-    assert not any("int16" in repair.what for repair in few.repairs)  # half of the multiplications
-    monkeypatch.setattr("qglow.tuning.wide_search.LARGEST_SHARE", 1.0)
-    slow = repaired(Recipe(), quantizer, kept)
-    assert not any("int16" in repair.what for repair in slow.repairs)  # it would take twice the time
-    monkeypatch.setattr("qglow.tuning.wide_search.LONGEST", 100.0)
-    found = repaired(Recipe(), quantizer, kept)
-    assert found.repairs[-1].values and found.repairs[-1].won_db > 10.0
-    assert level(quantizer, found.recipe, kept) > 15.0
-
-
-@pytest.mark.parametrize(
-    ("longest_good", "longest", "steep", "expected"),
-    [(100.0, 100.0, 3.0, True), (0.0, 0.0, 3.0, False), (0.0, 100.0, 3.0, True), (0.0, 100.0, 99.0, False)],
-)
-def test_a_model_that_is_good_but_not_fine_gets_wide_nodes_for_little_time(
-    longest_good: float, longest: float, steep: float, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More time is for what wins more."""
-    kept = offsets(8)
-    quantizer = made(hidden_common_mode(4, 30.0), kept)
-    stage = Stage(Recipe(), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
-    assert GOOD_DB < stage.sqnr_db < 30.0
-    monkeypatch.setattr("qglow.tuning.wide_search.LONGEST_GOOD", longest_good)
-    monkeypatch.setattr("qglow.tuning.wide_search.LONGEST", longest)
-    monkeypatch.setattr("qglow.tuning.wide_search.STEEP_DB", steep)
-    found = repaired(Recipe(), quantizer, kept)
-    assert any("float" in repair.what or "int16" in repair.what for repair in found.repairs) is expected
-
-
-def test_what_is_fine_gets_wide_nodes_where_trying_them_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = offsets(8)
-    quantizer = made(hidden_common_mode(4, 20.0), kept)
-    stage = Stage(Recipe(), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
-    assert FINE_DB < stage.sqnr_db < 30.0
-    for limit in ("LONGEST_GOOD", "LONGEST"):
-        monkeypatch.setattr(f"qglow.tuning.wide_search.{limit}", 100.0)
-    assert level(quantizer, repaired(Recipe(), quantizer, kept).recipe, kept) > stage.sqnr_db + 3.0
-    monkeypatch.setattr("qglow.tuning.wide_search._TRIALS", 0.0)
-    assert not repaired(Recipe(), quantizer, kept).recipe.rules
-
-
-def test_what_costs_little_beside_the_worst_is_found_once_that_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The rounding of the one common part has a thousand times the noise of that of the other."""
-    b = GraphBuilder("two")
-    x = b.input("x", float_type(1, 400))
-    parts = []
-    for name, common in (("first", 3000.0), ("second", 90.0)):
-        shift = common * np.ones((1, 400), np.float32)
-        there = b.node(Add(), x, b.constant(f"{name}.up", shift), name=name)
-        parts.append(b.node(Add(), there, b.constant(f"{name}.down", -shift), name=f"{name}.back"))
-    kept = offsets(8)
-    quantizer = made(b.finish(b.node(Add(), *parts, name="y")), kept)
-    runs = float_runs(quantizer.graph, kept, quantizer.options)
-    plain = Stage(Recipe(), quantizer, runs)
-    assert plain.sqnr_db < BROKEN_DB
-    monkeypatch.setattr("qglow.tuning.wide_search.LARGEST_SHARE", 1.0)
-    sizes = list[int]()
-
-    def few(stage: Stage, share: float) -> list[tuple[Mix, ...]]:
-        found = wide_mixes(stage, share)[:1]
-        sizes.append(len(found))
-        return [tuple(mix for mix in found[0] if mix.int16)] if found else []
-
-    monkeypatch.setattr("qglow.tuning.wide_search.wide_mixes", few)
-    search = WideSearch(plain, lambda recipe: Stage(recipe, quantizer, runs))
-    search.run(60.0)
-    assert len(sizes) == 2 and search.best.sqnr_db > 30.0
-    assert {"first", "second"} <= {name for name, kind in search.best.parameters.items() if kind.is_wide}
-
-
-def read_twice() -> Graph:
-    """A light node needs fine steps of a value; a product with most of the multiplications does not."""
-    b = GraphBuilder("read twice")
-    x = b.input("x", float_type(1, 400))
-    few = np.zeros((400, 8), np.float32)
-    few[:8] = 8.0 * np.eye(8)
-    far = b.constant("far", np.full(8, 300.0, np.float32))
-    small = b.node(Gemm(), x, b.constant("few", few), far, name="small")
-    fine = b.node(Add(), small, b.constant("back", np.full((1, 8), -300.0, np.float32)), name="fine")
-    drawn = np.random.default_rng(2).normal(size=(8, 4000)).astype(np.float32)
-    none = b.constant("none", np.zeros(4000, np.float32))
-    return b.finish(fine, b.node(Gemm(), small, b.constant("drawn", drawn), none, name="coarse"))
-
-
-def test_a_product_that_reads_an_int16_value_may_stay_int8(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = offsets(8)
-    quantizer = made(read_twice(), kept)
-    stage = Stage(Recipe(), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
-    heavy = next(node.name for node in quantizer.graph.nodes if node.output.name == "coarse")
-    forms = [mix for mixes in wide_mixes(stage, 0.15) for mix in mixes]
-    assert any(mix.int16 for mix in forms)
-    assert not any(heavy in (*mix.int16, *mix.keep_float) for mix in forms)
-    for limit in ("LONGEST_GOOD", "LONGEST"):
-        monkeypatch.setattr(f"qglow.tuning.wide_search.{limit}", 100.0)
-    found = repaired(Recipe(), quantizer, kept)
-    assert level(quantizer, found.recipe, kept) > stage.sqnr_db + 10.0
-
-
-def test_the_int8_copy_of_an_int16_value_is_rehearsed_apart() -> None:
-    kept = offsets(8)
-    quantizer = made(read_twice(), kept)
-    rule = Rule(Match(name="small"), dtype="int16")
-    stage = Stage(Recipe(rules=(rule,)), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
-    assert sum(name.startswith("small") for name in stage.parameters) == 2
-    assert stage.level == pytest.approx(stage.measured.level, abs=0.1)
-    for parameters in stage.proposed(METHODS):
-        assert parameters.keys() >= stage.parameters.keys()
-
-
-@pytest.mark.parametrize(("slow", "taken"), [("int16", "float for"), ("float", "int16 for")])
-def test_of_two_wide_forms_the_faster_one_is_taken(
-    slow: str, taken: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = offsets(8)
-    quantizer = made(hidden_common_mode(4), kept)
-    names = ("large", "small", "y")
-    forms = Mix(int16=names), Mix(keep_float=names)
-    monkeypatch.setattr("qglow.tuning.wide_search.wide_mixes", lambda stage, share: [forms])
-    monkeypatch.setattr("qglow.tuning.wide_search.GAIN_DB", 3.0)
-    monkeypatch.setattr("qglow.tuning.wide_search.LONGEST", 100.0)
-    monkeypatch.setattr("qglow.tuning.wide_search.LONGEST_GOOD", 100.0)
-
-    def cycles(stage: Stage) -> float:
-        """Ten times as long for one form."""
-        return 10.0 if any(rule.dtype == slow for rule in stage.recipe.rules) else 1.0
-
-    monkeypatch.setattr(Stage, "cycles", property(cycles))
-    assert repaired(Recipe(), quantizer, kept).repairs[-1].what.startswith(taken)
-
-
-def hidden_common_mode(values: int = 40, common: float = 60.0) -> Graph:
-    """The same after many values that rounding harms more themselves, and the output less."""
-    b = GraphBuilder("hidden")
-    x = b.input("x", float_type(1, 400))
-    halves = np.where(np.arange(400) % 2, 0.0, 1.0).astype(np.float32)[None]
-    y = x
-    for number in range(values):
-        y = b.node(Mul(), y, b.constant(f"m{number}", np.ones((1, 1), np.float32)), name=f"mul{number}")
-    y = b.node(Add(), y, b.constant("up", common * np.ones((1, 400), np.float32)), name="large")
-    y = b.node(Add(), y, b.constant("down", -common * np.ones((1, 400), np.float32)), name="small")
-    return b.finish(b.node(Mul(), y, b.constant("halves", halves), name="y"))
-
-
-def test_the_value_at_fault_is_found_among_many_though_it_loses_little_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kept = offsets(8)
-    quantizer = made(hidden_common_mode(), kept)
-    stage = Stage(Recipe(), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
-    monkeypatch.setattr("qglow.tuning.stage._LOOKING", 4.0 * stage.cost)
-    assert len(stage.parameters) > 40 and stage.own_noise["large"] < stage.own_noise["mul0"]
-    assert next(iter(stage.costliest)) == ("large",)
-
-
 def test_constants_are_rehearsed_as_int8_has_them() -> None:
     """The grid of the comb is rounded too."""
     quantizer = made(comb(), offsets(8))
@@ -468,28 +241,6 @@ def test_a_large_model_is_rehearsed_over_a_quarter_of_what_was_profiled(
     monkeypatch.setattr("qglow.tuning.repair._WHOLE", 0.0)
     quantizer = replace(made(comb(), offsets(8)), samples=profiled)
     assert len(affordable(quantizer, offsets(32))) == rehearsed
-
-
-def rare() -> Graph:
-    """Heads of a detector that found nothing: the scores of all are below one step of int8."""
-    b = GraphBuilder("rare")
-    x = b.input("x", float_type(1, 400))
-    random, heads = np.random.default_rng(1), []
-    for name in map(str, range(6)):
-        w = b.constant(f"{name}.w", (0.1 * random.normal(size=(400, 20))).astype(np.float32))
-        logits = b.node(Gemm(), x, w, b.constant(f"{name}.b", np.full(20, -8.0, np.float32)))
-        scores = b.node(Sigmoid(), logits, name=name)
-        heads.append(b.node(Transpose((1, 0)), scores))
-    return b.finish(*heads)
-
-
-def test_each_output_that_suffers_is_helped_though_others_suffer_as_much() -> None:
-    kept = offsets(4)
-    quantizer = made(rare(), kept)
-    stage = Stage(Recipe(), quantizer, float_runs(quantizer.graph, kept, quantizer.options))
-    assert stage.sqnr_db < BROKEN_DB
-    *_, (largest, *_) = wide_mixes(stage, 1.0)
-    assert set(largest.keep_float) == {f"Sigmoid_{head}" for head in range(6)}
 
 
 def test_equal_int8_forms_are_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
