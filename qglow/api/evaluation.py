@@ -10,11 +10,19 @@ from qglow.api.keywords import (
     CompareKeywords,
     IsaKeywords,
     LatencyKeywords,
+    RunKeywords,
     SampledKeywords,
     SelectionKeywords,
 )
 from qglow.api.model import Model
-from qglow.api.options import CompareOptions, IsaOptions, LatencyOptions, SampledOptions, SelectionOptions
+from qglow.api.options import (
+    CompareOptions,
+    IsaOptions,
+    LatencyOptions,
+    RunOptions,
+    SampledOptions,
+    SelectionOptions,
+)
 from qglow.api.quantized import QuantizedModel
 from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
@@ -26,7 +34,8 @@ from qglow.report.comparison import Limits, check
 from qglow.report.comparison_result import Comparison
 from qglow.report.decoding import DecodingResult
 from qglow.report.evaluation import compare_nodes, compare_outputs, open_evaluation_data, run_over_data
-from qglow.report.latencies import measure_latencies, measure_node_times
+from qglow.report.hosted_time import HostedTime
+from qglow.report.latencies import measure_hosted_time, measure_latencies, measure_node_times
 from qglow.report.layer_report import LayerReport
 from qglow.report.node_times import NodeTimes
 from qglow.report.report import timings_json
@@ -143,6 +152,17 @@ def bench_nodes(model: QuantizedModel, **options: Unpack[IsaKeywords]) -> NodeTi
     onnxruntime runs the same int8 file as in `bench`. Raises UsageError for an ISA that the host lacks.
     """
     return measure_node_times(model._parts, options["isa"])
+
+
+@taking(RunOptions)
+def bench_hosted(model: QuantizedModel, **options: Unpack[RunKeywords]) -> HostedTime | None:
+    """Measure the share of the int8 program's time that its nodes in onnxruntime take, on random inputs.
+
+    None for a model without such nodes. Raises DataError where one refuses these inputs, UsageError for an
+    ISA that the host lacks.
+    """
+    code = CompileOptions(isa=options["isa"], threads=options["threads"])
+    return measure_hosted_time(model._parts, code)
 
 
 def check_limits(comparison: Comparison, limits: Limits) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qglow.api.options import LIMITS, MEASURE, OUTPUT, MetricOptions, RunOptions
+from qglow.cli.hosted import tell_hosted
 from qglow.cli.options import LabelledDataOptions, MeasuredOptions, read_recipe
 from qglow.cli.output import note, say, show, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -116,6 +117,8 @@ def compare(
             measure.output, comparison=comparison, layers=layers, diagnosis=diagnosis, data=data.data
         )
     show(comparison_section(comparison))
+    if bundle is None:
+        tell_hosted(loaded, running)
     if layers is not None and diagnosis is not None:
         show(layer_section(layers), diagnosis_section(diagnosis))
     if measure.output is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import LIMITS, MODEL, OUTPUT, CustomOperatorOptions, RepairOptions, RunOptions
+from qglow.cli.hosted import tell_hosted
 from qglow.cli.options import (
     PROFILED_MODEL,
     RECIPE,
@@ -130,6 +131,7 @@ def quantize(
         shapes=parse_programs(source.shapes) if names_programs(source.shapes) else None,
     )
     _show(quantized, comparison)
+    tell_hosted(quantized, running)
     notes(lacking)
     say(f"{target}: model.qglow, model.qdq.onnx, report.html, report.md, report.json")
     end_if_interrupted(stopped, f"{target} has what was done until then")

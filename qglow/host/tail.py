@@ -11,6 +11,7 @@ import numpy as np
 from qglow.core.batch import as_taken
 from qglow.core.errors import DataError
 from qglow.core.types import Array, TensorType
+from qglow.host.clock import in_host
 from qglow.host.nodes import types_of
 from qglow.host.session import encode, prepare
 
@@ -64,7 +65,8 @@ class HostedTail:
         Raises ModelError where they are refused, and DataError where they refuse the inputs.
         """
         try:
-            return tuple(prepare(self.model, threads)(inputs))
+            with in_host():
+                return tuple(prepare(self.model, threads)(inputs))
         except DataError as error:
             raise DataError(f"{self.kinds}: {error}") from error
 

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from qglow.display.frames import frame
 from qglow.display.lines import counted, listed
 from qglow.display.plots import draw_bars
 from qglow.display.shown import Shown
+from qglow.report.hosted_time import HostedTime
 from qglow.report.significance import outside_median
 
 if TYPE_CHECKING:
@@ -74,13 +75,15 @@ class BenchResult(Shown):
     """Latencies of programs that were measured in turns.
 
     latencies: milliseconds a call by name. turns_ms: milliseconds [programs, alternations], rows in the order
-    of `latencies`. threads: how many each program may use.
+    of `latencies`. threads: how many each program may use. hosted: of programs with nodes that run in
+    onnxruntime, how many these are and their share of the time.
     """
 
     latencies: dict[str, Latency]
     turns_ms: Array
     alternations: int
     threads: int = 1
+    hosted: Mapping[str, HostedTime] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         times = listed((f"{x.name} {milliseconds(x.median_ms)}" for x in self.latencies.values()), most=8)
@@ -216,13 +219,18 @@ def bench_section(result: BenchResult, base: str | None = None) -> Section:
     titles = ("program", "median>", "p10>", "p90>")
     if result.alternations < MIN_ALTERNATIONS:
         note = f"No ratios: {result.alternations} alternations are fewer than {MIN_ALTERNATIONS}."
-        return Section("Latency", (table(titles, rows), Paragraph(note)))
+        return Section("Latency", (table(titles, rows), Paragraph(note), *_hosted(result)))
     ratios = [_ratio_cells(result, name, base) for name in result.latencies]
     threads = "one thread" if result.threads == 1 else f"up to {result.threads} threads"
     caption = f"One call on {threads}, {result.alternations} alternations"
     titled = (*titles, f"relative to {base}>", "p10 to p90>")
     body = [(*row, *cells) for row, cells in zip(rows, ratios, strict=True)]
-    return Section("Latency", (table(titled, body, caption),))
+    return Section("Latency", (table(titled, body, caption), *_hosted(result)))
+
+
+def _hosted(result: BenchResult) -> list[Paragraph]:
+    """Nodes in onnxruntime of each program that has some."""
+    return [Paragraph(f"{name}: {time}.") for name, time in result.hosted.items()]
 
 
 def _ratio_cells(result: BenchResult, name: str, base: str) -> tuple[str, str]:

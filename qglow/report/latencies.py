@@ -13,6 +13,7 @@ from qglow.graph.graph import Graph
 from qglow.report.bench import BenchResult, Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
 from qglow.report.evaluation import inputs_for_file
+from qglow.report.hosted_time import HostedTime, hosted_nodes, hosted_time
 from qglow.report.node_times import NodeTimes, measure_nodes
 from qglow.report.openvino_model import has_bfloat16
 from qglow.report.parts import QuantizedParts, float_model
@@ -69,7 +70,25 @@ def measure_latencies(
         if kind == "float32" and has_bfloat16():
             contenders["OpenVINO bfloat16"] = of_openvino(file, fed[kind], threads, "bf16")
     result = bench(contenders, alternations, advance=start(progress, alternations))
-    return replace(result, threads=threads)
+    graphs = {"qglow float32": original.graph} | ({} if parts is None else {QGLOW_INT8: parts.int8})
+    hosted = {
+        name: hosted_time(graph, contenders[name]) for name, graph in graphs.items() if name in contenders
+    }
+    return replace(
+        result, threads=threads, hosted={n: time for n, time in hosted.items() if time is not None}
+    )
+
+
+def measure_hosted_time(parts: QuantizedParts, options: CompileOptions) -> HostedTime | None:
+    """Measure the share of the int8 program's time in onnxruntime, on random inputs.
+
+    None for a model without nodes there. Raises DataError where such a node refuses these inputs.
+    """
+    if not hosted_nodes(parts.int8):
+        return None
+    inputs = random_inputs(real_types(parts.inputs))
+    integers = {name: stored(inputs[name], kind) for name, kind in parts.inputs.items()}
+    return hosted_time(parts.int8, _of_graph(parts.int8, options, integers))
 
 
 def _wanted(name: str, only: Collection[str] | None) -> bool:

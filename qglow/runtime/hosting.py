@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from qglow.core.types import Array, Shape
+from qglow.host.clock import in_host
 from qglow.host.nodes import HostedNodes
 from qglow.host.session import require_host
 from qglow.instructions.ops.hosted import HostCall
@@ -97,6 +98,10 @@ class Host:
         return call
 
     def _call(self, node: int, operands: int, call: int) -> None:
+        with in_host():
+            self._run(node, operands, call)
+
+    def _run(self, node: int, operands: int, call: int) -> None:
         results: list[Array] = []
         try:
             prepared = self._hosted[node]

@@ -118,6 +118,8 @@ def test_commands_take_libraries(
     ):
         forget(monkeypatch)
         assert main([*command, *given]) == 0, capsys.readouterr().err
+        if command[0] in ("quantize", "compare", "bench"):
+            assert "one node runs in onnxruntime, " in capsys.readouterr().out
     forget(monkeypatch)
     assert main(["run", "q/model.qglow", "--data", str(data)]) == ArtefactError.exit_code
     assert "--custom-ops" in capsys.readouterr().err

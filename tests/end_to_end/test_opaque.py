@@ -9,8 +9,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import qglow
+from qglow.api.evaluation import bench_hosted
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array
+from qglow.report.bench import bench_section
 from tests.unit.importer.tiny import save, session, tiny_model
 
 RNG = np.random.default_rng(5)
@@ -70,6 +72,17 @@ def test_all_runtimes_agree(path: Path, data: dict[str, Array], tmp_path: Path) 
         np.testing.assert_array_equal(run(feeds)["y"], interpreted)
     (exported,) = session(tmp_path / "q" / "model.qdq.onnx").run(None, feeds)
     np.testing.assert_allclose(exported, interpreted, atol=0.05)
+
+
+def test_the_time_in_onnxruntime_is_measured(path: Path, data: dict[str, Array]) -> None:
+    model = qglow.load_model(path)
+    quantized = model.quantize(model.profile(data))
+    result = qglow.bench(quantized, alternations=2)
+    assert set(result.hosted) == {"qglow int8", "qglow float32"}
+    for time in (*result.hosted.values(), bench_hosted(quantized)):
+        assert time is not None and time.nodes == 2 and 0.3 < time.share < 1.0
+    (*_, told) = bench_section(result).blocks
+    assert "2 nodes run in onnxruntime, " in str(told)
 
 
 def test_what_a_node_refuses_is_told_and_does_no_harm(path: Path, data: dict[str, Array]) -> None:
