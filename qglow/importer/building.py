@@ -23,7 +23,7 @@ from qglow.importer.loading import ModelFile, first_line
 from qglow.importer.naming import Names, operator_name, shown_name
 from qglow.importer.node import Broken, CannotImport, Context, ImportNode, ImportRule, NeedsConstant
 from qglow.importer.opaque import OpaqueGroup, OpaqueNodes, OpaqueTail
-from qglow.importer.operands import as_read, numbers, operands
+from qglow.importer.operands import as_read, as_real, numbers, operands
 from qglow.importer.refusal import Refusal
 from qglow.importer.rules import find_rule
 from qglow.importer.structured import StructuredFlow
@@ -76,7 +76,13 @@ class GraphImport:
         self._used, self._readers = used, readers
         self._native = native
         self._opaque = OpaqueNodes(
-            model, self._order, self._numbers, self._original, self._inferred, used.__contains__
+            model,
+            self._order,
+            self._numbers,
+            lambda value: as_real(value, self._context),
+            self._original,
+            self._inferred,
+            used.__contains__,
         )
         self._control = ControlFlow(_Bodies(self))
         self._structured = StructuredFlow(_Bodies(self))

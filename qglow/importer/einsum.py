@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from qglow.graph.graph import Value
 from qglow.graph.ops.linear import MatMul
+from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.reduce import ReduceSum
 from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
@@ -26,7 +27,7 @@ class _Term:
 
 
 class _Contraction:
-    """Operators that compute one equation. Labels are unique within every operand."""
+    """Operators that compute one equation. Labels are unique within every operand but for `diagonal`."""
 
     def __init__(self, node: ImportNode) -> None:
         self._node = node
@@ -35,6 +36,21 @@ class _Contraction:
     def _part(self) -> str:
         self._parts += 1
         return f"step{self._parts}"
+
+    def diagonal(self, term: _Term) -> _Term:
+        """Keep the elements that have one index for all axes of a label; other terms stay as they are."""
+        value, labels = term.value, term.labels
+        while repeated := [label for label in labels if labels.count(label) > 1]:
+            pair = [i for i, label in enumerate(labels) if label == repeated[0]][:2]
+            rest = [i for i in range(len(labels)) if i not in pair]
+            size = value.type.shape[pair[0]]
+            value = self._node.emit(Transpose(perm=(*rest, *pair)), value, part=self._part())
+            outer = value.type.shape[:-2]
+            value = self._node.emit(Reshape(shape=(*outer, size * size)), value, part=self._part())
+            zeros, steps = (0,) * (len(outer) + 1), (*(1,) * len(outer), size + 1)
+            value = self._node.emit(Slice(zeros, value.type.shape, steps), value, part=self._part())
+            labels = "".join(labels[i] for i in (*rest, pair[0]))
+        return _Term(value, labels)
 
     def sum_over(self, term: _Term, labels: str) -> _Term:
         """Sum over the axes of some labels."""
@@ -77,9 +93,10 @@ class _Contraction:
 
 
 def import_einsum(node: ImportNode) -> None:
-    """Import Einsum of operands with distinct labels; products go from left to right."""
-    terms, output = _terms(node)
+    """Import Einsum; products go from left to right."""
+    given, output = _terms(node)
     work = _Contraction(node)
+    terms = [work.diagonal(term) for term in given]
     result = terms[0]
     for number, term in enumerate(terms[1:], start=2):
         needed = output + "".join(later.labels for later in terms[number:])
@@ -104,7 +121,6 @@ def _terms(node: ImportNode) -> tuple[list[_Term], str]:
     for index, text in enumerate(labels):
         shape = node.kind(index).shape
         node.require(len(text) == len(shape), f"'{text}' in '{equation}' names {len(shape)} dimensions")
-        node.require(len(set(text)) == len(text), f"'{text}' in '{equation}' names a dimension twice")
         for label, size in zip(text, shape, strict=True):
             node.require(sizes.setdefault(label, size) == size, f"sizes of '{label}' in '{equation}' differ")
     known = set(output) <= set(sizes) and len(set(output)) == len(output)

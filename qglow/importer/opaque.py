@@ -72,10 +72,10 @@ class OpaqueTail:
 class OpaqueNodes:
     """Opaque nodes of one model.
 
-    nodes: all nodes in the order of their import, which grows.
-    values: gives the graph's value of a name; it raises what an import function does. original: the tensor
-    of a constant that the graph cannot hold, else None. inferred: what onnx infers for the whole model.
-    used: whether anything reads a value.
+    nodes: all nodes in the order of their import, which grows. values: gives the graph's value of a name; it
+    raises what an import function does. reals: gives 16-bit reals as float32. original: the tensor of a
+    constant that the graph cannot hold, else None. inferred: what onnx infers for the whole model. used:
+    whether anything reads a value.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class OpaqueNodes:
         model: ModelFile,
         nodes: Sequence[NodeProto],
         values: Callable[[str], Value | None],
+        reals: Callable[[Value], Value],
         original: Callable[[str], TensorProto | None],
         inferred: Callable[[], Inferred],
         used: Callable[[str], bool],
@@ -90,6 +91,7 @@ class OpaqueNodes:
         self._model = model
         self._nodes = nodes
         self._values = values
+        self._reals = reals
         self._original = original
         self._inferred = inferred
         self._used = used
@@ -198,8 +200,9 @@ class OpaqueNodes:
             if value.data is not None and (largest is None or value.data.nbytes <= largest):
                 small.bake(name, numpy_helper.from_array(value.data))
                 continue
-            self._add_input(small, name, value)
-            operands.append(value)
+            read = self._reals(value) if value.type.is_half else value
+            self._add_input(small, name, value, read)
+            operands.append(read)
         return small, operands
 
     def _opset(self, nodes: Sequence[NodeProto]) -> list[onnx.OperatorSetIdProto]:
@@ -209,12 +212,14 @@ class OpaqueNodes:
         oldest = max((since_version(n, self._model.opset) for n in all_nodes(nodes)), default=1)
         return [helper.make_opsetid("", max(oldest, 7)), *entries]
 
-    def _add_input(self, small: SmallModel, name: str, value: Value) -> None:
+    def _add_input(self, small: SmallModel, name: str, value: Value, read: Value) -> None:
+        """Add an input for a value of the model, which it is given in the form of `read`."""
         if value.type.is_quantized:
             raise CannotImport(
                 f"'{name}' holds quantized integers, which only operators of quantization read"
             )
-        small.input(name, value.type, self._other_width(name, value))
+        width = NUMBERS[value.type.element] if read is not value else self._other_width(name, value)
+        small.input(name, read.type, width)
 
     def _other_width(self, name: str, value: Value) -> int | None:
         """ONNX's number of the type that reals have in the model where they are float32 in the graph."""

@@ -93,7 +93,7 @@ def import_grid_sample(node: ImportNode) -> None:
     taps = []
     for axis, size in enumerate(sizes):
         place = _pixels(places, places.column(grid, len(sizes) - 1 - axis), size, aligned)
-        taps.append(_padded_taps(places, place, size, mode, padding, aligned))
+        taps.append(padded_taps(places, place, size, mode, padding, aligned))
     wanted = grid.type.shape[1:-1]
     firsts = np.arange(images).reshape(images, *(1,) * len(wanted))
     total = sampled(places, node.part_constant("images", firsts.astype(np.int64)), sizes, taps)
@@ -111,9 +111,10 @@ def _pixels(places: PixelPlaces, place: Value, size: int, aligned: bool) -> Valu
     return places.do(Div(), grown, 2.0, part="pixel")
 
 
-def _padded_taps(
+def padded_taps(
     places: PixelPlaces, place: Value, size: int, mode: str, padding: str, aligned: bool
 ) -> list[Tap]:
+    """The pixels around places along an axis, each with its weight, within padding of one of `PADDING`."""
     low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
     if mode == "nearest":
         place = places.do(Round(), place, part="nearest")
@@ -193,9 +194,13 @@ def sampled(
     sizes: Sequence[int],
     taps: Sequence[Sequence[Tap]],
     join: Operator | None = None,
+    picture: Value | None = None,
 ) -> Value:
-    """Sums of taps (or what else joins them), [..., channels], for every choice of one along each axis."""
-    rows, total = _rows(places.node), None
+    """Sums of taps (or what else joins them), [..., channels], for every choice of one along each axis.
+
+    image: number of the image that each place is in. picture: the images (default: the node's first input).
+    """
+    rows, total = _rows(places.node, picture or places.node.value(0)), None
     for chosen in itertools.product(*taps):
         row, weight = image, None
         for (pixel, one), size in zip(chosen, sizes, strict=True):
@@ -213,10 +218,10 @@ def sampled(
     return total
 
 
-def _rows(node: ImportNode) -> Value:
+def _rows(node: ImportNode, picture: Value) -> Value:
     """The pixels of all images, [images * pixels, channels]."""
-    shape = node.kind().shape
-    last = node.emit(Transpose(perm=(0, *range(2, len(shape)), 1)), node.value(0), part="channels_last")
+    shape = picture.type.shape
+    last = node.emit(Transpose(perm=(0, *range(2, len(shape)), 1)), picture, part="channels_last")
     return node.emit(Reshape(shape=(math.prod(shape) // shape[1], shape[1])), last, part="rows")
 
 

@@ -39,19 +39,40 @@ def import_dft(node: ImportNode) -> None:
     axis = node.axis(given, rank)
     node.require(axis < rank - 1, "the axis is that of the parts")
     inverse, one_sided = node.integer("inverse", 0) != 0, node.integer("onesided", 0) != 0
-    node.require(not (inverse and one_sided), "an inverse from one side")
-    size = int(node.scalar(1, "the length", x.type.shape[axis]))
+    to_real = inverse and one_sided
+    node.require(not to_real or x.type.shape[-1] == 2, f"an inverse from one side of {x.type}, which is real")
+    given_size = x.type.shape[axis]
+    size = int(node.scalar(1, "the length", 2 * (given_size - 1) if to_real else given_size))
     node.require(size > 0, f"length {size}")
     bins = size // 2 + 1 if one_sided else size
+    read, made = (bins, size) if inverse else (size, bins)
     _require_memory(node, 4 * size * bins)
-    x = _resized(node, x, axis, size)
+    x = _resized(node, x, axis, read)
     perm = (*(i for i in range(rank) if i not in (axis, rank - 1)), axis, rank - 1)
     x = node.emit(Transpose(perm=perm), x, part="last")
     outer, parts = x.type.shape[:-2], x.type.shape[-1]
-    x = node.emit(Reshape(shape=(*outer, size * parts)), x, part="line")
-    product = node.emit(MatMul(), x, _matrix(node, waves(size, bins, inverse), parts), part="product")
-    apart = node.emit(Reshape(shape=(*outer, bins, 2)), product, part="bins")
+    x = node.emit(Reshape(shape=(*outer, read * parts)), x, part="line")
+    if to_real:
+        table = node.part_constant("waves", _waves_to_real(size))
+    else:
+        table = _matrix(node, waves(size, bins, inverse), parts)
+    product = node.emit(MatMul(), x, table, part="product")
+    apart = node.emit(Reshape(shape=(*outer, made, 1 if to_real else 2)), product, part="bins")
     node.emit(Transpose(perm=tuple(int(i) for i in np.argsort(perm))), apart)
+
+
+def _waves_to_real(size: int) -> Array:
+    """The matrix [bins * 2, size] from one side of a spectrum to the real signal, as float32.
+
+    The other side is the same turned around, but for the constant and, of an even size, the highest wave.
+    """
+    real, imaginary = waves(size, size // 2 + 1, inverse=True)
+    twice = np.full(real.shape[1], 2.0)
+    twice[0] = 1.0
+    if size % 2 == 0:
+        twice[-1] = 1.0
+    parts = np.stack([real * twice, -imaginary * twice], axis=-1)
+    return parts.reshape(size, -1).T.astype(np.float32)
 
 
 def _resized(node: ImportNode, x: Value, axis: int, size: int) -> Value:

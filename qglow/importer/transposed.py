@@ -7,15 +7,17 @@ points, which add nothing to a sum.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qglow.graph.graph import Value
-from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.movement import Gather, Pad, Slice
 from qglow.graph.ops.shape import Reshape, Transpose
+from qglow.graph.traits import SlidingWindow
 from qglow.importer.node import ImportNode, ImportRule
+from qglow.importer.volumes import RANK, emit_convolution_over_volume
 from qglow.importer.windows import (
     as_pads,
     as_pair,
@@ -26,7 +28,6 @@ from qglow.importer.windows import (
     read_steps,
     spatial_sizes,
 )
-from qglow.numerics.windows import Pair
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,26 @@ class Ends:
 
 
 def import_conv_transpose(node: ImportNode) -> None:
-    """Import ConvTranspose over one or two spatial dimensions."""
+    """Import ConvTranspose over one to three spatial dimensions."""
     shape, group = node.kind(1).shape, node.integer("group", 1)
-    node.require(len(shape) in (3, 4), f"weights of {len(shape)} axes; 3 and 4 are supported")
+    node.require(len(shape) in (3, 4, 5), f"weights of {len(shape)} axes; 3 to 5 are supported")
     kernel = shape[2:]
     stated = node.integers("kernel_shape", kernel)
     node.require(stated == kernel, f"kernel_shape {list(stated)} differs from the weight's {list(kernel)}")
     node.require(group >= 1 and shape[0] % group == 0, f"{shape[0]} channels do not divide by group {group}")
     strides, dilations = read_steps(node, kernel)
     ends = _geometry(node, kernel, strides, dilations)
-    pads = as_pads((*(max(0, e.before) for e in ends), *(max(0, e.after) for e in ends)))
-    cuts = as_pads((*(max(0, -e.before) for e in ends), *(max(0, -e.after) for e in ends)))
-    x = _cut(node, _spread(node, image(node), as_pair(strides)), cuts)
-    w = _turned(node, image(node, 1), group)
-    emit_convolution(node, Conv(pads=pads, dilations=as_pair(dilations), group=group), x, w)
+    pads = (*(max(0, e.before) for e in ends), *(max(0, e.after) for e in ends))
+    if len(shape) == RANK:
+        x = _cut(node, _spread(node, node.value(0), strides), ends)
+        w = _turned(node, node.value(1), group)
+        axes = ((1, 1, 1), dilations, pads)
+        emit_convolution_over_volume(node, x, w, axes, group)
+        return
+    flat = [Ends(0, 0)] * (4 - len(shape))
+    x = _cut(node, _spread(node, image(node), as_pair(strides)), [*flat, *ends])
+    window = SlidingWindow(as_pair(kernel), (1, 1), as_pads(pads), as_pair(dilations))
+    emit_convolution(node, window, group, x, _turned(node, image(node, 1), group))
 
 
 def _geometry(
@@ -108,39 +115,44 @@ def _pads(
     return tuple(begins), tuple(ends)
 
 
-def _spread(node: ImportNode, x: Value, strides: Pair) -> Value:
+def _spread(node: ImportNode, x: Value, strides: Sequence[int]) -> Value:
     """Zeros behind every element, so that elements lie `strides` apart."""
-    if strides == (1, 1):
+    if all(stride == 1 for stride in strides):
         return x
-    batch, channels, height, width = x.type.shape
-    apart = node.emit(Reshape(shape=(batch, channels, height, 1, width, 1)), x, part="apart")
-    pads = (*(0,) * 9, strides[0] - 1, 0, strides[1] - 1)
-    zeros = node.emit(Pad(pads=pads), apart, part="zeros")
-    shape = (batch, channels, height * strides[0], width * strides[1])
-    return node.emit(Reshape(shape=shape), zeros, part="spread")
+    leading, sizes = x.type.shape[:2], x.type.shape[2:]
+    single = tuple(number for size in sizes for number in (size, 1))
+    apart = node.emit(Reshape(shape=(*leading, *single)), x, part="apart")
+    behind = tuple(number for stride in strides for number in (0, stride - 1))
+    zeros = node.emit(Pad(pads=(*(0,) * (4 + len(single)), *behind)), apart, part="zeros")
+    spread = tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
+    return node.emit(Reshape(shape=(*leading, *spread)), zeros, part="spread")
 
 
-def _cut(node: ImportNode, x: Value, cuts: tuple[int, int, int, int]) -> Value:
-    if not any(cuts):
+def _cut(node: ImportNode, x: Value, ends: Sequence[Ends]) -> Value:
+    """Cut off what negative padding takes away at the ends of each spatial axis."""
+    cuts = [(max(0, -each.before), max(0, -each.after)) for each in ends]
+    if not any(map(any, cuts)):
         return x
-    batch, channels, height, width = x.type.shape
-    ends = (batch, channels, height - cuts[2], width - cuts[3])
-    node.require(cuts[0] < ends[2] and cuts[1] < ends[3], "its pads leave nothing of the input")
-    operator = Slice(starts=(0, 0, cuts[0], cuts[1]), ends=ends, steps=(1, 1, 1, 1))
+    shape = x.type.shape
+    begins = [before for before, _ in cuts]
+    stops = [size - after for size, (_, after) in zip(shape[2:], cuts, strict=True)]
+    node.require(all(map(int.__lt__, begins, stops)), "its pads leave nothing of the input")
+    operator = Slice(starts=(0, 0, *begins), ends=(*shape[:2], *stops), steps=(1,) * len(shape))
     return node.emit(operator, x, part="cut")
 
 
 def _turned(node: ImportNode, w: Value, group: int) -> Value:
-    """Weights [C, M/group, KH, KW] as those of a convolution [M, C/group, KH, KW], back to front."""
+    """Weights [C, M/group, ...] as those of a convolution [M, C/group, ...], back to front."""
     channels, filters, *kernel = w.type.shape
+    axes = range(2, 2 + len(kernel))
     if group > 1:
         grouped = (group, channels // group, filters, *kernel)
         w = node.emit(Reshape(shape=grouped), w, part="groups")
-        w = node.emit(Transpose(perm=(0, 2, 1, 3, 4)), w, part="exchanged")
+        w = node.emit(Transpose(perm=(0, 2, 1, *(axis + 1 for axis in axes))), w, part="exchanged")
         w = node.emit(Reshape(shape=(group * filters, channels // group, *kernel)), w, part="filters")
     else:
-        w = node.emit(Transpose(perm=(1, 0, 2, 3)), w, part="filters")
-    for axis in (2, 3):
+        w = node.emit(Transpose(perm=(1, 0, *axes)), w, part="filters")
+    for axis in axes:
         order = node.part_constant(f"order{axis}", np.arange(kernel[axis - 2])[::-1].astype(np.int64))
         w = node.emit(Gather(axis=axis), w, order, part=f"turned{axis}")
     return w

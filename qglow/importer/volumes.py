@@ -6,7 +6,7 @@ Pools take the image first and then the depth: a largest element or a mean is fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -23,12 +23,19 @@ RANK = 5
 
 
 def emit_convolution_over_volume(
-    node: ImportNode, kernel: tuple[int, ...], make: Callable[[SlidingWindow], Operator]
+    node: ImportNode,
+    x: Value,
+    w: Value,
+    axes: Sequence[tuple[int, ...]],
+    group: int,
 ) -> None:
-    """Add a convolution of volumes; `make` gives that of images with a window."""
-    strides, dilations, pads = read_axes(node, kernel)
-    x, w = node.value(0), node.value(1)
+    """Add a convolution of volumes as one of images.
+
+    w: the weights, made of the node's second input. axes: strides, dilations and pads over three dimensions.
+    """
+    strides, dilations, pads = axes
     node.require(len(w.type.shape) == RANK, f"weights are {w.type}; five dimensions are needed")
+    kernel = w.type.shape[2:]
     before, after = pads[0], pads[3]
     if before or after:
         amounts = (0, 0, before, 0, 0, 0, 0, after, 0, 0)
@@ -48,7 +55,7 @@ def emit_convolution_over_volume(
     window = SlidingWindow(
         as_pair(kernel[1:]), as_pair(strides[1:]), as_pads((*pads[1:3], *pads[4:])), as_pair(dilations[1:])
     )
-    result = convolved(node, make(window), x, w, part="image")
+    result = convolved(node, window, group, x, w, part="image")
     shape = (batch, layers, filters, *result.type.shape[2:])
     result = node.emit(Reshape(shape=shape), result, part="layers_apart")
     node.emit(Transpose(perm=(0, 2, 1, 3, 4)), result)

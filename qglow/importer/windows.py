@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
+from qglow.graph.ops.conv import convolution
 from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.shape import Reshape
 from qglow.graph.traits import SlidingWindow
 from qglow.importer.node import ImportNode
+from qglow.importer.run_time_weights import emit_product, is_known
 from qglow.numerics.windows import Pads, Pair
 
 
@@ -86,32 +88,42 @@ def emit_windowed(node: ImportNode, operator: Operator, *inputs: Value | None) -
     return node.emit(Reshape(shape=(*shape[:2], shape[3])), result)
 
 
-def emit_convolution(node: ImportNode, operator: Operator, x: Value, w: Value) -> None:
+def emit_convolution(node: ImportNode, window: SlidingWindow, group: int, x: Value, w: Value) -> None:
     """Add a convolution with the node's bias, and give its result as many axes as the node's input has."""
     if node.rank() != 3:
-        convolved(node, operator, x, w)
+        convolved(node, window, group, x, w)
         return
-    result = convolved(node, operator, x, w, part="image")
+    result = convolved(node, window, group, x, w, part="image")
     shape = result.type.shape
     node.emit(Reshape(shape=(*shape[:2], shape[3])), result)
 
 
-def convolved(node: ImportNode, operator: Operator, x: Value, w: Value, part: str = "") -> Value:
-    """Add a convolution over images with the node's bias, the third input; a computed one is added."""
-    bias = node.optional(2)
-    if bias is None or bias.is_constant or is_read_from_constants(bias):
-        return node.emit(operator, x, w, bias, part=part)
+def convolved(
+    node: ImportNode,
+    window: SlidingWindow,
+    group: int,
+    x: Value,
+    w: Value,
+    part: str = "",
+    bias_index: int = 2,
+) -> Value:
+    """Add a convolution over images with the node's bias; a computed one is added.
+
+    w: the weights, made of the node's second input. Computed ones become a product of matrices.
+    """
+    bias, known = node.optional(bias_index), is_known(node.value(1))
+    if known and (bias is None or is_known(bias)):
+        return node.emit(convolution(window, group), x, w, bias, part=part)
+    if bias is None:
+        return emit_product(node, window, group, x, w, part)
     channels = w.type.shape[0]
     node.require(bias.type.shape == (channels,), f"bias {list(bias.type.shape)} is not [{channels}]")
-    result = node.emit(operator, x, w, part="product")
+    if known:
+        result = node.emit(convolution(window, group), x, w, part="product")
+    else:
+        result = emit_product(node, window, group, x, w, "product")
     column = node.emit(Reshape(shape=(1, channels, 1, 1)), bias, part="bias")
     return node.emit(Add(), result, column, part=part)
-
-
-def is_read_from_constants(value: Value) -> bool:
-    """Whether a node reads it from constants alone: a bias in integers, with its scale."""
-    producer = value.producer
-    return producer is not None and all(each is None or each.is_constant for each in producer.inputs)
 
 
 def as_pair(values: tuple[int, ...]) -> Pair:

@@ -31,6 +31,12 @@ class Case:
     choices: int = 0
     """Bits that say what is checked besides."""
 
+    @property
+    def has_extremes(self) -> bool:
+        """Whether a node finds largest or smallest elements, of which ONNX leaves open what NaN does."""
+        nodes = onnx.load_model_from_string(self.model).graph.node
+        return any("Max" in node.op_type or "Min" in node.op_type for node in nodes)
+
 
 @st.composite
 def cases(draw: Any) -> Case:

@@ -22,7 +22,7 @@ NOT_GENERATED = {
     ),
     **dict.fromkeys(("DFT", "STFT"), "takes signals of a layout that no other operator makes"),
     **dict.fromkeys(
-        ("AffineGrid", "Attention", "Col2Im", "Det", "GridSample", "RoiAlign", "Upsample"),
+        ("AffineGrid", "Attention", "Col2Im", "DeformConv", "Det", "GridSample", "RoiAlign", "Upsample"),
         "takes several inputs whose shapes depend on one another",
     ),
     **dict.fromkeys(

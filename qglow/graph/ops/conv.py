@@ -107,3 +107,8 @@ class Conv(Bounded):
     def with_channels(self, count: int, inputs: Types) -> Self | None:
         """The weights alone say how many channels there are."""
         return self
+
+
+def convolution(window: SlidingWindow, group: int = 1) -> Conv:
+    """The operator that has these geometry and groups; weights have the kernel."""
+    return Conv(strides=window.strides, pads=window.pads, dilations=window.dilations, group=group)

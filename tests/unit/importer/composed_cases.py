@@ -69,6 +69,17 @@ CASES = [
     Case("dft", node("DFT", "x", "", "a"), (20,), {"x": (2, 9, 3, 1)}, {"a": np.int64(1)}),
     Case("dft-17", node("DFT", "x", axis=1, onesided=1), (17,), {"x": (2, 10, 1)}),
     Case("dft-inverse", node("DFT", "x", axis=2, inverse=1), (17,), {"x": (2, 3, 8, 2)}),
+    Case(
+        "dft-to-real",
+        node("DFT", "x", "", "a", inverse=1, onesided=1),
+        (20,),
+        {"x": (2, 5, 3, 2)},
+        {"a": np.int64(1)},
+    ),
+    Case("einsum-diagonal", node("Einsum", "x", equation="...ii->...i"), (12,), {"x": (2, 3, 4, 4)}),
+    Case(
+        "einsum-trace", node("Einsum", "x", "w", equation="iji,jk->ik"), (12,), {"x": (4, 3, 4), "w": (3, 2)}
+    ),
     Case("dft-short", node("DFT", "x", "n", axis=1), (17,), {"x": (2, 9, 2)}, {"n": np.int64(6)}),
     Case("dft-long", node("DFT", "x", "n", axis=1), (17,), {"x": (2, 9, 2)}, {"n": np.int64(16)}),
     Case(

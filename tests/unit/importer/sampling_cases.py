@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.importer.cases import RNG, Case, ints, node
+from tests.unit.importer.cases import RNG, Case, floats, ints, node
 
 PICTURE = {"x": (2, 3, 5, 6)}
 GRID = {"g": RNG.uniform(-1.6, 1.6, (2, 4, 7, 2)).astype(np.float32)}
@@ -82,6 +82,26 @@ CASES = [
             {"s": ints(2, 3, 4, 5)},
         )
         for aligned in (0, 1)
+    ),
+    Case(
+        "deformed",
+        node("DeformConv", "x", "w", "o", "b", pads=[1, 0, 1, 2], strides=[2, 1], dilations=[1, 2]),
+        (19, 22),
+        {"x": (2, 4, 6, 7), "o": (2, 12, 3, 7)},
+        {"w": floats(3, 4, 3, 2), "b": floats(3)},
+    ),
+    Case(
+        "deformed-groups",
+        node("DeformConv", "x", "w", "o", "", "m", group=2, offset_group=4),
+        (19,),
+        {"x": (2, 8, 5, 4), "o": (2, 32, 4, 3), "m": (2, 16, 4, 3)},
+        {"w": floats(6, 4, 2, 2)},
+    ),
+    Case(
+        "deformed-computed",
+        node("DeformConv", "x", "w", "o", "b"),
+        (19,),
+        {"x": (1, 2, 4, 4), "w": (3, 2, 2, 2), "o": (1, 8, 3, 3), "b": (3,)},
     ),
     Case("affine-volume", node("AffineGrid", "t", "s"), (20,), {"t": (1, 3, 4)}, {"s": ints(1, 2, 2, 3, 4)}),
 ]

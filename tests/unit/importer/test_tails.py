@@ -32,7 +32,13 @@ def tail_of(
     values |= {name: Value(name, float_type(*np.shape(a)), np.asarray(a)) for name, a in constants.items()}
     stored = {tensor.name: tensor for tensor in model.proto.graph.initializer}
     opaque = OpaqueNodes(
-        model, nodes, values.get, stored.get, lambda: infer(model.proto, types), lambda name: True
+        model,
+        nodes,
+        values.get,
+        lambda value: value,
+        stored.get,
+        lambda: infer(model.proto, types),
+        lambda name: True,
     )
     for index in range(len(nodes)):
         assert opaque.group(index) is None

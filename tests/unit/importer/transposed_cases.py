@@ -57,4 +57,30 @@ CASES = [
     Case(
         "transposed-computed", node("ConvTranspose", "x", "w"), (11,), {"x": (1, 2, 4, 4), "w": (2, 3, 2, 2)}
     ),
+    Case(
+        "transposed-computed-group",
+        node("ConvTranspose", "x", "w", "b", group=2, strides=[2, 3], pads=[1, 0, 0, 2]),
+        (11,),
+        {"x": (2, 4, 4, 3), "w": (4, 3, 3, 3), "b": (6,)},
+    ),
+    Case(
+        "transposed-volume",
+        node("ConvTranspose", "x", "w", "b", strides=[2, 1, 3], pads=[1, 0, 2, 0, 1, 1], dilations=[1, 2, 1]),
+        (11, 22),
+        {"x": (2, 4, 3, 4, 5)},
+        {"w": floats(4, 3, 2, 3, 2), "b": floats(3)},
+    ),
+    Case(
+        "transposed-volume-cut",
+        node("ConvTranspose", "x", "w", group=2, pads=[3, 4, 3, 2, 3, 1]),
+        (11,),
+        {"x": (1, 4, 7, 8, 6)},
+        {"w": floats(4, 2, 2, 2, 3)},
+    ),
+    Case(
+        "transposed-volume-computed",
+        node("ConvTranspose", "x", "w", strides=[2, 2, 2], output_padding=[1, 0, 1]),
+        (11,),
+        {"x": (1, 2, 3, 2, 3), "w": (2, 3, 2, 3, 2)},
+    ),
 ]

@@ -32,6 +32,12 @@ CASES = [
         {**VOLUME, "b": (3,)},
         {"w": floats(3, 4, 1, 2, 2)},
     ),
+    Case(
+        "conv-3d-computed",
+        node("Conv", "x", "w", group=2, strides=[2, 1, 2], pads=[1, 0, 1, 1, 2, 0]),
+        (11,),
+        {**VOLUME, "w": (6, 2, 2, 3, 2)},
+    ),
     Case("max-3d", node("MaxPool", "x", pads=[1, 0, 1, 1, 1, 0], **POOL), (8, 12), VOLUME),
     Case("max-3d-ceil", node("MaxPool", "x", dilations=[1, 2, 1], ceil_mode=1, **POOL), (12,), VOLUME),
     Case("average-3d", node("AveragePool", "x", pads=[1, 0, 1, 1, 1, 0], **POOL), (7, 19), VOLUME),
