@@ -95,13 +95,17 @@ def compile_together(
     """Compile graphs of one model, which differ in sizes, and the bytes of the constants that they share.
 
     Where an output continues an input and that can be done in place, the input is state. Kernels of the last
-    graph that has a layer decide how its weights are packed. Raises what `compile_graph` does.
+    graph that has a layer decide how its weights are packed. Listings of the programs have constants without
+    data: weights are kept as they are packed, once. Raises what `compile_graph` does.
     """
     options = options or CompileOptions()
     target = select_target(options.isa)
     programs = [_lowered(graph, target.backend, options, places) for graph, places in graphs]
     codes, weights = emit_together(programs, target, options)
     threads = choose_threads(options.threads)
+    for code, program in zip(codes, programs, strict=True):
+        if code.objects:
+            _forget_data(program)
     loaded = [
         target.load(replace(code, weights=weights), threads, partial(_same, program))
         for code, program in zip(codes, programs, strict=True)
@@ -141,6 +145,12 @@ def emit_together(
 
 def _same(program: Program) -> Program:
     return program
+
+
+def _forget_data(program: Program) -> None:
+    """Let go of the contents of constants, which packed weights hold."""
+    for constant in program.all_constants():
+        constant.data = None
 
 
 def _share_data(programs: Sequence[Program]) -> None:

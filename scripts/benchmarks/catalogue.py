@@ -50,6 +50,7 @@ ENTRIES = (
     Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
     Entry("weights", "a language model with weights of 8, 4 and 2 bits", (ZOO,)),
     Entry("blocks", "time of matrix products by weights in blocks beside onnxruntime", (IDLE,)),
+    Entry("limits", "matrix products beside the read bandwidth and the int8 peak", (IDLE,)),
     Entry("decoding", "tokens per second of a language model with its cache, beside onnxruntime", (IDLE,)),
     Entry("compile", "time of quantizing and loading, memory of a loaded program", (ZOO, IDLE)),
     Entry("growth", "cost of profiling, quantizing and compiling by the number of nodes"),

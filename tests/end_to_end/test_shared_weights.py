@@ -70,6 +70,8 @@ def test_weights_are_held_once_and_bits_stay(isa: str, form: str, tmp_path: Path
     loaded = [one.executable._loaded for one in bounded._programs]
     blocks = [program._weights for program in loaded if isinstance(program, NativeProgram)]
     assert len(blocks) == 2 and blocks[0] is blocks[1]
+    listed = [constant for one in bounded._programs for constant in one.executable.program.constants]
+    assert listed and all(constant.data is None for constant in listed)
     single = model.compile(bounds={**BOUNDS, "new": 16}, isa=isa, threads=1)
     # Code for pairs of bytes and for tiles packs weights in a way of its own, which few rows do without.
     if not (form == "dynamic" and isa in ("avx2", "amx")):
