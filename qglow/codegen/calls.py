@@ -18,7 +18,7 @@ from qglow.core.errors import InternalError
 from qglow.core.types import Array
 from qglow.instructions.liveness import Usage, same_place
 from qglow.instructions.passes.stacking import is_internal, stacks
-from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
+from qglow.instructions.program import Buffer, BufferKind, Instruction, Live, Program
 from qglow.kernels.elementwise.elementwise import (
     Elementwise,
     Member,
@@ -45,7 +45,8 @@ class Call:
 
     `emit` emits its body, given these addresses. `key` holds everything that the body depends on. `group`
     are the instructions that it executes, `cost` their estimated cycles. `bodies` are the calls of programs
-    inside of the instruction: such a call has no function of its own.
+    inside of the instruction: such a call has no function of its own. `live`, `summed`: as those of an
+    instruction, where the kernel makes use of them.
     """
 
     name: str
@@ -56,11 +57,18 @@ class Call:
     group: tuple[Instruction, ...]
     cost: float
     bodies: tuple[tuple[Call, ...], ...] = ()
+    live: tuple[Live, ...] = ()
+    summed: Buffer | None = None
 
     @property
     def has_function(self) -> bool:
         """Whether it calls a kernel's function."""
         return not (self.hosted or self.group[0].operation.body_names)
+
+    @property
+    def counts(self) -> list[Buffer]:
+        """Placeholders with numbers of live places, which the function takes behind its addresses."""
+        return [*(live.count for live in self.live), *([] if self.summed is None else [self.summed])]
 
     @property
     def hosted(self) -> bool:
@@ -84,6 +92,14 @@ def make_call(group: Sequence[Instruction], usage: Usage, target: VectorTarget) 
             raise InternalError(f"{instruction.name} has no kernel; selection has not run")
     if group[0].operation.body_names:
         return _structured_call(group[0], target)
+    call = _call(group, usage, target)
+    if not parse_kernel(group[0].kernel, target).limits_live:
+        return call
+    summed = group[0].summed if len(group) == 1 else None
+    return replace(call, live=_live(group), summed=summed)
+
+
+def _call(group: Sequence[Instruction], usage: Usage, target: VectorTarget) -> Call:
     if len(group) == 1:
         return _instruction_call(group[0], target)
     if group[0].operation.has_epilogue:
@@ -108,6 +124,13 @@ def _structured_call(instruction: Instruction, target: VectorTarget) -> Call:
 
     cost = kernel.cost(instruction, target)
     return Call(instruction.operation.opcode, (), buffers, (), emit, (instruction,), cost, bodies)
+
+
+def _live(group: Sequence[Instruction]) -> tuple[Live, ...]:
+    """Elements that matter of all results of a group alike; nothing where these are all, or not alike."""
+    alike = all(instruction.live == group[0].live for instruction in group)
+    whole = all(buffer.is_contiguous for instruction in group for buffer in instruction.writes())
+    return group[0].live if alike and whole else ()
 
 
 @dataclass(frozen=True)

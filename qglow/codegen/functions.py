@@ -21,6 +21,7 @@ from qglow.instructions.ops.quantize import Rescale
 from qglow.instructions.program import BufferKind, Instruction
 from qglow.kernels.emit.builder import I64, PTR, VOID
 from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.live import LiveElements, LiveRule
 from qglow.kernels.emit.target import CodeSize, VectorTarget
 
 BATCH_SIZE = 4000
@@ -182,7 +183,8 @@ class JointFunctions:
 
 def call_key(call: Call) -> tuple[object, ...]:
     """Everything that the function of a call depends on, for one target."""
-    return (*call.key, call.unaliased)
+    live = tuple((live.extent, live.inner) for live in call.live), call.summed is not None
+    return (*call.key, call.unaliased, *(live if call.counts else ()))
 
 
 def distinct_keys(calls: Sequence[Call]) -> tuple[list[tuple[object, ...]], dict[Call, int]]:
@@ -202,10 +204,14 @@ def emit_function(module: Any, name: str, call: Call, target: VectorTarget) -> t
         # Of attributes with values llvmlite knows none; it prints whatever is in the set.
         set.add(function.attributes, f'"target-features"="{target.float_features}"')
     *pointers, part, parts = function.args
+    numbers = pointers[len(pointers) - len(call.counts) :]
+    del pointers[len(pointers) - len(call.counts) :]
+    rules = [LiveRule(n, live.extent, live.inner) for n, live in zip(numbers, call.live, strict=False)]
+    live = LiveElements(tuple(rules), numbers[-1] if call.summed is not None else None)
     for argument, alone in zip(pointers, _alone(call), strict=True):
         if alone:
             argument.add_attribute("noalias")
-    e = Emitter(function, target, part, parts)
+    e = Emitter(function, target, part, parts, live if call.counts else None)
     call.emit(e, pointers[:count], pointers[count:])
     e.b.ret_void()
     return function, e.units
@@ -240,7 +246,7 @@ def _alone(call: Call) -> Iterator[bool]:
 
 
 def _new_function(module: Any, name: str, call: Call) -> Any:
-    kinds = [PTR] * (len(call.buffers) + len(call.arrays))
+    kinds = [PTR] * (len(call.buffers) + len(call.arrays)) + [I64] * len(call.counts)
     function = ir.Function(module, ir.FunctionType(VOID, [*kinds, I64, I64]), name)
     function.attributes.add("nounwind")
     return function

@@ -5,8 +5,9 @@
 
 Instructions of equal operation, types, layouts and kernel share one function, and so do equal
 stacks. The last arguments of a kernel are the number of the part of its work to do, and the number
-of parts. Each thread of a team calls `qglow_share` with its number; the number of threads is in the
-team's memory, so the same code serves any. Programs that are too small to be shared have no such
+of parts; before them come numbers of live places, where only some elements matter. Each thread of
+a team calls `qglow_share` with its number; the number of threads is in the team's memory, so the same
+code serves any. Programs that are too small to be shared have no such
 entry. Entries set the default floating-point environment (round to nearest, denormals kept) and
 restore the caller's before they return.
 
@@ -200,6 +201,7 @@ class ModuleBuilder:
             tuple(self._place(buffer) for buffer in call.buffers),
             tuple(buffer.type.byte_size for buffer in call.buffers if call.bodies),
             tuple(self._stored(call)),
+            tuple(self._place(count) for count in call.counts),
             tuple(tuple(self._call_key(functions, inner) for inner in body) for body in call.bodies),
         )
 
@@ -361,6 +363,7 @@ class ModuleBuilder:
             self._run_bodies(e, roots, call, arguments)
             return
         arguments += [e.offset(roots.weights, offset) for offset in self._stored(call)]
+        arguments += [e.load(self._address(e, roots, count), I64) for count in call.counts]
         e.b.call(self._functions.callee(call, self._module), [*arguments, *share])
 
     def _run_bodies(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:

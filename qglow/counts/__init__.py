@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qglow.counts.bounded import BoundedGraph, GrownInput, bounded_graph
+from qglow.counts.bounded import BoundedGraph, GrownInput, LiveAxis, bounded_graph
 from qglow.counts.count import Count, parse_count
 from qglow.counts.fillers import Filler, LivePlaces
 from qglow.counts.plain import (
@@ -20,6 +20,7 @@ __all__ = [
     "Count",
     "Filler",
     "GrownInput",
+    "LiveAxis",
     "LivePlaces",
     "SizedGraph",
     "bounded_graph",

@@ -46,13 +46,23 @@ class GrownInput:
         return NewPlace(self.joined.name, self.joined.parts[0][0])
 
 
+@dataclass(frozen=True)
+class LiveAxis:
+    """An axis of which only the first places matter; `count`: input with their number, int64 [1]."""
+
+    axis: int
+    count: str
+
+
 @dataclass(frozen=True, eq=False)
 class BoundedGraph:
     """A graph of the bound. inputs, outputs: counts of the axes, by name.
 
     fillers: inputs that follow from sizes. computed: inputs that are constants of a graph of the size of a
     call, with the counts of their axes; places that are not live are zeros. grown: outputs that are an
-    input followed by others along an axis, which leaves the input's live places as they are.
+    input followed by others along an axis, which leaves the input's live places as they are. live: results of
+    which places that are not live need not be computed, since nothing relies on what they hold. summed: sums
+    of products of which only the first terms matter, and the input with their number, int64 [1].
     """
 
     graph: Graph
@@ -61,6 +71,8 @@ class BoundedGraph:
     fillers: Sequence[Filler]
     computed: Mapping[str, Counts]
     grown: Mapping[str, GrownInput]
+    live: Mapping[str, tuple[LiveAxis, ...]]
+    summed: Mapping[str, str]
 
 
 def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
@@ -74,7 +86,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     work = _Work(samples)
     for node in list(samples.bound.nodes):
         work.convert(node)
-    graph = samples.bound
+    graph, live, summed = samples.bound, work.live_axes(), work.summed_places()
     verify_graph(graph, "run-time counts")
     return BoundedGraph(
         graph,
@@ -87,6 +99,8 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
             for value in graph.outputs
             if value in work.grown and work.grown[value].input in {v.name for v in graph.inputs}
         },
+        live,
+        summed,
     )
 
 
@@ -104,6 +118,9 @@ class _Work:
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
         self._live: dict[tuple[Count, int, int], Value] = {}
+        self._idle: dict[Value, list[int]] = {}
+        self._summed: dict[Value, Count] = {}
+        self._numbers: dict[Count, str] = {}
         for value in samples.bound.inputs:
             for axis in self._counted(value):
                 self._rests[value, axis] = Rest.FINITE if value.type.is_quantized else Rest.ZERO
@@ -116,6 +133,25 @@ class _Work:
 
     def _counted(self, value: Value) -> list[int]:
         return [axis for axis, count in enumerate(self.counts(value)) if not count.is_constant]
+
+    def live_axes(self) -> dict[str, tuple[LiveAxis, ...]]:
+        """Axes of each result whose places that are not live may be left out, the outermost first."""
+        return {
+            value.name: tuple(LiveAxis(axis, self._number(self.counts(value)[axis])) for axis in sorted(axes))
+            for value, axes in self._idle.items()
+            if axes
+        }
+
+    def summed_places(self) -> dict[str, str]:
+        """Sums of products of which only the first terms matter, and the inputs with their number."""
+        return {value.name: self._number(count) for value, count in self._summed.items()}
+
+    def _number(self, count: Count) -> str:
+        """The input with a count as a number."""
+        if count not in self._numbers:
+            self._numbers[count] = self._input("live_places", TensorType(ElementType.INT64, (1,))).name
+            self.fillers.append(NewPlace(self._numbers[count], count))
+        return self._numbers[count]
 
     def convert(self, node: Node) -> None:
         """Make the results of a node independent of places that are not live."""
@@ -142,13 +178,22 @@ class _Work:
                     reached[effect.axis] = min(reached.get(effect.axis, rest), rest)
         for index, axis, neutral in self._needed(node, wanted):
             self._mask(node, index, axis, neutral)
+        if node.operator.sums_products and len(wanted) == 2:
+            # Terms behind the live ones have a factor of zero now.
+            self._summed[node.output] = self.counts(self._operand(node, wanted[0][0]))[wanted[0][1]]
         for value in node.outputs:
             for axis in self._counted(value):
                 if axis not in reached and axis != joined and not (cuts or node.operator.states_shape):
                     raise _dependent(node, f"axis {axis} of its result grows with {self.counts(value)[axis]}")
                 self._rests[value, axis] = at_least(value, reached.get(axis, Rest.ANY))
+            self._idle[value] = [axis for axis in reached if self._is_idle(value, axis)]
         if joined is not None and joined in self._counted(node.output):
             self._join(node, joined)
+
+    def _is_idle(self, value: Value, axis: int) -> bool:
+        """Whether nothing relies on what the places of an axis hold that are not live."""
+        rest = self._rest(value, axis)
+        return rest is Rest.ANY or (rest is Rest.FINITE and at_least(value, Rest.ANY) is Rest.FINITE)
 
     def _rest(self, value: Value, axis: int) -> Rest:
         return self._rests.get((value, axis), at_least(value, Rest.ANY))
@@ -264,6 +309,8 @@ class _Work:
             for place in self._counted(value):
                 self._rests[masked, place] = self._rest(value, place)
             self._rests[masked, axis] = at_least(masked, Rest.ZERO if neutral == 0.0 else Rest.ANY)
+            others = [place for place in self._counted(value) if place != axis]
+            self._idle[masked] = [place for place in others if self._is_idle(masked, place)]
             self._masked[key] = masked
         node.inputs = tuple(self._masked[key] if i == index else v for i, v in enumerate(node.inputs))
 

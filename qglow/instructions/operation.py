@@ -76,6 +76,7 @@ class Operation(ABC):
     `has_epilogue` operations may pass int8 results through the data-parallel instructions that
     follow before storing them, or into one that `ends_epilogue` instead of storing them.
     `updates_state`: an @inout placeholder keeps its contents from call to call.
+    `sums_products`: each element is one chain of products, to which terms with a factor of zero add nothing.
     `touches_memory` is False for operations that only say where buffers are.
     `varies`: each instance has a signature of its own, which `operand_words` describe.
     `body_names`: fields that hold programs, which the operation runs.
@@ -92,6 +93,7 @@ class Operation(ABC):
     data_parallel: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = False
     updates_state: ClassVar[bool] = False
+    sums_products: ClassVar[bool] = False
     touches_memory: ClassVar[bool] = True
     sees_padding: ClassVar[bool] = False
     hosted: ClassVar[bool] = False

@@ -150,13 +150,34 @@ class Layout:
         return Layout(tuple(strides), offset, span)
 
 
+@dataclass(frozen=True)
+class Live:
+    """Elements of results that matter: those whose place along one axis is below a number.
+
+    count: placeholder with that number, int64 [1]. extent: places of the axis. inner: elements of a place.
+    Element i of a dense result is live where `i // inner % extent` is below the number. Others may keep
+    whatever was in memory. Where there are several such rules, elements have to be live by each.
+    """
+
+    count: Buffer
+    extent: int
+    inner: int
+
+    @property
+    def period(self) -> int:
+        """Elements after which places count from 0 again."""
+        return self.extent * self.inner
+
+
 @dataclass(eq=False)
 class Instruction:
     """An operation applied to buffers, in the order of `operation.signature`.
 
     A missing optional operand is None; missing ones at the end may be left out. `kernel` is
     the selected kernel in words, empty before selection. `origin` names the graph nodes that
-    it came from. Adjacent instructions with the same `stack` number may share one loop.
+    it came from. Adjacent instructions with the same `stack` number may share one loop. `live` says which
+    elements of its results matter, all where it is empty. summed: placeholder, int64 [1], with the number of
+    the first terms of each sum of products that matter; others have a factor of zero and one that is finite.
     """
 
     name: str
@@ -165,6 +186,8 @@ class Instruction:
     kernel: str = ""
     origin: tuple[str, ...] = ()
     stack: int | None = None
+    live: tuple[Live, ...] = ()
+    summed: Buffer | None = None
     _sound: tuple[object, ...] = field(default=(), init=False, repr=False)
     """Operation and types when they were last found to fit, so that they need not be checked again."""
 

@@ -14,7 +14,8 @@
     }
 
 The arena's size and the offsets in it (`at`) are there once memory is planned. `@in none` is
-an absent operand before a present one; `from` names graph nodes when they are not just the
+an absent operand before a present one; `live %count [extent, inner]` says which elements of results
+matter, and `summed %count` which terms of sums; `from` names graph nodes when they are not just the
 instruction's own name. Functions inside of an instruction follow it; their names are their own.
 Comments are computed and not read.
 """
@@ -39,7 +40,15 @@ from qglow.core.text import parse_value as parse_attribute_value
 from qglow.core.types import Array, format_float
 from qglow.instructions.operation import OPERATIONS, Access, Operand, Operation
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
-from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
+from qglow.instructions.program import (
+    NO_PADDING,
+    Buffer,
+    BufferKind,
+    Instruction,
+    Live,
+    Padding,
+    Program,
+)
 
 DEEPEST_BODY = 20
 
@@ -142,6 +151,10 @@ def _format_instruction(instruction: Instruction, users: Mapping[Buffer, list[st
         parts.append(f"kernel {quote(instruction.kernel)}")
     if instruction.stack is not None:
         parts.append(f"stack {instruction.stack}")
+    for live in instruction.live:
+        parts.append(f"live {_reference(live.count.name)} {format_value((live.extent, live.inner))}")
+    if instruction.summed is not None:
+        parts.append(f"summed {_reference(instruction.summed.name)}")
     if instruction.origin and instruction.origin != (instruction.name,):
         parts.append(f"from {format_value(instruction.origin)}")
     body = " ".join(parts)
@@ -338,12 +351,24 @@ class _Parser:
             self._lexer.fail(f"no buffer is called %{name}", token)
         return self._buffers[name]
 
+    def _live(self) -> Live:
+        count = self._buffer()
+        sizes = parse_attribute_value(self._lexer)
+        whole = [v for v in sizes if type(v) is int] if isinstance(sizes, tuple) else []
+        if not isinstance(sizes, tuple) or len(sizes) != 2 or len(whole) != 2:
+            self._lexer.fail("live places are [extent, inner]")
+        return Live(count, whole[0], whole[1])
+
     def _clauses(self, instruction: Instruction) -> Instruction:
         lexer = self._lexer
         if lexer.accept("kernel"):
             instruction.kernel = lexer.name()
         if lexer.accept("stack"):
             instruction.stack = lexer.integer()
+        while lexer.accept("live"):
+            instruction.live += (self._live(),)
+        if lexer.accept("summed"):
+            instruction.summed = self._buffer()
         if lexer.accept("from"):
             names = parse_attribute_value(lexer)
             if not isinstance(names, tuple):

@@ -7,11 +7,11 @@ from typing import NoReturn
 import numpy as np
 
 from qglow.core.errors import VerificationError
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType, TensorType
 from qglow.instructions.liveness import intervals, overlap, region, same_place, touched
 from qglow.instructions.operation import Access, Operand, TypeErrorInOperation
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, FillPadding, TensorView
-from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Layout, Program
+from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Layout, Live, Program
 
 
 def verify_program(program: Program, where: str) -> None:
@@ -40,6 +40,7 @@ class _Verifier:
         self._written: set[Buffer] = set()
         self._masks: dict[Buffer, Array] = {}
         self._state = set(program.state())
+        self._inputs = set(program.inputs())
 
     def fail(self, rule: str) -> NoReturn:
         raise VerificationError(f"{self._where}: %{self._program.name}: {self._at}: {rule}")
@@ -59,12 +60,11 @@ class _Verifier:
             self._constant_data(buffer)
         for buffer in self._program.placeholders:
             self.require(buffer.kind is BufferKind.PLACEHOLDER, "{} is no placeholder", buffer)
-        inputs = self._program.inputs()
         for buffer in [*self._program.constants, *self._program.placeholders]:
             self._new_name(buffer.name)
             self.require(buffer.base is None and buffer.padding == NO_PADDING, "{} is not dense", buffer)
             self._exists.add(buffer)
-        self._written.update(self._program.constants, inputs, self._state)
+        self._written.update(self._program.constants, self._inputs, self._state)
 
     def _constant_data(self, buffer: Buffer) -> None:
         if buffer.data is None:
@@ -81,6 +81,10 @@ class _Verifier:
         self._at = f"instruction {index} %{instruction.name} ({instruction.operation.opcode})"
         self._new_name(instruction.name)
         self._operands(instruction)
+        for live in instruction.live:
+            self._live(instruction, live)
+        if instruction.summed is not None:
+            self._number(instruction.summed)
         try:
             instruction.verify_types()
         except TypeErrorInOperation as error:
@@ -100,6 +104,17 @@ class _Verifier:
         if None in instruction.buffers:
             for spec, buffer in zip(signature, instruction.buffers, strict=True):
                 self.require(buffer is not None or spec.optional, "operand {} is missing", spec.name)
+
+    def _live(self, instruction: Instruction, live: Live) -> None:
+        self._number(live.count)
+        self.require(min(live.extent, live.inner) > 0, "live places are {}", [live.extent, live.inner])
+        for buffer in instruction.writes():
+            whole = buffer.type.size % live.period == 0
+            self.require(whole, "{} has no places of {} elements", buffer, live.period)
+
+    def _number(self, count: Buffer) -> None:
+        fits = count in self._inputs and count.type == TensorType(ElementType.INT64, (1,))
+        self.require(fits, "{} is no number of live places", count)
 
     def _declared_buffer(self, instruction: Instruction, kind: BufferKind) -> Buffer:
         buffer = instruction.operand("dest")

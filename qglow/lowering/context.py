@@ -7,7 +7,10 @@ order in which it is not stored yet, at most once for each value and order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +19,11 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
 from qglow.instructions.ops.movement import Transpose
-from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
+from qglow.instructions.program import Buffer, BufferKind, Instruction, Live, Program
+from qglow.lowering.live import LiveAxes
 
 Order = tuple[int, ...]
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 NHWC: Order = (0, 2, 3, 1)
 
 
@@ -26,11 +31,21 @@ class Lowering:
     """Builds the program of one graph. Rules call `read`, `write` and `emit`."""
 
     def __init__(
-        self, graph: Graph, lower: Callable[[Graph, Lowering], Program], names: set[str] | None = None
+        self,
+        graph: Graph,
+        lower: Callable[[Graph, Lowering], Program],
+        names: set[str] | None = None,
+        live: Mapping[Value, LiveAxes] = NOTHING,
+        summed: Mapping[str, str] = NOTHING,
     ) -> None:
-        """lower: lowers a region of a node. names: those of the program that this one is to be inside of."""
+        """lower: lowers a region of a node. names: those of the program that this one is to be inside of.
+
+        live, summed: results of which only some places, or terms, matter, as those of `LiveResults`.
+        """
         self.graph = graph
         self._lower = lower
+        self._live, self._summed = live, summed
+        self._live_buffers: dict[Buffer, tuple[Live, ...]] = {}
         self.program = Program(graph.name)
         self._orders: dict[Value, Order] = {}
         self._buffers: dict[tuple[Value, Order], Buffer] = {}
@@ -83,6 +98,7 @@ class Lowering:
         else:
             buffer = self.allocate(value.name, permuted(value.type, order))
         self._buffers[value, order] = buffer
+        self._note_live(value, order, buffer)
         return buffer
 
     def alias(self, value: Value, source: Buffer, order: Order, kind: TensorType) -> None:
@@ -127,6 +143,11 @@ class Lowering:
         name = self._reserve_instruction((origin if self._node is None else self._node.name) + suffix)
         absent = (None,) * (len(operation.signature) - len(buffers))
         instruction = Instruction(name, operation, (*buffers, *absent), origin=self._origin())
+        instruction.live = self._live_of(instruction)
+        results = () if self._node is None else self._node.outputs
+        count = next((self._summed[v.name] for v in results if v.name in self._summed), None)
+        if count is not None and operation.sums_products:
+            instruction.summed = self._number(count)
         self._append(instruction)
         return instruction
 
@@ -184,8 +205,28 @@ class Lowering:
             target = self.output_placeholder(value)
         else:
             target = self.allocate(name, kind)
+        self._note_live(value, order, target)
         self.emit(Transpose(perm=perm), target, source, suffix=".transpose")
         return target
+
+    def _note_live(self, value: Value, order: Order, buffer: Buffer) -> None:
+        """Note which elements of a buffer matter, if its value is one of which only some do."""
+        if value not in self._live:
+            return
+        shape, rules = buffer.type.shape, []
+        for axis, count in self._live[value]:
+            place = order.index(axis)
+            rules.append(Live(self._number(count), shape[place], math.prod(shape[place + 1 :])))
+        self._live_buffers[buffer.root] = tuple(sorted(rules, key=lambda rule: -rule.period))
+
+    def _number(self, name: str) -> Buffer:
+        """The input that has a number of live places."""
+        return next(buffer for buffer in self.program.placeholders if buffer.name == name)
+
+    def _live_of(self, instruction: Instruction) -> tuple[Live, ...]:
+        """Elements of an instruction's results that matter; nothing where these are all, or not alike."""
+        found = {self._live_buffers.get(b.root, ()) if _is_whole(b) else () for b in instruction.writes()}
+        return found.pop() if len(found) == 1 else ()
 
     def _append(self, instruction: Instruction) -> None:
         self.program.code.append(instruction)
@@ -207,6 +248,11 @@ class Lowering:
             count += 1
             name = f"{wanted}__{count}"
         return self._take(name)
+
+
+def _is_whole(buffer: Buffer) -> bool:
+    """Whether a buffer has all elements of its memory, in their order."""
+    return buffer.is_contiguous and buffer.type.size == buffer.root.type.size
 
 
 def natural(shape: Sequence[int]) -> Order:

@@ -40,6 +40,7 @@ from qglow.lowering.attention import find_attention, lower_attention
 from qglow.lowering.backend import ANY, Backend
 from qglow.lowering.context import Lowering, natural
 from qglow.lowering.decompose import decompose, is_table
+from qglow.lowering.live import NO_LIMITS, LiveResults, spread_live
 from qglow.lowering.quantize import lower_table
 from qglow.lowering.rules import RULES, LoweringRule
 from qglow.lowering.schedule import schedule
@@ -56,18 +57,20 @@ def lower(
     thrift: Thrift | None = None,
     *,
     live: Mapping[str, object] = NOTHING,
+    limits: LiveResults = NO_LIMITS,
     whole: bool = True,
 ) -> Program:
     """Lower a copy of `graph` to a program of instructions.
 
     thrift: what is done so that less memory lives at one time; it is told what was done. live: inputs that
-    tell which places of an axis count, the first ones, each with what their number follows from. whole:
-    several nodes may become one instruction, which does not write the values between them. Raises
-    UnsupportedError, which lists every operator without a lowering.
+    tell which places of an axis count, the first ones, each with what their number follows from. limits:
+    results of which only some places matter, see `instructions.program.Live`. whole: several nodes may become
+    one instruction, which does not write the values between them. Raises UnsupportedError, which lists every
+    operator without a lowering.
     """
     work = graph.copy()
     lowering_pipeline().run(work, verify_graph)
-    program = _lower(work, _Manner(backend, thrift, live, whole))
+    program = _lower(work, _Manner(backend, thrift, live, limits, whole))
     verify_program(program, "after lowering")
     return program
 
@@ -79,6 +82,7 @@ class _Manner:
     backend: Backend
     thrift: Thrift | None
     live: Mapping[str, object]
+    limits: LiveResults
     whole: bool
 
 
@@ -92,8 +96,10 @@ def _lower(work: Graph, manner: _Manner, outside: Lowering | None = None) -> Pro
         raise UnsupportedError(f"no lowering for {listed}")
     _order(work, manner.thrift)
     names = None if outside is None else outside.names
+    inside, limits = replace(manner, thrift=None, limits=NO_LIMITS), manner.limits
+    places = spread_live(work, limits.places)
     lowering = Lowering(
-        work, lambda region, caller: _lower(region, replace(manner, thrift=None), caller), names
+        work, lambda region, caller: _lower(region, inside, caller), names, places, limits.summed
     )
     found = find_attention(work, manner.live) if manner.whole else {}
     inner = {node for block in found.values() for node in block.inner}

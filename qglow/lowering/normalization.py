@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array
 from qglow.graph.graph import Node, Value
@@ -17,12 +19,18 @@ from qglow.numerics.affine import affine_multipliers, fold_statistics
 
 @lowers(graph.Affine)
 def lower_affine(lowering: Lowering, node: Node, operator: graph.Affine) -> None:
-    """Lower to one affine over the channels, which lie innermost."""
+    """Lower to one affine over the channels, which lie innermost.
+
+    Channels with equal factors may lie anywhere, so that the operand stays in its order.
+    """
     x, scale, shift = node.inputs
     assert x is not None
     r, t = _constant(node, scale), _constant(node, shift)
     rank = len(x.type.shape)
     order = (0, *range(2, rank), 1) if rank > 1 else natural(x.type.shape)
+    if rank > 1 and r.size and _is_uniform(r) and _is_uniform(t):
+        order = lowering.order(x)
+        r, t = (np.full(x.type.shape[order[-1]], part.flat[0], part.dtype) for part in (r, t))
     result = node.output.type
     if x.type.quantization is not None and result.quantization is not None:
         r, t = affine_multipliers(x.type.quantization, r, t, result.quantization)
@@ -43,6 +51,11 @@ def lower_local_response(lowering: Lowering, node: Node, operator: graph.LRN) ->
     dest = lowering.write(node.output, order)
     operation = LocalResponse(operator.size, operator.alpha, operator.beta, operator.bias)
     lowering.emit(operation, dest, source)
+
+
+def _is_uniform(factors: Array) -> bool:
+    """Whether all factors have the same bits."""
+    return factors.tobytes() == factors[:1].tobytes() * factors.size
 
 
 def _constant(node: Node, value: Value | None) -> Array:

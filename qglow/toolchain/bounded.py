@@ -90,7 +90,17 @@ class ResizableModel:
                     raise UnsupportedError(f"constant '{name}' depends on sizes, and is not that of the file")
         graph = made.graph
         inputs, outputs = ({v.name: v.type for v in values} for values in (graph.inputs, graph.outputs))
-        form = BoundedForm(taken, inputs, outputs, made.outputs, made.grown, made.fillers, constants)
+        form = BoundedForm(
+            taken,
+            inputs,
+            outputs,
+            made.outputs,
+            made.grown,
+            made.fillers,
+            constants,
+            made.live,
+            made.summed,
+        )
         return graph, form
 
     def _graph(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> Graph:

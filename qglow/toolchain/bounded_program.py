@@ -6,16 +6,17 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, Dimension, Shape, TensorType
-from qglow.counts import Count, Filler, GrownInput, LivePlaces
+from qglow.counts import Count, Filler, GrownInput, LiveAxis, LivePlaces
 from qglow.display.blocks import Section, facts
 from qglow.display.lines import listed
+from qglow.lowering.live import LiveResults
 from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
 from qglow.toolchain.bounded_inputs import BoundedInputs, Counts, ProgramSizes
@@ -31,7 +32,7 @@ class BoundedForm:
 
     inputs, outputs: types of those of its graph. counts: sizes of the outputs' axes. grown: outputs that
     continue an input. fillers: inputs that follow from sizes. constants: others, which a graph of the sizes
-    of a call computes.
+    of a call computes. live, summed: as those of the bounded graph, needed where it is compiled.
     """
 
     taken: ProgramSizes
@@ -41,13 +42,16 @@ class BoundedForm:
     grown: Mapping[str, GrownInput]
     fillers: Sequence[Filler]
     constants: Callable[[Mapping[str, int]], Mapping[str, Array]]
+    live: Mapping[str, tuple[LiveAxis, ...]] = field(default_factory=dict)
+    summed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def places(self) -> RunTimePlaces:
         """Facts that the lowering of its graph uses."""
         growing = [(growth.input, output, growth.axis) for output, growth in self.grown.items()]
         live = {one.name: (str(one.count), one.bound) for one in self.fillers if isinstance(one, LivePlaces)}
-        return RunTimePlaces(growing, live)
+        places = {name: tuple((a.axis, a.count) for a in axes) for name, axes in self.live.items()}
+        return RunTimePlaces(growing, live, LiveResults(places, self.summed))
 
 
 @dataclass(frozen=True, eq=False)

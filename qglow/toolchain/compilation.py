@@ -20,6 +20,7 @@ from qglow.instructions.program import Program
 from qglow.instructions.verifier import verify_program
 from qglow.kernels.selection.choice import NO_CHOICES
 from qglow.lowering import ANY, Backend, lower
+from qglow.lowering.live import NO_LIMITS, LiveResults
 from qglow.lowering.thrift import Thrift
 from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
@@ -36,12 +37,13 @@ from qglow.toolchain.planning import plan_within_limit
 class RunTimePlaces:
     """Facts of a graph for run-time sizes that its program uses.
 
-    growing: inputs that outputs continue, see `grow_in_place`. live: inputs that tell which places count, see
-    `lower`.
+    growing: inputs that outputs continue, see `grow_in_place`. live: inputs that tell which places count,
+    limits: results of which only some places matter, see `lower`.
     """
 
     growing: Sequence[tuple[str, str, int]] = ()
     live: Mapping[str, object] = field(default_factory=dict)
+    limits: LiveResults = NO_LIMITS
 
 
 FIXED = RunTimePlaces()
@@ -193,7 +195,8 @@ def _lowered(
     thrift: Thrift | None = None,
 ) -> Program:
     require_memory(graph_memory(graph, keep=options.observe), f"graph '{graph.name}'")
-    program = lower(graph, backend, thrift, live=places.live, whole=not options.observe)
+    whole = not options.observe
+    program = lower(graph, backend, thrift, live=places.live, limits=places.limits, whole=whole)
     grow_in_place(program, places.growing)
     passes = default_pipeline().passes
     if options.observe:

@@ -46,6 +46,7 @@ ENTRIES = (
     Entry("isas", "latency on every instruction set beside OpenVINO", (IDLE, BENCH)),
     Entry("targets", "bundles for other processors: bits, instructions and sizes", ("emulators",)),
     Entry("scaling", "latency by threads and batch", (ZOO, IDLE)),
+    Entry("lengths", "time of one program for all lengths beside one for each length", (IDLE,)),
     Entry("kernels", "where the time of an int8 program goes", (IDLE,)),
     Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
     Entry("weights", "a language model with weights of 8, 4 and 2 bits", (ZOO,)),

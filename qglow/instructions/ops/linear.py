@@ -85,6 +85,7 @@ class MatMul(Operation):
 
     opcode: ClassVar[str] = "matmul"
     signature: ClassVar[tuple[Operand, ...]] = (out(), read("lhs"), read("rhs"), scratch())
+    sums_products: ClassVar[bool] = True
 
     def verify(self, types: Types) -> None:
         """Shapes of a stack of matrix products, float or of two int8 activations."""

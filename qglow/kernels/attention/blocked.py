@@ -38,6 +38,7 @@ class BlockedAttention(Kernel):
     """Attention by blocks of `rows` rows of queries and `vectors` vectors of keys or of values."""
 
     name: ClassVar[str] = "blockedattention"
+    limits_live: ClassVar[bool] = True
 
     rows: int = 4
     vectors: int = 2
@@ -103,8 +104,12 @@ class BlockedAttention(Kernel):
         e = stack.e
         if rows > FEW_ROWS and not transposed:
             stack.transpose_keys()
+        width = stack.extents.width
         for start, stop, height in pieces(rows, self.rows):
-            with e.loop(start, stop, height, "rows") as row:
+            count = -(-(stop - start) // height)
+            if rows == stack.extents.rows:
+                count = e.live_pieces(count, height * width, rows * width, start * width)
+            with e.loop(start, e.plus(e.scaled(count, height), start), height, "rows") as row:
                 moved = {
                     name: e.offset(places[name], e.scaled(row, steps[name]))
                     for name in places

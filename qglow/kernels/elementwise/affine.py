@@ -22,7 +22,7 @@ from qglow.kernels.elementwise.expressions import EXPRESSIONS, Point
 from qglow.kernels.emit.builder import F32, Index, Value
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import contiguous_runs
-from qglow.kernels.emit.sweep import outer_loops
+from qglow.kernels.emit.sweep import cut_at_live, outer_loops
 from qglow.kernels.emit.target import VectorTarget
 
 UNROLLED_VECTORS = 8
@@ -38,6 +38,7 @@ class PeriodicAffine(Kernel):
     """
 
     name: ClassVar[str] = "affine-periodic"
+    limits_live: ClassVar[bool] = True
 
     proven: bool = False
 
@@ -57,10 +58,10 @@ class PeriodicAffine(Kernel):
         if not dest.type.size:
             return
         sizes = [dest.element_bytes, src.element_bytes]
-        runs = contiguous_runs(dest.shape, [dest.strides, src.strides], sizes)
+        runs = cut_at_live(e, contiguous_runs(dest.shape, [dest.strides, src.strides], sizes), sizes)
         period = math.lcm(dest.shape[-1], lanes)
         alone = not runs.outer and runs.length >= period
-        with outer_loops(e, [dest.pointer, src.pointer], runs.outer, shared=True) as (to, start):
+        with outer_loops(e, [dest.pointer, src.pointer], runs.outer, True, runs.length) as (to, start):
 
             def vector(base: Index, at: Index, count: int | None) -> None:
                 """Emit the vector at position `at` of the period that begins at element `base`."""
@@ -88,6 +89,7 @@ class PeriodicAffine(Kernel):
             periods = runs.length // period
             if periods:
                 first, last = e.share(periods, alone)
+                last = e.minimum(last, e.live_pieces(periods, period, runs.length))
                 with e.loop(e.scaled(first, period), e.scaled(last, period), period, "period") as base:
                     part(base, period)
             with e.last_share() if alone else nullcontext():

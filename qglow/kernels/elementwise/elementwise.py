@@ -43,6 +43,7 @@ class Elementwise(Kernel):
     """
 
     name: ClassVar[str] = "elementwise"
+    limits_live: ClassVar[bool] = True
 
     lanes: int = 16
     proven: bool = False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from qglow.kernels.emit.builder import I32, I64, Builder, Index, Value
+from qglow.kernels.emit.live import LiveElements
 from qglow.kernels.emit.target import VectorTarget
 
 
@@ -15,13 +16,20 @@ class Emitter(Builder):
 
     A function whose work several threads may share has two i64 arguments: `part`, the number of the share
     that a call computes, and `parts`, the number of shares. `units` is how many equal pieces the work has.
+    live: which elements of the results matter; None where these are all.
     """
 
     def __init__(
-        self, function: Any, target: VectorTarget, part: Value | None = None, parts: Value | None = None
+        self,
+        function: Any,
+        target: VectorTarget,
+        part: Value | None = None,
+        parts: Value | None = None,
+        live: LiveElements | None = None,
     ) -> None:
         # Two registers for every counter are what 64 bits cost where an address has 32.
         super().__init__(function, I32 if target.pointer_bytes == I32.width // 8 else I64)
+        self._live = live
         self.target = target
         self.units = 1
         self._part, self._parts = part, parts
@@ -44,6 +52,38 @@ class Emitter(Builder):
         if units != self.units:
             raise ValueError(f"{units} pieces of work, {self.units} before")
         return self._share
+
+    def live_pieces(self, count: int, width: int, period: int, first: int = 0) -> Index:
+        """Return how many of `count` pieces have live elements: the first ones, of `width` elements each.
+
+        The pieces begin at element `first` of loops over `period` elements of the result.
+        """
+        return count if self._live is None else self._live.pieces(self, first, width, count, period)
+
+    def live_terms(self, depth: int) -> Index:
+        """Return how many of the `depth` terms of a sum of products matter."""
+        if self._live is None or self._live.summed is None:
+            return depth
+        with self.at_entry():
+            return self.minimum(self.maximum(self._live.summed, 0), depth)
+
+    @property
+    def live_period(self) -> int | None:
+        """Elements of the result after which its live places count from 0 again; None where all are live."""
+        return self._live.rules[0].period if self._live is not None and self._live.rules else None
+
+    @contextmanager
+    def live_rows(self, rows: int, length: int, name: str = "row") -> Iterator[Index]:
+        """Emit a loop over a share of the rows, of `length` elements of the result, that have live ones."""
+        first, end = self.share(rows)
+        live = self._live
+        with self.loop(
+            first, self.minimum(end, self.live_pieces(rows, length, rows * length)), name=name
+        ) as row:
+            several = (self.live_period or rows * length) < rows * length
+            condition = live.has_row(self, row, length) if live is not None and several else None
+            with nullcontext() if condition is None else self.when(condition):
+                yield row
 
     def _bound(self, part: Value) -> Value:
         return self.b.udiv(self.b.mul(part, self.index(self.units)), self._parts)
@@ -76,7 +116,7 @@ class Emitter(Builder):
 
     @contextmanager
     def shared_loop(
-        self, share: tuple[Index, Index], first: int, count: int, name: str = "i"
+        self, share: tuple[Index, Index], first: int, count: Index, name: str = "i"
     ) -> Iterator[Index]:
         """Emit a loop over the pieces `first` ... `first + count - 1` in a share, counted from `first`."""
         start = self.maximum(self.plus(share[0], -first), 0)

@@ -121,13 +121,14 @@ class Kernel(ABC):
     depends on in the contents of constants has to be a field as well. Where `uses_scales` is False, their
     types may differ in scales: the code reads these from constants or does not depend on them. Only
     kernels with `has_epilogue` apply the epilogue of their site, and only those with `accumulates_mean`
-    its mean sink.
+    its mean sink. Those that `limits_live` leave out what does not matter of their result.
     """
 
     name: ClassVar[str]
     uses_scales: ClassVar[bool] = True
     has_epilogue: ClassVar[bool] = False
     accumulates_mean: ClassVar[bool] = False
+    limits_live: ClassVar[bool] = False
 
     def describe(self) -> str:
         """Return the kernel as text, as in listings; `parse_kernel` reads it back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 
@@ -29,11 +30,35 @@ def sweep(e: Emitter, memories: Sequence[Memory], lanes: int, body: Body) -> Non
     sizes = [memory.element_bytes for memory in memories]
     if 0 in memories[0].shape:
         return
-    runs = _runs(memories, sizes)
     steps = [0 if m.repeats else size for m, size in zip(memories, sizes, strict=True)]
+    runs = cut_at_live(e, _runs(memories, sizes), steps)
     by_run = max((extent for extent, _ in runs.outer), default=1) <= FEW_PLANES
-    with outer_loops(e, [m.pointer for m in memories], runs.outer, shared=not by_run) as pointers:
-        sweep_run(e, pointers, steps, runs.length, lanes, body, shared=by_run)
+    with outer_loops(e, [m.pointer for m in memories], runs.outer, not by_run, runs.length) as pointers:
+        sweep_run(e, pointers, steps, runs.length, lanes, body, shared=by_run, is_live=True)
+
+
+def cut_at_live(e: Emitter, runs: RunLoops, steps: Sequence[int]) -> RunLoops:
+    """Loops of which one begins where live places count from 0 again, if that is inside of a loop or run.
+
+    steps: bytes between elements of a run, for each operand.
+    """
+    period = e.live_period
+    if period is None:
+        return runs
+    length, loops, elements = runs.length, list(runs.outer), runs.length
+    if length > period and length % period == 0:
+        loops.append((length // period, tuple(step * period for step in steps)))
+        length = elements = period
+    cut: list[tuple[int, tuple[int, ...]]] = []
+    for extent, moved in reversed(loops):
+        inside = period // elements
+        if period % elements == 0 and 1 < inside < extent and extent % inside == 0:
+            cut.append((inside, moved))
+            cut.append((extent // inside, tuple(step * inside for step in moved)))
+        else:
+            cut.append((extent, moved))
+        elements *= extent
+    return RunLoops(tuple(reversed(cut)), length)
 
 
 def _runs(memories: Sequence[Memory], sizes: Sequence[int]) -> RunLoops:
@@ -60,17 +85,22 @@ def outer_loops(
     pointers: Sequence[Value],
     outer: Sequence[tuple[int, tuple[int, ...]]],
     shared: bool = False,
+    inside: int = 0,
 ) -> Iterator[list[Value]]:
     """Nested loops that move every pointer by its stride in bytes; yields the moved pointers.
 
-    `shared`: threads share the longest of the loops, if there is any.
+    `shared`: threads share the longest of the loops, if there is any. inside: elements of the result inside
+    of all loops, which then leave out what is not live; 0 runs all.
     """
     moved = list(pointers)
+    elements = inside * math.prod(extent for extent, _ in outer)
     longest = max(range(len(outer)), key=lambda number: outer[number][0]) if shared and outer else -1
     with ExitStack() as stack:
         for number, (extent, steps) in enumerate(outer):
-            share = e.share(extent, number == longest)
-            index = stack.enter_context(e.loop(*share, name="outer"))
+            first, end = e.share(extent, number == longest)
+            end = e.minimum(end, e.live_pieces(extent, elements // extent, elements))
+            elements //= extent
+            index = stack.enter_context(e.loop(first, end, name="outer"))
             moved = [e.offset(p, e.scaled(index, step)) for p, step in zip(moved, steps, strict=True)]
         yield moved
 
@@ -83,12 +113,14 @@ def sweep_run(
     lanes: int,
     body: Body,
     shared: bool = False,
+    is_live: bool = False,
 ) -> None:
     """Emit `body` over one run of `length` elements, which are `sizes[i]` bytes apart in operand i.
 
     A long run is a loop of as many vectors an iteration as the target says, a short one straight-line code;
     the last vector may be partial. `shared`: threads share whole unrolled blocks, and the last thread also
-    does the remainder.
+    does the remainder. `is_live`: elements are those of the result, and blocks without live ones are
+    left out.
     """
 
     def at(element: Index) -> list[Value]:
@@ -100,6 +132,8 @@ def sweep_run(
     blocked = whole // block * block if whole > block * FLAT_TURNS else 0
     if blocked:
         first, last = e.share(blocked // block, shared)
+        if is_live:
+            last = e.minimum(last, e.live_pieces(blocked // block, block, length))
         with e.loop(e.scaled(first, block), e.scaled(last, block), block, "block") as start:
             for part in range(unroll):
                 body(at(e.plus(start, part * lanes)), None)

@@ -16,7 +16,7 @@ from qglow.kernels.emit.builder import I1, I8, VOID, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import Memory, contiguous_runs, without_parameters
-from qglow.kernels.emit.sweep import outer_loops, sweep_run
+from qglow.kernels.emit.sweep import cut_at_live, outer_loops, sweep_run
 from qglow.kernels.emit.target import VectorTarget
 
 LONG_RUN = 2048
@@ -117,7 +117,8 @@ def emit_copy(e: Emitter, dest: Memory, src: Memory, shared: bool = False) -> No
         return
     size = dest.element_bytes
     runs = contiguous_runs(dest.shape, [dest.strides, src.strides], [size, size])
-    with outer_loops(e, [dest.pointer, src.pointer], runs.outer, shared) as (to, start):
+    runs = cut_at_live(e, runs, [size, size])
+    with outer_loops(e, [dest.pointer, src.pointer], runs.outer, shared, runs.length) as (to, start):
         copy_bytes(e, to, start, runs.length * size)
 
 

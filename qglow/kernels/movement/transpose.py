@@ -88,6 +88,7 @@ class StridedTranspose(_Transposing):
     """Copy with permuted strides: contiguous runs if there are any, else single elements."""
 
     name: ClassVar[str] = "transpose-strided"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of a load and a store for each element."""
@@ -169,6 +170,7 @@ class SquareTranspose(_Transposing):
     """Transposition of squares of 16 x 16 elements in registers; those at the edges are smaller."""
 
     name: ClassVar[str] = "transpose-square"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of four shuffles, a load and a store for each vector of 16."""
@@ -223,7 +225,8 @@ def _pieces(extent: int) -> Iterator[tuple[int, int, int]]:
 @contextmanager
 def _shared_squares(e: Emitter, extent: int, start: int, stop: int) -> Iterator[Any]:
     """Emit a loop over an axis's squares between start and stop; threads share those of the whole axis."""
-    share, count = e.share(-(-extent // SQUARE)), -(-(stop - start) // SQUARE)
+    share = e.share(-(-extent // SQUARE))
+    count = e.live_pieces(-(-(stop - start) // SQUARE), SQUARE, extent, start)
     with e.shared_loop(share, start // SQUARE, count, "rows") as number:
         yield e.scaled(e.plus(number, start // SQUARE), SQUARE)
 

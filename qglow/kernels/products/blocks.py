@@ -22,7 +22,7 @@ from qglow.kernels.emit.builder import F32, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.products.matmul import pieces
+from qglow.kernels.products.matmul import live_rows, pieces
 from qglow.numerics.blocks import apart, middle, unpack
 
 WORD_BITS = 32
@@ -51,6 +51,7 @@ class BlockProduct(Kernel):
     """
 
     name: ClassVar[str] = "blockproduct"
+    limits_live: ClassVar[bool] = True
 
     rows: int = 1
     vectors: int = 1
@@ -137,9 +138,8 @@ class _Panel:
 
     def emit(self) -> None:
         """Emit loops over rows of src."""
-        e, rows = self.e, self.site["src"].shape[0]
-        for start, stop, height in pieces(rows, self.kernel.rows):
-            with e.loop(start, stop, height, "rows") as row:
+        for start, stop, height in pieces(self.site["src"].shape[0], self.kernel.rows):
+            with live_rows(self.site, start, stop, height) as row:
                 self._tile(row, height)
 
     def _tile(self, row: Index, height: int) -> None:

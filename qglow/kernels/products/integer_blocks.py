@@ -26,7 +26,7 @@ from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.blocks import EMULATED, WORD_BITS, load_scales, panels, stored_scales
-from qglow.kernels.products.matmul import pieces
+from qglow.kernels.products.matmul import live_rows, pieces
 from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 
@@ -50,6 +50,7 @@ class IntegerBlockProduct(Kernel):
     """Panels of `vectors` vectors of columns, each multiplied with `rows` rows at a time."""
 
     name: ClassVar[str] = "integerblockproduct"
+    limits_live: ClassVar[bool] = True
 
     rows: int = 1
     vectors: int = 1
@@ -174,9 +175,8 @@ class _Panel:
 
     def emit(self) -> None:
         """Emit loops over rows of src."""
-        e, rows = self.e, self.site["src"].shape[0]
-        for start, stop, height in pieces(rows, self.kernel.rows):
-            with e.loop(start, stop, height, "rows") as row:
+        for start, stop, height in pieces(self.site["src"].shape[0], self.kernel.rows):
+            with live_rows(self.site, start, stop, height) as row:
                 self._tile(row, height)
 
     def _tile(self, row: Index, height: int) -> None:

@@ -7,6 +7,7 @@ multiply-adds over ascending k, so the choice of blocks does not change a bit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -54,7 +55,9 @@ class Product:
         share = e.share(blocks, self.shared)
         for start, stop, height in pieces(self.rows, self.block_rows):
             first = start // self.block_rows
-            with e.shared_loop(share, first, -(-(stop - start) // height), "rows") as number:
+            rows = height * self.columns, self.rows * self.columns, start * self.columns
+            count = e.live_pieces(-(-(stop - start) // height), *rows)
+            with e.shared_loop(share, first, count, "rows") as number:
                 row = e.plus(e.scaled(number, height), start)
                 to = e.offset(dest, e.scaled(row, 4 * self.columns))
                 self._rows(to, e.offset(lhs, e.scaled(row, 4 * self.depth)), rhs, height)
@@ -65,7 +68,8 @@ class Product:
         whole = self.columns // self.lanes * self.lanes
         blocks = [*pieces(whole, wide, self.lanes)]
         for start, stop, width in blocks:
-            with e.loop(start, stop, width, "columns") as column:
+            count = e.live_pieces(-(-(stop - start) // width), width, self.columns, start)
+            with e.loop(start, e.plus(e.scaled(count, width), start), width, "columns") as column:
                 self._block(dest, lhs, rhs, column, height, width // self.lanes, None)
         if whole < self.columns:
             self._block(dest, lhs, rhs, whole, height, 1, self.columns - whole)
@@ -78,7 +82,7 @@ class Product:
         right = e.offset(rhs, e.scaled(column, 4))
         sums = self._initial(column, height, vectors, count)
         rows, columns = MatrixRows(lhs, 4 * self.depth), MatrixRows(right, 4 * self.columns)
-        totals = add_products(e, rows, columns, self.depth, sums, vectors, count)
+        totals = add_products(e, rows, columns, e.live_terms(self.depth), sums, vectors, count)
         for number, total in enumerate(totals):
             r, v = divmod(number, vectors)
             bounded = clamp_float(e, total, self.lo, self.hi)
@@ -152,9 +156,20 @@ def pieces(extent: int, block: int, least: int = 1) -> Iterator[tuple[int, int, 
         yield whole, whole + rest, rest
 
 
+@contextmanager
+def live_rows(site: Site, start: int, stop: int, height: int) -> Iterator[Index]:
+    """Emit a loop over blocks of `height` rows of a matrix, the result, that have live ones."""
+    e, (rows, columns) = site.e, site["dest"].shape
+    count = e.live_pieces(-(-(stop - start) // height), height * columns, rows * columns, start * columns)
+    with e.loop(start, e.plus(e.scaled(count, height), start), height, "rows") as row:
+        yield row
+
+
 @dataclass(frozen=True)
 class _Direct(Kernel):
     """Product on matrices as they lie in memory, in blocks of `rows` x `vectors` accumulators."""
+
+    limits_live: ClassVar[bool] = True
 
     rows: int = 4
     vectors: int = 2

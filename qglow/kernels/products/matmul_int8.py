@@ -35,6 +35,7 @@ class PackedMatMul(Kernel):
 
     name: ClassVar[str] = "packedmatmul"
     uses_scales: ClassVar[bool] = False
+    limits_live: ClassVar[bool] = True
 
     rows: int = 1
     vectors: int = 1

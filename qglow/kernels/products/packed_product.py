@@ -151,8 +151,11 @@ class PackedProduct:
     def _multiply(self, dest: Value, lhs: Value, room: Value, vectors: int, columns: int) -> None:
         """Emit a loop over tiles of rows, all of which multiply the same packed block."""
         e = self.e
+        wide = self.blocks.columns
         for start, stop, height in pieces(self.rows, self.most_rows):
-            with e.loop(start, stop, height, "rows") as row:
+            count = -(-(stop - start) // height)
+            count = e.live_pieces(count, height * wide, self.rows * wide, start * wide)
+            with e.loop(start, e.plus(e.scaled(count, height), start), height, "rows") as row:
                 to = e.offset(dest, e.scaled(row, self.blocks.columns * self.output.element_bytes))
                 source = e.offset(lhs, e.scaled(row, self.depth))
                 self._tile(to, source, room, height, vectors, columns)

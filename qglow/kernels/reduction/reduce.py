@@ -86,6 +86,7 @@ class ReduceAlong(Kernel):
     """Reduction along contiguous rows: lane i of a vector is partial result i."""
 
     name: ClassVar[str] = "reduce-along"
+    limits_live: ClassVar[bool] = True
     uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
@@ -99,7 +100,7 @@ class ReduceAlong(Kernel):
         if not rows:
             return
         how = combination(e, site.operation.kind, src)
-        with e.loop(*e.share(rows), name="row") as row:
+        with e.live_rows(rows, 1) as row:
             start = e.offset(src.pointer, e.scaled(row, extent * src.element_bytes))
             lanes = self._lanes(site, start, extent, how)
             result = finished(site, reduce_lanes(e, lanes, how.combine))

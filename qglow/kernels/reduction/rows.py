@@ -23,6 +23,7 @@ class LargestOfRows(Kernel):
     """Scale of each row, from vectors of its elements."""
 
     name: ClassVar[str] = "rowscales"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles by the number of vectors."""
@@ -35,7 +36,7 @@ class LargestOfRows(Kernel):
         rows, length = src.shape
         if not rows:
             return
-        with e.loop(*e.share(rows), name="row") as row:
+        with e.live_rows(rows, 1) as row:
             start = e.offset(src.pointer, e.scaled(row, length * ELEMENT_BYTES))
             place = e.offset(dest.pointer, e.scaled(row, ELEMENT_BYTES))
             e.store(_scale(e, _largest(e, start, length)), place)

@@ -41,6 +41,7 @@ class SoftmaxAlong(_NormalizedExponentials):
     """Softmax along the contiguous axis: lane i of a vector is partial sum i."""
 
     name: ClassVar[str] = "softmax-along"
+    limits_live: ClassVar[bool] = True
 
     def emit(self, site: Site) -> None:
         """Emit a loop over rows, which threads share; each row takes all three passes in turn."""
@@ -49,7 +50,7 @@ class SoftmaxAlong(_NormalizedExponentials):
             return
         length = dest.shape[site.operation.axis]
         rows = dest.type.size // length
-        with e.loop(*e.share(rows), name="row") as row:
+        with e.live_rows(rows, length) as row:
             step = e.scaled(row, length * 4)
             to, start = e.offset(dest.pointer, step), e.offset(src.pointer, step)
             operation: Softmax = site.operation

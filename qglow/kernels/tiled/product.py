@@ -93,8 +93,11 @@ class VectorProduct(ProductLoops):
         alone = len(pixel_axes(self.geometry, self.by_rows)) == 1
         tiles = sum(piece.count for piece in pieces)
         share = e.share(tiles, alone and self.shared is Shared.PIXELS)
+        each = self.geometry.groups * self.geometry.filters
         for piece in pieces:
-            with e.shared_loop(share, first, piece.count, name="tile") as index:
+            rows = piece.size * each, axis.count * each, piece.start * each
+            count = e.live_pieces(piece.count, *rows)
+            with e.shared_loop(share, first, count, name="tile") as index:
                 pixel = e.plus(e.scaled(index, piece.size), piece.start)
                 src, dest = (e.scaled(pixel, s) for s in (axis.src_stride, axis.dest_stride))
                 ahead = e.scaled(e.plus(index, first), lines * self.e.target.model.line_bytes)

@@ -114,8 +114,11 @@ class AmxProduct(ProductLoops):
     def _units(self, walk: Walk, pointers: Pointers) -> Iterator[tuple[Pointers, Index]]:
         """Emit a loop over units; for a mean also yields how many elements of `over` one is moved back."""
         e, late = self.e, 0
-        share = e.share(walk.units, self.shared is Shared.PIXELS and not walk.shares_rows)
-        with e.loop(*share, name="unit") as number:
+        first, end = e.share(walk.units, self.shared is Shared.PIXELS and not walk.shares_rows)
+        if walk.over is walk.along:
+            each = self.geometry.groups * self.geometry.filters
+            end = e.minimum(end, e.live_pieces(walk.units, walk.step * each, walk.along.count * each))
+        with e.loop(first, end, name="unit") as number:
             start: Index = e.scaled(number, walk.step)
             if walk.overlaps:
                 turn, start = start, e.minimum(start, walk.last)

@@ -150,3 +150,38 @@ def test_broken_listings_are_refused(old: str, new: str, message: str) -> None:
 def test_an_int8_value_shows_its_real_range() -> None:
     text = SMALL.replace("%x = WeightVar float<2>", "%x = WeightVar i8[S:0.5 O:-128]<2>")
     assert "// real: [0.0, 127.5]" in print_program(parse_program(text))
+
+
+LIVE = """function f
+declare {
+  %n = WeightVar i64<1>        mutable  // size: 8   // users: none
+  %x = WeightVar float<4 x 8>  mutable  // size: 128 // users: @in 0
+  %y = WeightVar float<8 x 4>  mutable  // size: 128 // users: @in 0
+  %z = WeightVar float<4 x 4>  mutable  // size: 64  // users: @out 0
+  ; size = 328 bytes
+}
+code {
+  0 %P = matmul @out %z, @in %x, @in %y live %n [4, 4] live %n [4, 1] summed %n
+}
+"""
+
+
+def test_live_places_survive_parsing() -> None:
+    program = parse_program(LIVE)
+    (instruction,) = program.code
+    assert [(rule.count.name, rule.extent, rule.inner) for rule in instruction.live] == [
+        ("n", 4, 4),
+        ("n", 4, 1),
+    ]
+    assert instruction.summed is program.placeholders[0]
+    assert print_program(parse_program(print_program(program))) == print_program(program)
+    assert "live %n [4, 4] live %n [4, 1] summed %n" in print_program(program)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[4]", r"live places are \[extent, inner\]"), ("[4, true]", "live places"), ("4", "live places")],
+)
+def test_live_places_of_other_kinds_are_refused(text: str, message: str) -> None:
+    with pytest.raises(TextError, match=message):
+        parse_program(LIVE.replace("[4, 4]", text))

@@ -24,6 +24,7 @@ DECLARATIONS = """
   %image = WeightVar float<1 x 2 x 2 x 4> mutable
   %q = WeightVar i8[S:0.5 O:3]<4> mutable
   %y = WeightVar float<4> mutable
+  %n = WeightVar i64<1> mutable
 """
 OUTPUT = "%Out = copy @out %y, @in %x"
 
@@ -54,6 +55,10 @@ BROKEN = {
         "used after its deallocation",
     ),
     "a deallocation of an input": (f"{OUTPUT} %d = deallocactivation @out %x", "is no activation"),
+    "live places that no number counts": (f"{OUTPUT} live %w [4, 1]", "%w: .* is no number of live places"),
+    "live places that are none": (f"{OUTPUT} live %n [0, 1]", r"live places are \[0, 1\]"),
+    "live places of another result": (f"{OUTPUT} live %n [3, 1]", "has no places of 3 elements"),
+    "sums that no number ends": (f"{OUTPUT} summed %x", "%x: .* is no number of live places"),
     "an activation that stays": (
         f"{OUTPUT} %a = allocactivation float<4>",
         "end of the code: .* not deallocated",

@@ -1,0 +1,264 @@
+"""Compiled loops leave out elements that do not matter, and give the bits of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from qglow.core.passes import PassLog
+from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
+from qglow.instructions.builder import ProgramBuilder
+from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.elementwise import Affine, ElementAdd, ElementMul
+from qglow.instructions.ops.linear import FullyConnected, MatMul
+from qglow.instructions.ops.movement import Transpose
+from qglow.instructions.ops.reduce import Reduce
+from qglow.instructions.ops.rows import RowScales
+from qglow.instructions.ops.softmax import Softmax
+from qglow.instructions.passes.stacking import StackDataParallel
+from qglow.instructions.program import Buffer, Live, Program
+from qglow.kernels.emit.operand import to_logical, to_physical
+from qglow.toolchain.compilation import compile_lowered
+from qglow.toolchain.options import CompileOptions
+from tests.runtimes import NATIVE_ISAS
+
+ROWS = 96
+Pairs = tuple[tuple[int, int], ...]
+Limited = tuple[Buffer, Pairs]
+"""A result, and pairs (extent, inner) of its live places."""
+Made = Callable[[ProgramBuilder], Limited]
+"""Adds instructions to a program."""
+
+
+def drawn(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+def layer(builder: ProgramBuilder) -> Limited:
+    src, dest = (builder.placeholder(n, float_type(ROWS, k)) for n, k in (("src", 40), ("dest", 24)))
+    filters = builder.constant("filter", drawn(40, 24))
+    builder.emit("layer", FullyConnected(), dest, src, filters, builder.constant("bias", drawn(24)))
+    return dest, ((ROWS, 24),)
+
+
+def int8_layer(builder: ProgramBuilder) -> Limited:
+    quantization = Quantization.per_tensor(0.0625, 3)
+    src = builder.placeholder("src", TensorType(ElementType.INT8, (ROWS, 64), quantization))
+    dest = builder.placeholder("dest", TensorType(ElementType.INT8, (ROWS, 32), quantization))
+    weights = np.random.default_rng(0).integers(-127, 128, (64, 32)).astype(np.int8)
+    filters = builder.constant("filter", weights, Quantization((0.0078125,) * 32, (0,) * 32, 1))
+    bias = builder.constant("bias", np.arange(32, dtype=np.int32))
+    multiplier = builder.constant("multiplier", np.full(32, 0.0078125, np.float32))
+    builder.emit("layer", FullyConnected(), dest, src, filters, bias, multiplier)
+    return dest, ((ROWS, 32),)
+
+
+def blocks(builder: ProgramBuilder) -> Limited:
+    src, dest = (builder.placeholder(n, float_type(ROWS, k)) for n, k in (("src", 64), ("dest", 24)))
+    codes = np.random.default_rng(0).integers(0, 256, (32, 24)).astype(np.uint8)
+    arrays = builder.constant("filter", codes), builder.constant("scales", abs(drawn(2, 24)))
+    builder.emit("blocks", BlockGemm(bits=4, block=32), dest, src, *arrays)
+    return dest, ((ROWS, 24),)
+
+
+def sums(builder: ProgramBuilder) -> Limited:
+    src, other = (builder.placeholder(n, float_type(3, ROWS, 40)) for n in ("src", "other"))
+    dest = builder.placeholder("dest", float_type(3, ROWS, 40))
+    held = builder.activation("held", float_type(3, ROWS, 40))
+    builder.emit("add", ElementAdd(), held, src, other)
+    builder.emit("mul", ElementMul(), dest, held, builder.constant("factors", drawn(1, 1, 40)))
+    return dest, ((ROWS, 40),)
+
+
+def flat_sum(builder: ProgramBuilder) -> Limited:
+    src, other, dest = (builder.placeholder(n, float_type(2, ROWS, 40)) for n in ("src", "other", "dest"))
+    builder.emit("add", ElementAdd(), dest, src, other)
+    return dest, ((ROWS, 40),)
+
+
+def affine(builder: ProgramBuilder) -> Limited:
+    src, dest = (builder.placeholder(n, float_type(2, ROWS, 40)) for n in ("src", "dest"))
+    factors = builder.constant("scale", drawn(40)), builder.constant("shift", drawn(40))
+    builder.emit("affine", Affine(), dest, src, *factors)
+    return dest, ((ROWS, 40),)
+
+
+def softmax(builder: ProgramBuilder) -> Limited:
+    src, dest = (builder.placeholder(n, float_type(3, ROWS, 40)) for n in ("src", "dest"))
+    builder.emit("softmax", Softmax(2), dest, src)
+    return dest, ((ROWS, 40),)
+
+
+def means(builder: ProgramBuilder) -> Limited:
+    src, dest = (builder.placeholder(n, float_type(ROWS, k, 1)) for n, k in (("src", 40), ("dest", 1)))
+    builder.emit("mean", Reduce("mean"), dest, src)
+    return dest, ((ROWS, 1),)
+
+
+def scales(builder: ProgramBuilder) -> Limited:
+    src, dest = (
+        builder.placeholder("src", float_type(ROWS, 40)),
+        builder.placeholder("dest", float_type(ROWS)),
+    )
+    builder.emit("scales", RowScales(), dest, src)
+    return dest, ((ROWS, 1),)
+
+
+def heads(builder: ProgramBuilder) -> Limited:
+    src, dest = (
+        builder.placeholder("src", float_type(ROWS, 4, 16)),
+        builder.placeholder("dest", float_type(4, ROWS, 16)),
+    )
+    builder.emit("heads", Transpose((1, 0, 2)), dest, src)
+    return dest, ((ROWS, 16),)
+
+
+def keys(builder: ProgramBuilder) -> Limited:
+    src, dest = (
+        builder.placeholder("src", float_type(ROWS, 40)),
+        builder.placeholder("dest", float_type(40, ROWS)),
+    )
+    builder.emit("keys", Transpose((1, 0)), dest, src)
+    return dest, ((ROWS, 1),)
+
+
+def scores(builder: ProgramBuilder) -> Limited:
+    """Rows and columns that have run-time numbers."""
+    lhs, rhs = (
+        builder.placeholder("lhs", float_type(3, ROWS, 16)),
+        builder.placeholder("rhs", float_type(3, 16, ROWS)),
+    )
+    dest = builder.placeholder("dest", float_type(3, ROWS, ROWS))
+    builder.emit("scores", MatMul(), dest, lhs, rhs)
+    return dest, ((ROWS, ROWS), (ROWS, 1))
+
+
+CASES = (layer, int8_layer, blocks, sums, flat_sum, affine, softmax, means, scales, heads, keys, scores)
+
+
+def program(case: Made, limited: bool) -> tuple[Program, Buffer, Pairs]:
+    builder = ProgramBuilder("live")
+    count = builder.placeholder("count", TensorType(ElementType.INT64, (1,)))
+    dest, pairs = case(builder)
+    made = builder.finish()
+    for instruction in made.code if limited else ():
+        if instruction.operation.touches_memory:
+            instruction.live = tuple(Live(count, *pair) for pair in pairs)
+    return made, dest, pairs
+
+
+def inputs(made: Program, count: int) -> dict[str, Array]:
+    found: dict[str, Array] = {"count": np.array([count], np.int64)}
+    for buffer in made.inputs():
+        if buffer.name != "count":
+            whole = np.random.default_rng(len(buffer.name)).integers(-128, 128, buffer.type.shape)
+            found[buffer.name] = whole.astype(buffer.type.element.dtype) / (32 if buffer.type.is_float else 1)
+            found[buffer.name] = found[buffer.name].astype(buffer.type.element.dtype)
+    return found
+
+
+def run(made: Program, given: dict[str, Array], dest: Buffer, isa: str, threads: int = 1) -> Array:
+    """Results in memory that has the number 77 where nothing is written."""
+    executable = compile_lowered(made, CompileOptions(isa=isa, threads=threads))
+    given = {name: array for name, array in given.items() if name in executable.inputs}
+    result = np.full(dest.type.shape, 77, dest.type.element.dtype)
+    bias = executable.activation_bias if dest.type.is_quantized else 0
+    stored = {name: to_physical(a, made.buffer(name).type, bias) for name, a in given.items()}
+    written = to_physical(result, dest.type, bias).copy()
+    executable.bind(stored, {"dest": written})()
+    return to_logical(written, dest.type, bias)
+
+
+def live_mask(shape: tuple[int, ...], pairs: Pairs, count: int) -> Array:
+    places = np.arange(np.prod(shape))
+    live = np.ones(len(places), bool)
+    for extent, inner in pairs:
+        live &= places // inner % extent < count
+    return live.reshape(shape)
+
+
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_live_elements_have_the_bits_of_a_whole_result(case: Made, isa: str) -> None:
+    whole, dest, pairs = program(case, limited=False)
+    limited, same, _ = program(case, limited=True)
+    expected = run(whole, inputs(whole, ROWS), dest, isa)
+    for count in (ROWS, ROWS - 1, 33, 1, 0):
+        found = run(limited, inputs(limited, count), same, isa)
+        live = live_mask(dest.type.shape, pairs, count)
+        assert found[live].tobytes() == expected[live].tobytes(), count
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_most_of_the_others_are_left_out(case: Made) -> None:
+    limited, dest, pairs = program(case, limited=True)
+    found = run(limited, inputs(limited, 9), dest, NATIVE_ISAS[-1])
+    dead = ~live_mask(dest.type.shape, pairs, 9)
+    assert (found[dead] == 77).mean() > 0.5
+
+
+@pytest.mark.parametrize("count", [-5, ROWS + 1, 2**62])
+def test_no_number_leads_out_of_the_result(count: int) -> None:
+    whole, dest, _ = program(softmax, limited=False)
+    limited, same, _ = program(softmax, limited=True)
+    found = run(limited, inputs(limited, count), same, NATIVE_ISAS[-1])
+    if count > 0:
+        assert found.tobytes() == run(whole, inputs(whole, ROWS), dest, NATIVE_ISAS[-1]).tobytes()
+    else:
+        assert (found == 77).all()
+
+
+def test_threads_share_what_is_live() -> None:
+    whole, dest, pairs = program(scores, limited=False)
+    limited, same, _ = program(scores, limited=True)
+    found = run(limited, inputs(limited, 40), same, NATIVE_ISAS[-1], threads=2)
+    live = live_mask(dest.type.shape, pairs, 40)
+    expected = run(whole, inputs(whole, ROWS), dest, NATIVE_ISAS[-1])
+    assert found[live].tobytes() == expected[live].tobytes()
+
+
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+def test_sums_end_where_their_terms_do(isa: str) -> None:
+    """Terms that do not matter are not read: here they are NaN."""
+    builder = ProgramBuilder("sums")
+    count = builder.placeholder("count", TensorType(ElementType.INT64, (1,)))
+    lhs, rhs = (
+        builder.placeholder("lhs", float_type(2, 8, ROWS)),
+        builder.placeholder("rhs", float_type(2, ROWS, 24)),
+    )
+    dest = builder.placeholder("dest", float_type(2, 8, 24))
+    builder.emit("product", MatMul(), dest, lhs, rhs).summed = count
+    a, b = drawn(2, 8, ROWS), drawn(2, ROWS, 24)
+    a[:, :, 50:] = np.nan
+    found = run(builder.finish(), {"count": np.array([50]), "lhs": a, "rhs": b}, dest, isa)
+    zeros = replace_rest(a, 0.0), replace_rest(b.swapaxes(1, 2), 0.0).swapaxes(1, 2)
+    plain, same, _ = program_of(zeros[0].shape, zeros[1].shape)
+    expected = run(plain, {"lhs": zeros[0], "rhs": np.ascontiguousarray(zeros[1])}, same, isa)
+    assert found.tobytes() == expected.tobytes()
+
+
+def replace_rest(array: Array, number: float) -> Array:
+    changed = array.copy()
+    changed[..., 50:] = number
+    return changed
+
+
+def program_of(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> tuple[Program, Buffer, Buffer]:
+    builder = ProgramBuilder("plain")
+    left, right = builder.placeholder("lhs", float_type(*lhs)), builder.placeholder("rhs", float_type(*rhs))
+    dest = builder.placeholder("dest", float_type(*lhs[:-1], rhs[-1]))
+    builder.emit("product", MatMul(), dest, left, right)
+    return builder.finish(), dest, left
+
+
+def test_a_stack_runs_whole_where_one_result_is_needed_whole() -> None:
+    limited, dest, _ = program(sums, limited=True)
+    StackDataParallel().run(limited, PassLog())
+    *_, last = (instruction for instruction in limited.code if instruction.stack is not None)
+    last.live = ()
+    whole, same, _ = program(sums, limited=False)
+    expected = run(whole, inputs(whole, ROWS), same, NATIVE_ISAS[-1])
+    found = run(limited, inputs(limited, 3), dest, NATIVE_ISAS[-1])
+    assert found.tobytes() == expected.tobytes()
