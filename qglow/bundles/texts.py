@@ -42,7 +42,7 @@ _TEMPLATES = {
 }
 """Templates by the names of the files, in which `{}` stands for the prefix."""
 
-_OF_WASM = {"{}.mjs": "loader.mjs.j2"}
+_OF_WASM = {"{}.mjs": "loader.mjs.j2", "{}.py": "loader.py.j2"}
 _JAVASCRIPT = {
     ElementType.FLOAT: "Float32Array",
     ElementType.DOUBLE: "Float64Array",
@@ -58,6 +58,10 @@ _JAVASCRIPT = {
     ElementType.UINT64: "BigUint64Array",
     ElementType.BOOL: "Uint8Array",
 }
+
+
+_NUMPY = {ElementType.FLOAT16: "uint16", ElementType.BFLOAT16: "uint16", ElementType.BOOL: "uint8"}
+"""Types of numpy where they are not those of the program."""
 
 
 def texts(interface: Interface, title: str, target: VectorTarget, fingerprint: int) -> dict[str, str]:
@@ -78,6 +82,8 @@ def texts(interface: Interface, title: str, target: VectorTarget, fingerprint: i
         "quantization": _quantization,
         "rust": lambda tensor: _RUST[tensor.element],
         "rust_field": _rust_field,
+        "numpy": lambda tensor: _NUMPY.get(tensor.element, str(tensor.element.dtype)),
+        "asks_linux": target.linux_capabilities,
         "js": lambda tensor: _JAVASCRIPT[tensor.element],
     }
     wanted = _TEMPLATES | (_OF_WASM if is_wasm(target) else {})

@@ -34,6 +34,7 @@ _REASONS = {
     41: "the output cannot be written",
     42: "the files of the host cannot be opened",
     43: "the processor faulted",
+    44: "the system protects no pages",
 }
 
 
@@ -50,6 +51,7 @@ def build(
         "PREFIX_UPPER": prefix.upper(),
         "ARENA": f"{arena_bytes}u",
         "TENSOR_BYTES": f"{tensor_bytes}u",
+        "HAS_PAGES": f"{int(emulator.board is None)}",
     }
     build_program(_filled("samples.c.in", values), folder / f"lib{prefix}.a", emulator, result)
 

@@ -15,6 +15,13 @@ static long call(long operation, const void *block)
 
 static long input = -1, output = -1;
 
+int system_protect(void *pages, size_t size)
+{
+    (void)pages;
+    (void)size;
+    return 0;
+}
+
 void system_exit(int status)
 {
     const long block[2] = {0x20026, status};

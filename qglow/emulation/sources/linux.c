@@ -2,9 +2,9 @@
 #include "runner.h"
 
 #if defined(__arm__)
-enum { READ = 3, WRITE = 4, EXIT = 1 };
+enum { READ = 3, WRITE = 4, EXIT = 1, PROTECT = 125 };
 #else
-enum { READ = 63, WRITE = 64, EXIT = 93 };
+enum { READ = 63, WRITE = 64, EXIT = 93, PROTECT = 226 };
 #endif
 
 static long call(long number, long first, long second, long third)
@@ -40,6 +40,14 @@ void system_exit(int status)
     for (;;) {
         call(EXIT, status, 0, 0);
     }
+}
+
+int system_protect(void *pages, size_t size)
+{
+    if (call(PROTECT, (long)pages, (long)size, 0) != 0) {
+        system_exit(44);
+    }
+    return 1;
 }
 
 void system_read(void *data, size_t size)

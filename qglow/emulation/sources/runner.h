@@ -10,6 +10,10 @@ void system_read(void *data, size_t size);
 void system_write(const void *data, size_t size);
 void system_exit(int status);
 
+/* Refuse all access to pages from now on. Returns 0 where the system has no pages. */
+#define PAGE 4096u
+int system_protect(void *pages, size_t size);
+
 /* Run the bundle over all samples; returns the exit status. */
 int run_samples(void);
 

@@ -70,6 +70,8 @@ class VectorTarget:
         subnormals and scalars have to compute; None where it does not.
     pads_images: whether images lie in memory with the border that kernels wish for.
     size: how much code is kept small at the cost of time.
+    linux_capabilities: bits of AT_HWCAP that Linux sets where the processor runs the code; 0 where the code
+        asks the processor itself.
     """
 
     name: str
@@ -96,6 +98,7 @@ class VectorTarget:
     float_features: str | None = None
     pads_images: bool = True
     size: CodeSize = CodeSize.FAST
+    linux_capabilities: int = 0
 
     @property
     def has_float_unit(self) -> bool:

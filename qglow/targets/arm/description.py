@@ -13,6 +13,7 @@ from llvmlite import ir
 from qglow.kernels.emit.builder import F32, I1, I8, I16, I32, I64, VOID, Builder, Value, poison, scalar, vec
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile, lane_products, row_products
+from qglow.targets.arm.identification import microcontroller_has
 from qglow.targets.portable.description import round_by_instruction, round_by_shift
 
 MODES = 0b1111 << 22
@@ -145,6 +146,10 @@ class Arm32Target(VectorTarget):
 @dataclass(frozen=True)
 class MicrocontrollerTarget(Arm32Target):
     """Cortex-M with a float unit and DSP instructions, whose vectors LLVM takes apart."""
+
+    def processor_fits(self, e: Builder) -> Value:
+        """Read the identification registers, which privileged code sees."""
+        return microcontroller_has(e, self.requires)
 
     def split_bytes(self, e: Builder, word: Value, lanes: int, signed: bool) -> tuple[Value, Value]:
         """Widen with sxtb16."""

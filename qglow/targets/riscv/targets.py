@@ -59,6 +59,7 @@ RISCV64_V = replace(
     registers=32,
     loop_lanes=16,
     table_lanes=16,
+    linux_capabilities=1 << (ord("v") - ord("a")),
 )
 
 TARGETS: Mapping[str, DescribedTarget] = {
