@@ -42,6 +42,13 @@ _TEMPLATES = {
 }
 """Templates by the names of the files, in which `{}` stands for the prefix."""
 
+_OF_SOURCES = {
+    "{}.h": "header.h.j2",
+    "main.c": "main.c.j2",
+    "{}.rs": "bindings.rs.j2",
+    "{}-config.cmake": "source.cmake.j2",
+}
+_SOURCES = ("code", "check", "weights", "tensors", "selftest")
 _OF_WASM = {"{}.mjs": "loader.mjs.j2", "{}.py": "loader.py.j2"}
 _JAVASCRIPT = {
     ElementType.FLOAT: "Float32Array",
@@ -66,12 +73,35 @@ _NUMPY = {ElementType.FLOAT16: "uint16", ElementType.BFLOAT16: "uint16", Element
 
 def texts(interface: Interface, title: str, target: VectorTarget, fingerprint: int) -> dict[str, str]:
     """Contents of the text files of a bundle by name. fingerprint: of the interface."""
-    values = {
+    values = _values(interface, title, target.name, fingerprint) | {"asks_linux": target.linux_capabilities}
+    wanted = _TEMPLATES | (_OF_WASM if is_wasm(target) else {})
+    made = _rendered(wanted, interface, values)
+    board = BOARDS.get(target.name)
+    return made if board is None else made | board_texts(board, target.has_float_unit)
+
+
+def source_texts(interface: Interface, title: str, target: str, fingerprint: int) -> dict[str, str]:
+    """Contents of the text files of a bundle of C sources beside these, by name. target: its name."""
+    values = _values(interface, title, target, fingerprint)
+    # The sources reach all memory byte by byte.
+    values |= {"alignment": 1, "sources": " ".join(f"{interface.prefix}_{part}.c" for part in _SOURCES)}
+    return _rendered(_OF_SOURCES, interface, values)
+
+
+def _rendered(templates: dict[str, str], interface: Interface, values: dict[str, Any]) -> dict[str, str]:
+    return {name.format(interface.prefix): _template(text).render(values) for name, text in templates.items()}
+
+
+def _values(interface: Interface, title: str, target: str, fingerprint: int) -> dict[str, Any]:
+    """Values that all templates have."""
+    return {
         "interface": interface,
         "prefix": interface.prefix,
         "upper": interface.prefix.upper(),
         "title": _plain(title),
-        "target": target.name,
+        "target": target,
+        "asks_linux": 0,
+        "sources": "",
         "version": __version__,
         "interface_version": VERSION,
         "alignment": ALIGNMENT,
@@ -83,15 +113,8 @@ def texts(interface: Interface, title: str, target: VectorTarget, fingerprint: i
         "rust": lambda tensor: _RUST[tensor.element],
         "rust_field": _rust_field,
         "numpy": lambda tensor: _NUMPY.get(tensor.element, str(tensor.element.dtype)),
-        "asks_linux": target.linux_capabilities,
         "js": lambda tensor: _JAVASCRIPT[tensor.element],
     }
-    wanted = _TEMPLATES | (_OF_WASM if is_wasm(target) else {})
-    made = {
-        name.format(interface.prefix): _template(template).render(values) for name, template in wanted.items()
-    }
-    board = BOARDS.get(target.name)
-    return made if board is None else made | board_texts(board, target.has_float_unit)
 
 
 def board_texts(board: Board, has_float_unit: bool) -> dict[str, str]:

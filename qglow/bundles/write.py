@@ -6,6 +6,7 @@ import json
 import tempfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ def write_bundle(program: Program, target: VectorTarget, folder: Path) -> None:
     interface = Interface.of(
         prefix, Signature.of(program), program.arena_size or 0, len(weights), target.activation_bias
     )
-    fingerprint, digest = _fingerprint(interface, target, program), crc32(weights)
+    described = TargetFacts(target.name, target.triple, target.cpu, target.features)
+    fingerprint, digest = interface_fingerprint(interface, described), crc32(weights)
     vectors = make_vectors(program)
     modules = {
         f"{prefix}_code.o": program_text(builder, interface),
@@ -73,7 +75,7 @@ def write_bundle(program: Program, target: VectorTarget, folder: Path) -> None:
     written[f"{prefix}.weights.bin"] = weights.tobytes()
     if is_wasm(target):
         written[f"{prefix}.wasm"] = _module(written[f"lib{prefix}.a"], prefix)
-    manifest = _manifest(interface, target, program, written, objects, fingerprint)
+    manifest = manifest_of(interface, described, program, written, fingerprint, objects)
     written[f"{prefix}.json"] = (json.dumps(manifest, indent=2, ensure_ascii=True) + "\n").encode()
     for name, content in written.items():
         write_atomically(folder / name, content)
@@ -128,21 +130,33 @@ def as_callers_see(interface: Interface, vectors: Vectors) -> Vectors:
     return Vectors(seen(vectors.inputs), seen(vectors.outputs), vectors.tolerances)
 
 
-def _fingerprint(interface: Interface, target: VectorTarget, program: Program) -> int:
+@dataclass(frozen=True)
+class TargetFacts:
+    """The target of a bundle as manifests describe it; C sources are for no processor."""
+
+    name: str
+    triple: str = ""
+    cpu: str = ""
+    features: str = ""
+
+
+def interface_fingerprint(interface: Interface, target: TargetFacts) -> int:
     """CRC-32 of all that a header depends on."""
     tensors = [(t.name, t.field, str(t.kind), t.role.value) for t in interface.tensors]
     sizes = interface.arena, interface.weights, interface.selftest_arena
     return zlib.crc32(repr((VERSION, __version__, target.name, interface.prefix, sizes, tensors)).encode())
 
 
-def _manifest(
+def manifest_of(
     interface: Interface,
-    target: VectorTarget,
+    target: TargetFacts,
     program: Program,
     written: Mapping[str, bytes],
-    objects: Mapping[str, bytes],
     fingerprint: int,
+    objects: Mapping[str, bytes] | None = None,
 ) -> dict[str, object]:
+    """The manifest of a bundle with these files. objects: members of its library, None for one of sources."""
+    code = None if objects is None else objects[f"{interface.prefix}_code.o"]
     return {
         "format": MANIFEST_VERSION,
         "qglow": __version__,
@@ -156,11 +170,11 @@ def _manifest(
         "arena_bytes": interface.arena,
         "selftest_bytes": interface.selftest_arena,
         "weights_bytes": interface.weights,
-        "code_bytes": code_bytes(objects[f"{interface.prefix}_code.o"]),
-        "kernel_bytes": function_bytes(objects[f"{interface.prefix}_code.o"]),
+        "code_bytes": 0 if code is None else code_bytes(code),
+        "kernel_bytes": {} if code is None else function_bytes(code),
         "slack_bytes": READ_SLACK,
         "tensors": [_tensor_entry(tensor) for tensor in interface.tensors],
-        "members": {name: len(content) for name, content in objects.items()},
+        "members": {name: len(content) for name, content in (objects or {}).items()},
         "sha256": {name: sha256_hex(content) for name, content in sorted(written.items())},
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ EXAMPLES = (
     "qglow compile model.quantized --tune -o model.qglow",
     "qglow compile encoder.onnx --shape ids=1,1..64 --shape ids=1,1..512 -o encoder.qglow",
     "qglow compile model.quantized --target cortex-m4 --emit-bundle build/model",
+    "qglow compile model.quantized --emit c --emit-bundle build/model",
 )
 
 
@@ -38,6 +39,12 @@ class CompileFlags(DeviceOptions):
     piece: int = declare(PIECE, 64)
     cache: str = declare(CACHE, "float32")
     dump_ir: bool = option(False, "Print the instruction program instead of compiling", group=OUTPUT)
+    emit: str | None = option(
+        None,
+        "Write C99 sources, for any compiler: the same as --target c, into the folder of --emit-bundle",
+        group=OUTPUT,
+        choices=("c",),
+    )
     emit_bundle: Path | None = option(
         None,
         "Write a C library with header, weights and self-test, which runs without qglow, into this folder",
@@ -69,6 +76,8 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
     """
     from qglow.toolchain.files import suffix_for
 
+    if how.emit is not None:
+        how = _with_sources(how)
     several = names_programs(model.shapes) or (bool(model.shapes) and model.target.is_dir())
     shapes = () if several else model.shapes
     loaded = open_graph_target(model.target, shapes, native=nodes.native, values=model.values)
@@ -103,6 +112,15 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
         return
     notes(loaded.save_program(path, isa=how.isa, shapes=parse_programs(model.shapes) if several else None))
     _say_size(path)
+
+
+def _with_sources(how: CompileFlags) -> CompileFlags:
+    """The options that --emit c stands for. Raises UsageError for another target, and without a folder."""
+    if how.isa not in (None, how.emit):
+        raise UsageError(f"--emit {how.emit} is for any processor: give no --target")
+    if how.emit_bundle is None:
+        raise UsageError(f"--emit {how.emit} writes a folder: name it with --emit-bundle")
+    return replace(how, isa=how.emit)
 
 
 def _say_size(path: Path) -> None:

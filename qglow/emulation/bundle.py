@@ -24,6 +24,7 @@ from qglow.emulation.bundle_base import Bundle, from_caller, to_caller
 from qglow.emulation.machines import EMULATORS
 from qglow.emulation.manifest import Manifest, read_manifest
 from qglow.emulation.programs import build, executed, run
+from qglow.emulation.sources_compiled import compile_sources
 from qglow.emulation.wasm import WasmBundle
 from qglow.runtime.executable import Executable
 from qglow.targets.capabilities import machine
@@ -64,6 +65,8 @@ def load_bundle(path: str | Path) -> BundleExecutable:
     """
     manifest = read_manifest(Path(path))
     target = find_target(manifest.target)
+    if manifest.sources:
+        return BundleExecutable(manifest, SourceBundle(manifest))
     if target.refusal() is None:
         return BundleExecutable(manifest, HostBundle(manifest))
     if manifest.module.exists():
@@ -80,20 +83,17 @@ def _no_program() -> NoReturn:
     raise ArtefactError("a bundle holds code alone: its program is in the model that it was made of")
 
 
-class HostBundle(Bundle):
+class CalledBundle(Bundle):
     """A bundle whose code runs in this process. Satisfies `Loaded`."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        """Link the code. Raises ArtefactError where `check` refuses, UsageError as `check_host`."""
+    def __init__(self, manifest: Manifest, addresses: Mapping[str, int], owner: object) -> None:
+        """Check the bundle. addresses: of its functions, as long as `owner` lives.
+
+        Raises ArtefactError where `check` refuses, UsageError for the wrong processor.
+        """
         super().__init__(manifest)
-        target, prefix = machine(find_target(manifest.target)), manifest.prefix
-        check_host(target)
-        members = read_library(manifest.library.read_bytes())
-        names = f"{prefix}_code.o", f"{prefix}_check.o"
-        wanted = [members[name] for name in names if name in members]
-        self._linked = link(wanted, target, [f"{prefix}_run", f"{prefix}_check_as"])
+        prefix, self._owner = manifest.prefix, owner
         self._weights = aligned(np.frombuffer(_weights(manifest), np.uint8))
-        addresses = self._linked.addresses
         self._run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(addresses[f"{prefix}_run"])
         check = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
         arena = self._arena()
@@ -131,6 +131,31 @@ class HostBundle(Bundle):
 
     def _arena(self) -> Array:
         return aligned_bytes(self._manifest.arena_bytes + READ_SLACK)
+
+
+class HostBundle(CalledBundle):
+    """A bundle with object code for this processor."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Link the code. Raises what `CalledBundle` and `check_host` do."""
+        target, prefix = machine(find_target(manifest.target)), manifest.prefix
+        check_host(target)
+        members = read_library(manifest.library.read_bytes())
+        names = f"{prefix}_code.o", f"{prefix}_check.o"
+        wanted = [members[name] for name in names if name in members]
+        linked = link(wanted, target, [f"{prefix}_run", f"{prefix}_check_as"])
+        super().__init__(manifest, linked.addresses, linked)
+
+
+class SourceBundle(CalledBundle):
+    """A bundle of C sources, which the compiler of this system builds."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Compile and load it. Raises what `CalledBundle` and `compile_sources` do."""
+        library = compile_sources(manifest)
+        names = (f"{manifest.prefix}_{part}" for part in ("run", "check_as"))
+        addresses = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names}
+        super().__init__(manifest, addresses, library)
 
 
 class EmulatedBundle(Bundle):

@@ -25,7 +25,7 @@ class Manifest:
     """Contents of NAME.json.
 
     folder: where the bundle lies. target: name of its target. interface: number that `check` takes.
-    kernels: bytes of every function of the code by name.
+    kernels: bytes of every function of the code by name. sources: names of C files in place of a library.
     """
 
     folder: Path
@@ -38,6 +38,7 @@ class Manifest:
     code_bytes: int
     tensors: tuple[BundleTensor, ...]
     kernels: Mapping[str, int]
+    sources: tuple[str, ...] = ()
 
     def path(self, name: str) -> Path:
         """Path of a file of the bundle."""
@@ -124,6 +125,7 @@ def _parsed(folder: Path, plain: dict[str, Any]) -> Manifest:
         _number(plain["code_bytes"]),
         tensors,
         {str(name): _number(size) for name, size in plain.get("kernel_bytes", {}).items()},
+        tuple(_source(name) for name in plain.get("sources", ())),
     )
 
 
@@ -131,6 +133,10 @@ def _number(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no size")
     return value
+
+
+def _source(value: object) -> str:
+    return f"{_identifier(str(value).removesuffix('.c'))}.c"
 
 
 def _identifier(value: object) -> str:
@@ -141,7 +147,8 @@ def _identifier(value: object) -> str:
 
 
 def _check_files(manifest: Manifest, digests: dict[str, str]) -> None:
-    used = [manifest.library, manifest.weights, manifest.path(f"{manifest.prefix}.h")]
+    used = [manifest.weights, manifest.path(f"{manifest.prefix}.h")]
+    used += [manifest.path(name) for name in manifest.sources] or [manifest.library]
     for path in (*used, *([manifest.module] if manifest.module.exists() else [])):
         try:
             content = path.read_bytes()

@@ -51,6 +51,7 @@ ROOMS: tuple[Room, ...] = (
     ),
     Room("qglow.targets.riscv.targets", (), for_bundles=("riscv64", "riscv64-v")),
     Room("qglow.targets.wasm.targets", (), for_bundles=("wasm32", "wasm32-simd128")),
+    Room("qglow.targets.c_source.target", (), for_bundles=("c",)),
     Room("qglow.targets.reference.target", ("reference",)),
 )
 

@@ -19,6 +19,7 @@ from qglow.emulation.bundle import load_bundle
 from qglow.emulation.machines import EMULATORS
 from qglow.targets.registry import running_names
 from tests.emulated import needs
+from tests.zoo import zoo_model
 
 DIGITS = Path(__file__).parents[2] / "calib_data"
 HOST_TARGETS = [name for name in running_names() if name != "reference"]
@@ -88,6 +89,63 @@ def test_an_emulated_bundle_gives_the_bits_of_the_program(
     bundle, program = qglow.load_bundle(tmp_path / "made"), digits.compile()
     for image in images:
         assert np.array_equal(bundle({"input": image})["logits"], program({"input": image})["logits"])
+
+
+@pytest.mark.parametrize("name", ["digits", "mlperftiny_kws_dscnn", "mlperftiny_resnet8"])
+def test_c_sources_give_the_bits_of_the_program(
+    digits: qglow.QuantizedModel, name: str, tmp_path: Path
+) -> None:
+    cc, int8 = compiler(), digits
+    if name != "digits":
+        model = qglow.load_model(zoo_model(name))
+        random = np.random.default_rng(0)
+        shapes = {key: kind.shape for key, kind in model.compile().inputs.items()}
+        data = {key: random.standard_normal((8, *shape[1:]), np.float32) for key, shape in shapes.items()}
+        int8 = model.quantize(model.profile(data), check=False, repair=False)
+    program = int8.compile()
+    int8.save_bundle(tmp_path / "made", isa="c")
+    bundle = qglow.load_bundle(tmp_path / "made")
+    for seed in range(2):
+        random = np.random.default_rng(seed)
+        given = {key: random.standard_normal(kind.shape, np.float32) for key, kind in program.inputs.items()}
+        wanted, found = program(given), bundle(given)
+        assert all(np.array_equal(found[key], wanted[key]) for key in wanted)
+    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic", "-c"]
+    sources = sorted(path.name for path in (tmp_path / "made").glob("*_*.c"))
+    subprocess.run([cc, *flags, *sources], cwd=tmp_path / "made", check=True, capture_output=True)
+    objects = [str(path) for path in (tmp_path / "made").glob("*.o")]
+    subprocess.run(
+        [cc, "-std=c11", "main.c", *objects, "-o", "main"],
+        cwd=tmp_path / "made",
+        check=True,
+        capture_output=True,
+    )
+    done = subprocess.run(["./main"], cwd=tmp_path / "made", capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "self-test passed" in done.stdout
+
+
+def test_c_sources_refuse_flags_that_change_results(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    cc, made = compiler(), tmp_path / "made"
+    digits.save_bundle(made, isa="c")
+    for flags, said in ((["-ffast-math"], "-ffast-math"), (["-mfpmath=387"], "FLT_EVAL_METHOD")):
+        command = [cc, "-std=c99", "-c", *flags, "digits_code.c"]
+        done = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
+        assert done.returncode and said in done.stderr
+    assert "-ffp-contract=off" in (made / "digits-config.cmake").read_text()
+
+
+def test_sources_without_a_form_in_c_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = helper.make_node("LRN", ["x"], ["y"], size=3)
+    kinds = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 3, 3]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "neighbours", kinds[:1], kinds[1:])
+    file, made = tmp_path / "lrn.onnx", tmp_path / "made"
+    file.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    )
+    assert main(["compile", str(file), "--emit", "c", "--emit-bundle", str(made)]) == 3
+    assert "there is no C for localresponse yet" in capsys.readouterr().err and not made.exists()
+    assert main(["compile", str(file), "--emit", "c"]) == 2
+    assert main(["compile", str(file), "--emit", "c", "--target", "riscv64", "--emit-bundle", str(made)]) == 2
 
 
 def test_instructions_are_counted_in_emulators_only(digits: qglow.QuantizedModel, tmp_path: Path) -> None:

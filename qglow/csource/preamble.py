@@ -1,0 +1,122 @@
+"""C that every file of a program begins with: guards, access to memory, rounding, fused multiply-adds."""
+
+from __future__ import annotations
+
+from qglow.numerics.scalar.c_source import PREAMBLE
+
+GUARDS = """\
+#include <float.h>
+
+#ifdef __FAST_MATH__
+#error "compile without -ffast-math: it changes results"
+#endif
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
+#error "floats must be computed as float (FLT_EVAL_METHOD 0), not in wider registers"
+#endif
+
+"""
+_TYPES = {
+    "i8": "int8_t",
+    "i16": "int16_t",
+    "i32": "int32_t",
+    "i64": "int64_t",
+    "u8": "uint8_t",
+    "u16": "uint16_t",
+    "u32": "uint32_t",
+    "u64": "uint64_t",
+    "f32": "float",
+    "f64": "double",
+}
+_ACCESS = """\
+static inline @T@ load_@N@(const void *p, int32_t i)
+{
+    @T@ x;
+    memcpy(&x, (const unsigned char *)p + (ptrdiff_t)i * (ptrdiff_t)sizeof x, sizeof x);
+    return x;
+}
+
+static inline void store_@N@(void *p, int32_t i, @T@ x)
+{
+    memcpy((unsigned char *)p + (ptrdiff_t)i * (ptrdiff_t)sizeof x, &x, sizeof x);
+}
+
+"""
+_ARITHMETIC = """\
+/* Clamp, round half to even, add the zero point; NaN becomes the zero point. Adding 1.5 * 2^23 leaves no bit
+   for fractions: bounds are far below it. */
+static inline int32_t saturated(float x, float low, float high, int32_t zero)
+{
+    x = x < low ? low : x;
+    x = x > high ? high : x;
+    if (x != x) {
+        return zero;
+    }
+    const float moved = x + 12582912.0f;
+    return bits_of(moved) - 0x4B400000 + zero;
+}
+
+/* The next double, away from zero or towards it. */
+static double neighbour(double x, int up)
+{
+    int64_t n;
+    memcpy(&n, &x, sizeof n);
+    n += (up == (x > 0.0)) ? 1 : -1;
+    memcpy(&x, &n, sizeof x);
+    return x;
+}
+
+/* a * b + c, rounded once: the product of floats is exact in double, and the sum is rounded to odd before it
+   is rounded to float (Boldo and Melquiond, 2008). */
+static float fused(float a, float b, float c)
+{
+    const double product = (double)a * (double)b;
+    const double addend = c;
+    const double total = product + addend;
+    const double other = total - product;
+    const double rest = total - other;
+    const double left = product - rest;
+    const double right = addend - other;
+    const double error = left + right;
+    uint64_t n;
+    memcpy(&n, &total, sizeof n);
+    if ((n >> 52 & 0x7ff) != 0x7ff && error != 0.0 && (n & 1) == 0) {
+        return (float)neighbour(total, error > 0.0);
+    }
+    return (float)total;
+}
+
+/* The sum of 16 partial sums: the upper half onto the lower until one is left. */
+static inline float tree(float *lanes)
+{
+    for (int32_t half = 8; half > 0; half /= 2) {
+        for (int32_t i = 0; i < half; i++) {
+            lanes[i] = lanes[i] + lanes[i + half];
+        }
+    }
+    return lanes[0];
+}
+
+/* The product of 16 partial products in the same order. */
+static inline float product_tree(float *lanes)
+{
+    for (int32_t half = 8; half > 0; half /= 2) {
+        for (int32_t i = 0; i < half; i++) {
+            lanes[i] = lanes[i] * lanes[i + half];
+        }
+    }
+    return lanes[0];
+}
+
+"""
+UNUSED = """\
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
+
+"""
+
+
+def preamble() -> str:
+    """The text, which defines functions that a file may leave unused."""
+    access = "".join(_ACCESS.replace("@T@", kind).replace("@N@", name) for name, kind in _TYPES.items())
+    return "#include <stddef.h>\n" + GUARDS + UNUSED + PREAMBLE + "\n" + access + "\n" + _ARITHMETIC

@@ -1,0 +1,1 @@
+"""C99 sources, for any C compiler and processor."""

@@ -1,0 +1,106 @@
+"""The problem suite as C99 sources, compiled by the system's compiler: every bit is the interpreter's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qglow.bundles.code import Vectors
+from qglow.bundles.interface import Interface
+from qglow.bundles.texts import source_texts
+from qglow.bundles.write import as_callers_see
+from qglow.core.errors import UnsupportedError
+from qglow.csource.parts import selftest_text, weights_text
+from qglow.csource.program import SourceProgram
+from qglow.csource.writer import EMITTERS
+from qglow.instructions.interpreter import ArenaInterpreter
+from qglow.instructions.operation import OPERATIONS
+from qglow.instructions.passes import optimize
+from qglow.instructions.plan import plan_memory
+from qglow.lowering import lower
+from qglow.runtime.signature import Signature
+from tests.suite.problem import Problem
+from tests.test_runtimes import FAMILIES, MAKERS, draw
+
+FLOAT_TOLERANCE = 1e-5
+"""Largest error of float chains relative to the largest result: the interpreter rounds them otherwise."""
+FLAGS = ("-std=c99", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-pedantic")
+WITHOUT = {
+    "allocactivation",
+    "deallocactivation",
+    "tensorview",
+    "blockgemm",
+    "firstindices",
+    "firstvalues",
+    "hostcall",
+    "localresponse",
+    "profile",
+    "recurrent",
+    "rowscales",
+    "whole",
+}
+"""Operations that have no C; the first three do nothing. The list may only become shorter."""
+
+UNWRITTEN = ("blocks", "integers", "opaque", "ranking", "recurrence", "rows")
+"""Families of the suite without a problem in C."""
+
+
+def compiler() -> str:
+    found = shutil.which("cc") or shutil.which("gcc")
+    if found is None:
+        pytest.skip("no C compiler is installed")
+    return found
+
+
+def write_problem(name: str, problem: Problem, folder: Path) -> tuple[str, int] | None:
+    """Write a problem as one C file; its prefix and the bytes of the self-test, or None without C for it."""
+    program = lower(problem.graph)
+    optimize(program)
+    plan_memory(program)
+    try:
+        source = SourceProgram(program)
+    except UnsupportedError as error:
+        assert "there is no C for" in str(error)
+        return None
+    weights, prefix = source.weights, name.replace("-", "_")
+    interface = Interface.of(prefix, Signature.of(program), program.arena_size or 0, len(weights), 0)
+    with np.errstate(all="ignore"):
+        outputs = ArenaInterpreter(program).run(problem.inputs)
+    tolerances = {}
+    for output, array in outputs.items():
+        if array.dtype == np.float32 and not problem.exact:
+            most = np.abs(array[np.isfinite(array)]).max(initial=0)
+            tolerances[output] = float(np.float32(FLOAT_TOLERANCE * max(1, most)))
+    vectors = as_callers_see(interface, Vectors(problem.inputs, outputs, tolerances))
+    (folder / f"{prefix}.h").write_text(source_texts(interface, name, "c", 0)[f"{prefix}.h"])
+    parts = source.text(interface), weights_text(interface, weights), selftest_text(interface, vectors)
+    (folder / f"{prefix}.c").write_text("\n".join(parts))
+    return prefix, interface.selftest_arena
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in UNWRITTEN])
+def test_problems_of_a_family_give_the_same_bits(family: str, tmp_path: Path) -> None:
+    cc = compiler()
+    makers = [(name, make) for name, make in MAKERS if name.startswith(f"{family}-")]
+    drawn = [(name, draw(name, make)) for name, make in makers]
+    written = {name: write_problem(name, problem, tmp_path) for name, problem in drawn}
+    found = [entry for entry in written.values() if entry is not None]
+    assert found
+    lines = [f'#include "{prefix}.h"' for prefix, _ in found]
+    lines += ["#include <stdio.h>", f"static unsigned char arena[{max(size for _, size in found)}];"]
+    lines += ["int main(void)", "{"]
+    lines += [f'    printf("%d ", (int){p}_selftest(arena, {p}_weights));' for p, _ in found]
+    (tmp_path / "all.c").write_text("\n".join([*lines, "    return 0;", "}", ""]))
+    files = ["all.c", *(f"{prefix}.c" for prefix, _ in found)]
+    subprocess.run([cc, *FLAGS, *files, "-o", "all"], cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run(["./all"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    results = dict(zip((prefix for prefix, _ in found), map(int, done.stdout.split()), strict=True))
+    assert [prefix for prefix, output in results.items() if output] == []
+
+
+def test_operations_without_c_are_these() -> None:
+    assert set(OPERATIONS) - set(EMITTERS) == WITHOUT
