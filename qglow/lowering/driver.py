@@ -101,7 +101,8 @@ def _lower(work: Graph, manner: _Manner, outside: Lowering | None = None) -> Pro
     lowering = Lowering(
         work, lambda region, caller: _lower(region, inside, caller), names, places, limits.summed
     )
-    found = find_attention(work, manner.live) if manner.whole else {}
+    joins = manner.whole and manner.backend.joins_attention
+    found = find_attention(work, manner.live) if joins else {}
     inner = {node for block in found.values() for node in block.inner}
     for node in work.nodes:
         if node in inner:

@@ -19,7 +19,7 @@ class SourceTarget:
 
     machine: None = None
     forms: Mapping[str, Callable[[Program], str]] = {}
-    backend = Backend(NAME)
+    backend = Backend(NAME, joins_attention=False)
     description = TargetDescription(NAME, "plain C99 sources, for any compiler and processor")
 
     def refusal(self) -> str | None:
