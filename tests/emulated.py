@@ -79,7 +79,7 @@ def make_self_test(name: str, problem: Problem, target_name: str) -> SelfTest:
                 tolerances[output] = float(np.float32(FLOAT_TOLERANCE * max(1, most)))
     vectors = as_callers_see(interface, Vectors(problem.inputs, outputs, tolerances))
     texts = (
-        program_text(builder, interface),
+        program_text(builder, interface)[0],
         weights_text(described, interface, weights),
         selftest_text(described, interface, vectors),
     )

@@ -29,6 +29,11 @@ class DeviceKeywords(IsaKeywords, total=False):
     """Most bytes of code and weights of a bundle, such as 256K. Where the usual code needs more, smaller code
     is tried; what still needs more is refused."""
 
+    threads: int
+    """Threads of the calling program that a bundle has parts for. The bundle itself starts none: it tells the
+    steps of a run and their parts, which threads of the program may take. Results are the same bytes.
+    Default: 1."""
+
 
 class RunKeywords(IsaKeywords, total=False):
     """Options of how programs run."""

@@ -78,6 +78,15 @@ class DeviceOptions(IsaOptions):
         group=LIMITS,
         metavar="SIZE",
     )
+    threads: int = option(
+        1,
+        "Threads of the calling program that a bundle has parts for",
+        more="The bundle itself starts none: it tells the steps of a run and their parts, which threads of "
+        "the program may take. Results are the same bytes.",
+        group=RUN,
+        metavar="N",
+        bounds=Bounds(1, 256),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -365,11 +365,12 @@ class QuantizedModel(Shown):
         The folder is new or empty, and is written whole or not at all. The same model gives the same bytes.
         max_arena, max_flash: sizes such as "64K" that memory, and code and weights together, may not exceed.
         Where they would, the fastest form that does not is written, with the same bits; returns sentences on
-        what was done. Raises MemoryLimitError where no form fits, InputFileError, UsageError, and
+        what was done. threads: of the calling program, for which the bundle has parts that these run.
+        Raises MemoryLimitError where no form fits, InputFileError, UsageError, and
         UnsupportedError for what the target cannot execute.
         """
         memory = DeviceMemory.of(options["max_arena"], options["max_flash"])
-        return write_bundle(Path(path), self._parts.int8, options["isa"], memory)
+        return write_bundle(Path(path), self._parts.int8, options["isa"], memory, options["threads"])
 
     def export_qdq(
         self, path: str | Path, activations: str | None = None, *, bound_shapes: bool = False

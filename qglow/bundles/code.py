@@ -19,6 +19,7 @@ import numpy as np
 from llvmlite import ir
 
 from qglow.bundles.interface import BundleTensor, Interface, TensorRole
+from qglow.bundles.shared import add_parts, part_counts
 from qglow.codegen.memory import ALIGNMENT
 from qglow.codegen.module import ENTRY, TEAM_ENTRY, ModuleBuilder
 from qglow.core.types import Array, ElementType
@@ -46,14 +47,27 @@ class Vectors:
     tolerances: Mapping[str, float]
 
 
-def program_text(builder: ModuleBuilder, interface: Interface) -> str:
-    """LLVM text of kernels and `run`."""
+def program_text(builder: ModuleBuilder, interface: Interface) -> tuple[str, tuple[int, ...]]:
+    """LLVM text of kernels, of `run` and, for several threads, of `part`; and the parts of every step."""
     module = builder.joint_module()
     for name in (ENTRY, TEAM_ENTRY):
         with suppress(KeyError):
             module.globals[name].linkage = "internal"
     _add_run(module, builder, interface)
-    return str(module)
+    if interface.threads == 1:
+        return str(module), ()
+
+    def table(e: Emitter, arena: Value, io: Value) -> Value:
+        return _table(e, builder, interface, arena, io)
+
+    def convert_inputs(e: Emitter, arena: Value, io: Value) -> None:
+        _convert_inputs(e, interface, arena, io)
+
+    def convert_outputs(e: Emitter, arena: Value, io: Value) -> None:
+        _convert_outputs(e, interface, io)
+
+    add_parts(module, builder, interface, interface.threads, table, (convert_inputs, convert_outputs))
+    return str(module), part_counts(builder, interface, interface.threads)
 
 
 def check_text(target: VectorTarget, interface: Interface, fingerprint: int, digest: int) -> str:
@@ -171,25 +185,44 @@ def _add_run(module: Any, builder: ModuleBuilder, interface: Interface) -> None:
     target = builder.target
     e = _function(module, target, f"{interface.prefix}_run", VOID, [PTR] * 3)
     arena, weights, io = e.function.args
-    size = target.pointer_bytes
+    _convert_inputs(e, interface, arena, io)
+    e.b.call(module.globals[ENTRY], [arena, weights, _table(e, builder, interface, arena, io)])
+    _convert_outputs(e, interface, io)
+    e.b.ret_void()
+
+
+def _table(e: Emitter, builder: ModuleBuilder, interface: Interface, arena: Value, io: Value) -> Value:
+    """The addresses of placeholders in the builder's order; converted inputs lie in the arena."""
+    size = e.target.pointer_bytes
     table = e.b.alloca(ir.ArrayType(I8, max(1, len(builder.placeholders)) * size))
     table.align, table.type = size, PTR
     copies = interface.converted_inputs()
-    numbers = {tensor.name: number for number, tensor in enumerate(interface.tensors)}
     for place, name in enumerate(builder.placeholders):
-        tensor = interface.tensors[numbers[name]]
-        address = e.load(e.offset(io, numbers[name] * size), PTR, align=size)
-        if name in copies:
-            copy = e.offset(arena, copies[name])
-            _flip_signs(e, address, copy, tensor.byte_size)
-            address = copy
+        address = e.offset(arena, copies[name]) if name in copies else _given(e, interface, name, io)
         e.store(address, e.offset(table, place * size), align=size)
-    e.b.call(module.globals[ENTRY], [arena, weights, table])
+    return table
+
+
+def _convert_inputs(e: Emitter, interface: Interface, arena: Value, io: Value) -> None:
+    copies = interface.converted_inputs()
+    for tensor in interface.inputs:
+        if tensor.name in copies:
+            place = e.offset(arena, copies[tensor.name])
+            _flip_signs(e, _given(e, interface, tensor.name, io), place, tensor.byte_size)
+
+
+def _convert_outputs(e: Emitter, interface: Interface, io: Value) -> None:
     for tensor in interface.outputs:
         if tensor.is_converted(interface.bias):
-            address = e.load(e.offset(io, numbers[tensor.name] * size), PTR, align=size)
+            address = _given(e, interface, tensor.name, io)
             _flip_signs(e, address, address, tensor.byte_size)
-    e.b.ret_void()
+
+
+def _given(e: Emitter, interface: Interface, name: str, io: Value) -> Value:
+    """The address that the caller gives for a tensor."""
+    size = e.target.pointer_bytes
+    number = next(n for n, tensor in enumerate(interface.tensors) if tensor.name == name)
+    return e.load(e.offset(io, number * size), PTR, align=size)
 
 
 def _flip_signs(e: Emitter, source: Value, result: Value, size: int) -> None:

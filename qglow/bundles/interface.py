@@ -109,6 +109,7 @@ class BundleTensor:
 class Interface:
     """Names, tensors and sizes. prefix: of all symbols. tensors: inputs, outputs and states, in their order.
 
+    parts: numbers of parts of all steps for `threads` of the caller's; none where there is one thread.
     activations: bytes of the program's arena. weights: bytes of the constants, with those that may be read
     past their end. bias: number that the target adds to int8 activations in memory.
     """
@@ -118,6 +119,8 @@ class Interface:
     activations: int
     weights: int
     bias: int
+    threads: int = 1
+    parts: tuple[int, ...] = ()
 
     @staticmethod
     def of(prefix: str, signature: Signature, activations: int, weights: int, bias: int) -> Interface:

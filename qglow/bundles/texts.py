@@ -48,6 +48,7 @@ _OF_SOURCES = {
     "{}.rs": "bindings.rs.j2",
     "{}-config.cmake": "source.cmake.j2",
 }
+_OF_THREADS = {"threads.c": "threads.c.j2"}
 _SOURCES = ("code", "check", "weights", "tensors", "selftest")
 _OF_WASM = {"{}.mjs": "loader.mjs.j2", "{}.py": "loader.py.j2"}
 _JAVASCRIPT = {
@@ -74,7 +75,7 @@ _NUMPY = {ElementType.FLOAT16: "uint16", ElementType.BFLOAT16: "uint16", Element
 def texts(interface: Interface, title: str, target: VectorTarget, fingerprint: int) -> dict[str, str]:
     """Contents of the text files of a bundle by name. fingerprint: of the interface."""
     values = _values(interface, title, target.name, fingerprint) | {"asks_linux": target.linux_capabilities}
-    wanted = _TEMPLATES | (_OF_WASM if is_wasm(target) else {})
+    wanted = _TEMPLATES | (_OF_WASM if is_wasm(target) else {}) | (_OF_THREADS if interface.parts else {})
     made = _rendered(wanted, interface, values)
     board = BOARDS.get(target.name)
     return made if board is None else made | board_texts(board, target.has_float_unit)

@@ -6,7 +6,7 @@ import json
 import tempfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +44,10 @@ _TOLERANCE = 2.0**-13
 """Largest difference of a float output, as a share of its largest magnitude: less than a step of int8."""
 
 
-def write_bundle(program: Program, target: VectorTarget, folder: Path) -> None:
+def write_bundle(program: Program, target: VectorTarget, folder: Path, threads: int = 1) -> None:
     """Write a program whose kernels are selected and whose memory is planned into an empty folder.
+
+    threads: of the caller's for which work is divided into parts.
 
     The same program gives the same bytes. Raises CodegenError where LLVM makes no code of it, InputFileError
     where a file cannot be written.
@@ -53,14 +55,16 @@ def write_bundle(program: Program, target: VectorTarget, folder: Path) -> None:
     builder = ModuleBuilder(program, target, alone=True)
     weights = builder.weights()
     prefix = identifier(program.name, "model")
-    interface = Interface.of(
+    whole = Interface.of(
         prefix, Signature.of(program), program.arena_size or 0, len(weights), target.activation_bias
     )
+    code, parts = program_text(builder, replace(whole, threads=threads))
+    interface = replace(whole, threads=threads, parts=parts)
     described = TargetFacts(target.name, target.triple, target.cpu, target.features)
     fingerprint, digest = interface_fingerprint(interface, described), crc32(weights)
     vectors = make_vectors(program)
     modules = {
-        f"{prefix}_code.o": program_text(builder, interface),
+        f"{prefix}_code.o": code,
         f"{prefix}_weights.o": weights_text(target, interface, weights),
         f"{prefix}_tensors.o": table_text(target, interface),
         f"{prefix}_selftest.o": selftest_text(target, interface, as_callers_see(interface, vectors)),
@@ -143,7 +147,7 @@ class TargetFacts:
 def interface_fingerprint(interface: Interface, target: TargetFacts) -> int:
     """CRC-32 of all that a header depends on."""
     tensors = [(t.name, t.field, str(t.kind), t.role.value) for t in interface.tensors]
-    sizes = interface.arena, interface.weights, interface.selftest_arena
+    sizes = interface.arena, interface.weights, interface.selftest_arena, interface.parts
     return zlib.crc32(repr((VERSION, __version__, target.name, interface.prefix, sizes, tensors)).encode())
 
 
@@ -172,6 +176,7 @@ def manifest_of(
         "weights_bytes": interface.weights,
         "code_bytes": 0 if code is None else code_bytes(code),
         "kernel_bytes": {} if code is None else function_bytes(code),
+        "threads": interface.threads,
         "slack_bytes": READ_SLACK,
         "tensors": [_tensor_entry(tensor) for tensor in interface.tensors],
         "members": {name: len(content) for name, content in (objects or {}).items()},

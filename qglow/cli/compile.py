@@ -95,12 +95,12 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
         if how.output is not None:
             raise UsageError("--output is for a program, --emit-bundle for a bundle: give one of them")
         limits = {"max_arena": how.max_arena, "max_flash": how.max_flash}
-        notes(loaded.save_bundle(how.emit_bundle, isa=how.isa, **limits))
+        notes(loaded.save_bundle(how.emit_bundle, isa=how.isa, threads=how.threads, **limits))
         _say_size(how.emit_bundle)
         _say_memory(how.emit_bundle)
         return
-    if how.max_arena or how.max_flash:
-        raise UsageError("--max-arena and --max-flash are for bundles: they need --emit-bundle")
+    if how.max_arena or how.max_flash or how.threads > 1:
+        raise UsageError("--max-arena, --max-flash and --threads are for bundles: they need --emit-bundle")
     path = how.output or Path(f"{model.target.resolve().stem}{suffix_for(how.isa)}")
     if how.context is not None:
         from qglow.api import save_generator

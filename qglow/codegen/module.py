@@ -158,6 +158,24 @@ class ModuleBuilder:
         """The constants that the code expects at `weights`."""
         return self.blob.finish()
 
+    @property
+    def steps(self) -> Sequence[ProgramStep]:
+        """The steps of threads, once the program is emitted."""
+        return self._steps
+
+    def emit_calls(
+        self,
+        e: Emitter,
+        memory: tuple[Value, Value, Value],
+        calls: Sequence[Call],
+        share: tuple[Value, Value],
+    ) -> None:
+        """Emit calls into a function of the joint module. memory: arena, weights and table of placeholders.
+
+        share: the number of the part to do, and the number of parts.
+        """
+        self._call_all(e, _Roots(e, *memory), calls, share)
+
     def functions(self, cache: KernelCache | None, batch_size: float = BATCH_SIZE) -> KernelFunctions:
         """The functions that the program calls, to be given to `batches`, none of them emitted yet."""
         return KernelFunctions(self._compiled_calls, self.target, cache, batch_size)

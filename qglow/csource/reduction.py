@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from qglow.csource.writer import SourceSite, emits, number
-from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.ops.reduce import Reduce, RunningSum
-from qglow.instructions.ops.softmax import Softmax
 from qglow.numerics.reductions import PARTIAL_SUMS
 from qglow.numerics.scalar.clamps import larger, smaller
 from qglow.numerics.scalar.polynomials import exp, log
@@ -13,7 +11,7 @@ from qglow.numerics.scalar.polynomials import exp, log
 _INFINITY = float("inf")
 
 
-@emits(MaxPool)
+@emits("maxpool")
 def max_pool(site: SourceSite) -> None:
     """The largest element of each window; NaN wins."""
     w, is_float = site.writer, site.kind("src").is_float
@@ -27,7 +25,7 @@ def max_pool(site: SourceSite) -> None:
         site.store("dest", indices, "best")
 
 
-@emits(AveragePool)
+@emits("averagepool")
 def average_pool(site: SourceSite) -> None:
     """Means of windows: exact sums of integers, 16 partial sums of floats."""
     w, o = site.writer, site.operation
@@ -151,7 +149,7 @@ def running_sum(site: SourceSite) -> None:
                 site.store("dest", (a, "k", b), "sum")
 
 
-@emits(Softmax)
+@emits("softmax")
 def softmax(site: SourceSite) -> None:
     """Shares of exponentials, or their logarithms, along one axis."""
     w, o = site.writer, site.operation

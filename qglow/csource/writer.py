@@ -216,12 +216,12 @@ EMITTERS: dict[str, Emitter] = {}
 """What writes the C of an operation, by its opcode."""
 
 
-def emits(*operations: type[Operation]) -> Callable[[Emitter], Emitter]:
-    """Decorator of the emitter of these operations."""
+def emits(*operations: type[Operation] | str) -> Callable[[Emitter], Emitter]:
+    """Decorator of the emitter of these operations, given by class or opcode."""
 
     def add(emitter: Emitter) -> Emitter:
         for operation in operations:
-            EMITTERS[operation.opcode] = emitter
+            EMITTERS[operation if isinstance(operation, str) else operation.opcode] = emitter
         return emitter
 
     return add

@@ -228,3 +228,11 @@ class ThriftyTarget(BundleTarget, Protocol):
 
     def saving(self, saving: Saving) -> ThriftyTarget:
         """The same target, whose kernels save memory so. Not a bit of a result differs."""
+
+
+@runtime_checkable
+class PartedTarget(BundleTarget, Protocol):
+    """A target whose bundles may be divided into parts, which threads of a caller run."""
+
+    def in_parts(self, threads: int) -> PartedTarget:
+        """The same target with bundles in parts for so many threads."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.graph.graph import Graph
 from qglow.runtime.collection import save_collection
-from qglow.targets.protocol import BundleTarget, RunningTarget
+from qglow.targets.protocol import BundleTarget, PartedTarget, RunningTarget
 from qglow.targets.registry import find_or_select
 from qglow.toolchain.artefacts import write_artefact
 from qglow.toolchain.bounded import ResizableModel
@@ -54,18 +54,27 @@ def write_programs(
 
 
 def write_bundle(
-    folder: Path, graph: Graph, isa: str | None = None, memory: DeviceMemory | None = None
+    folder: Path,
+    graph: Graph,
+    isa: str | None = None,
+    memory: DeviceMemory | None = None,
+    threads: int = 1,
 ) -> tuple[str, ...]:
     """Write a graph as a bundle into a folder that is new or empty, whole or not at all.
 
-    isa: a target that writes bundles, "host" (or None) for the fastest that this processor runs. Returns
-    sentences on what was done to fit the memory. Raises UsageError for a target that writes no bundles,
-    MemoryLimitError for what does not fit all the same, otherwise what `write_graph` does.
+    isa: a target that writes bundles, "host" (or None) for the fastest that this processor runs. threads:
+    of the caller's, for which it has parts. Returns sentences on what was done to fit the memory. Raises
+    UsageError for a target that writes no bundles, MemoryLimitError for what does not fit all the same,
+    otherwise what `write_graph` does.
     """
     target = find_or_select(isa)
+    name = target.description.name
     if not isinstance(target, BundleTarget):
-        name = target.description.name
         raise UsageError(f"target '{name}' writes no bundles; qglow targets lists those that do")
+    if threads > 1 and not isinstance(target, PartedTarget):
+        raise UsageError(f"bundles of '{name}' have no parts for threads", field="threads")
+    if isinstance(target, PartedTarget):
+        target = target.in_parts(threads)
     return _write(folder, graph, target, memory or DeviceMemory())
 
 

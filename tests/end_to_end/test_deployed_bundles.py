@@ -16,9 +16,11 @@ import pytest
 import qglow
 from qglow.bundles.library import read_library
 from qglow.bundles.objects import symbols
+from qglow.cli.main import main
 from qglow.emulation.bundle import load_bundle
 from qglow.emulation.machines import EMULATORS
 from qglow.emulation.programs import build, run
+from qglow.targets.registry import running_names
 from tests.emulated import needs
 
 DIGITS = Path(__file__).parents[2] / "calib_data"
@@ -169,3 +171,66 @@ def test_the_loader_needs_no_qglow(digits: qglow.QuantizedModel, tmp_path: Path)
         if line.startswith("import ")
     }
     assert imported == {"numpy", "wasmtime"}
+
+
+THREADS = 3
+
+
+@pytest.mark.parametrize("io", ["float", "int8"])
+@pytest.mark.parametrize("target", ["generic", "host"])
+def test_threads_of_a_program_run_the_parts(
+    digits: qglow.QuantizedModel, target: str, io: str, tmp_path: Path
+) -> None:
+    """The example compares the bytes of three threads with those of one."""
+    compiler = shutil.which("cc")
+    if compiler is None or (target == "generic" and target not in running_names()):
+        pytest.skip("no C compiler is installed")
+    model = digits
+    if io == "int8":
+        opened = qglow.load_model(DIGITS / "digits.onnx")
+        profile = opened.profile(DIGITS / "calib.npz", samples=5)
+        model = opened.quantize(profile, qglow.Recipe(io="int8"), check=False, repair=False)
+    made = tmp_path / "made"
+    model.save_bundle(made, isa=target, threads=THREADS)
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "threads.c"]
+    subprocess.run(
+        [compiler, *flags, "-L.", "-ldigits", "-lpthread", "-o", "threads"],
+        cwd=made,
+        check=True,
+        capture_output=True,
+    )
+    for _ in range(3):
+        done = subprocess.run(["./threads"], cwd=made, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "the same bytes" in done.stdout
+    if target == "generic":
+        steps = int(done.stdout.split(",")[1].split()[0])
+        assert steps > 5 and "threads.c" in {path.name for path in made.iterdir()}
+
+
+@pytest.mark.slow
+def test_threads_run_the_parts_on_another_processor(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    needs("aarch64-dotprod")
+    made = tmp_path / "made"
+    digits.save_bundle(made, isa="aarch64-dotprod", threads=THREADS)
+    flags = ["-target", "aarch64-linux-musl", "-O1", "-static", "-fno-sanitize=all"]
+    paths = ["threads.c", "-L.", "-ldigits", "-lpthread", "-o", "threads"]
+    command = [sys.executable, "-m", "ziglang", "cc", *flags, *paths]
+    subprocess.run(command, cwd=made, check=True, capture_output=True)
+    emulated = ["qemu-aarch64", "-cpu", "max", "./threads"]
+    done = subprocess.run(emulated, cwd=made, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "3 threads" in done.stdout and "the same bytes" in done.stdout
+
+
+def test_parts_are_for_threads_of_bundles(
+    digits: qglow.QuantizedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits.save_bundle(tmp_path / "alone")
+    assert "digits_part(" not in (tmp_path / "alone" / "digits.h").read_text()
+    assert not (tmp_path / "alone" / "threads.c").exists()
+    with pytest.raises(qglow.UsageError, match="have no parts for threads"):
+        digits.save_bundle(tmp_path / "made", isa="c", threads=2)
+    with pytest.raises(qglow.UsageError, match="threads"):
+        digits.save_bundle(tmp_path / "made", threads=0)
+    model = str(DIGITS / "digits.onnx")
+    assert main(["compile", model, "--threads", "2", "-o", str(tmp_path / "x.qglow")]) == 2
+    assert "need --emit-bundle" in capsys.readouterr().err

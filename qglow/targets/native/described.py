@@ -25,11 +25,13 @@ SMALL_TILES = 2
 class DescribedTarget:
     """Satisfies `ThriftyTarget`.
 
-    machine: description of the processor. summary: a line that describes it to users.
+    machine: description of the processor. summary: a line that describes it to users. threads: of a caller,
+        for which bundles are divided into parts.
     """
 
     machine: VectorTarget
     summary: str
+    threads: int = 1
 
     @property
     def description(self) -> TargetDescription:
@@ -75,6 +77,10 @@ class DescribedTarget:
         """Place activations in one arena, in place."""
         return plan_memory(program, reuse=reuse)
 
+    def in_parts(self, threads: int) -> Self:
+        """The same processor with bundles in parts for so many threads."""
+        return replace(self, threads=threads)
+
     def saving(self, saving: Saving) -> Self:
         """The same processor with kernels that take less memory."""
         sizes = (CodeSize.FAST, CodeSize.SMALL, CodeSize.SMALL, CodeSize.SMALLEST)
@@ -88,4 +94,4 @@ class DescribedTarget:
         """Write a planned program as a C library. Raises CodegenError, InputFileError."""
         from qglow.bundles.write import write_bundle  # a program that runs here does without
 
-        write_bundle(program, self.machine, folder)
+        write_bundle(program, self.machine, folder, self.threads)
