@@ -8,6 +8,7 @@ are packed likewise, or have a byte each. Scales are float32, or float16 that is
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.numerics.elementwise import clip
 from qglow.numerics.fused import fused_multiply_add
-from qglow.numerics.half import round_to, widen
+from qglow.numerics.half import widen
 from qglow.numerics.rows import LARGEST
 
 WIDTHS = (8, 4, 2)
@@ -193,6 +194,10 @@ FRACTIONS = np.linspace(1.0, 0.6, 21)
 """Scales that are tried for weights of few bits, as fractions of the one that reaches the largest weight."""
 
 
+AT_ONCE = 1 << 15
+"""Weights whose scales are tried at once: few enough to stay in a cache."""
+
+
 def quantize_blocks(
     w: Array, bits: int, block: int, symmetric: bool, float16: bool = False
 ) -> tuple[Array, Array, Array | None]:
@@ -204,12 +209,32 @@ def quantize_blocks(
     equal ones the largest. Scales are float32 of at least 2^-100, or with `float16` the nearest of that type
     from 2^-24 to 65504; each weight has the code that is nearest with its scale as it is stored.
     """
+    depth, columns = w.shape
+    codes = np.empty((depth, columns), np.uint8)
+    scales = np.empty((block_count(depth, block), columns), np.float16 if float16 else np.float32)
+    zeros = np.empty(scales.shape, np.uint8)
+    width = max(1, min(columns, AT_ONCE // block))
+    rows = max(1, AT_ONCE // (block * width)) * block
+    for start, first in itertools.product(range(0, depth, rows), range(0, columns, width)):
+        part, across = slice(start, start + rows), slice(first, first + width)
+        own = slice(start // block, (start + rows) // block)
+        codes[part, across], scales[own, across], zeros[own, across] = _quantized_part(
+            w[part, across], bits, block, symmetric, float16
+        )
+    return codes, scales, None if symmetric else zeros
+
+
+def _quantized_part(
+    w: Array, bits: int, block: int, symmetric: bool, float16: bool
+) -> tuple[Array, Array, Array]:
+    """Codes, scales in float32 and zero points of some whole blocks."""
     starts = np.arange(0, len(w), block)
     exact = np.asarray(w, np.float64)
+    low, high = block_range(w, block)
     least = np.full((len(starts), w.shape[1]), np.inf)
-    scales, zeros = block_parameters(w, bits, block, symmetric, float16=float16)
+    scales, zeros = block_parameters(low, high, bits, symmetric, float16=float16)
     for fraction in FRACTIONS if bits < 8 else ():
-        tried = block_parameters(w, bits, block, symmetric, fraction, float16)
+        tried = block_parameters(low, high, bits, symmetric, fraction, float16)
         steps, points = (spread(parameters, block, len(w)) for parameters in tried)
         found = (codes_of(w, steps, points, bits) - points.astype(np.float64)) * steps
         error = np.add.reduceat(np.square(found - exact), starts, axis=0)
@@ -217,27 +242,30 @@ def quantize_blocks(
         least = np.where(better, error, least)
         scales, zeros = (np.where(better, new, old) for new, old in zip(tried, (scales, zeros), strict=True))
     codes = codes_of(w, spread(scales, block, len(w)), spread(zeros, block, len(w)), bits)
-    return codes, scales.astype(np.float16) if float16 else scales, None if symmetric else zeros
+    return codes, scales, zeros
+
+
+def block_range(w: Array, block: int) -> tuple[Array, Array]:
+    """Least and largest weights of blocks, float64 [blocks, N], at most and at least 0."""
+    starts = np.arange(0, len(w), block)
+    low, high = (extreme.reduceat(w, starts, axis=0) for extreme in (np.minimum, np.maximum))
+    return np.minimum(low.astype(np.float64), 0.0), np.maximum(high.astype(np.float64), 0.0)
 
 
 def block_parameters(
-    w: Array, bits: int, block: int, symmetric: bool, fraction: float = 1.0, float16: bool = False
+    low: Array, high: Array, bits: int, symmetric: bool, fraction: float = 1.0, float16: bool = False
 ) -> tuple[Array, Array]:
-    """Scales float32 [blocks, N] and zero points uint8 of weights [K, N], for a fraction of their range.
+    """Scales float32 and zero points uint8 of blocks with these ranges [blocks, N], for a fraction of them.
 
     float16: whether scales are numbers of that type.
     """
-    starts = range(0, len(w), block)
-    parts = [np.asarray(w[start : start + block], np.float64) for start in starts]
-    low = np.minimum([part.min(axis=0) for part in parts], 0.0)
-    high = np.maximum([part.max(axis=0) for part in parts], 0.0)
     if symmetric:
         extent, steps = np.maximum(-low, high), middle(bits) - 1
     else:
         extent, steps = high - low, (1 << bits) - 1
     scales = np.maximum(fraction * extent / steps, LEAST_SCALE).astype(np.float32)
     if float16:
-        scales = round_to(np.clip(scales, LEAST_FLOAT16, LARGEST_FLOAT16), "float16")
+        scales = np.clip(scales, LEAST_FLOAT16, LARGEST_FLOAT16).astype(np.float16).astype(np.float32)
     if symmetric:
         return scales, np.full(scales.shape, middle(bits), np.uint8)
     return scales, np.clip(np.rint(-low * fraction / scales), 0, steps).astype(np.uint8)

@@ -196,6 +196,18 @@ def test_the_exported_model_comes_back_with_the_same_bits(chosen: BlockFormat, t
     assert stored == [ElementType.FLOAT16 if chosen.float16 else ElementType.FLOAT] * 2
 
 
+@pytest.mark.parametrize("chosen", FORMATS, ids=str)
+def test_blocks_are_the_same_in_parts_and_at_once(chosen: BlockFormat) -> None:
+    w = RANDOM.normal(size=(150, 70)).astype(np.float32)
+    form = (chosen.bits, chosen.block, chosen.symmetric, chosen.float16)
+    whole = quantize_blocks(w, *form)
+    for few in (1, 40 * chosen.block, 100 * chosen.block):
+        with mock.patch.object(blocks, "AT_ONCE", few):
+            parts = quantize_blocks(w, *form)
+        for one, other in zip(parts, whole, strict=True):
+            assert one is other is None or one.tobytes() == other.tobytes()  # type: ignore[union-attr]
+
+
 def test_scales_of_16_bits_are_rounded_before_the_weights_are() -> None:
     w = np.full((16, 1), 7 * 1.0004, np.float32)
     codes, scales, _ = quantize_blocks(w, 8, 16, True, float16=True)
