@@ -25,6 +25,8 @@ MOST_INSTRUCTIONS = {
     "cortex-m7": 1_400_000,
     "cortex-m33": 1_400_000,
     "cortex-m55": 290_000,
+    "cortex-m3": 4_200_000,
+    "cortex-m0plus": 8_600_000,
 }
 """Limits of one call of the example, a little above what the benchmark of targets counted."""
 MOST_CODE = {"cortex-m4": 14_000, "cortex-m55": 12_000}

@@ -81,19 +81,24 @@ def round_to_integers(
     integers alone are clamped, which is cheaper. Otherwise floats are clamped first. Where they `may_be_nan`,
     NaN becomes the zero point.
     """
-    wide = vec(I32, value.type.count)
     if not proven:
         low, high = result.low - result.zero_point, result.high - result.zero_point
         value = clamp_float(e, value, low, high)
         if may_be_nan:
             zero = scalar(value.type, 0.0)
             value = e.b.select(e.b.fcmp_unordered("uno", value, value), zero, value)
-    steps = e.target.round_to_words(e, value)
+    # Clamping is skipped where NaN has become a zero point outside of the bounds, which it would move. All
+    # other values are within the bounds there, as floats were clamped.
+    is_clamped = proven or not may_be_nan or result.holds_zero
+    return _placed(e, e.target.round_to_words(e, value), result, is_clamped)
+
+
+def _placed(e: Emitter, steps: Value, result: IntegerRange, is_clamped: bool = True) -> Value:
+    """Add the zero point to whole steps of the result's scale, clamp, and narrow to its element type."""
+    wide = steps.type
     if result.zero_point:
         steps = e.b.add(steps, scalar(wide, result.zero_point))
-    if proven or not may_be_nan or result.holds_zero:
-        # Skipped where NaN has become a zero point outside of the bounds, which clamping would move. All
-        # other values are within the bounds there, as floats were clamped.
+    if is_clamped:
         steps = e.intrinsic("llvm.smax", steps, scalar(wide, result.low))
         steps = e.intrinsic("llvm.smin", steps, scalar(wide, result.high))
     return e.b.trunc(steps, vec(result.element, wide.count))
@@ -101,6 +106,8 @@ def round_to_integers(
 
 def emit_requantize(e: Emitter, acc: Value, multiplier: Value, result: IntegerRange, proven: bool) -> Value:
     """Requantize int32 sums by float32 multipliers (rule 5). `proven`: max|acc| * m < 2^30."""
+    if proven:
+        return _placed(e, e.target.rescale_to_words(e, acc, multiplier), result)
     value = e.b.fmul(e.b.sitofp(acc, multiplier.type), multiplier)
     return round_to_integers(e, value, result, proven, may_be_nan=False)
 

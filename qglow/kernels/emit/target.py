@@ -203,6 +203,10 @@ class VectorTarget:
         wide = vec(I32, value.type.count)
         return e.call(f"llvm.lrint.{suffix(wide)}.{suffix(value.type)}", wide, [value])
 
+    def rescale_to_words(self, e: Builder, total: Value, multiplier: Value) -> Value:
+        """Compute float32(total) * multiplier of int32, rounded as `round_to_words` does."""
+        return self.round_to_words(e, e.b.fmul(e.b.sitofp(total, multiplier.type), multiplier))
+
     def look_up(self, e: Builder, index: Value, table: Value) -> Value:
         """Look up every byte of `index`, taken as unsigned, in the 256 bytes at the address `table`."""
         result = index

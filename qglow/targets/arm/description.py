@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from qglow.kernels.arithmetic.soft_float import rescale_in_integers, round_in_integers
 from qglow.kernels.emit.builder import F32, I1, I8, I16, I32, I64, VOID, Builder, Value, poison, scalar, vec
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile, lane_products, row_products
@@ -187,11 +188,15 @@ class HeliumTarget(MicrocontrollerTarget):
 
 @dataclass(frozen=True)
 class SoftFloatTarget(VectorTarget):
-    """32-bit Arm without a float unit."""
+    """32-bit Arm without a float unit: int8 results are computed without floats."""
 
     def round_to_words(self, e: Builder, value: Value) -> Value:
-        """Round by an addition, which needs nothing of a mathematical library."""
-        return round_by_shift(e, value)
+        """Round the bits of floats."""
+        return round_in_integers(e, value)
+
+    def rescale_to_words(self, e: Builder, total: Value, multiplier: Value) -> Value:
+        """Multiply and round in integers."""
+        return rescale_in_integers(e, total, multiplier)
 
 
 def _system_register(e: Builder, name: str) -> Value:
