@@ -2,7 +2,8 @@
 
 A value's structural id is a hash of its producing computation: the operator, its attributes, the
 ids of its operands, the fingerprints of its regions and the index of the output. A constant counts by its
-type and content, an input of the graph by its position, element type and shape.
+type and content, an input of the graph by its position, element type and shape, and a value of a region by
+its id there and the node.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _HASHED: dict[int, tuple[weakref.ref[Array], str]] = {}
 
 
 def structural_ids(graph: Graph) -> dict[Value, str]:
-    """The structural id of every value of the graph, 32 hexadecimal digits."""
+    """The structural id of every value of the graph and its regions, 32 hexadecimal digits."""
     constants = graph.constants()
     hashed = each(constant_id, constants, sum(value.type.size for value in constants))
     ids = dict(zip(constants, hashed, strict=True))
@@ -43,6 +44,9 @@ def structural_ids(graph: Graph) -> dict[Value, str]:
         computation = _computation(node, ids)
         for output in node.outputs:
             ids[output] = _hash("node", computation, str(output.index), _quantization(output.type))
+        for name, region in zip(node.operator.region_names, node.operator.regions, strict=True):
+            inside = structural_ids(region)
+            ids |= {value: _hash("region", computation, name, key) for value, key in inside.items()}
     for value in graph.outputs:
         if value not in ids:
             ids[value] = constant_id(value)

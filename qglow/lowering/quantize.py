@@ -54,7 +54,7 @@ def lower_profile(lowering: Lowering, node: Node, operator: graph.QuantizationPr
     if order and order[0] != 0:  # statistics are per sample: the batch has to lie outermost
         order = natural(x.type.shape)
     source = lowering.read(x, order)
-    axis = order.index(1) if len(order) > 1 else None
+    axis = order.index(1) if len(order) > 1 and operator.channels else None
     kinds = {"counts": TensorType(ElementType.INT64, (BIN_COUNT,)), "range": float_type(2)}
     if axis is not None:
         batch, channels = x.type.shape[:2]

@@ -8,9 +8,8 @@ from typing import Protocol
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Value
 from qglow.graph.interpreter import Interpreter
-from qglow.graph.ops.quantize import QuantizationProfile
 from qglow.profiling.histogram import ValueProfile
-from qglow.profiling.nodes import insert_profile_nodes
+from qglow.profiling.nodes import empty_profile, profiled_values
 
 
 class Engine(Protocol):
@@ -35,37 +34,44 @@ class InterpreterEngine:
 
     def __init__(self, graph_for_batch: GraphForBatch) -> None:
         self._graph_for_batch = graph_for_batch
-        self._interpreters: dict[int, tuple[Interpreter, frozenset[str]]] = {}
+        self._interpreters: dict[int, tuple[Interpreter, Mapping[Value, str]]] = {}
         self._statistics: dict[str, ValueProfile] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> None:
         """See Engine."""
         batch = next(iter(inputs.values())).shape[0]
         interpreter, probed = self._interpreter(batch)
+        tops = {value for value, name in probed.items() if name == value.name}
 
         def tap(value: Value, array: Array) -> None:
-            if value.name in probed:
-                self._profile(value).observe(array)
+            if value in probed:
+                self._profile(probed[value], value, value in tops).observe(array)
 
         interpreter.run(inputs, tap)
 
     def collect(self) -> dict[str, ValueProfile]:
         """See Engine."""
-        return dict(self._statistics)
+        unseen = {
+            name: empty_profile(value, name == value.name)
+            for _, names in self._interpreters.values()
+            for value, name in names.items()
+            if name not in self._statistics
+        }
+        return self._statistics | unseen
 
     def clear(self) -> None:
         """See Engine."""
         self._statistics = {}
 
-    def _profile(self, value: Value) -> ValueProfile:
-        if value.name not in self._statistics:
-            self._statistics[value.name] = ValueProfile.of_shape(value.type.shape)
-        return self._statistics[value.name]
+    def _profile(self, name: str, value: Value, channels: bool) -> ValueProfile:
+        if name not in self._statistics:
+            self._statistics[name] = empty_profile(value, channels)
+        return self._statistics[name]
 
-    def _interpreter(self, batch: int) -> tuple[Interpreter, frozenset[str]]:
+    def _interpreter(self, batch: int) -> tuple[Interpreter, Mapping[Value, str]]:
+        """The interpreter, and the names of the values that it taps."""
         if batch not in self._interpreters:
-            graph = insert_profile_nodes(self._graph_for_batch(batch))
-            probes = [node for node in graph.nodes if isinstance(node.operator, QuantizationProfile)]
-            probed = frozenset(v.name for node in probes for v in node.inputs if v is not None)
-            self._interpreters[batch] = Interpreter(graph), probed
+            graph = self._graph_for_batch(batch)
+            names = {value: name for name, value in profiled_values(graph).items()}
+            self._interpreters[batch] = Interpreter(graph), names
         return self._interpreters[batch]

@@ -173,9 +173,9 @@ class Profile(Shown):
         Structural ids differ then, and names are the same; of values that are computed alike the profile
         knows one name.
         """
-        known, ids = self.by_name(), structural_ids(graph)
-        alike = {ids[value]: known[value.name] for value in graph.values() if value.name in known}
-        return {value.name: alike[ids[value]] for value in graph.values() if ids[value] in alike}
+        known, ids, values = self.by_name(), structural_ids(graph), profiled_values(graph)
+        alike = {ids[value]: known[name] for name, value in values.items() if name in known}
+        return {name: alike[ids[value]] for name, value in values.items() if ids[value] in alike}
 
     def check_matches(self, graph: Graph) -> dict[str, ValueProfile]:
         """Statistics by the names of `graph`, a canonical graph of the same computation.
@@ -184,11 +184,11 @@ class Profile(Shown):
         """
         ids = structural_ids(graph)
         values = profiled_values(graph)
-        wanted = {ids[value]: value.name for value in values}
+        wanted = {ids[value]: name for name, value in values.items()}
         missing = [name for key, name in wanted.items() if key not in self.values]
         extra = [value.name for key, value in self.values.items() if key not in wanted]
         if not missing and not extra:
-            return {value.name: self.values[ids[value]].statistics for value in values}
+            return {name: self.values[ids[value]].statistics for name, value in values.items()}
         parts = []
         if missing:
             parts.append(f"has nothing on {_listed(missing)} as the model computes it now")

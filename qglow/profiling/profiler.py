@@ -86,10 +86,10 @@ def profile_of(
     """The profile of a graph from what an engine has collected over the samples."""
     ids, collected = structural_ids(graph), engine.collect()
     values: dict[str, ProfiledValue] = {}
-    for value in profiled_values(graph):
-        if value.name not in collected:
-            raise InternalError(f"the engine has no statistics of value '{value.name}'")
-        values.setdefault(ids[value], ProfiledValue(value.name, collected[value.name]))
+    for name, value in profiled_values(graph).items():
+        if name not in collected:
+            raise InternalError(f"the engine has no statistics of value '{name}'")
+        values.setdefault(ids[value], ProfiledValue(name, collected[name]))
     return Profile(
         model,
         fingerprint(graph),

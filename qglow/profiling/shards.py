@@ -82,7 +82,7 @@ def profile_shards(
     `engine` runs the same graph. `size` is the number of samples where it is known. Raises DataError if
     there are fewer than two runs.
     """
-    names = [value.name for value in profiled_values(graph)]
+    names = list(profiled_values(graph))
     block = max(1, math.ceil((size or 0) / (batch_size * BLOCKS)))
     sizes: list[int] = []
     values: dict[str, list[SparseHistogram]] = {name: [] for name in names}

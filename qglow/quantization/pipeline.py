@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.passes import LogEntry, PassLog, Pipeline
 from qglow.core.types import Quantization
-from qglow.graph.graph import Graph, Node
+from qglow.graph.graph import Graph, Node, nested
 from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.histogram import ValueProfile
@@ -44,6 +44,13 @@ from qglow.quantization.placement import (
 )
 from qglow.quantization.products import product_margins
 from qglow.quantization.ranges import Ranges
+from qglow.quantization.regions import (
+    UNSEEN,
+    is_unseen,
+    region_recipe,
+    region_statistics,
+    with_regions,
+)
 from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
 from qglow.quantization.split_channels import split_channels
@@ -180,8 +187,11 @@ class _Quantizer:
         folding: Pipeline[Graph],
         log: PassLog | None,
         preparations: Preparations | None,
+        inside: bool = False,
     ) -> None:
+        """inside: whether the graph is a region, which need not hold what patterns name."""
         self._graph = graph.copy()
+        self._inside = inside
         self._preparations = None if log is not None else preparations
         self._profiled = statistics
         self._statistics = dict(statistics)
@@ -206,7 +216,8 @@ class _Quantizer:
         """Choose the int8 nodes, equalize and split channels, and cut Gemms into groups."""
         recipe, shared = self._recipe, self._preparations
         key = repr(replace(recipe, calibration=Calibration()))
-        check_patterns(self._graph, recipe)
+        if not self._inside:
+            check_patterns(self._graph, recipe)
         choices = choices_of(self._graph, recipe)
         if shared is not None and key in shared:
             known = shared[key]
@@ -297,11 +308,37 @@ class _Quantizer:
         formats = block_products(graph, recipe, choices)
         quantize_in_blocks(graph, formats, log, known_blocks)
         halves = {**halves, **{node.name: str(chosen) for node, chosen in formats.items()}}
+        regions = self._quantize_regions(known_blocks)
         verify_graph(graph, "after the final weights")
         before, folding = self._bytes_before, str(self._folding)
         report = make_report(graph, by_name, margins, before, folding, log, halves, prepared.stated, rows)
         report = replace(report, warnings=choices.unmatched, tensors=tensors)
+        report = with_regions(report, regions)
         return QuantizedGraph(graph, source, report, recipe, rescaled, tuple(self._corrections))
+
+    def _quantize_regions(self, known_blocks: KnownBlocks | None) -> list[tuple[str, QuantizationReport]]:
+        """Quantize what nodes run, each region between float values; return paths and reports."""
+        recipe, found = self._recipe, []
+        for node in self._graph.nodes:
+            if recipe.keeps_float(names_of(node), node.operator.name) is not None:
+                continue
+            regions = []
+            for name, region in zip(node.operator.region_names, node.operator.regions, strict=True):
+                path = f"{node.name}.{name}/"
+                seen = region_statistics(self._profiled, path)
+                if is_unseen(seen):
+                    self._log.refused(path, UNSEEN)
+                    regions.append(region)
+                    continue
+                inner = _Quantizer(
+                    region, seen, self._samples, region_recipe(recipe), self._folding, None, None, True
+                )
+                made = inner.run({}, known_blocks)
+                regions.append(made.graph)
+                found.append((path, made.report))
+            if regions:
+                node.operator = node.operator.with_regions(regions)
+        return found
 
     def _see_again(self, found: Mapping[str, ValueProfile]) -> tuple[str, ...]:
         """Take over new histograms for values that lost theirs; return the names of all these values."""
@@ -345,7 +382,8 @@ class _Quantizer:
 def check_patterns(graph: Graph, recipe: Recipe) -> None:
     """Raise UsageError for a pattern of keep_float that matches nothing: probably a typing error."""
     for pattern in recipe.keep_float:
-        if not any(pattern_fits(pattern, names_of(node), node.operator.name) for node in graph.nodes):
+        nodes = (node for _, part in nested(graph) for node in part.nodes)
+        if not any(pattern_fits(pattern, names_of(node), node.operator.name) for node in nodes):
             raise UsageError(
                 f"keep_float {pattern}: no node, value or operator of the model is called that",
                 field="keep_float",

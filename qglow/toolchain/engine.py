@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.graph.graph import Graph, Value
-from qglow.graph.ops.quantize import QuantizationProfile
+from qglow.graph.graph import Graph, Node, Value
 from qglow.instructions.ops.profile import RecordProfile
+from qglow.instructions.program import Buffer, Instruction, Program
 from qglow.profiling.engine import GraphForBatch
 from qglow.profiling.histogram import ValueProfile, channel_axis, channel_size
-from qglow.profiling.nodes import insert_profile_nodes
+from qglow.profiling.nodes import empty_profile, insert_profile_nodes
 from qglow.runtime.executable import Executable
 from qglow.toolchain.compilation import compile_graph
 from qglow.toolchain.options import CompileOptions
@@ -78,15 +78,16 @@ class CompiledEngine:
                 self._profile(probe).observe_sums(taken[name], probe.channel_size)
 
     def _profile(self, probe: _Probe) -> ValueProfile:
-        if probe.value.name not in self._statistics:
-            self._statistics[probe.value.name] = ValueProfile.of_shape(probe.value.type.shape)
-        return self._statistics[probe.value.name]
+        if probe.name not in self._statistics:
+            self._statistics[probe.name] = empty_profile(probe.value, probe.channel_size is not None)
+        return self._statistics[probe.name]
 
 
 @dataclass(frozen=True)
 class _Probe:
-    """A profiled value, and the names of its state by operand of the instruction."""
+    """A profiled value, its name, and the names of its state by operand of the instruction."""
 
+    name: str
     value: Value
     names: dict[str, str]
     channel_size: int | None
@@ -130,19 +131,8 @@ class _ProfiledProgram:
     @staticmethod
     def compile(graph: Graph, options: CompileOptions) -> _ProfiledProgram:
         executable = compile_graph(graph, options)
-        probed = {n.name: n.inputs[0] for n in graph.nodes if isinstance(n.operator, QuantizationProfile)}
-        probes = []
-        for instruction in executable.program.code:
-            if not isinstance(instruction.operation, RecordProfile):
-                continue
-            value = probed[instruction.origin[0]]
-            assert value is not None
-            names = {
-                spec.name: buffer.name for spec, buffer in instruction.operands() if spec.name not in ("src",)
-            }
-            axis = channel_axis(value.type.shape)
-            size = None if axis is None else channel_size(value.type.shape, axis)
-            probes.append(_Probe(value, names, size))
+        kept = {buffer: buffer.name for buffer in executable.program.placeholders}
+        probes = list(_probes(graph, executable.program, "", kept))
         state = executable.state
         live = {name: state[name] for probe in probes for name in probe.sums}
         program = _ProfiledProgram(executable, probes, _KeptSums(live))
@@ -160,6 +150,36 @@ class _ProfiledProgram:
                     state[probe.names[part]][...] = _EMPTY_RANGE.reshape(
                         -1, *(1,) * (state[probe.names[part]].ndim - 1)
                     )
+
+
+def _probes(graph: Graph, program: Program, path: str, kept: Mapping[Buffer, str]) -> Iterator[_Probe]:
+    """The profiled values of a graph and its regions, which a program and those inside of it count.
+
+    path: what precedes the names of values. kept: names of the state, by the program's placeholders.
+    """
+    nodes = {node.name: node for node in graph.nodes}
+    for instruction in program.code:
+        operation = instruction.operation
+        node = nodes[instruction.origin[0]] if instruction.origin else None
+        if node is not None and isinstance(operation, RecordProfile):
+            yield _probe(node, instruction, path, kept)
+        elif node is not None and operation.body_names:
+            state = [kept[b] for s in operation.state_slots if (b := instruction.buffers[s]) is not None]
+            for name, region, body in zip(
+                operation.body_names, node.operator.regions, operation.bodies, strict=True
+            ):
+                inner = body.placeholders[len(body.placeholders) - len(state) :]
+                places = dict(zip(inner, state, strict=True))
+                yield from _probes(region, body, f"{path}{node.name}.{name}/", places)
+
+
+def _probe(node: Node, instruction: Instruction, path: str, kept: Mapping[Buffer, str]) -> _Probe:
+    value = node.inputs[0]
+    assert value is not None
+    names = {spec.name: kept[buffer] for spec, buffer in instruction.operands() if spec.name != "src"}
+    axis = channel_axis(value.type.shape) if "channel_sums" in names else None
+    size = None if axis is None else channel_size(value.type.shape, axis)
+    return _Probe(f"{path}{value.name}", value, names, size)
 
 
 _EMPTY_RANGE = np.array([np.inf, -np.inf], np.float32)

@@ -90,11 +90,16 @@ class Rescale(Bounded):
 @register
 @dataclass(frozen=True)
 class QuantizationProfile(Operator):
-    """Records the distribution of x. It gives nothing, and is kept although nobody reads it."""
+    """Records the distribution of x. It gives nothing, and is kept although nobody reads it.
+
+    channels: whether axis 0 of x are samples, so that statistics of channels can be kept.
+    """
 
     name: ClassVar[str] = "QuantizationProfile"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = KeepFloat("a probe of float values")
+
+    channels: bool = True
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """Nothing."""

@@ -1,0 +1,63 @@
+"""Quantization inside of regions: each is a graph of its own, between values that stay float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from qglow.profiling.histogram import ValueProfile
+from qglow.quantization.report import QuantizationReport
+from qglow.recipe.schema import Recipe
+
+UNSEEN = "it never ran on the data of the profile"
+"""Reason why a region stays float."""
+
+
+def region_statistics(statistics: Mapping[str, ValueProfile], path: str) -> dict[str, ValueProfile]:
+    """Statistics of the values inside of a region, by their names there; `path` precedes them outside."""
+    return {name.removeprefix(path): seen for name, seen in statistics.items() if name.startswith(path)}
+
+
+def is_unseen(statistics: Mapping[str, ValueProfile]) -> bool:
+    """Whether values were profiled, but none was ever computed."""
+    return bool(statistics) and not any(seen.total for seen in statistics.values())
+
+
+def region_recipe(recipe: Recipe) -> Recipe:
+    """The recipe without what needs statistics of channels, and without what is about the whole model."""
+    return replace(
+        recipe,
+        io="float",
+        equalize=False,
+        smooth=False,
+        split_channels=0.0,
+        group_size=0,
+        correct_bias=False,
+        strict=False,
+    )
+
+
+def with_regions(
+    report: QuantizationReport, regions: Sequence[tuple[str, QuantizationReport]]
+) -> QuantizationReport:
+    """Return a report with all that those of regions tell; names inside stand behind the region's path."""
+    for path, inner in regions:
+        report = replace(
+            report,
+            quantized=(*report.quantized, *(replace(n, name=path + n.name) for n in inner.quantized)),
+            float_nodes=(*report.float_nodes, *(replace(n, name=path + n.name) for n in inner.float_nodes)),
+            islands=(
+                *report.islands,
+                *(replace(i, nodes=tuple(path + name for name in i.nodes)) for i in inner.islands),
+            ),
+            rescales_left=report.rescales_left + inner.rescales_left,
+            rescales_folded={
+                name: count + inner.rescales_folded.get(name, 0)
+                for name, count in report.rescales_folded.items()
+            },
+            weight_bytes_before=report.weight_bytes_before + inner.weight_bytes_before,
+            weight_bytes_after=report.weight_bytes_after + inner.weight_bytes_after,
+            log=(*report.log, *(replace(e, where=path + e.where) for e in inner.log)),
+            tensors=(*report.tensors, *(replace(t, value=path + t.value) for t in inner.tensors)),
+        )
+    return report
