@@ -45,9 +45,9 @@ class _Site:
     at: Mapping[str, Value]
     buffers: Mapping[str, Buffer]
 
-    def numbered(self, prefix: str, count: int) -> list[Value]:
-        """Addresses of the operands of this name and a number."""
-        return [self.at[f"{prefix}{number}"] for number in range(count)]
+    def numbered(self, prefix: str, numbers: range) -> list[Value]:
+        """Addresses of the operands of this name and these numbers."""
+        return [self.at[f"{prefix}{number}"] for number in numbers]
 
     def room(self, size: int) -> Value:
         """Memory of the function's stack."""
@@ -71,7 +71,7 @@ class _Table:
 
     @staticmethod
     def of(site: _Site) -> _Table:
-        count = site.operation.interface.whole
+        count = max(site.operation.places(number).whole for number in range(len(site.operation.bodies)))
         return _Table(site.e, site.room(count * site.e.target.pointer_bytes))
 
     def _place(self, number: int) -> Value:
@@ -93,25 +93,26 @@ class _Table:
 
 def _emit_branch(site: _Site, operation: Branch, run: RunBody) -> None:
     e, table = site.e, _Table.of(site)
-    results, state = site.numbered("result", operation.results), site.numbered("state", operation.kept)
-    table.put_all(0, [*site.numbered("captured", operation.captured), *results, *state])
-    with e.b.if_else(_is_true(e, site.at["condition"])) as (then, otherwise):
-        with then:
-            run(0, site.arena, table.address)
-        with otherwise:
-            run(1, site.arena, table.address)
+    given = site.numbered("captured", range(operation.captured))
+    given += site.numbered("result", range(operation.results))
+    table.put_all(0, given)
+    with e.b.if_else(_is_true(e, site.at["condition"])) as arms:
+        for number, arm in enumerate(arms):
+            with arm:
+                table.put_all(len(given), site.numbered("state", operation.places(number).state))
+                run(number, site.arena, table.address)
 
 
 def _emit_loop(site: _Site, operation: Loop, run: RunBody) -> None:
-    e, table, parts = site.e, _Table.of(site), operation.interface
+    e, table, parts = site.e, _Table.of(site), operation.places(0)
     number, flag = site.room(8), site.room(1)
     states = _States.of(site, table)
     table.put(0, number)
     first_source = 1 + operation.carried
-    table.put_all(first_source + len(operation.scanned), site.numbered("captured", operation.captured))
+    table.put_all(first_source + len(operation.scanned), site.numbered("captured", range(operation.captured)))
     if operation.conditional:
         table.put(parts.inputs, flag)
-    table.put_all(parts.inputs + parts.results, site.numbered("state", operation.kept))
+    table.put_all(parts.inputs + parts.results, site.numbered("state", parts.state))
     states.begin()
     before, most = e.b.block, _most_rounds(site, operation)
     before = e.b.block
@@ -154,12 +155,12 @@ class _States:
         for kind in kinds:
             places.append(site.e.offset(site.at["scratch"], place))
             place += aligned_size(kind)
-        starts, ends = site.numbered("start", len(kinds)), site.numbered("result", len(kinds))
+        starts, ends = (site.numbered(name, range(len(kinds))) for name in ("start", "result"))
         return _States(site, table, starts, ends, places)
 
     @property
     def _first_result(self) -> int:
-        parts, operation = self.site.operation.interface, self.site.operation
+        parts, operation = self.site.operation.places(0), self.site.operation
         assert isinstance(operation, Loop)
         return parts.inputs + int(operation.conditional)
 

@@ -21,16 +21,11 @@ def lower_if(lowering: Lowering, node: Node, operator: If) -> None:
     condition, *captured = _read(lowering, node.inputs)
     results = [lowering.write(value) for value in node.outputs]
     given, made = len(captured), len(results)
-    kept = [_kept(body, given + made) for body in bodies]
-    # Both bodies have the state of both, each uses its own.
-    for body, others in zip(bodies, reversed(kept), strict=True):
-        others = [Buffer(other.name, other.type, other.kind) for other in others]
-        behind = given + made
-        own = body.placeholders[behind:]
-        body.placeholders[behind:] = [*own, *others] if body is bodies[0] else [*others, *own]
-    state = [lowering.placeholder(buffer.name, buffer.type) for buffer in (*kept[0], *kept[1])]
+    kept = [body.placeholders[given + made :] for body in bodies]
+    state = [lowering.placeholder(buffer.name, buffer.type) for own in kept for buffer in own]
+    counts = tuple(map(len, kept)) if state else ()
     first, second = bodies
-    branch = instructions.Branch(first, second, results=made, captured=given, kept=len(state))
+    branch = instructions.Branch(first, second, results=made, captured=given, kept=counts)
     lowering.emit(branch, *results, *state, condition, *captured, _inside(lowering, node))
 
 
@@ -52,10 +47,9 @@ def lower_loop(lowering: Lowering, node: Node, operator: Loop) -> None:
         collected=operator.collected,
         conditional=operator.conditional,
     )
-    whole = loop.interface
-    kept = _kept(body, whole.inputs + whole.results)
+    kept = body.placeholders[sum(loop.given_and_made) :]
     state = [lowering.placeholder(buffer.name, buffer.type) for buffer in kept]
-    loop = replace(loop, kept=len(state))
+    loop = replace(loop, kept=(len(state),) if state else ())
     ends = _read(lowering, [value for value in (limit, condition) if value is not None])
     lowering.emit(loop, *results, *state, *ends, *given, _inside(lowering, node))
 
@@ -64,11 +58,6 @@ def _body(lowering: Lowering, region: Graph) -> Program:
     """Lower a region whose outputs are results of nodes of their own."""
     give_own_outputs(region)
     return lowering.lower_region(region)
-
-
-def _kept(body: Program, behind: int) -> list[Buffer]:
-    """The state of a body: its placeholders behind inputs and results."""
-    return body.placeholders[behind:]
 
 
 def _read(lowering: Lowering, values: Sequence[Value | None]) -> list[Buffer]:

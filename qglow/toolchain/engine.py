@@ -10,6 +10,7 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
+from qglow.instructions.ops.control import Structured
 from qglow.instructions.ops.profile import RecordProfile
 from qglow.instructions.program import Buffer, Instruction, Program
 from qglow.profiling.engine import GraphForBatch
@@ -163,13 +164,13 @@ def _probes(graph: Graph, program: Program, path: str, kept: Mapping[Buffer, str
         node = nodes[instruction.origin[0]] if instruction.origin else None
         if node is not None and isinstance(operation, RecordProfile):
             yield _probe(node, instruction, path, kept)
-        elif node is not None and operation.body_names:
+        elif node is not None and isinstance(operation, Structured):
             state = [kept[b] for s in operation.state_slots if (b := instruction.buffers[s]) is not None]
-            for name, region, body in zip(
-                operation.body_names, node.operator.regions, operation.bodies, strict=True
-            ):
-                inner = body.placeholders[len(body.placeholders) - len(state) :]
-                places = dict(zip(inner, state, strict=True))
+            regions = zip(operation.body_names, node.operator.regions, operation.bodies, strict=True)
+            for number, (name, region, body) in enumerate(regions):
+                parts = operation.places(number)
+                inner = body.placeholders[parts.inputs + parts.results :]
+                places = dict(zip(inner, [state[place] for place in parts.state], strict=True))
                 yield from _probes(region, body, f"{path}{node.name}.{name}/", places)
 
 

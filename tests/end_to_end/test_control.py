@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 import qglow
+from qglow.core.errors import ProfileError
 from qglow.core.types import Array
+from qglow.exporter.expose import expose_outputs
+from qglow.recipe.schema import Recipe
+from tests.runtimes import HOST_ISAS, machine
 from tests.unit.importer.test_structured import BOOL, FLOAT, INT64, START, body
 from tests.unit.importer.tiny import save, session, tiny_model
 from tests.zoo import wild_path
@@ -98,3 +104,83 @@ def test_a_long_sequence_in_a_model_of_others_is_a_loop_and_not_onnxruntime() ->
     (expected,) = session(path).run(None, {"inputs": x})
     (found,) = model.compile()({"inputs": x}).values()
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def inside(names: Iterable[str], path: str) -> list[str]:
+    return [name for name in names if name.startswith(path)]
+
+
+def test_both_engines_see_every_round(path: Path, data: dict[str, Array]) -> None:
+    model = qglow.load_model(path, native=True)
+    seen = {engine: model.profile(data, engine=engine).by_name() for engine in ("compiled", "interpreter")}
+    assert list(seen["compiled"]) == list(seen["interpreter"])
+    rounds = int(data["rounds"].sum())
+    found = inside(seen["compiled"], "cell.body/")
+    assert (
+        found and inside(seen["compiled"], "sign.then_body/") and inside(seen["compiled"], "sign.else_body/")
+    )
+    for name in found:
+        for by_name in seen.values():
+            assert by_name[name].total == rounds * WIDTH
+    for name, statistics in seen["compiled"].items():
+        other = seen["interpreter"][name]
+        assert statistics.total == other.total
+        np.testing.assert_allclose((statistics.low, statistics.high), (other.low, other.high), rtol=1e-4)
+
+
+def test_products_inside_are_int8_with_the_same_bits_everywhere(
+    path: Path, data: dict[str, Array], tmp_path: Path
+) -> None:
+    model = qglow.load_model(path, native=True)
+    profile = model.profile(data)
+    qglow.save_profile(profile, tmp_path / "profile.yaml")
+    quantized = model.quantize(qglow.load_profile(tmp_path / "profile.yaml"))
+    products = {node.name for node in quantized.report.quantized if node.operator == "Gemm"}
+    assert inside(products, "cell.body/") and inside(products, "sign.then_body/")
+    isas = [name for name in HOST_ISAS if machine(name).has_fma]
+    compiled, plain = [quantized.compile(isa=isa, threads=2) for isa in isas], model.compile()
+    reference = quantized.compile(isa="reference")
+    signal = noise = 0.0
+    for number in range(16):
+        feeds = sample(data, number)
+        first, *others = (executable(feeds)["y"] for executable in compiled)
+        for other in (*others, reference(feeds)["y"], quantized.interpret(feeds)["y"]):
+            np.testing.assert_array_equal(other, first)
+        wanted = plain(feeds)["y"].astype(np.float64)
+        signal, noise = signal + float((wanted**2).sum()), noise + float(((wanted - first) ** 2).sum())
+    assert 10 * np.log10(signal / noise) > 25
+    quantized.save(tmp_path / "q")
+    exported = onnx.load(tmp_path / "q" / "model.qdq.onnx")
+    (loop,) = (n for n in exported.graph.node if n.op_type == "Loop")
+    (inner,) = (a.g for a in loop.attribute if a.name == "body")
+    assert {"QuantizeLinear", "DequantizeLinear"} <= {n.op_type for n in inner.node}
+
+
+@pytest.mark.parametrize("pattern", ["cell", "cell__MatMul"])
+def test_patterns_reach_what_is_inside(pattern: str, path: Path, data: dict[str, Array]) -> None:
+    model = qglow.load_model(path, native=True)
+    quantized = model.quantize(model.profile(data), recipe=Recipe(keep_float=(pattern,)))
+    products = {node.name for node in quantized.report.quantized if node.operator == "Gemm"}
+    assert not inside(products, "cell.body/") and inside(products, "sign.then_body/")
+
+
+def test_a_branch_that_never_ran_stays_float(path: Path, data: dict[str, Array]) -> None:
+    model = qglow.load_model(path, native=True)
+    last = session(expose_outputs(path.read_bytes(), ["last"]))
+    chosen = [n for n in range(16) if last.run(["last"], sample(data, n))[0].sum() <= 0]
+    part = {name: array[chosen] for name, array in data.items()}
+    quantized = model.quantize(model.profile(part))
+    names = [node.name for node in quantized.report.quantized]
+    assert inside(names, "cell.body/") and not inside(names, "sign.then_body/")
+
+
+def test_a_profile_of_other_weights_inside_is_stale(
+    path: Path, data: dict[str, Array], tmp_path: Path
+) -> None:
+    profile = qglow.load_model(path, native=True).profile(data)
+    changed = onnx.load(path)
+    (weights,) = (t for t in changed.graph.initializer if t.name == "v")
+    weights.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS["v"] * 2, "v"))
+    other = qglow.load_model(save(changed, tmp_path, "other.onnx"), native=True)
+    with pytest.raises(ProfileError, match="stale"):
+        other.quantize(profile)

@@ -38,16 +38,16 @@ SCRATCH = Operand("scratch", Access.SCRATCH)
 
 @dataclass(frozen=True)
 class BodyPlaces:
-    """Numbers of the placeholders of a body: inputs, results, and state."""
+    """Numbers of the placeholders of a body: inputs, results, and the state operands that it keeps."""
 
     inputs: int
     results: int
-    state: int
+    state: range
 
     @property
     def whole(self) -> int:
         """Number of all placeholders."""
-        return self.inputs + self.results + self.state
+        return self.inputs + self.results + len(self.state)
 
 
 class Structured(Operation):
@@ -56,7 +56,8 @@ class Structured(Operation):
     varies: ClassVar[bool] = True
 
     captured: int
-    kept: int
+    kept: tuple[int, ...]
+    """Numbers of the state operands of each body; empty without any."""
 
     @property
     @abstractmethod
@@ -65,8 +66,13 @@ class Structured(Operation):
 
     @property
     @abstractmethod
-    def interface(self) -> BodyPlaces:
-        """Placeholders of each body."""
+    def given_and_made(self) -> tuple[int, int]:
+        """Numbers of inputs and of results that each body has."""
+
+    def places(self, number: int) -> BodyPlaces:
+        """Placeholders of the body of this number."""
+        first = sum(self.kept[:number])
+        return BodyPlaces(*self.given_and_made, range(first, first + sum(self.kept[number : number + 1])))
 
     @property
     def written_slots(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -103,15 +109,17 @@ class Structured(Operation):
 
     def verify(self, types: Types) -> None:
         """Bodies have the placeholders that the operands ask for, and call no host."""
-        wanted = self.placeholder_types(types)
-        parts = self.interface
-        for name, body in zip(self.body_names, self.bodies, strict=True):
+        interface, state = self.placeholder_types(types), _types(types, "state")
+        require(not self.kept or len(self.kept) == len(self.bodies), "kept has a number for each body")
+        for number, (name, body) in enumerate(zip(self.body_names, self.bodies, strict=True)):
+            parts = self.places(number)
+            wanted = [*interface, *(state[place] for place in parts.state)]
             found = [buffer.type for buffer in body.placeholders]
             fits = found == wanted and parts.whole == len(wanted)
             require(fits, f"{name} has placeholders {_listed(found)}, not {_listed(wanted)}")
             require(body.inputs() == body.placeholders[: parts.inputs], f"{name} writes what it is given")
-            behind = len(wanted) - parts.state
-            require(body.state() == body.placeholders[behind:], f"{name} has other state than {parts.state}")
+            behind = len(wanted) - len(parts.state)
+            require(body.state() == body.placeholders[behind:], f"{name} has other state than it should")
             hosted = any(instruction.operation.hosted for instruction in body.code)
             require(not hosted, f"{name} calls the host, which only the program itself may")
         scratch = types["scratch"]
@@ -120,17 +128,14 @@ class Structured(Operation):
 
     @abstractmethod
     def placeholder_types(self, types: Types) -> list[TensorType]:
-        """Types of the placeholders of each body, by the types of the operands."""
+        """Types of the inputs and results of each body, by the types of the operands."""
 
-    def run_body(
-        self, body: Program, arrays: Arrays, given: Sequence[Array], results: Sequence[Array]
-    ) -> None:
-        """Run a body once on arrays in the order of its placeholders; state is that of the operands."""
-        start = self.arena_start
+    def run_body(self, number: int, arrays: Arrays, given: Sequence[Array], results: Sequence[Array]) -> None:
+        """Run the body of a number once on arrays in the order of its placeholders, and on its state."""
+        body, start, parts = self.bodies[number], self.arena_start, self.places(number)
         inner = ArenaInterpreter(body, arrays["scratch"][start : start + (body.arena_size or 0)])
-        places, parts = body.placeholders, self.interface
-        kept = [arrays[f"state{number}"] for number in range(self.kept)]
-        state = [inner.state[buffer.name] for buffer in places[len(places) - parts.state :]]
+        places, kept = body.placeholders, [arrays[f"state{place}"] for place in parts.state]
+        state = [inner.state[buffer.name] for buffer in places[parts.inputs + parts.results :]]
         for own, outer in zip(state, kept, strict=True):
             own[...] = outer
         names = [buffer.name for buffer in places[: parts.inputs]]
@@ -161,34 +166,34 @@ class Branch(Structured):
     else_body: Program = field(metadata={"text": False})
     results: int = 0
     captured: int = 0
-    kept: int = 0
+    kept: tuple[int, ...] = ()
 
     @property
     def signature(self) -> tuple[Operand, ...]:  # type: ignore[override]
         """Results, state, the condition, what the bodies read."""
         return (
             *(out(f"result{number}") for number in range(self.results)),
-            *(inout(f"state{number}") for number in range(self.kept)),
+            *(inout(f"state{number}") for number in range(sum(self.kept))),
             read("condition"),
             *(read(f"captured{number}") for number in range(self.captured)),
             SCRATCH,
         )
 
     @property
-    def interface(self) -> BodyPlaces:
-        """Placeholders of both bodies."""
-        return BodyPlaces(self.captured, self.results, self.kept)
+    def given_and_made(self) -> tuple[int, int]:
+        """Numbers of captured values and of results."""
+        return self.captured, self.results
 
     def placeholder_types(self, types: Types) -> list[TensorType]:
-        """Types of what is captured, of the results, of the state."""
+        """Types of what is captured and of the results."""
         require(types["condition"] == _FLAG, f"condition is {types['condition']}, not {_FLAG}")
-        return [*_types(types, "captured"), *_types(types, "result"), *_types(types, "state")]
+        return [*_types(types, "captured"), *_types(types, "result")]
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Interpret one of the bodies."""
-        body = self.then_body if bool(arrays["condition"]) else self.else_body
-        given = [arrays[f"captured{number}"] for number in range(self.captured)]
-        self.run_body(body, arrays, given, [arrays[f"result{number}"] for number in range(self.results)])
+        number = 0 if bool(arrays["condition"]) else 1
+        given = [arrays[f"captured{place}"] for place in range(self.captured)]
+        self.run_body(number, arrays, given, [arrays[f"result{place}"] for place in range(self.results)])
 
 
 @register
@@ -217,7 +222,7 @@ class Loop(Rounds, Structured):
 
     body: Program = field(metadata={"text": False})
     captured: int = 0
-    kept: int = 0
+    kept: tuple[int, ...] = ()
     limited: bool = False
     started: bool = False
 
@@ -227,7 +232,7 @@ class Loop(Rounds, Structured):
         return (
             *(out(f"result{number}") for number in range(self.carried)),
             *(out(f"rows{number}") for number in range(len(self.collected))),
-            *(inout(f"state{number}") for number in range(self.kept)),
+            *(inout(f"state{number}") for number in range(sum(self.kept))),
             *((read("limit"),) if self.limited else ()),
             *((read("condition"),) if self.started else ()),
             *(read(f"start{number}") for number in range(self.carried)),
@@ -237,10 +242,10 @@ class Loop(Rounds, Structured):
         )
 
     @property
-    def interface(self) -> BodyPlaces:
-        """Placeholders of the body."""
+    def given_and_made(self) -> tuple[int, int]:
+        """Numbers of values that a round is given, and that it gives."""
         given = 1 + self.carried + len(self.scanned) + self.captured
-        return BodyPlaces(given, int(self.conditional) + self.carried + len(self.collected), self.kept)
+        return given, int(self.conditional) + self.carried + len(self.collected)
 
     @property
     def spares(self) -> tuple[TensorType, ...]:
@@ -248,7 +253,7 @@ class Loop(Rounds, Structured):
         return tuple(buffer.type for buffer in self.body.placeholders[1 : 1 + self.carried])
 
     def placeholder_types(self, types: Types) -> list[TensorType]:
-        """Types of the number of the round, what it takes, whether it goes on, what it gives, the state."""
+        """Types of the number of the round, what it takes, whether it goes on, and what it gives."""
         fault = self.fault(self.limited or self.started)
         require(fault is None, str(fault))
         for name, wanted in (("limit", _COUNT), ("condition", _FLAG)):
@@ -261,7 +266,7 @@ class Loop(Rounds, Structured):
         slices, rows = ([k.with_shape(k.shape[1:]) for k in _types(types, n)] for n in ("source", "rows"))
         goes_on = [_FLAG] if self.conditional else []
         given = [_COUNT, *starts, *slices, *_types(types, "captured")]
-        return [*given, *goes_on, *results, *rows, *_types(types, "state")]
+        return [*given, *goes_on, *results, *rows]
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Interpret the body round by round."""
@@ -276,7 +281,7 @@ class Loop(Rounds, Structured):
             rows = [r[p, ...] for r, p in zip(_arrays(arrays, "rows"), self.given(number), strict=True)]
             given = [np.array(number, np.int64), *states, *slices, *_arrays(arrays, "captured")]
             results = [*([goes_on] if self.conditional else []), *following, *rows]
-            self.run_body(self.body, arrays, given, results)
+            self.run_body(0, arrays, given, results)
             states = following
             if not goes_on:
                 break
