@@ -43,7 +43,7 @@ def _contents_before(program: Program, stop: str, inputs: Mapping[str, Array]) -
     """Logical contents of every root buffer, by name, when an instruction is about to run."""
     planned = copy_program(program)
     plan_memory(planned)
-    contents = {b.name: np.ascontiguousarray(inputs[b.name]) for b in planned.inputs()}
+    contents = {b.name: np.asarray(inputs[b.name], order="C") for b in planned.inputs()}
     reached = False
 
     def tap(instruction: Instruction, arrays: dict[str, Array]) -> None:
@@ -87,7 +87,9 @@ class _Cut:
             self._made[root] = self._root(root)
         for instruction in self._chosen:
             buffers = [
-                None if b is None or _is_scratch(instruction, b) else self._buffer(b)
+                self._scratch(instruction, b)
+                if b is not None and _is_scratch(instruction, b)
+                else self._kept(b)
                 for b in instruction.buffers
             ]
             made = self._builder.emit(
@@ -124,6 +126,15 @@ class _Cut:
             base = self._buffer(buffer.base)
             self._made[buffer] = self._builder.view(buffer.name, base, buffer.type, buffer.offsets)
         return self._made[buffer]
+
+    def _kept(self, buffer: Buffer | None) -> Buffer | None:
+        return None if buffer is None else self._buffer(buffer)
+
+    def _scratch(self, instruction: Instruction, buffer: Buffer) -> Buffer | None:
+        """Memory for programs inside, whose size the memory plan sets; other kinds come with kernels."""
+        if not instruction.operation.body_names:
+            return None
+        return self._builder.activation(buffer.name, buffer.type.with_shape((0,)))
 
     def _is_written(self, root: Buffer) -> bool:
         return any(b.root is root for i in self._chosen for b in i.writes())
