@@ -28,7 +28,7 @@ from qglow.core.reading import MALFORMED, parse_json
 from qglow.core.types import Array
 from qglow.display.plain import from_plain, to_plain
 from qglow.graph.fingerprint import fingerprint
-from qglow.graph.graph import Graph
+from qglow.graph.graph import Graph, nested
 from qglow.graph.text import print_graph
 from qglow.host.libraries import loaded_libraries
 from qglow.profiling.samples import Sample
@@ -114,7 +114,7 @@ def _installed(package: str) -> str:
 
 
 def _operators(graphs: Sequence[Graph]) -> list[object]:
-    return [node.operator for graph in graphs for node in graph.nodes]
+    return [node.operator for graph in graphs for _, each in nested(graph) for node in each.nodes]
 
 
 def _is_own(each: object) -> bool:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import qglow
-from qglow.core.types import Array, float_type
+from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
+from qglow.graph.operator import Operator
+from qglow.graph.ops.control import If
 from qglow.graph.ops.functions import Sigmoid
 from qglow.profiling.samples import Sample
 from qglow.recipe.schema import Recipe
@@ -133,16 +135,27 @@ def test_it_can_be_turned_off(word: str, monkeypatch: pytest.MonkeyPatch, cache:
     assert place(outliers()).place is None and not answers(cache)
 
 
+def of_one(operator: Operator) -> Graph:
+    b = GraphBuilder("one")
+    return b.finish(b.node(operator, b.input("x", float_type(1, 4)), name="y"))
+
+
 def test_operators_of_other_packages_are_not_covered_by_the_key() -> None:
     class Foreign(Sigmoid):
         pass
 
-    b = GraphBuilder("foreign")
-    graph = b.finish(b.node(Sigmoid(), b.input("x", float_type(1, 4)), name="y"))
+    graph = of_one(Sigmoid())
     assert place(graph).place is not None
     Foreign.__module__ = "elsewhere.operators"
     graph.nodes[0].operator = Foreign()
     assert place(graph).place is None
+    b = GraphBuilder("branches")
+    flag, x = b.input("flag", TensorType(ElementType.BOOL, ())), b.input("x", float_type(1, 4))
+    branches = b.finish(b.node(If(of_one(Sigmoid()), of_one(Sigmoid())), flag, x, name="y"))
+    assert place(branches).place is not None
+    [region, _] = branches.regions()
+    region.nodes[0].operator = Foreign()
+    assert place(branches).place is None, "nor are those inside of regions"
 
 
 def test_libraries_of_custom_operators_are_not_covered_either(monkeypatch: pytest.MonkeyPatch) -> None:
