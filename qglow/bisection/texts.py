@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.core.errors import InputFileError, TextError, UsageError
+from qglow.core.errors import InputFileError, TextError, UsageError, VerificationError
 from qglow.core.files import atomic_writer, write_atomically
 from qglow.core.inputs import note_input
 from qglow.core.reading import load_arrays, read_text
@@ -37,7 +37,7 @@ def read_ir(
 
     shapes: of the inputs of an ONNX file by name. values: of inputs that become constants. Raises
     ModelError, UnsupportedError, InputFileError for a file that cannot be read and for a text that does
-    not parse.
+    not parse, or that says what cannot be.
     """
     if path.is_dir():
         path = path / INT8_GRAPH
@@ -54,7 +54,7 @@ def read_ir(
     constants = _read_constants(path)
     try:
         return parse_ir(text, constants)
-    except TextError as error:
+    except (TextError, VerificationError) as error:
         raise InputFileError(f"{path}: {error}") from error
 
 

@@ -242,6 +242,8 @@ class OpaqueNodes:
             if element is None:
                 continue
             static = self._static_shape(name, shape, by_onnx.get(name))
+            if static is not None and min(static, default=0) < 0:
+                raise CannotImport(f"and onnxruntime says that '{name}' has the shape {list(static)}")
             if static is not None:
                 kinds[name] = TensorType(element, static)
         return kinds

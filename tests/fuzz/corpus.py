@@ -194,3 +194,22 @@ def transposed_convolution_of_no_images(bench: Path, folder: Path) -> Words:
     weights = {"w": np.ones((6, 4, 3, 3), np.float32)}
     model = tiny_model([one("ConvTranspose", ("x", "w"))], {"x": [0, 6, 9, 8]}, ["y"], weights)
     return "compile", inspected(folder, model)[1], "-o", "made.qglow"
+
+
+@past(BAD_FILE)
+def constants_of_another_type_in_a_directory(bench: Path, folder: Path) -> Words:
+    """The text of the int8 graph says int8, and the file beside it has reals."""
+    shutil.copytree(bench / "image.quantized", folder / "image.quantized")
+    path = folder / "image.quantized" / "constants.npz"
+    with np.load(path) as archive:
+        arrays = {name: archive[name].astype(np.float32) for name in archive.files}
+    np.savez(path, **arrays)
+    return "bisect", str(folder / "image.quantized"), "--data", str(folder / "image.npz")
+
+
+@past(UNSUPPORTED)
+def result_of_a_negative_size(bench: Path, folder: Path) -> Words:
+    """onnxruntime infers it from a pad that is larger than the result."""
+    weights = {"w": np.ones((6, 4, 3, 3), np.float32)}
+    node = one("ConvTranspose", ("x", "w"), pads=[1, 0, 2147483647, 1], strides=[2, 2])
+    return ran(folder, tiny_model([node], {"x": [2, 6, 9, 8]}, ["y"], weights))
