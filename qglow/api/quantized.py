@@ -18,7 +18,6 @@ from qglow.api.options import CustomOperatorOptions, DeviceOptions, IsaOptions, 
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, report_of, save_parts
 from qglow.artefacts.replay import Replay, replay_model
 from qglow.core.errors import UnsupportedError, UsageError
-from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Dimension, TensorType
@@ -65,6 +64,8 @@ from qglow.toolchain.specialised import SpecialisedExecutable, fits
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+
+    from qglow.exporter import FiledModel
 
 
 @taking(CustomOperatorOptions)
@@ -380,20 +381,26 @@ class QuantizedModel(Shown):
         activations: "uint8" (what onnxruntime runs fastest on x86) or "int8" (default: the recipe's
         activation_type). Dimensions that the float model leaves open stay open, for which its file has to be
         there; with `bound_shapes` they are those of the profile. Raises InputFileError, UsageError for
-        another name, and UnsupportedError if no single ONNX model stands for all shapes.
+        another name, and UnsupportedError if no single ONNX model stands for all shapes. Constants of more
+        than 2 GB go to a second file, whose name ends in .data.
         """
-        write_atomically(Path(path), self.qdq_bytes(activations, bound_shapes=bound_shapes))
+        self._qdq_files(activations, bound_shapes, Path(path).name).write(Path(path))
 
     def qdq_bytes(self, activations: str | None = None, *, bound_shapes: bool = False) -> bytes:
-        """Bytes of the ONNX file that `export_qdq` would write."""
+        """Bytes of the file that `export_qdq` would write. Raises UnsupportedError where these are two."""
+        return self._qdq_files(activations, bound_shapes).single()
+
+    def _qdq_files(
+        self, activations: str | None, bound_shapes: bool, name: str = "model.qdq.onnx"
+    ) -> FiledModel:
         from qglow.artefacts.open_export import open_qdq_model  # needs onnx
 
         if bound_shapes:
-            return self._parts.qdq_model(activations)
-        model = open_qdq_model(self._parts, activations)
+            return self._parts.qdq_files(activations, name)
+        model = open_qdq_model(self._parts, activations, name)
         if model.refusal:
             raise UnsupportedError(
                 f"no single ONNX model stands for all shapes: {model.refusal}; "
                 "ask for one of the profile's (`bound_shapes`)"
             )
-        return model.content
+        return model.files

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qglow.artefacts.staging import publish, read_checked, read_manifest, refreshed
 from qglow.core.arrays import pack_arrays, unpack_arrays
@@ -64,6 +64,9 @@ from qglow.toolchain.artefacts import make_artefact
 from qglow.toolchain.bounded import ResizableModel
 from qglow.toolchain.bounded_inputs import ProgramSizes
 from qglow.toolchain.collected import MadeCollection, make_collection
+
+if TYPE_CHECKING:
+    from qglow.exporter import FiledModel
 
 FORMAT = "qglow quantized model"
 VERSION = 3
@@ -116,7 +119,7 @@ def save_parts(
             digests[PROGRAM] = beside.submit(_write_programs, folder / PROGRAM, programs)
             kernels, notes = kernels_of_graph(parts.int8), programs.notes
         qdq_model, lacking = _qdq_model(parts)
-        digests[QDQ_MODEL] = beside.submit(_write, folder / QDQ_MODEL, qdq_model)
+        digests[QDQ_MODEL] = beside.submit(_write_model, folder / QDQ_MODEL, qdq_model)
         kept = [note for note in parts.info.notes if not note.startswith(QDQ_MODEL)]
         parts = replace(parts, info=replace(parts.info, notes=(*kept, *lacking)))
         write_atomically(folder / INT8_GRAPH, print_graph(parts.int8))
@@ -133,16 +136,16 @@ def save_parts(
     return (*notes, *lacking)
 
 
-def _qdq_model(parts: QuantizedParts) -> tuple[bytes, tuple[str, ...]]:
+def _qdq_model(parts: QuantizedParts) -> tuple[FiledModel, tuple[str, ...]]:
     """The model as ONNX and, if it has not all shapes of the model, a sentence that says so."""
     from qglow.artefacts.open_export import OpenModel, open_qdq_model  # needs onnx
 
     try:
         model = open_qdq_model(parts)
     except ModelError as error:
-        model = OpenModel(parts.qdq_model(), str(error))
+        model = OpenModel(parts.qdq_files(), str(error))
     note = f"{QDQ_MODEL} does not take all shapes that the model takes: {model.refusal}"
-    return model.content, (note,) if model.refusal else ()
+    return model.files, (note,) if model.refusal else ()
 
 
 def _write_constants(path: Path, parts: QuantizedParts) -> str:
@@ -164,10 +167,10 @@ def _write_programs(path: Path, made: MadeCollection) -> str:
     return file_sha256(path)
 
 
-def _write(path: Path, content: bytes) -> str:
-    """Write a file; returns its digest."""
-    write_atomically(path, content)
-    return sha256_hex(content)
+def _write_model(path: Path, model: FiledModel) -> str:
+    """Write an ONNX model, perhaps with a file of constants beside it; returns the model's digest."""
+    model.write(path)
+    return sha256_hex(model.content)
 
 
 def load_parts(folder: Path) -> QuantizedParts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from qglow.artefacts.replay import graph_at
 from qglow.core.errors import DataError, MemoryLimitError, ModelError, UnsupportedError
 from qglow.core.types import Array, Dimension, Shape
-from qglow.exporter import export_qdq, serialized
+from qglow.exporter import FiledModel, export_qdq, filed
 from qglow.exporter.sizes import AmbiguityError
 from qglow.exporter.unify import SizedModel, StructureError, check_constants, unify
 from qglow.graph.graph import Graph
@@ -28,34 +28,36 @@ MANY = 6
 class OpenModel:
     """A model as ONNX. refusal: why open dimensions have sizes of the profile in it, or ""."""
 
-    content: bytes
+    files: FiledModel
     refusal: str = ""
 
 
-def open_qdq_model(parts: QuantizedParts, activations: str | None = None) -> OpenModel:
+def open_qdq_model(
+    parts: QuantizedParts, activations: str | None = None, name: str = "model.qdq.onnx"
+) -> OpenModel:
     """The model as standard ONNX, in which dimensions that the float model's file leaves open stay open.
 
-    The same as `QuantizedParts.qdq_model` for a model of static shapes. Dimensions are bound where no single
-    ONNX model stands for all their sizes: all but the batch, or all. Raises ModelError if the float model is
-    missing or has changed, UsageError for activations of another name.
+    name: of its file. The same as `QuantizedParts.qdq_files` for a model of static shapes. Dimensions are
+    bound where no single ONNX model stands for all their sizes: all but the batch, or all. Raises ModelError
+    if the float model is missing or has changed, UsageError for activations of another name.
     """
     if parts.profile is None:
-        return OpenModel(parts.qdq_model(activations))
+        return OpenModel(parts.qdq_files(activations, name))
     reasons: list[str] = []
     declared = float_model(parts).dimensions
     for inputs in _named_inputs(declared, parts.shapes):
         exports = _Exports(parts, inputs, activations)
         for trials in _trials(inputs, parts.shapes):
             try:
-                model = _unified(exports, *trials)
+                files = _unified(exports, *trials, name)
             except (DataError, ModelError, MemoryLimitError) as error:
                 reasons.append(str(error))  # the model takes no such sizes: others may do
             except UnsupportedError as error:
                 reasons.append(str(error))
                 break
             else:
-                return OpenModel(model, "" if _is_open(inputs, declared) else reasons[0])
-    return OpenModel(parts.qdq_model(activations), reasons[0])
+                return OpenModel(files, "" if _is_open(inputs, declared) else reasons[0])
+    return OpenModel(parts.qdq_files(activations, name), reasons[0])
 
 
 def _is_open(inputs: _Dimensions, declared: Mapping[str, Sequence[Dimension] | None]) -> bool:
@@ -95,20 +97,20 @@ class _Exports:
         return SizedModel(sizes, model, shapes)
 
 
-def _unified(exports: _Exports, first: _Sizes, second: _Sizes) -> bytes:
+def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> FiledModel:
     def tables() -> Iterator[Array]:
         return stored_arrays(exports.parts.source.required)
 
     own, other = exports.own, exports.at(first)
     try:
-        return serialized(unify([own, other], exports.inputs, tables))
+        return filed(unify([own, other], exports.inputs, tables), name)
     except AmbiguityError:
-        return serialized(unify([own, other, exports.at(second)], exports.inputs, tables))
+        return filed(unify([own, other, exports.at(second)], exports.inputs, tables), name)
     except StructureError:
         # The own sizes may be special: a batch of 1 lets passes leave out what other batches need.
         model = unify([other, exports.at(second)], exports.inputs, tables)
         check_constants(model, own)
-        return serialized(model)
+        return filed(model, name)
 
 
 def _named_inputs(

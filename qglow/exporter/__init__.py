@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from qglow.exporter.files import FiledModel, filed, serialized
 from qglow.exporter.plain import export_float
-from qglow.exporter.proto import serialized
 from qglow.exporter.qdq import Activations, activation_type, export_qdq, quantized_value_names
 
 __all__ = [
     "Activations",
+    "FiledModel",
     "activation_type",
     "export_float",
     "export_qdq",
+    "filed",
     "quantized_value_names",
     "serialized",
 ]

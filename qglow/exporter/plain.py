@@ -9,9 +9,10 @@ import onnx
 
 from qglow.core.errors import InternalError
 from qglow.exporter.control import export_structured
+from qglow.exporter.files import write_model
 from qglow.exporter.opaque import export_opaque, export_tail, output_types
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
-from qglow.exporter.proto import ProtoBuilder, write_model
+from qglow.exporter.proto import ProtoBuilder
 from qglow.graph.graph import Graph, Node
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qglow.core.errors import InternalError
-from qglow.core.files import write_atomically
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.core.version import __version__
 from qglow.interchange.nodes import all_nodes, outer_names
@@ -177,18 +175,6 @@ def unique(wanted: str, taken: set[str]) -> str:
         name = f"{wanted}__{count}"
     taken.add(name)
     return name
-
-
-def write_model(model: onnx.ModelProto, path: Path | str | None) -> None:
-    """Write a model, whole or not at all; nothing for None."""
-    if path is not None:
-        write_atomically(Path(path), serialized(model))
-
-
-def serialized(model: onnx.ModelProto) -> bytes:
-    """The content of a model's file: the same bytes for the same model."""
-    content: bytes = model.SerializeToString(deterministic=True)
-    return content
 
 
 def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:

@@ -31,9 +31,10 @@ import onnx
 from qglow.core.errors import InternalError, UsageError
 from qglow.core.types import Array, ElementType, Quantization
 from qglow.exporter.control import export_structured
+from qglow.exporter.files import write_model
 from qglow.exporter.opaque import export_opaque, export_tail, output_types
 from qglow.exporter.operators import clamp, export_operator, fused_bounds
-from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique, write_model
+from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique
 from qglow.exporter.rows import (
     export_row_scales_product,
     export_sum_of_integers,

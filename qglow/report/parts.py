@@ -21,7 +21,7 @@ from qglow.report.verdict import ModelVerdict
 from qglow.toolchain.loaded import LoadedModel, read_model
 
 if TYPE_CHECKING:
-    from qglow.exporter import Activations
+    from qglow.exporter import Activations, FiledModel
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,16 @@ class QuantizedParts:
     def qdq_model(self, activations: str | None = None) -> bytes:
         """The model with its own shapes as standard ONNX with QuantizeLinear and DequantizeLinear.
 
-        activations: "uint8" or "int8" (default: the recipe's). Raises UsageError for another name.
+        activations: "uint8" or "int8" (default: the recipe's). Raises UsageError for another name, and
+        UnsupportedError for a model that is too large for one file.
         """
-        from qglow.exporter import export_qdq, serialized
+        return self.qdq_files(activations).single()
 
-        return serialized(export_qdq(self.int8, None, self.activations(activations)))
+    def qdq_files(self, activations: str | None = None, name: str = "model.qdq.onnx") -> FiledModel:
+        """The files of `qdq_model`, of which the first is called `name`; one but for very large models."""
+        from qglow.exporter import export_qdq, filed
+
+        return filed(export_qdq(self.int8, None, self.activations(activations)), name)
 
     def activations(self, name: str | None) -> Activations:
         """The type of activations in ONNX of this name (default: the recipe's). Raises UsageError."""

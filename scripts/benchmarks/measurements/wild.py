@@ -2,14 +2,16 @@
 
 Each model has the shapes of its first sample and is calibrated and judged on its own samples of these shapes.
 It is compiled in float and compared with onnxruntime; then profiled, quantized and compared again. Times are
-medians on one thread, in turns with onnxruntime float32. Exits with 1 where float differs by more than 1e-3
-of an output's largest element, or a verdict is "broken".
+medians of processor time on one thread, in turns with onnxruntime on the float model, and on what its own
+tool makes of it (QDQ, minmax, per channel) on the same samples, where it can. Exits with 1 where float
+differs by more than 1e-3 of an output's largest element, or a verdict is "broken".
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,24 +20,31 @@ import numpy as np
 import onnxruntime
 
 import qglow
+from qglow.core.errors import ModelError, UsageError
 from qglow.core.types import Array
-from qglow.report.bench import bench
+from qglow.graph.graph import Graph, Value
+from qglow.profiling import samples as profiled
+from qglow.report.bench import Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime
+from qglow.report.rivals import quantize_with_onnxruntime
+from qglow.tuning.costs import multiply_adds, node_multiply_adds
 from scripts.benchmarks.frame import Benchmark, Outcome, add_alternations_option, with_progress
 from scripts.benchmarks.models.wild import WILD, joined_samples, wild_names, wild_samples
 from scripts.benchmarks.tables import conditions, markdown_table
 
 LARGEST_ERROR = 1e-3
-INT8, REAL = "qglow int8", "ORT float32"
+INT8, REAL, RIVAL = "qglow int8", "ORT float32", "ORT int8"
 TITLES = (
     "model",
     "float error",
     "int8 nodes",
     "float nodes",
     "opaque",
+    "multiply-adds in int8, %",
     "SQNR, dB",
     "verdict",
     f"{REAL} / int8",
+    f"{RIVAL} / int8",
 )
 _QUIET = 3
 
@@ -46,7 +55,9 @@ Sample = Mapping[str, Array]
 class WildRow:
     """Figures of one model.
 
-    error: of float, relative to the largest element. sqnr_db: None where int8 is exact.
+    error: of float, relative to the largest element. share: of the multiplications with weights that are of
+    int8 values, 0 to 1; None without such multiplications. sqnr_db: None where int8 is exact. ratio, rival:
+    times of onnxruntime in float32 and in int8 over that of qglow in int8; None where its tool fails.
     """
 
     name: str
@@ -54,9 +65,11 @@ class WildRow:
     int8: int
     real: int
     opaque: int
+    share: float | None
     sqnr_db: float | None
     verdict: str
     ratio: float
+    rival: float | None
 
     @property
     def failures(self) -> list[str]:
@@ -82,7 +95,11 @@ def measure(name: str, alternations: int, folder: Path = WILD) -> WildRow:
     int8 = quantized.compile(threads=1)
     report, verdict = quantized.report, quantized.verdict
     assert report is not None
-    result = bench({INT8: of_executable(int8, first), REAL: of_onnxruntime(path, first)}, alternations)
+    contenders = {INT8: of_executable(int8, first), REAL: of_onnxruntime(path, first)}
+    theirs = None if model.is_quantized else _by_their_tool(path, samples)
+    if theirs is not None:
+        contenders[RIVAL] = theirs
+    result = bench(contenders, alternations, clock=time.process_time_ns)
     times = {key: latency.median_ms for key, latency in result.latencies.items()}
     return WildRow(
         name,
@@ -90,10 +107,34 @@ def measure(name: str, alternations: int, folder: Path = WILD) -> WildRow:
         len(report.quantized),
         len(report.float_nodes),
         sum(node.hosted for node in report.float_nodes),
+        _share(quantized.graph),
         _sqnr_db([int8(sample) for sample in samples], expected),
         "none: its own parameters" if verdict is None else str(verdict).split(":")[0],
         times[REAL] / times[INT8],
+        times[RIVAL] / times[INT8] if RIVAL in times else None,
     )
+
+
+def _by_their_tool(path: Path, samples: Sequence[Sample]) -> Contender | None:
+    """onnxruntime on what its own tool makes of the model; None where the tool or the session fails."""
+    kept = [profiled.Sample(str(n), sample, whole=True) for n, sample in enumerate(samples)]
+    try:
+        return of_onnxruntime(quantize_with_onnxruntime(path, kept, "minmax"), samples[0])
+    except (ModelError, UsageError):
+        return None
+
+
+def _share(graph: Graph) -> float | None:
+    """Part of the multiplications with weights whose operands are both integers."""
+    whole = multiply_adds(graph)
+    if not whole:
+        return None
+    integer = (node for node in graph.nodes if node.inputs[:1] and _is_quantized(node.inputs[0]))
+    return math.fsum(map(node_multiply_adds, integer)) / whole
+
+
+def _is_quantized(value: Value | None) -> bool:
+    return value is not None and value.type.is_quantized
 
 
 def _shapes(sample: Sample) -> dict[str, tuple[int, ...]]:
@@ -139,15 +180,25 @@ def to_markdown(rows: Sequence[WildRow]) -> str:
             f"{row.int8}",
             f"{row.real - row.opaque}",
             f"{row.opaque}",
+            "none" if row.share is None else f"{100 * row.share:.0f}",
             "exact" if row.sqnr_db is None else f"{row.sqnr_db:.1f}",
             row.verdict,
             f"{row.ratio:.2f}",
+            "none" if row.rival is None else f"{row.rival:.2f}",
         )
         for row in rows
     ]
-    mean = math.exp(sum(math.log(row.ratio) for row in rows) / len(rows))
-    note = f"Geometric mean of the ratios of times: {mean:.2f}."
+    rivals = [row.rival for row in rows if row.rival is not None]
+    shares = [row.share for row in rows if row.share is not None]
+    note = f"Geometric mean of the ratios of times: {_mean([row.ratio for row in rows]):.2f}"
+    note += f", against {RIVAL} {_mean(rivals):.2f} for {len(rivals)} models." if rivals else "."
+    note += f" Mean share of the multiply-adds in int8: {100 * np.mean(shares):.0f} %." if shares else ""
     return f"{markdown_table(TITLES, body)}\n\n{note} {conditions()}"
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    """Geometric mean."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,17 @@ from scripts.benchmarks.measurements.wild import WildRow, _error, _sqnr_db, to_m
 
 
 def row(**changes: object) -> WildRow:
-    values = {"name": "m", "error": 1e-6, "int8": 3, "real": 2, "opaque": 1, "sqnr_db": 30.0}
-    return WildRow(**{**values, "verdict": "good", "ratio": 4.0, **changes})  # type: ignore[arg-type]
+    values = {"name": "m", "error": 1e-6, "int8": 3, "real": 2, "opaque": 1, "share": 0.75, "sqnr_db": 30.0}
+    return WildRow(**{**values, "verdict": "good", "ratio": 4.0, "rival": None, **changes})  # type: ignore[arg-type]
 
 
 def test_the_table_has_a_line_a_model_and_the_mean_of_the_ratios() -> None:
-    text = to_markdown([row(), row(name="n", sqnr_db=None, ratio=1.0)])
-    assert "| m | 1e-06 | 3 | 1 | 1 | 30.0 | good | 4.00 |" in text
-    assert "| n | 1e-06 | 3 | 1 | 1 | exact | good | 1.00 |" in text
-    assert "Geometric mean of the ratios of times: 2.00." in text
+    text = to_markdown([row(), row(name="n", sqnr_db=None, ratio=1.0, rival=3.0, share=None)])
+    assert "| m | 1e-06 | 3 | 1 | 1 | 75 | 30.0 | good | 4.00 | none |" in text
+    assert "| n | 1e-06 | 3 | 1 | 1 | none | exact | good | 1.00 | 3.00 |" in text
+    assert "Geometric mean of the ratios of times: 2.00, against ORT int8 3.00 for 1 models." in text
+    assert "Mean share of the multiply-adds in int8: 75 %." in text
+    assert "times: 4.00. Mean share" in to_markdown([row()])
 
 
 @pytest.mark.parametrize(
