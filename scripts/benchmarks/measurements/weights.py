@@ -121,9 +121,9 @@ def rivals(
     path: Path, shapes: Mapping[str, Sequence[int]], tokens: Array, calibration: Path, real: Array
 ) -> list[tuple[str, ...]]:
     """A row for each tool of onnxruntime's; real: scores in float32."""
-    (shape,) = shapes.values()
+    ((given, shape),) = shapes.items()
     with np.load(calibration) as arrays:
-        samples = arrays["tokens"]
+        samples = arrays[given]
     rows = []
     for tool in TOOLS:
         try:
