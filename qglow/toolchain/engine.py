@@ -161,7 +161,7 @@ def _probes(graph: Graph, program: Program, path: str, kept: Mapping[Buffer, str
     nodes = {node.name: node for node in graph.nodes}
     for instruction in program.code:
         operation = instruction.operation
-        node = nodes[instruction.origin[0]] if instruction.origin else None
+        node = nodes.get(instruction.origin[0]) if instruction.origin else None  # parts have other names
         if node is not None and isinstance(operation, RecordProfile):
             yield _probe(node, instruction, path, kept)
         elif node is not None and isinstance(operation, Structured):
