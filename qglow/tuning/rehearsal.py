@@ -30,7 +30,7 @@ from qglow.toolchain import CompileOptions, lower_graph
 from qglow.tuning.sensitivity import int8_values, real_constants
 
 Parameters = Mapping[str, Quantization]
-"""Parameters by the name of a value of the float graph, or of an int8 copy of one that is int16."""
+"""Parameters by the name of a value of the float graph, or of a copy of one, see `rescaled_copies`."""
 
 
 @dataclass(frozen=True)
@@ -201,17 +201,18 @@ def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:
     """
     names, values = counterpart(source, int8_graph), {v.name: v for v in graph.values() if not v.is_constant}
     integer = {node.name for node in int8_graph.nodes if is_int8(node)}
-    copies = narrow_copies(source, int8_graph)
+    copies = rescaled_copies(source, int8_graph)
     places: dict[str, str] = {}
     for value in int8_values(int8_graph):
         twin = values.get(names.get(value.name, ""))
         if twin is None:
             continue
         if value.name in copies:
-            wide = values[places[twin.name]] if twin.name in places else twin
-            narrow = {node.name for node in value.users()}
-            read = [node for node in wide.users() if node.name in narrow]
-            places[value.name] = _copied_for(graph, wide, read).name
+            first = values[places[twin.name]] if twin.name in places else twin
+            users = {node.name for node in value.users()}
+            read = [node for node in first.users() if node.name in users]
+            if read:
+                places[value.name] = _copied_for(graph, first, read).name
             continue
         if twin.name in places:
             continue
@@ -226,23 +227,24 @@ def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:
     return places
 
 
-def narrow_copies(source: Graph, int8_graph: Graph) -> dict[str, Value]:
-    """The int8 copies of int16 values, for the nodes that read int8 alone, by name."""
-    names, wide, found = counterpart(source, int8_graph), set[str](), dict[str, Value]()
+def rescaled_copies(source: Graph, int8_graph: Graph) -> dict[str, Value]:
+    """The values that are rounded once more for some of their readers, by the name of that copy.
+
+    Such are int8 copies of int16 values, and those that a Concat or an addition wants at its own scale.
+    """
+    names, seen, found = counterpart(source, int8_graph), dict[str, Quantization](), dict[str, Value]()
     for value in int8_values(int8_graph):
         name, kind = names.get(value.name), value.type.quantization
         if name is None or kind is None:
             continue
-        if kind.is_wide:
-            wide.add(name)
-        elif name in wide:
+        if seen.setdefault(name, kind) != kind:
             found[value.name] = value
     return found
 
 
 def rounded_values(source: Graph, int8_graph: Graph) -> dict[str, Value]:
     """The values of an int8 graph that are rounded, by the names of `Parameters`."""
-    names, copies = counterpart(source, int8_graph), narrow_copies(source, int8_graph)
+    names, copies = counterpart(source, int8_graph), rescaled_copies(source, int8_graph)
     values = [value for value in int8_values(int8_graph) if value.name in names]
     return {value.name if value.name in copies else names[value.name]: value for value in values}
 

@@ -207,7 +207,7 @@ class _Search:
         if not holds or changed.level < stage.level + GAIN_DB:
             return stage
         counts = ", ".join(f"{name} for {len(values)}" for name, values in by_method(singles).items())
-        return self._told(f"calibration of single values: {counts}", stage, changed, tuple(singles))
+        return self._proven(f"calibration of single values: {counts}", stage, changed, tuple(singles))
 
     def without_harm(self, stage: Stage) -> Stage:
         """The stage without the corrections that harm: without all of a family, or those of some groups."""
@@ -226,7 +226,7 @@ class _Search:
             holds = changed.judged().level >= stage.judged().level + GAIN_DB
             if holds and changed.level >= stage.level + GAIN_DB:
                 nodes = tuple(group.node for group in left_out) if changed is not without else ()
-                stage = self._told(what, stage, changed, nodes)
+                stage = self._proven(what, stage, changed, nodes)
         return stage
 
     def with_wide_nodes(self, stage: Stage) -> Stage:
@@ -237,7 +237,13 @@ class _Search:
         if not mixed:
             return stage
         parts = [f"{dtype} for {', '.join(names)}" for dtype, names in mixed.by_type() if names]
-        return self._told("; ".join(parts), stage, search.best, (*mixed.keep_float, *mixed.int16))
+        return self._proven("; ".join(parts), stage, search.best, (*mixed.keep_float, *mixed.int16))
+
+    def _proven(self, what: str, before: Stage, after: Stage, values: tuple[str, ...]) -> Stage:
+        """The stage after a change, or before it where the compiled programs lose by it."""
+        if after.measured.level < before.measured.level:
+            return before
+        return self._told(what, before, after, values)
 
     def _told(self, what: str, before: Stage, after: Stage, values: tuple[str, ...] = ()) -> Stage:
         self.repairs.append(Repair(what, before.level, after.level, values))

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from qglow.core.types import Quantization
 from qglow.graph.fingerprint import fingerprint
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.quantization.value_noise import value_noise
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from qglow.report.runner import RealInterface
+from qglow.report.tensors import counterpart
 from qglow.runtime.executable import Executable
 from qglow.targets.registry import machine_for_estimates
 from qglow.toolchain import lower_graph
@@ -20,7 +22,7 @@ from qglow.toolchain.artefacts import obtain_executable
 from qglow.tuning.costliest import Group, costliest
 from qglow.tuning.costs import multiply_adds, node_cycles
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.rehearsal import Exchange, Parameters, Rehearsal, narrow_copies, rounded_values
+from qglow.tuning.rehearsal import Exchange, Parameters, Rehearsal, rescaled_copies, rounded_values
 from qglow.tuning.rehearsed_noise import RehearsedNoise, output_steps
 from qglow.tuning.self_check import FloatRuns
 from qglow.tuning.sensitivity import decibels
@@ -178,13 +180,22 @@ class Stage:
 
     def proposed(self, names: Iterable[str]) -> list[Parameters]:
         """Return the parameters that each calibration would give under the recipe's rules."""
-        made, own = self._quantizer, self.parameters
+        made = self._quantizer
         kinds = [Calibration.parse(name) for name in names]
-        copies = {name: own[name] for name in narrow_copies(self.result.source, self.result.graph)}
         proposed = proposed_parameters(
             made.graph, dict(made.statistics), made.samples, self.recipe, kinds, made.preparations
         )
-        return [{**copies, **parameters} for parameters in proposed]
+        return [{**self._copies(parameters), **parameters} for parameters in proposed]
+
+    def _copies(self, proposed: Parameters) -> Parameters:
+        """Parameters of copies of values under a proposal: of the results that unify them, else as here."""
+        source, graph = self.result.source, self.result.graph
+        names, found = counterpart(source, graph), dict[str, Quantization]()
+        for name, value in rescaled_copies(source, graph).items():
+            unified = [node.output.name for node in value.users() if node.operator.unifies]
+            known = [proposed[names[result]] for result in unified if names.get(result) in proposed]
+            found[name] = known[0] if known else self.parameters[name]
+        return found
 
     @cached_property
     def own(self) -> Proposal:

@@ -110,6 +110,20 @@ def test_equalization_that_ruins_one_group_and_helps_another_stays_where_it_help
     assert level(quantizer, found.recipe, fresh) > max(whole) + 5.0
 
 
+def test_what_the_compiled_program_loses_by_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the rehearsal says."""
+    kept = images(16)
+    quantizer = made(torn(), kept)
+
+    def measured(stage: Stage) -> RehearsedNoise:
+        noise = RehearsedNoise()
+        noise.even.power["y"], noise.even.noise["y"] = 1.0, 0.9 if stage.recipe.rules else 0.1
+        return noise
+
+    monkeypatch.setattr(Stage, "measured", property(measured))
+    assert repaired(Recipe(), quantizer, kept).repairs == ()
+
+
 def test_bias_correction_stays_where_it_helps() -> None:
     graph, kept, fresh = shifted(), images(16), images(16, seed=77)
     quantizer = made(graph, kept)

@@ -8,7 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qglow.core.types import Array
+from qglow.core.types import Array, float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph
+from qglow.graph.ops.functions import Sigmoid
+from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.shape import Concat
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import parse_recipe
@@ -302,3 +307,34 @@ def test_other_weights_are_compiled_anew() -> None:
     wanted = alone(given, {})
     for name, array in Rehearsal(wide.source, wide.graph, options, [first])(given, {}).items():
         np.testing.assert_array_equal(array, wanted[name])
+
+
+def shared_scores() -> Graph:
+    """Scores that are an output, and are joined to much larger values at the scale of these."""
+    random = np.random.default_rng(4)
+    b = GraphBuilder("shared")
+    x = b.input("x", float_type(1, 400))
+    weights = [random.normal(size=(400, 20)).astype(np.float32) * size for size in (0.1, 20.0)]
+    logits, large = (
+        b.node(Gemm(), x, b.constant(f"w{i}", w), b.constant(f"b{i}", np.full(20, -2.0 * i, np.float32)))
+        for i, w in enumerate(weights)
+    )
+    scores = b.node(Sigmoid(), logits, name="scores")
+    joined = b.node(Concat(1), scores, large, name="joined")
+    drawn = b.constant("drawn", random.normal(size=(40, 8)).astype(np.float32))
+    none = b.constant("none", np.zeros(8, np.float32))
+    return b.finish(scores, b.node(Gemm(), joined, drawn, none, name="y"))
+
+
+def test_what_some_readers_read_at_another_scale_is_rehearsed_apart() -> None:
+    kept = offsets(8)
+    quantizer = made(shared_scores(), kept)
+    runs = float_runs(quantizer.graph, kept, quantizer.options)
+    plain = Stage(Recipe(), quantizer, runs)
+    assert sum(name.startswith("scores") for name in plain.parameters) == 2
+    for name, proposal in plain.proposals(METHODS).items():
+        stage = Stage(Recipe(calibration=Calibration.parse(name)), quantizer, runs)
+        measured = stage.measured.plain.shares
+        assert measured["scores"] < 1e-3  # its own steps are fine
+        assert stage.noise.plain.shares == pytest.approx(measured, rel=0.2)
+        assert proposal.level == pytest.approx(stage.measured.level, abs=1.0)
