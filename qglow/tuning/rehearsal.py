@@ -230,7 +230,7 @@ def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:
 def rescaled_copies(source: Graph, int8_graph: Graph) -> dict[str, Value]:
     """The values that are rounded once more for some of their readers, by the name of that copy.
 
-    Such are int8 copies of int16 values, and those that a Concat or an addition wants at its own scale.
+    Such are int8 copies of int16 values, and those that a join or an addition wants at its own scale.
     """
     names, seen, found = counterpart(source, int8_graph), dict[str, Quantization](), dict[str, Value]()
     for value in int8_values(int8_graph):
