@@ -45,6 +45,7 @@ ENTRIES = (
     Entry("speed", "latency beside onnxruntime and OpenVINO", (ZOO, IDLE, BENCH)),
     Entry("isas", "latency on every instruction set beside OpenVINO", (IDLE, BENCH)),
     Entry("targets", "bundles for other processors: bits, instructions and sizes", ("emulators",)),
+    Entry("larger-targets", "the same of larger models, where they fit", (ZOO, "emulators")),
     Entry("scaling", "latency by threads and batch", (ZOO, IDLE)),
     Entry("lengths", "time of one program for all lengths beside one for each length", (IDLE,)),
     Entry("kernels", "where the time of an int8 program goes", (IDLE,)),

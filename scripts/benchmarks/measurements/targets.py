@@ -17,8 +17,8 @@ import numpy as np
 import qglow
 from qglow.core.types import Array
 from qglow.emulation.machines import EMULATORS
-from scripts.benchmarks.frame import Benchmark, Outcome
-from scripts.benchmarks.models.evaluated import EvaluatedModel, chosen_models
+from scripts.benchmarks.frame import Benchmark, Named, Outcome
+from scripts.benchmarks.models.evaluated import chosen_models
 from scripts.benchmarks.models.labelled import MODELS
 from scripts.benchmarks.tables import markdown_table
 
@@ -28,7 +28,7 @@ _INPUTS = 3
 
 
 def row(
-    model: EvaluatedModel, int8: qglow.QuantizedModel, inputs: Sequence[dict[str, Array]], target: str
+    model: Named, int8: qglow.QuantizedModel, inputs: Sequence[dict[str, Array]], target: str
 ) -> tuple[str, ...]:
     """Figures of one model on one target."""
     with TemporaryDirectory() as folder:
