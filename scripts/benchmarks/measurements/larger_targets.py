@@ -85,4 +85,4 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--targets", nargs="+", default=[], metavar="TARGET")
 
 
-BENCHMARK = Benchmark(__doc__, _measure, table="larger-targets", models=(), add_options=_add_options)
+BENCHMARK = Benchmark(__doc__, _measure, table="larger targets", models=(), add_options=_add_options)
