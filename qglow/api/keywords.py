@@ -79,10 +79,9 @@ class CustomOperatorKeywords(TypedDict, total=False):
     """Libraries of operators that onnxruntime does not have."""
 
     custom_ops: str | Path | Sequence[str | Path]
-    """Library of custom operators for onnxruntime; its code runs in this process. A shared library with the
-    function RegisterCustomOps, as onnxruntime loads it. Nodes with its operators run in onnxruntime. Models
-    and artefacts never bring one: whoever loads them names it. It stays loaded as long as the process runs.
-    Default: ()."""
+    """Library of custom operators to load. A shared library with the function RegisterCustomOps, as
+    onnxruntime loads it. Nodes with its operators run in onnxruntime. Models and artefacts never bring one:
+    whoever loads them names it. It stays loaded as long as the process runs. Default: ()."""
 
 
 class TrustKeywords(RunKeywords, total=False):

@@ -133,7 +133,7 @@ class CustomOperatorOptions:
 
     custom_ops: Sequence[Path] = option(
         (),
-        "Library of custom operators for onnxruntime; its code runs in this process",
+        "Library of custom operators to load",
         more="A shared library with the function RegisterCustomOps, as onnxruntime loads it. Nodes with its "
         "operators run in onnxruntime. Models and artefacts never bring one: whoever loads them names it. It "
         "stays loaded as long as the process runs.",

@@ -94,7 +94,7 @@ def quantize(
     enough, since the profile knows its model. A model that is quantized already keeps its parameters;
     --dynamic and --weights need none. The verdict comes from running float and int8 over the samples that
     the profile keeps. With --data the int8 model is compared with onnxruntime.
-    Several --shape of one input, or ranges as ids=1,1..512, are those that model.qglow has programs for.
+    model.qglow has programs for several --shape, or ranges as ids=1,1..512.
     """
     chosen = read_recipe(source.recipe, **choices)
     loaded, profile = _open(source)
