@@ -163,9 +163,17 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
         return f"it pads with {node.operator.added_value:g}, which int8 of its input may not hold"
     if all(v is None or v.is_constant for v in node.inputs):
         return "all its inputs are constants"
-    if any(v is None or not v.type.is_float for i, v in enumerate(node.inputs) if i in data_operands(node)):
+    operands = [v for i, v in enumerate(node.inputs) if i in data_operands(node)]
+    if any(v is None or not v.type.is_float for v in operands):
         return "an input is not float"
-    return None
+    return next((fault for v in operands if (fault := _unfit_constant(v)) is not None), None)
+
+
+def _unfit_constant(value: Value | None) -> str | None:
+    """Reason why a constant has no int8 form; None if it has one, or is computed."""
+    if value is None or value.data is None or np.all(np.isfinite(value.data)):
+        return None
+    return f"its operand '{value.name}' holds NaN or infinities"
 
 
 def _chosen_reason(node: Node, choice: Choice) -> str | None:

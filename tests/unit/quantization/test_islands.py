@@ -12,6 +12,7 @@ from qglow.graph.ops.elementwise import Add, Mul, Relu
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.movement import Pad
+from qglow.graph.ops.selection import Max
 from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.graph.ops.softmax import Softmax
 from qglow.quantization.islands import gain, plan_islands
@@ -73,6 +74,14 @@ def test_weights_that_are_not_finite_stay_float() -> None:
     w = b.constant("w", np.array([[1, np.inf], [0, 1]], np.float32))
     reasons, _ = plan(b.finish(b.node(Gemm(), x, w, name="y")))
     assert reasons == {"y": "its w holds NaN or infinities"}
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_what_reads_a_constant_that_is_not_finite_stays_float(number: float) -> None:
+    b, x = start(2, 8)
+    c = b.constant("c", np.full(8, number, np.float32))
+    reasons, _ = plan(b.finish(b.node(Max(), gemm(b, x, 8), c, name="y")))
+    assert reasons["y"] == "its operand 'c' holds NaN or infinities"
 
 
 def test_padding_with_another_value_than_zero_stays_float() -> None:
