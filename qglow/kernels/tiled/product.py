@@ -16,6 +16,8 @@ from qglow.kernels.tiles.tile import MicroTile
 
 UNROLLED_STEPS = 4
 """Loops of up to this many portions of steps are unrolled; more of them make code, not speed [measured]."""
+COUNTED_TILES = 2
+"""Tiles that prefetch the weights of the next block where a call says how many rows it has; it may be few."""
 UNROLL_CHOICES = (2, 3)
 
 
@@ -63,6 +65,11 @@ class VectorProduct(ProductLoops):
             ):
                 self._emit_row(axes[-1], block, row, lines)
 
+    @property
+    def _is_counted(self) -> bool:
+        """Whether a call may run fewer rows of pixels than there are."""
+        return self.e.live_period is not None
+
     def next_block(self, block: Block) -> int:
         """Bytes from the weights of a block to those of the next block."""
         return block.piece.size * self._vector_weights
@@ -76,8 +83,10 @@ class VectorProduct(ProductLoops):
 
         All `tiles` of a block together prefetch the weights of the next one, which follow in memory; those of
         the next layer follow the last block. Short runs are unrolled and have no loop to prefetch in.
+        A call of few rows has few of the tiles: the first ones do it all where rows are counted.
         """
         runs = self.geometry.runs
+        tiles = min(tiles, COUNTED_TILES) if self._is_counted else tiles
         if (
             tiles == 1
             or self._vector_weights * block.piece.size < self.e.target.model.early_bytes
@@ -100,7 +109,9 @@ class VectorProduct(ProductLoops):
             with e.shared_loop(share, first, count, name="tile") as index:
                 pixel = e.plus(e.scaled(index, piece.size), piece.start)
                 src, dest = (e.scaled(pixel, s) for s in (axis.src_stride, axis.dest_stride))
-                ahead = e.scaled(e.plus(index, first), lines * self.e.target.model.line_bytes)
+                number = e.plus(index, first)
+                number = e.minimum(number, COUNTED_TILES - 1) if self._is_counted else number
+                ahead = e.scaled(number, lines * self.e.target.model.line_bytes)
                 self._emit_tile(
                     axis, piece.size, block, pointers.moved(e, src=src, dest=dest, ahead=ahead), lines
                 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from qglow.codegen.compiler import emit_llvm_text
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
@@ -20,9 +21,10 @@ from qglow.instructions.ops.softmax import Softmax
 from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.program import Buffer, Live, Program
 from qglow.kernels.emit.operand import to_logical, to_physical
+from qglow.targets.x86.isas import isa_by_name
 from qglow.toolchain.compilation import compile_lowered
 from qglow.toolchain.options import CompileOptions
-from tests.runtimes import NATIVE_ISAS
+from tests.runtimes import NATIVE_ISAS, plan_apart, prepare
 
 ROWS = 96
 Pairs = tuple[tuple[int, int], ...]
@@ -208,6 +210,25 @@ def test_no_number_leads_out_of_the_result(count: int) -> None:
         assert found.tobytes() == run(whole, inputs(whole, ROWS), dest, NATIVE_ISAS[-1]).tobytes()
     else:
         assert (found == 77).all()
+
+
+def wide_layer(builder: ProgramBuilder) -> Limited:
+    """More weights than the first-level cache has room for: those of the next block are fetched early."""
+    src, dest = (builder.placeholder(n, float_type(256, k)) for n, k in (("src", 512), ("dest", 512)))
+    filters = builder.constant("filter", drawn(512, 512))
+    builder.emit("layer", FullyConnected(), dest, src, filters, builder.constant("bias", drawn(512)))
+    return dest, ((256, 512),)
+
+
+def test_few_rows_fetch_all_weights_of_the_next_block_early() -> None:
+    """The two tiles of a call of 16 rows do what the 32 of 256 rows share."""
+    lines = []
+    for limited in (False, True):
+        prepared = prepare(program(wide_layer, limited)[0], NATIVE_ISAS[-1])
+        plan_apart(prepared)
+        text = emit_llvm_text(prepared, isa_by_name(NATIVE_ISAS[-1]))
+        lines.append(text.count("call void @llvm.prefetch") + text.count("call void @\"llvm.prefetch"))
+    assert lines[1] >= 2 * lines[0] > 0
 
 
 def test_threads_share_what_is_live() -> None:
