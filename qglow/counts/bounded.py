@@ -19,7 +19,15 @@ import numpy as np
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import ElementType, TensorType
 from qglow.counts.count import Count
-from qglow.counts.fillers import Filler, JoinedPlaces, LivePlaces, NewPlace, PlacesFromEnd, ShiftedPlaces
+from qglow.counts.fillers import (
+    CountedPlaces,
+    Filler,
+    JoinedPlaces,
+    LivePlaces,
+    NewPlace,
+    PlacesFromEnd,
+    ShiftedPlaces,
+)
 from qglow.counts.rest import Rest, at_least, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
 from qglow.graph.axes import AxisEffect
@@ -199,7 +207,7 @@ class _Work:
         return self._rests.get((value, axis), at_least(value, Rest.ANY))
 
     def _compute_constants(self, node: Node) -> None:
-        """Turn constants that sizes change into inputs."""
+        """Turn constants that sizes change into inputs; those that count places follow from sizes alone."""
         for value in dict.fromkeys(node.inputs):
             if value is None or not value.is_constant or not self._samples.changes(value):
                 continue
@@ -209,7 +217,13 @@ class _Work:
             self._counts[made] = self._samples.counts(value)
             for axis in self._counted(made):
                 self._rests[made, axis] = Rest.ZERO
-            self.computed[value.name] = self._counts[made]
+            places = self._samples.first_number(value)
+            if places is None:
+                self.computed[value.name] = self._counts[made]
+            else:
+                (bound,), (count,) = made.type.shape, self._counts[made]
+                kind = str(made.type.element.dtype)
+                self.fillers.append(CountedPlaces(made.name, places, count, bound, kind))
             self._graph.inputs.append(made)
             for user in value.users():
                 user.inputs = tuple(made if v is value else v for v in user.inputs)

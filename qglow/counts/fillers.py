@@ -92,3 +92,20 @@ class PlacesFromEnd(Filler):
     def fill(self, sizes: Mapping[str, int]) -> Array:
         """Indices from the front."""
         return np.where(self.indices < 0, self.indices + self.count.at(sizes), self.indices)
+
+
+@dataclass(frozen=True, eq=False)
+class CountedPlaces(Filler):
+    """Integers [bound]: `count` places from `first` on, then zeros. dtype: int32 or int64."""
+
+    first: Count
+    count: Count
+    bound: int
+    dtype: str
+
+    def fill(self, sizes: Mapping[str, int]) -> Array:
+        """Ascending places."""
+        filled: Array = np.zeros(self.bound, self.dtype)
+        live = filled[: max(self.count.at(sizes), 0)]
+        live[:] = self.first.at(sizes) + np.arange(live.size)
+        return filled

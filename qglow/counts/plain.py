@@ -9,11 +9,21 @@ import numpy as np
 
 from qglow.core.types import Array, Shape
 from qglow.counts.count import Count
-from qglow.counts.fillers import Filler, JoinedPlaces, LivePlaces, NewPlace, PlacesFromEnd, ShiftedPlaces
+from qglow.counts.fillers import (
+    CountedPlaces,
+    Filler,
+    JoinedPlaces,
+    LivePlaces,
+    NewPlace,
+    PlacesFromEnd,
+    ShiftedPlaces,
+)
 
 _MOST = 2**40
 """More places than any tensor has along an axis."""
 _MOST_AXES = 64
+INTEGERS = ("int32", "int64")
+"""Types of places."""
 
 
 def count_to_plain(count: Count) -> list[Any]:
@@ -42,6 +52,9 @@ def filler_to_plain(filler: Filler) -> dict[str, Any]:
     if isinstance(filler, ShiftedPlaces):
         first = count_to_plain(filler.first)
         return {**plain, "first": first, "at_bound": filler.at_bound, "bound": filler.bound}
+    if isinstance(filler, CountedPlaces):
+        numbers = {"first": count_to_plain(filler.first), "count": count_to_plain(filler.count)}
+        return {**plain, **numbers, "bound": filler.bound, "dtype": filler.dtype}
     if isinstance(filler, PlacesFromEnd):
         indices = np.asarray(filler.indices)
         numbers = {"shape": list(indices.shape), "indices": indices.reshape(-1).tolist()}
@@ -69,9 +82,12 @@ def filler_from_plain(plain: Mapping[str, Any], known: Mapping[str, object]) -> 
         return LivePlaces(name, count, _size(plain["bound"]), rank)
     if kind == "NewPlace":
         return NewPlace(name, count)
+    if kind in ("CountedPlaces", "PlacesFromEnd") and plain["dtype"] not in INTEGERS:
+        raise ValueError(f"indices are {plain['dtype']}")
+    if kind == "CountedPlaces":
+        first = count_from_plain(plain["first"], known)
+        return CountedPlaces(name, first, count, _size(plain["bound"]), str(plain["dtype"]))
     if kind == "PlacesFromEnd":
-        if plain["dtype"] not in ("int32", "int64"):
-            raise ValueError(f"indices are {plain['dtype']}")
         shape = tuple(_size(size) for size in plain["shape"])
         indices: Array = np.array([_whole(index) for index in plain["indices"]], plain["dtype"])
         return PlacesFromEnd(name, indices.reshape(shape), count)
@@ -84,7 +100,7 @@ def filled_shape(filler: Filler) -> Shape:
         return (filler.bound,) + (1,) * (filler.rank - 1)
     if isinstance(filler, JoinedPlaces):
         return (sum(bound for _, bound in filler.parts),)
-    if isinstance(filler, ShiftedPlaces):
+    if isinstance(filler, ShiftedPlaces | CountedPlaces):
         return (filler.bound,)
     return (1,) if isinstance(filler, NewPlace) else np.shape(getattr(filler, "indices", ()))
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import TensorType
 from qglow.counts.count import Count, fitted_count
@@ -70,6 +72,12 @@ class AlignedGraphs:
         first, *others = self._values[value]
         return any(not _same(first, other) for other in others)
 
+    def first_number(self, value: Value) -> Count | None:
+        """The first of the numbers that a constant counts, one after the other; None for other constants."""
+        found = [_ascending(twin) for twin in self._values[value]]
+        firsts = [first for first in found if first is not None]
+        return fitted_count(self._sizes, firsts) if len(firsts) == len(found) else None
+
     def effect(self, node: Node, index: int, axis: int) -> AxisEffect | None:
         """The effect of an axis of an operand in all sizes; None where there is no single one."""
         found = {twin.operator.axis_effect(index, axis, twin.input_types()) for twin in self._nodes[node]}
@@ -127,3 +135,12 @@ def _same(first: Value, second: Value) -> bool:
     if a is b and first.type == second.type:
         return True
     return first.type == second.type and a is not None and b is not None and a.tobytes() == b.tobytes()
+
+
+def _ascending(value: Value) -> int | None:
+    """The first of the integers [n] that a constant counts, one after the other; None where it does not."""
+    data = value.data
+    if data is None or value.type.is_quantized or data.ndim != 1 or data.dtype not in (np.int32, np.int64):
+        return None
+    counts = data.size > 0 and np.array_equal(data, data[0] + np.arange(data.size))
+    return int(data[0]) if counts else None

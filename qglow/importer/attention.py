@@ -62,10 +62,7 @@ def import_attention(node: ImportNode) -> None:
     steps = [scores]
     cap = node.number("softcap", 0.0)
     if cap:
-        small = node.emit(Mul(), scores, real(node, "cap_inverse", 1 / cap), part="small")
-        scores = node.emit(
-            Mul(), node.emit(Tanh(), small, part="bent"), real(node, "cap", cap), part="capped"
-        )
+        scores = capped(node, scores, cap)
     steps.append(scores)
     bias = _bias(node, extents)
     if bias is not None:
@@ -75,7 +72,11 @@ def import_attention(node: ImportNode) -> None:
     steps.append(shares)
     if node.is_used(3):
         node.emit(Identity(), steps[mode], output=3)
-    _give(node, weighted_values(node, shares, v, extents), flat)
+    result = weighted_values(node, shares, v, extents)
+    if flat:
+        side_by_side(node, result)
+    else:
+        node.emit(Identity(), result)
 
 
 def real(node: ImportNode, part: str, value: float) -> Value:
@@ -84,7 +85,7 @@ def real(node: ImportNode, part: str, value: float) -> Value:
 
 
 def _heads(node: ImportNode, index: int, attribute: str) -> Value:
-    """An operand [batch, heads, length, depth]; heads of [batch, length, heads * depth] are told apart."""
+    """An operand [batch, heads, length, depth]; heads of three axes are told apart."""
     value, count = node.value(index), node.integer(attribute, 0)
     node.require(value.type.is_float, f"input {index} is {value.type}; only float is supported")
     if node.rank() == 4:
@@ -121,6 +122,12 @@ def attention_scores(node: ImportNode, q: Value, k: Value, scale: float, extents
     return node.emit(Reshape(shape=shape), scores, part="scores_apart")
 
 
+def capped(node: ImportNode, scores: Value, cap: float) -> Value:
+    """Scores bent towards a bound: cap * tanh(scores / cap)."""
+    small = node.emit(Mul(), scores, real(node, "cap_inverse", 1 / cap), part="small")
+    return node.emit(Mul(), node.emit(Tanh(), small, part="bent"), real(node, "cap", cap), part="capped")
+
+
 def weighted_values(node: ImportNode, shares: Value, v: Value, extents: AttentionSizes) -> Value:
     """[batch, heads, queries, depth of values]."""
     if extents.shared == 1:
@@ -132,13 +139,19 @@ def weighted_values(node: ImportNode, shares: Value, v: Value, extents: Attentio
     return node.emit(Reshape(shape=shape), result, part="heads")
 
 
-def _give(node: ImportNode, result: Value, flat: bool) -> None:
-    if not flat:
-        node.emit(Identity(), result)
-        return
+def heads_apart(node: ImportNode, value: Value, heads: int, name: str) -> Value:
+    """[batch, heads, length, depth] of [batch, length, heads * depth]."""
+    batch, length, width = value.type.shape
+    node.require(heads > 0 and width % heads == 0, f"{heads} heads do not divide {width}")
+    apart = node.emit(Reshape(shape=(batch, length, heads, width // heads)), value, part=f"{name}_apart")
+    return node.emit(Transpose(perm=HEADS_FIRST), apart, part=f"{name}_heads")
+
+
+def side_by_side(node: ImportNode, result: Value) -> None:
+    """Give heads [batch, heads, queries, depth] as the node's result [batch, queries, heads * depth]."""
     batch, heads, queries, depth = result.type.shape
-    result = node.emit(Transpose(perm=HEADS_FIRST), result, part="side_by_side")
-    node.emit(Reshape(shape=(batch, queries, heads * depth)), result)
+    turned = node.emit(Transpose(perm=HEADS_FIRST), result, part="side_by_side")
+    node.emit(Reshape(shape=(batch, queries, heads * depth)), turned)
 
 
 # Masks

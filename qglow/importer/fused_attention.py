@@ -1,7 +1,6 @@
-"""Import of onnxruntime's fused attention and rotary embedding, as products, masks and probabilities.
+"""Import of onnxruntime's fused attention, as products, masks and probabilities.
 
-https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md Attention, MultiHeadAttention,
-RotaryEmbedding
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md Attention, MultiHeadAttention
 """
 
 from __future__ import annotations
@@ -13,13 +12,20 @@ import numpy as np
 
 from qglow.core.types import ElementType
 from qglow.graph.graph import Value
-from qglow.graph.ops.elementwise import Add, Mul, Sub
+from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.linear import MatMul
 from qglow.graph.ops.logic import Compare
-from qglow.graph.ops.movement import Gather, Slice
+from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.selection import Where
-from qglow.graph.ops.shape import Cast, Identity, Reshape, Transpose
-from qglow.importer.attention import HEADS_FIRST, AttentionSizes, attention_scores, real, weighted_values
+from qglow.graph.ops.shape import Cast, Identity, Reshape
+from qglow.importer.attention import (
+    AttentionSizes,
+    attention_scores,
+    heads_apart,
+    real,
+    side_by_side,
+    weighted_values,
+)
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 from qglow.importer.softmax import probabilities
@@ -34,9 +40,6 @@ class _Masks:
 
     mask: int
     added: int
-
-
-# Attention
 
 
 def import_multi_head_attention(node: ImportNode) -> None:
@@ -54,7 +57,7 @@ def import_multi_head_attention(node: ImportNode) -> None:
         node.require(len(value.type.shape) == 3, f"input {index} is {value.type}; 3 or 4 axes are supported")
         if node.has_input(3):
             value = node.emit(Add(), value, _bias_part(node, index), part=f"{name}_biased")
-        parts.append(_heads(node, value, heads, name))
+        parts.append(heads_apart(node, value, heads, name))
     _attend(node, parts, (node.optional(6), node.optional(7)), _Masks(4, 5), present=(1, 2))
 
 
@@ -86,7 +89,7 @@ def import_attention(node: ImportNode) -> None:
     for index, name in enumerate("qkv"):
         start = sum(sizes[:index])
         bounds = (0, 0, start), (batch, length, start + sizes[index]), (1, 1, 1)
-        parts.append(_heads(node, node.emit(Slice(*bounds), whole, part=name), heads, name))
+        parts.append(heads_apart(node, node.emit(Slice(*bounds), whole, part=name), heads, name))
     past: tuple[Value | None, Value | None] = (None, None)
     if node.has_input(4):
         # Keys and values lie in one tensor [2, batch, heads, past, depth].
@@ -99,14 +102,6 @@ def _half(node: ImportNode, both: Value, place: int) -> Value:
     starts, ends = (place, *(0,) * (len(shape) - 1)), (place + 1, *shape[1:])
     one = node.emit(Slice(starts, ends, (1,) * len(shape)), both, part=f"past{place}_apart")
     return node.emit(Reshape(shape=shape[1:]), one, part=f"past{place}")
-
-
-def _heads(node: ImportNode, value: Value, heads: int, name: str) -> Value:
-    """[batch, heads, length, depth] of [batch, length, heads * depth]."""
-    batch, length, width = value.type.shape
-    node.require(heads > 0 and width % heads == 0, f"{heads} heads do not divide {width}")
-    apart = node.emit(Reshape(shape=(batch, length, heads, width // heads)), value, part=f"{name}_apart")
-    return node.emit(Transpose(perm=HEADS_FIRST), apart, part=f"{name}_heads")
 
 
 def _attend(
@@ -139,8 +134,7 @@ def _attend(
         scores = node.emit(Add(), scores, term, part=f"masked{number}")
     shares = probabilities(node, scores, "probabilities")
     result = weighted_values(node, shares, v, extents)
-    turned = node.emit(Transpose(perm=HEADS_FIRST), result, part="side_by_side")
-    node.emit(Reshape(shape=(batch, queries, heads * v.type.shape[3])), turned)
+    side_by_side(node, result)
 
 
 def _hidden(node: ImportNode, extents: AttentionSizes, masks: _Masks) -> list[Value]:
@@ -180,88 +174,8 @@ def _mask_term(node: ImportNode, mask: Value, extents: AttentionSizes, low: floa
     return node.emit(Where(), seen, real(node, "shown", 0.0), real(node, "hidden", low), part="mask_term")
 
 
-# Rotary embedding
-
-
-def import_rotary_embedding(node: ImportNode) -> None:
-    """Import com.microsoft's RotaryEmbedding: positions come before the tables."""
-    node.ignore("scale")
-    node.require(node.integer("is_packed_batching", 0) == 0, "is_packed_batching is 1")
-    _rotate(node, node.value(1), node.value(2), node.value(3))
-
-
-def _rotate(node: ImportNode, positions: Value, cosines: Value, sines: Value) -> None:
-    """Rotate pairs of elements of heads by the angles of their positions."""
-    x, flat = node.value(0), node.rank() == 3
-    heads = node.integer("num_heads", 0)
-    if flat:
-        width = node.integer("rotary_embedding_dim", 0)
-        if not heads:
-            # Without a count the tables tell how wide a head is.
-            heads = x.type.shape[2] // (2 * cosines.type.shape[-1])
-            node.require(width == 0, "rotary_embedding_dim without num_heads")
-        x = _heads(node, x, heads, "x")
-    batch, count, length, depth = x.type.shape
-    turned = node.integer("rotary_embedding_dim", 0) or depth
-    node.require(turned % 2 == 0 and 0 < turned <= depth, f"{turned} of {depth} elements turn in pairs")
-    tables = [_angles(node, t, positions, (batch, length), n) for n, t in (("cos", cosines), ("sin", sines))]
-    first, second = _pairs(node, x, turned)
-    cos, sin = tables
-    a = node.emit(Sub(), _times(node, first, cos, "ac"), _times(node, second, sin, "bs"), part="turned0")
-    b = node.emit(Add(), _times(node, first, sin, "as"), _times(node, second, cos, "bc"), part="turned1")
-    if node.integer("interleaved", 0):
-        shape = (batch, count, length, turned // 2, 1)
-        lines = [node.emit(Reshape(shape=shape), v, part=f"column{i}") for i, v in enumerate((a, b))]
-        both = joined(node, lines, "columns", axis=4)
-        result = node.emit(Reshape(shape=(batch, count, length, turned)), both, part="turned")
-    else:
-        result = joined(node, (a, b), "turned", axis=3)
-    if turned < depth:
-        rest = node.emit(Slice((0, 0, 0, turned), (batch, count, length, depth), (1,) * 4), x, part="rest")
-        result = joined(node, (result, rest), "whole", axis=3)
-    if flat:
-        side = node.emit(Transpose(perm=HEADS_FIRST), result, part="side_by_side")
-        node.emit(Reshape(shape=(batch, length, count * depth)), side)
-    else:
-        node.emit(Identity(), result)
-
-
-def _times(node: ImportNode, left: Value, right: Value, part: str) -> Value:
-    return node.emit(Mul(), left, right, part=part)
-
-
-def _pairs(node: ImportNode, x: Value, turned: int) -> tuple[Value, Value]:
-    """Both elements of the pairs that turn: neighbours, or one of each half."""
-    shape = x.type.shape
-    places = range(turned)
-    half = turned // 2
-    near = node.integer("interleaved", 0) != 0
-    chosen = (places[0::2], places[1::2]) if near else (places[:half], places[half:])
-    first, second = (
-        node.emit(
-            Slice((0, 0, 0, part.start), (*shape[:3], part[-1] + 1), (1, 1, 1, part.step)), x, part=f"half{i}"
-        )
-        for i, part in enumerate(chosen)
-    )
-    return first, second
-
-
-def _angles(node: ImportNode, table: Value, positions: Value, sizes: tuple[int, int], name: str) -> Value:
-    """A table [batch, 1, length, pairs] of the positions of tokens."""
-    batch, length = sizes
-    pairs = table.type.shape[-1]
-    if positions.type.shape in ((1,), ()):
-        # One number is the position of the first token of every text.
-        steps = node.part_constant("steps", np.arange(length, dtype=np.int64))
-        positions = node.emit(Add(), positions, steps, part=f"{name}_positions")
-        batch = 1
-    rows = node.emit(Gather(), table, positions, part=f"{name}_chosen")
-    return node.emit(Reshape(shape=(batch, 1, length, pairs)), rows, part=f"{name}_rows")
-
-
 CONTRIBUTED: dict[str, ImportRule] = {
     "Attention": ImportRule(import_attention, newest=1),
     "MultiHeadAttention": ImportRule(import_multi_head_attention, newest=1),
-    "RotaryEmbedding": ImportRule(import_rotary_embedding, newest=1),
 }
 """Operators of onnxruntime's own domain, com.microsoft."""

@@ -20,6 +20,7 @@ from qglow.importer import (
     functions,
     fused_attention,
     generated,
+    grouped_attention,
     integer_sums,
     linear,
     logic,
@@ -35,6 +36,7 @@ from qglow.importer import (
     reduce,
     regions,
     resize,
+    rotary,
     sampling,
     shape,
     softmax,
@@ -87,10 +89,12 @@ RULES: dict[str, ImportRule] = {
 CONTRIBUTED: dict[str, ImportRule] = {
     **blocks.CONTRIBUTED,
     **fused_attention.CONTRIBUTED,
+    **grouped_attention.CONTRIBUTED,
     **integer_sums.CONTRIBUTED,
     **normalization.CONTRIBUTED,
     **qlinear.CONTRIBUTED,
     **quantize.CONTRIBUTED,
+    **rotary.CONTRIBUTED,
     **transformers.CONTRIBUTED,
 }
 """Operators of the domain com.microsoft, which onnxruntime's own tools write."""

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from qglow.counts import Count, Filler, filled_shape, filler_from_plain, filler_to_plain, sizes_from_plain
-from qglow.counts.fillers import JoinedPlaces, LivePlaces, NewPlace, PlacesFromEnd, ShiftedPlaces
+from qglow.counts.fillers import (
+    CountedPlaces,
+    JoinedPlaces,
+    LivePlaces,
+    NewPlace,
+    PlacesFromEnd,
+    ShiftedPlaces,
+)
 
 KNOWN = ("past", "new")
 NEW = Count((("new", 1),), 0)
@@ -20,6 +27,7 @@ FILLERS = [
     NewPlace("new", BOTH),
     ShiftedPlaces("shifted", NEW, 4, 10),
     PlacesFromEnd("end", np.array([[-1, -2], [0, -3]], np.int64), BOTH),
+    CountedPlaces("counted", NEW, BOTH, 16, "int32"),
 ]
 
 
@@ -46,6 +54,9 @@ def test_a_filler_fills_the_same_when_it_is_read_again(filler: Filler) -> None:
         (2, {"count": ["one"]}),
         (4, {"dtype": "float32"}),
         (4, {"shape": [3, 3]}),
+        (5, {"dtype": "float32"}),
+        (5, {"first": [0, ["width", 1]]}),
+        (5, {"bound": -1}),
     ],
 )
 def test_forged_fillers_are_refused(index: int, change: dict[str, Any]) -> None:
