@@ -6,19 +6,20 @@ import contextlib
 import errno
 import io
 import json
+import math
 import os
 import stat
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 
-from qglow.core.types import Array
+from qglow.core.types import Array, Shape
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a document raises where it has not the form that its reader takes, an infinite number included."""
@@ -29,6 +30,11 @@ _ODD = (
     *(struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 """What numpy and zipfile raise besides for archives and headers that are damaged."""
+
+_HEADERS: dict[tuple[int, int], Callable[[Any], tuple[Shape, bool, np.dtype[Any]]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -74,12 +80,31 @@ def damaged_arrays() -> Iterator[None]:
 
 def load_array(path: Path, *, mapped: bool = False) -> Array:
     """The array of an .npy file, read or mapped. Raises OSError and ValueError."""
-    open_regular(path).close()
-    with damaged_arrays():
+    with open_regular(path) as stream, damaged_arrays():
+        if stream.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX:
+            stream.seek(0)
+            read_header(stream, os.fstat(stream.fileno()).st_size)
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError("it holds several arrays; name it .npz")
     return array
+
+
+def read_header(stream: IO[bytes], size: int) -> tuple[Shape, bool, np.dtype[Any]]:
+    """Shape, whether columns come first, and type of an .npy file of `size` bytes, checked against them.
+
+    Call it within `damaged_arrays`. Raises ValueError for another format, for elements that are no numbers
+    and for more elements than the file has.
+    """
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"it has format version {version}; 1.0 and 2.0 are read")
+    shape, by_columns, dtype = _HEADERS[version](stream)
+    if dtype.hasobject or dtype.names or not all(type(extent) is int and extent >= 0 for extent in shape):
+        raise ValueError("it is no array of numbers")
+    if math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"{list(shape)} {dtype} is more than the file has; it is damaged")
+    return shape, by_columns, dtype
 
 
 def load_arrays(path: Path) -> dict[str, Array]:

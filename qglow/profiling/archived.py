@@ -10,13 +10,8 @@ from typing import IO, Any
 import numpy as np
 
 from qglow.core.memory import require_memory
-from qglow.core.reading import damaged_arrays
+from qglow.core.reading import damaged_arrays, read_header
 from qglow.core.types import Array, Shape
-
-_HEADERS: dict[tuple[int, int], Callable[[Any], tuple[Shape, bool, np.dtype[Any]]]] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
 
 class FirstRows:
@@ -53,16 +48,10 @@ def read_rows(archive: zipfile.ZipFile, name: str, needed: Callable[[int], int])
     """
     info = archive.getinfo(f"{name}.npy")
     with damaged_arrays(), archive.open(info) as stream:
-        version = np.lib.format.read_magic(stream)
-        if version not in _HEADERS:
-            raise ValueError(f"array {name!r} has format version {version}; 1.0 and 2.0 are read")
-        shape, by_columns, dtype = _HEADERS[version](stream)
-        if dtype.hasobject or dtype.names or not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"array {name!r} is no array of numbers")
-        if math.prod(shape) * dtype.itemsize > info.file_size:
-            raise ValueError(
-                f"array {name!r} of {list(shape)} {dtype} does not fit the archive; it is damaged"
-            )
+        try:
+            shape, by_columns, dtype = read_header(stream, info.file_size)
+        except ValueError as error:
+            raise ValueError(f"array {name!r}: {error}") from error
         rows = shape if by_columns or not shape else (min(needed(shape[0]), shape[0]), *shape[1:])
         size = math.prod(rows) * dtype.itemsize
         require_memory(size, f"array {name!r} of {archive.filename}")

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from tests.fuzz.judge import BAD_FILE, MEMORY, OK, UNSUPPORTED
-from tests.fuzz.mutators.arrays import npy
+from tests.fuzz.mutators.arrays import header, npy
 from tests.unit.importer.tiny import tiny_model
 
 Words = tuple[str, ...]
@@ -213,3 +213,11 @@ def result_of_a_negative_size(bench: Path, folder: Path) -> Words:
     weights = {"w": np.ones((6, 4, 3, 3), np.float32)}
     node = one("ConvTranspose", ("x", "w"), pads=[1, 0, 2147483647, 1], strides=[2, 2])
     return ran(folder, tiny_model([node], {"x": [2, 6, 9, 8]}, ["y"], weights))
+
+
+@past(BAD_FILE)
+def array_of_more_bytes_than_there_are_numbers(bench: Path, folder: Path) -> Words:
+    """numpy warns on its own when the size of a mapped array overflows."""
+    (folder / "data.npy").write_bytes(header("<f4", "(4611686018427387904, 4)"))
+    model, data = str(folder / "image.onnx"), str(folder / "data.npy")
+    return "profile", "sufficiency", model, "--data", data, "--resamples", "10", "-o", "made.json"

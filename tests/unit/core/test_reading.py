@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -54,6 +55,17 @@ def test_damaged_headers_are_value_errors(header: str, version: int, tmp_path: P
         load_arrays(archive)
     with zipfile.ZipFile(archive) as file, pytest.raises((OSError, ValueError)):
         read_rows(file, "x", lambda rows: rows)
+
+
+def test_a_header_whose_size_overflows_is_refused_without_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    text = "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }\n"
+    path.write_bytes(with_header(text, 1))
+    for mapped in (False, True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(ValueError, match="more than the file has; it is damaged"):
+                load_array(path, mapped=mapped)
 
 
 def test_json_is_strict_and_flat() -> None:
@@ -106,5 +118,5 @@ def test_a_member_that_is_shorter_than_it_says_is_damaged() -> None:
     header = "{'descr': '|u1', 'fortran_order': False, 'shape': (1000000, 64), }\n"
     with zipfile.ZipFile(stream, "w") as file:
         file.writestr("x.npy", with_header(header, 1))
-    with zipfile.ZipFile(stream) as archive, pytest.raises(ValueError, match="does not fit the archive"):
+    with zipfile.ZipFile(stream) as archive, pytest.raises(ValueError, match="more than the file has"):
         read_rows(archive, "x", lambda count: 1)
