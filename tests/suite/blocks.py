@@ -85,6 +85,26 @@ def product(
     return make
 
 
+def extremes(bits: int, rows: int) -> Maker:
+    """Of integers 127 and -127 by codes as far from their zero points as they can be."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing("product_of_extreme_integers_and_blocks", random)
+        b, block, blocks, columns, most = drawing.builder, 256, 2, 70, (1 << bits) - 1
+        x = drawing.real(rows, block * blocks)
+        drawing.inputs[x.name][:] = np.where(np.arange(rows) % 2, -3.0, 3.0)[:, None]
+        points = np.where(random.integers(0, 2, (blocks, columns)), most, 0).astype(np.uint8)
+        w = b.constant("w", pack(np.repeat(most - points, block, axis=0), bits))
+        scales = b.constant("scales", _scales(drawing, (blocks, columns), False))
+        row_scales = b.node(RowScales(), x)
+        clipped = b.node(Clip(lo=-127.0, hi=127.0), b.node(Div(), x, row_scales))
+        whole = b.node(Quantize(), clipped, output_types=[clipped.type.quantized(THEMSELVES)])
+        operator, zeros = BlockGemm(bits=bits, block=block), b.constant("zeros", points)
+        return drawing.finish(b.node(operator, whole, w, scales, zeros, None, row_scales))
+
+    return make
+
+
 def _scales(drawing: Drawing, blocks: tuple[int, ...], float16: bool) -> Array:
     """Positive scales; those of 16 bits have the least and the largest one among them."""
     found = np.abs(drawing.weights(*blocks))
@@ -136,5 +156,6 @@ PROBLEMS: list[Maker] = [
     *(product(*sizes) for sizes in SIZES),
     *(product(*sizes, integers=True) for sizes in INTEGER_SIZES),
     *(product(*sizes, integers, float16=True) for sizes in HALF_SIZES for integers in (False, True)),
+    *(extremes(bits, rows) for bits in (8, 4) for rows in (1, 19)),
     *(look_up(*sizes) for sizes in TABLES),
 ]

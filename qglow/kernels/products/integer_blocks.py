@@ -1,18 +1,19 @@
 """Products of integers with weights in blocks, whose rows have scales that are measured.
 
-A word of packed weights holds 32 bits of one column: byte i has, in its lowest bits, the code of k = i of the
-first step of four, above it that of the next step, and so on. A shift and a mask leave the bytes of one step
-for the tiles of integer products, and the zero point is subtracted from them once for all rows of a tile.
+A shift and a mask of packed words leave the bytes of one step for the tiles of integer products, and the zero
+point is subtracted from them once for all rows of a tile.
 
-Memory holds activations as bytes a' = a + bias, so a block's sum is `sum(a' * w) - bias * sum(w)`. The second
-term is the product of a row of `bias` alone. Codes of 8 bits less their zero point are no bytes: where the
-tile wants bytes they are held less 128, and the rest of the zero point is multiplied with the row's sum.
+Memory holds activations as bytes a' = a + bias, so a block's sum is `sum(a' * w) - bias * sum(w)`. Many rows
+begin with the second term, whose sums of weights are constants of their own. One row would have to read them
+as well, so there it is the product of a row of `bias` alone. Codes of 8 bits less their zero point are no
+bytes: where the tile wants bytes they are held less 128, and the rest of the zero point is multiplied with
+the row's sum.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,19 +26,21 @@ from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, 
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.products.block_packing import STEP, block_sums, integer_words, short_sums
 from qglow.kernels.products.blocks import EMULATED, WORD_BITS, load_scales, panels, stored_scales
-from qglow.kernels.products.matmul import live_rows, pieces
+from qglow.kernels.products.matmul import even_height, live_rows, pieces
 from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 
-STEP = 4
-"""Elements along K that one step of a tile multiplies."""
 BYTE_CODES = 8
 """Bits of codes that fill a byte."""
 MOST_VECTORS = 2
 """Most vectors of columns that are summed at once, for one row and for many, which share packed weights."""
 UNROLLED = 8
-"""Most words of a column whose products are code without a loop."""
+"""Most words of a column that one row multiplies without a loop.
+
+Tiles of several rows loop over single words: LLVM would load the rows of all words first, and spill them.
+"""
 FINISHING = 4.0
 """Instructions that add a block's sums to a result, in those of a step's products."""
 UNPACKING = 3.0
@@ -67,13 +70,17 @@ class IntegerBlockProduct(Kernel):
         centre = np.full(codes.shape[1], middle(operation.bits), np.uint8)
         split = _splits_zeros(operation, tile_of(operation, target))
         last = centre if zeros is None or split or not len(zeros) else zeros[-1]
-        words = _words(codes, operation.bits, last)
+        words = integer_words(codes, operation.bits, last)
         if split:
             words ^= np.uint32(0x80808080)
         found = {
             "filter": panels(words.view(np.int32), width),
             "scales": stored_scales(data["scales"], width),
         }
+        if self.rows > 1 and target.activation_bias:
+            subtracted = centre[None, :] if zeros is None or split else zeros
+            sums = block_sums(codes, subtracted, operation.block)
+            found["sums"] = panels(sums.astype(np.int16) if short_sums(operation, split) else sums, width)
         if zeros is not None:
             found["zeros"] = panels(zeros, width)
         if "bias" in data:
@@ -110,7 +117,8 @@ class _Sums:
     """Sums of a block while its words are multiplied, as `values` and back.
 
     products: of every row and vector, row by row. less: for each vector the bias of activations times its
-    weights. counts: for each row its own sum. Both are empty where nothing needs them.
+    weights, where products did not begin with it. counts: for each row its own sum. Both are empty where
+    nothing needs them.
     """
 
     products: list[Value]
@@ -225,19 +233,13 @@ class _Panel:
 
     def _words(self, number: Index, source: Value, height: int, zeros: list[Value], length: int) -> _Sums:
         """Emit the integer sums of one block."""
-        e, nothing = self.e, scalar(self.tile.accumulator, 0)
+        e = self.e
         x = e.offset(source, e.scaled(number, self.operation.block))
         first = e.scaled(number, self.operation.block // self.each)
-        biased = self.site.target.activation_bias
-        counted = self.splits and "zeros" in self.site.constants
-        sums = _Sums(
-            [nothing] * (height * self.count),
-            [nothing] * (self.count if biased else 0),
-            [scalar(self.tile.accumulator, -biased * length)] * (height if counted else 0),
-        )
+        sums = self._start(number, height, length)
         whole, rest = divmod(length, self.each)
         # A block has so many words, or a multiple of them.
-        together = min(whole, UNROLLED)
+        together = min(whole, UNROLLED if height == 1 else 1)
         done = whole - whole % together if together else 0
         if done:
             with e.carrying_loop(0, done, sums.values, together, name="word") as carry:
@@ -253,6 +255,19 @@ class _Panel:
             place = e.offset(x, self.each * word)
             sums = self._word(e.plus(first, word), place, sums, zeros, taken)
         return sums
+
+    def _start(self, number: Index, height: int, length: int) -> _Sums:
+        """Emit the sums before the first word of a block of `length` weights."""
+        e, kind, bias = self.e, self.tile.accumulator, self.site.target.activation_bias
+        nothing, counted = scalar(kind, 0), self.splits and "zeros" in self.site.constants
+        counts = [scalar(kind, -bias * length)] * (height if counted else 0)
+        if "sums" not in self.site.constants:
+            return _Sums([nothing] * (height * self.count), [nothing] * (self.count if bias else 0), counts)
+        element = I16 if short_sums(self.operation, self.splits) else I32
+        found = self._row("sums", number, block_count(self.depth, self.operation.block), element)
+        wide = [e.b.sext(one, kind) if element is I16 else one for one in found]
+        start = [e.b.mul(one, scalar(kind, -bias)) for one in wide]
+        return _Sums(start * height, [], counts)
 
     def _word(self, at: Index, x: Value, sums: _Sums, zeros: list[Value], length: int) -> _Sums:
         """Emit the products of `length` weights of each column."""
@@ -309,9 +324,9 @@ class _Panel:
             return (scalar(vec(I8, 4 * self.lanes), value),)
         return (scalar(vec(I16, 2 * self.lanes), value),) * 2
 
-    def _row(self, name: str, index: Index, rows: int, element: object = F32) -> list[Value]:
+    def _row(self, name: str, index: Index, rows: int, element: Any = F32) -> list[Value]:
         """Emit loads of the used vectors from a row of this panel; constants have `rows` rows a panel."""
-        e, size = self.e, self.lanes * (1 if element is I8 else 4)
+        e, size = self.e, self.lanes * (4 if element is F32 else element.width // 8)
         line = size * self.kernel.vectors
         at = e.plus(e.scaled(self.number, rows * line), e.scaled(index, line))
         start = e.offset(self.site.constants[name], at)
@@ -334,20 +349,6 @@ def _splits_zeros(operation: BlockGemm, tile: MicroTile) -> bool:
     return operation.bits == BYTE_CODES and isinstance(tile, DotTile)
 
 
-def _words(codes: Array, bits: int, last: Array) -> Array:
-    """uint32 [words, N] of codes [K, N] in the order of the module's docstring; `last` fills them up."""
-    steps, (depth, columns) = 8 // bits, codes.shape
-    each = steps * STEP
-    filled = np.empty((-(-depth // each) * each, columns), np.uint32)
-    filled[:depth], filled[depth:] = codes, last
-    parts = filled.reshape(-1, steps, STEP, columns)
-    words = np.zeros((len(parts), columns), np.uint32)
-    for step in range(steps):
-        for byte in range(STEP):
-            words |= parts[:, step, byte] << np.uint32(8 * byte + bits * step)
-    return words
-
-
 @candidates_for(BlockGemm)
 def integer_block_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
     """Return the kernel for rows with scales; none for weights that are computed."""
@@ -358,10 +359,6 @@ def integer_block_products(instruction: Instruction, target: VectorTarget) -> li
         return []
     rows, columns = instruction.operand("dest").type.shape
     vectors = max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))
-    # Every row and vector has a sum of the block and a result, in three quarters of the registers.
-    height = 3 * target.registers // 4 // (2 * MOST_VECTORS)
-    operation = instruction.operation
-    assert isinstance(operation, BlockGemm)
-    if instruction.optional("zeros") is not None and _splits_zeros(operation, tile_of(operation, target)):
-        height //= 2  # sums of rows, and zero points that are multiplied with them
-    return [IntegerBlockProduct(max(1, min(height, rows)), vectors)]
+    # Half of the registers are sums of a block; results are in memory while it is multiplied.
+    height = target.registers // 2 // MOST_VECTORS
+    return [IntegerBlockProduct(even_height(rows, height), vectors)]

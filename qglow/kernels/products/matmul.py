@@ -156,6 +156,11 @@ def pieces(extent: int, block: int, least: int = 1) -> Iterator[tuple[int, int, 
         yield whole, whole + rest, rest
 
 
+def even_height(rows: int, most: int) -> int:
+    """Rows of each of the fewest tiles of at most `most` rows, as equal as they can be; at least 1."""
+    return max(1, -(-rows // max(1, -(-rows // most))))
+
+
 @contextmanager
 def live_rows(site: Site, start: int, stop: int, height: int) -> Iterator[Index]:
     """Emit a loop over blocks of `height` rows of a matrix, the result, that have live ones."""
