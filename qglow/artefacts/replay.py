@@ -19,6 +19,7 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.quantization.blocks import KnownBlocks
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.report import PASSED_ON, QuantizationReport
+from qglow.quantization.scaled_inputs import scale_inputs_as
 from qglow.quantization.table_rows import table_of
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
@@ -76,6 +77,7 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
     except ProfileError as error:  # what the shapes decide makes another graph, of other values
         raise UnsupportedError(f"another graph has {_text(shapes)}: {error}") from error
     _take_weights(graph, parts.int8)
+    scale_inputs_as(graph, parts.int8)
     _check_parameters(graph, parts.int8, shapes)
     return graph
 

@@ -89,9 +89,11 @@ class RecipeChoices(TypedDict, total=False):
     runtimes want int8."""
 
     rounding: str | None
-    """Rounding of weights: nearest, gptq, adaround. nearest takes the nearest step. gptq rounds weights one
-    after the other, each making up for the errors before it; adaround goes on from there and learns which to
-    round the other way. Both look at the calibration samples."""
+    """Rounding of weights: nearest, gptq, adaround, awq, awq-gptq. nearest takes the nearest step. gptq
+    rounds weights one after the other, each making up for the errors before it; adaround goes on from there
+    and learns which to round the other way. awq scales inputs of weights in blocks, so that weights of large
+    inputs are rounded finer, and then takes the nearest step or, as awq-gptq, rounds by gptq. All look at the
+    calibration samples."""
 
     weight_range: str | None
     """Range of weights, by largest or least error: max, mse. max spans the largest weight of a channel; mse

@@ -15,7 +15,7 @@ from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph, Value
 from qglow.numerics.quantize import quantize_by
 from qglow.quantization.pipeline import QuantizedGraph
-from qglow.quantization.reconstruction import block_products_of, round_blocks, round_weights
+from qglow.quantization.reconstruction import block_products_of, round_blocks, round_weights, scale_inputs
 from qglow.quantization.reconstruction.rounding import rounded_nodes
 from qglow.quantization.reconstruction.state import load_rounding
 from qglow.recipe.schema import Recipe
@@ -23,6 +23,9 @@ from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationRuns, CalibrationSamples
 from qglow.toolchain.observation import observe
 from qglow.toolchain.samples import Data
+
+SCALING = ("awq", "awq-gptq")
+"""Roundings that scale the inputs of products with weights in blocks."""
 
 
 def reconstruct(
@@ -37,6 +40,7 @@ def reconstruct(
     """Round the weights of an int8 graph as the recipe says; rounding to nearest leaves the graph as it is.
 
     Weights in blocks are rounded by gptq, for adaround too, after those in int8; no state file keeps them.
+    awq is for weights in blocks: others stay at the nearest, and with awq-gptq they are rounded by gptq.
     state: a file that keeps finished layers, so that an interrupted call continues. interruption: where it
     takes place, the layers that are done keep their new weights.
 
@@ -65,6 +69,16 @@ def reconstruct(
         return observe(graph, values, (_typed(graph, inputs) for inputs in runs), options)
 
     blocks = len(block_products_of(result))
+    if recipe.rounding in SCALING and not blocks:
+        raise UsageError(
+            f"rounding {recipe.rounding} is for weights in blocks, and there are none: choose `weights`, "
+            "or `rounding=gptq`",
+            field="rounding",
+        )
+    if recipe.rounding == "awq":
+        return scale_inputs(
+            result, tensors, False, advance=start(progress, blocks), interruption=interruption
+        )
     advance = start(progress, len(rounded_nodes(result.graph)) + blocks)
     samples, budget = len(runs) * runs.batch, recipe.rounding_budget
     rounded = round_weights(
@@ -79,6 +93,8 @@ def reconstruct(
     )
     if not blocks or (interruption is not None and interruption.happened):
         return rounded
+    if recipe.rounding in SCALING:
+        return scale_inputs(rounded, tensors, True, advance=advance, interruption=interruption)
     return round_blocks(rounded, tensors, advance=advance, interruption=interruption)
 
 

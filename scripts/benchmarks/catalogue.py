@@ -51,6 +51,7 @@ ENTRIES = (
     Entry("kernels", "where the time of an int8 program goes", (IDLE,)),
     Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
     Entry("weights", "a language model with weights of 8, 4 and 2 bits", (ZOO,)),
+    Entry("roundings", "the same with weights rounded by gptq, awq and both", (ZOO,)),
     Entry("blocks", "time of matrix products by weights in blocks beside onnxruntime", (IDLE,)),
     Entry("limits", "matrix products beside the read bandwidth and the int8 peak", (IDLE,)),
     Entry("decoding", "tokens per second of a language model with its cache, beside onnxruntime", (IDLE,)),

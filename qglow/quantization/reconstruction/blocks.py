@@ -29,8 +29,8 @@ _FLOAT64 = 8
 
 
 @dataclass(frozen=True)
-class _Product:
-    """A product with weights in blocks, and the float weights [K, N] that it stands for."""
+class BlockProduct:
+    """A product with weights in blocks, and the float weights [K, N] that they are rounded from."""
 
     node: Node
     form: BlockForm
@@ -51,7 +51,7 @@ class _Product:
 
 def block_products_of(quantized: QuantizedGraph) -> list[Node]:
     """The nodes that `round_blocks` considers."""
-    return [product.node for product in _products(quantized.graph, quantized.source)]
+    return [product.node for product in products_of(quantized.graph, quantized.source)]
 
 
 def round_blocks(
@@ -70,15 +70,15 @@ def round_blocks(
     log.pass_name = PASS
     graph = quantized.graph.copy()
     products = []
-    for product in _products(graph, quantized.source):
+    for product in products_of(graph, quantized.source):
         if len(product.weights) > LONGEST_WINDOW:
             log.refused(product.node.name, f"each result is a sum over more than {LONGEST_WINDOW} inputs")
             advance(1)
         else:
             products.append(product)
     with interruption.during("rounding weights"):
-        for turn in _turns(products):
-            moments = _moments(graph, turn, tensors)
+        for turn in turns_of(products):
+            moments = moments_of(graph, turn, tensors)
             for product in turn:
                 _round(graph, product, moments[product.rows.name], log)
                 advance(1)
@@ -107,7 +107,8 @@ def feedback_in_blocks(weights: Array, scales: Array, zeros: Array, bits: int, m
     return np.asarray(codes[back].astype(np.uint8))
 
 
-def _products(graph: Graph, source: Graph) -> Iterator[_Product]:
+def products_of(graph: Graph, source: Graph) -> Iterator[BlockProduct]:
+    """The products of a quantized graph, with their weights in the float graph that it stands for."""
     floats = {node.name: node for node in source.nodes}
     for node in graph.nodes:
         twin, form = floats.get(node.name), node.operator.weight_blocks
@@ -116,12 +117,12 @@ def _products(graph: Graph, source: Graph) -> Iterator[_Product]:
         weights = operand(twin, 1).data
         shape = (operand(node).type.shape[-1], operand(node, 2).type.shape[1])
         if weights is not None and weights.shape == shape:
-            yield _Product(node, form, weights)
+            yield BlockProduct(node, form, weights)
 
 
-def _turns(products: Sequence[_Product]) -> Iterator[list[_Product]]:
+def turns_of(products: Sequence[BlockProduct]) -> Iterator[list[BlockProduct]]:
     """Yield the products in their order, as many at a time as have moments of at most `MEMORY` bytes."""
-    turn: list[_Product] = []
+    turn: list[BlockProduct] = []
     for product in products:
         if turn and sum(each.bytes for each in turn) + product.bytes > MEMORY:
             yield turn
@@ -131,7 +132,7 @@ def _turns(products: Sequence[_Product]) -> Iterator[list[_Product]]:
         yield turn
 
 
-def _moments(graph: Graph, turn: Sequence[_Product], tensors: Tensors) -> dict[str, Array]:
+def moments_of(graph: Graph, turn: Sequence[BlockProduct], tensors: Tensors) -> dict[str, Array]:
     """Second moments [K, K] of the inputs of products, by name of the input."""
     values = list(dict.fromkeys(product.rows for product in turn))
     sums = {value.name: np.zeros((value.type.shape[-1],) * 2) for value in values}
@@ -142,29 +143,52 @@ def _moments(graph: Graph, turn: Sequence[_Product], tensors: Tensors) -> dict[s
     return sums
 
 
-def _round(graph: Graph, product: _Product, moments: Array, log: PassLog) -> None:
+def _round(graph: Graph, product: BlockProduct, moments: Array, log: PassLog) -> None:
     node, form, weights = product.node, product.form, product.weights.astype(np.float64)
-    codes_before = unpack(np.asarray(operand(node, 1).data), form.bits, len(weights))
+    before = unpack(np.asarray(operand(node, 1).data), form.bits, len(weights))
     given = node.inputs[3] if len(node.inputs) > 3 else None
-    scales, depth = widen(np.asarray(operand(node, 2).data)), len(weights)
-    centre = np.full(scales.shape, middle(form.bits), np.uint8)
-    zeros = centre if given is None else apart(np.asarray(given.data), form.bits, len(scales))
-    steps, points = spread(scales, form.block, depth), spread(zeros, form.block, depth)
-    tried = [codes_before, feedback_in_blocks(weights, steps, points, form.bits, moments)]
-    errors = []
-    for codes in tried:
-        error = weights - (codes.astype(np.float64) - points) * steps
-        errors.append(np.sum((moments @ error) * error, axis=0))
-    better = errors[1] < errors[0]
-    chosen = np.where(better, tried[1], tried[0])
-    packed = new_constant(graph, operand(node, 1).name, pack(chosen, form.bits))
+    scales = widen(np.asarray(operand(node, 2).data))
+    zeros = None if given is None else apart(np.asarray(given.data), form.bits, len(scales))
+    blocks = RoundedBlocks.of(before, scales, zeros, form)
+    rounded = rounded_with_feedback(blocks, weights, form.bits, moments)
+    errors = [float(squared_errors(each, weights, moments).sum()) for each in (blocks, rounded)]
+    packed = new_constant(graph, operand(node, 1).name, pack(rounded.codes, form.bits))
     node.inputs = (node.inputs[0], packed, *node.inputs[2:])
-    before, after = float(errors[0].sum()), float(np.minimum(*errors).sum())
-    gain = 10 * math.log10(before / after) if min(before, after) > 0.0 else 0.0
-    changed = int(np.count_nonzero(chosen != codes_before))
+    gain = 10 * math.log10(errors[0] / errors[1]) if min(errors) > 0.0 else 0.0
+    changed = int(np.count_nonzero(rounded.codes != before))
     log.applied(
         node.name,
-        f"{changed} of {chosen.size} weights not to the nearest integer: the squared error that rounding "
+        f"{changed} of {before.size} weights not to the nearest integer: the squared error that rounding "
         f"adds falls by {gain:.1f} dB",
         exact=False,
     )
+
+
+@dataclass(frozen=True)
+class RoundedBlocks:
+    """Weights in blocks: codes uint8, steps and zero points of every weight, all [K, N]."""
+
+    codes: Array
+    steps: Array
+    points: Array
+
+    @staticmethod
+    def of(codes: Array, scales: Array, zeros: Array | None, form: BlockForm) -> RoundedBlocks:
+        """Scales float32 and zero points uint8 [blocks, N] or None, for codes of a form."""
+        depth, centre = len(codes), np.full(scales.shape, middle(form.bits), np.uint8)
+        points = spread(centre if zeros is None else zeros, form.block, depth)
+        return RoundedBlocks(codes, spread(scales, form.block, depth), points)
+
+
+def squared_errors(blocks: RoundedBlocks, weights: Array, moments: Array) -> Array:
+    """Squared errors [N] of products with weights [K, N], for second moments [K, K] of inputs."""
+    error = weights - (blocks.codes.astype(np.float64) - blocks.points) * blocks.steps
+    return np.asarray(np.sum((moments @ error) * error, axis=0))
+
+
+def rounded_with_feedback(blocks: RoundedBlocks, weights: Array, bits: int, moments: Array) -> RoundedBlocks:
+    """The blocks with codes by `feedback_in_blocks` in the columns whose error falls."""
+    codes = feedback_in_blocks(weights, blocks.steps, blocks.points, bits, moments)
+    tried = replace(blocks, codes=codes)
+    better = squared_errors(tried, weights, moments) < squared_errors(blocks, weights, moments)
+    return replace(blocks, codes=np.where(better, codes, blocks.codes))
