@@ -29,7 +29,7 @@ _FLOAT64 = 8
 
 
 @dataclass(frozen=True)
-class BlockProduct:
+class RoundedProduct:
     """A product with weights in blocks, and the float weights [K, N] that they are rounded from."""
 
     node: Node
@@ -107,7 +107,7 @@ def feedback_in_blocks(weights: Array, scales: Array, zeros: Array, bits: int, m
     return np.asarray(codes[back].astype(np.uint8))
 
 
-def products_of(graph: Graph, source: Graph) -> Iterator[BlockProduct]:
+def products_of(graph: Graph, source: Graph) -> Iterator[RoundedProduct]:
     """The products of a quantized graph, with their weights in the float graph that it stands for."""
     floats = {node.name: node for node in source.nodes}
     for node in graph.nodes:
@@ -117,12 +117,12 @@ def products_of(graph: Graph, source: Graph) -> Iterator[BlockProduct]:
         weights = operand(twin, 1).data
         shape = (operand(node).type.shape[-1], operand(node, 2).type.shape[1])
         if weights is not None and weights.shape == shape:
-            yield BlockProduct(node, form, weights)
+            yield RoundedProduct(node, form, weights)
 
 
-def turns_of(products: Sequence[BlockProduct]) -> Iterator[list[BlockProduct]]:
+def turns_of(products: Sequence[RoundedProduct]) -> Iterator[list[RoundedProduct]]:
     """Yield the products in their order, as many at a time as have moments of at most `MEMORY` bytes."""
-    turn: list[BlockProduct] = []
+    turn: list[RoundedProduct] = []
     for product in products:
         if turn and sum(each.bytes for each in turn) + product.bytes > MEMORY:
             yield turn
@@ -132,7 +132,7 @@ def turns_of(products: Sequence[BlockProduct]) -> Iterator[list[BlockProduct]]:
         yield turn
 
 
-def moments_of(graph: Graph, turn: Sequence[BlockProduct], tensors: Tensors) -> dict[str, Array]:
+def moments_of(graph: Graph, turn: Sequence[RoundedProduct], tensors: Tensors) -> dict[str, Array]:
     """Second moments [K, K] of the inputs of products, by name of the input."""
     values = list(dict.fromkeys(product.rows for product in turn))
     sums = {value.name: np.zeros((value.type.shape[-1],) * 2) for value in values}
@@ -143,7 +143,7 @@ def moments_of(graph: Graph, turn: Sequence[BlockProduct], tensors: Tensors) -> 
     return sums
 
 
-def _round(graph: Graph, product: BlockProduct, moments: Array, log: PassLog) -> None:
+def _round(graph: Graph, product: RoundedProduct, moments: Array, log: PassLog) -> None:
     node, form, weights = product.node, product.form, product.weights.astype(np.float64)
     before = unpack(np.asarray(operand(node, 1).data), form.bits, len(weights))
     given = node.inputs[3] if len(node.inputs) > 3 else None

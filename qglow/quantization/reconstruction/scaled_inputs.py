@@ -25,8 +25,8 @@ from qglow.numerics.blocks import pack, quantize_blocks
 from qglow.numerics.half import widen
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.blocks import (
-    BlockProduct,
     RoundedBlocks,
+    RoundedProduct,
     moments_of,
     products_of,
     rounded_with_feedback,
@@ -86,15 +86,15 @@ def scale_inputs(
     return replace(quantized, graph=graph, report=report)
 
 
-def _by_input(products: Sequence[BlockProduct]) -> Iterator[tuple[Value, list[BlockProduct]]]:
-    found: dict[Value, list[BlockProduct]] = {}
+def _by_input(products: Sequence[RoundedProduct]) -> Iterator[tuple[Value, list[RoundedProduct]]]:
+    found: dict[Value, list[RoundedProduct]] = {}
     for product in products:
         found.setdefault(product.rows, []).append(product)
     yield from found.items()
 
 
 def _scale(
-    graph: Graph, rows: Value, readers: Sequence[BlockProduct], moments: Array, feedback: bool, log: PassLog
+    graph: Graph, rows: Value, readers: Sequence[RoundedProduct], moments: Array, feedback: bool, log: PassLog
 ) -> None:
     reading = row_readers([reader.node for reader in readers])
     powers = POWERS if reading is not None else POWERS[:1]
@@ -141,7 +141,9 @@ def _scaled_moments(moments: Array, factors: Array) -> Array:
     return np.asarray(moments / np.outer(factors, factors))
 
 
-def _rounded(readers: Sequence[BlockProduct], factors: Array, moments: Array) -> tuple[list[_Rounded], float]:
+def _rounded(
+    readers: Sequence[RoundedProduct], factors: Array, moments: Array
+) -> tuple[list[_Rounded], float]:
     """Weights times factors, each rounded to the nearest, and the squared error of all results."""
     scaled, found, error = _scaled_moments(moments, factors), [], 0.0
     for reader in readers:
@@ -156,7 +158,7 @@ def _rounded(readers: Sequence[BlockProduct], factors: Array, moments: Array) ->
     return found, error
 
 
-def _take(graph: Graph, reader: BlockProduct, rounded: _Rounded) -> None:
+def _take(graph: Graph, reader: RoundedProduct, rounded: _Rounded) -> None:
     """Give a product these weights in place of its own."""
     node: Node = reader.node
     codes, scales = operand(node, 1), operand(node, 2)
