@@ -98,7 +98,7 @@ def _scale(
 ) -> None:
     reading = row_readers([reader.node for reader in readers])
     powers = POWERS if reading is not None else POWERS[:1]
-    tried = [(factors, *_rounded(readers, factors, moments)) for factors in _candidates(moments, powers)]
+    tried = [(factors, *_nearest(readers, factors, moments)) for factors in _candidates(moments, powers)]
     factors, rounded, error = min(tried, key=lambda each: each[2])
     plain = tried[0][2]
     if feedback:
@@ -141,7 +141,7 @@ def _scaled_moments(moments: Array, factors: Array) -> Array:
     return np.asarray(moments / np.outer(factors, factors))
 
 
-def _rounded(
+def _nearest(
     readers: Sequence[RoundedProduct], factors: Array, moments: Array
 ) -> tuple[list[_Rounded], float]:
     """Weights times factors, each rounded to the nearest, and the squared error of all results."""
