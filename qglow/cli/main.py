@@ -39,6 +39,9 @@ from qglow.cli.flags import flags_of
 from qglow.cli.paths import check_word
 
 _DEBUG = "--debug"
+_MADE = 20_000
+"""Objects that a command makes before the collector looks for cycles: its graphs have hundreds of thousands,
+nearly all of which stay."""
 
 COMMANDS = {
     "profile": Command(profile.profile, profile.EXAMPLES),
@@ -77,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     130 interrupted.
     """
     if arguments is None:
+        gc.set_threshold(_MADE)
         gc.freeze()  # what is imported stays to the end: the collector need not look at it again and again
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):

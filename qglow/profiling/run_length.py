@@ -13,8 +13,10 @@ import numpy as np
 from qglow.core.types import Array
 
 _ITEM = r"[1-9][0-9]{0,18}(?:\*[1-9][0-9]{0,4})?"
-_REPEATED = re.compile(r"(\d+)\*(\d+),?")
-_RUN = re.compile(rf"([0-9a-f]{{4}}):({_ITEM}(?:,{_ITEM})*)")
+_DIGITS = 4
+"""Of a bin's number."""
+_RUN = re.compile(rf"[0-9a-f]{{{_DIGITS}}}:{_ITEM}(?:,{_ITEM})*")
+_PAST = "a run of counts goes past bin {} or 2^62"
 _LARGEST = 2**62
 _SURELY_FEW = 2.0**61
 """Up to this sum in float64 there is no need for an exact one."""
@@ -32,42 +34,55 @@ def encode_counts(counts: Array) -> str:
 def decode_counts(text: str, bins: int) -> Array:
     """int64[bins] from the text. Raises ValueError for text that `encode_counts` would not write."""
     counts = np.zeros(bins, np.int64)
-    end = -1
-    for part in text.split(" ") if text else []:
-        match = _RUN.fullmatch(part)
-        if match is None:
-            raise ValueError(f"{part[:40]!r} is not a run of counts such as '3f80:5,7*2'")
-        start = int(match[1], 16)
-        if start <= end:
-            raise ValueError(f"the run at bin {match[1]} does not follow the one before it")
-        end = _fill(counts, start, match[2])
+    if not text:
+        return counts
+    runs = text.split(" ")
+    unfit = next((run for run in runs if _RUN.fullmatch(run) is None), None)
+    if unfit is not None:
+        raise ValueError(f"{unfit[:40]!r} is not a run of counts such as '3f80:5,7*2'")
+    starts = np.array([int(run[:_DIGITS], 16) for run in runs])
+    values, repeats = _items_of(",".join([run[_DIGITS + 1 :] for run in runs]))
+    firsts = np.cumsum([0, *(run.count(",") + 1 for run in runs[:-1])])
+    lengths = np.add.reduceat(repeats, firsts)
+    _check_places(starts, lengths, bins)
+    if values.max() > _LARGEST:
+        raise ValueError(_PAST.format(bins))
+    steps = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    counts[np.repeat(starts, lengths) + steps] = np.repeat(values, repeats)
     if counts.sum(dtype=np.float64) > _SURELY_FEW and sum(counts.tolist()) > _LARGEST:
         raise ValueError("the counts add up to more than any data holds")
     return counts
 
 
-def _fill(counts: Array, start: int, items: str) -> int:
-    """Write one run; returns the bin after it."""
-    room = counts.size - start
-    values = _repeated(items, room) if "*" in items else list(map(int, items.split(",")))
-    if len(values) > room or max(values) > _LARGEST:
-        raise ValueError(f"a run of counts goes past bin {counts.size} or 2^62")
-    counts[start : start + len(values)] = values
-    return start + len(values)
+def _items_of(text: str) -> tuple[Array, Array]:
+    """int64[items] of `5,7*2`: the counts, and how often each is repeated.
+
+    A count that int64 does not hold becomes the largest that it does.
+    """
+    if "*" not in text:
+        values = _integers(text)
+        return values, np.ones_like(values)
+    numbers = _integers(text.replace("*", ",-"))  # no count is negative
+    are_repeats = numbers < 0
+    values, repeated = numbers[~are_repeats], np.cumsum(~are_repeats)[are_repeats] - 1
+    repeats = np.ones_like(values)
+    repeats[repeated] = -numbers[are_repeats]
+    return values, repeats
 
 
-def _repeated(items: str, room: int) -> list[int]:
-    """The counts of a run, of which there are too many as soon as there are more than `room`."""
-    values: list[int] = []
-    end = 0
-    for match in _REPEATED.finditer(items):
-        if match.start() > end:
-            values += map(int, items[end : match.start() - 1].split(","))
-        values += [int(match[1])] * int(match[2])
-        end = match.end()
-        if len(values) > room:
-            return values
-    return [*values, *map(int, items[end:].split(","))] if end < len(items) else values
+def _integers(text: str) -> Array:
+    return np.fromstring(text, np.int64, sep=",")
+
+
+def _check_places(starts: Array, lengths: Array, bins: int) -> None:
+    """Raise ValueError for runs that touch or overlap, or go past the last bin."""
+    ends = starts + lengths
+    if np.any(ends > bins):
+        raise ValueError(_PAST.format(bins))
+    touching = np.flatnonzero(starts[1:] <= ends[:-1])
+    if touching.size:
+        start = int(starts[touching[0] + 1])
+        raise ValueError(f"the run at bin {start:0{_DIGITS}x} does not follow the one before it")
 
 
 def _items(values: Array) -> str:

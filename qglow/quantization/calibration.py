@@ -13,7 +13,7 @@ from qglow.numerics.schema import Schema
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.divergence import least_divergence
-from qglow.quantization.squared_error import Function, least_squared_error
+from qglow.quantization.squared_error import Function, least_squared_error, least_squared_error_of
 from qglow.recipe.choices import Calibration
 
 Range = tuple[float, float]
@@ -73,7 +73,7 @@ def chosen_range(
         followed = function if calibration.method == "auto" else None
 
         def search() -> tuple[float, float, str]:
-            return _searched(Distribution.of(profile), calibration, schema, followed, given)
+            return _searched(profile, calibration, schema, followed, given)
 
         key = "range", calibration, schema, calibration.uses_divergence(given)
         low, high, instead = profile.derived(key, search) if followed is None else search()
@@ -82,35 +82,38 @@ def chosen_range(
 
 
 def _searched(
-    distribution: Distribution,
+    profile: ValueProfile,
     calibration: Calibration,
     schema: Schema,
     function: Function | None,
     given: bool,
 ) -> tuple[float, float, str]:
     """Return the range without the bounds of a function, and why `SAFE` took the place of `kl`, or ""."""
-    low, high = _unbounded(distribution, calibration, schema, function, given)
-    instead = _signal_outside(distribution, low, high) if calibration.uses_divergence(given) else ""
+    low, high = _unbounded(profile, calibration, schema, function, given)
+    by_divergence = calibration.uses_divergence(given)
+    instead = _signal_outside(Distribution.of(profile), low, high) if by_divergence else ""
     if instead:
-        low, high = least_squared_error(distribution, schema)
+        low, high = least_squared_error_of(profile, schema).bounds
     return low, high, instead
 
 
 def _unbounded(
-    distribution: Distribution,
+    profile: ValueProfile,
     calibration: Calibration,
     schema: Schema,
     function: Function | None,
     given: bool,
 ) -> Range:
-    method = calibration.method
+    method, distribution = calibration.method, Distribution.of(profile)
     if method == "minmax":
         return distribution.range
     if method == "percentile":
         return _percentile(distribution, calibration.percent)
     if calibration.uses_divergence(given):
         return least_divergence(distribution, schema)
-    return least_squared_error(distribution, schema, function)
+    if function is None:
+        return least_squared_error_of(profile, schema).bounds
+    return least_squared_error(distribution, schema, function).bounds
 
 
 def _signal_outside(distribution: Distribution, low: float, high: float) -> str:

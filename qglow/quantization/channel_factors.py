@@ -26,7 +26,7 @@ from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.bias import channel_means
 from qglow.quantization.scopes import ChannelLayout, NoScope, Scope
-from qglow.quantization.squared_error import expected_squared_error, least_squared_error
+from qglow.quantization.squared_error import least_squared_error_of
 
 ALPHAS = tuple(index / 10 for index in range(11))
 LARGEST_FACTOR = 2.0**14
@@ -169,9 +169,9 @@ class FactorSearch:
         if not profile.total:
             step = choose_parameters(min(float(low.min()), 0.0), max(float(high.max()), 0.0), schema).scale
             return _Seen(low, high, spread, spread + mean**2, step**2 / 12.0, schema)
-        power, noise = profile.derived(
-            ("power and noise", schema), lambda: _power_and_noise(Distribution.of(profile), schema)
-        )
+        distribution = Distribution.of(profile)
+        power = profile.derived("power", distribution.power)
+        noise = least_squared_error_of(profile, schema).error / distribution.total
         share = (power - float(np.mean(mean**2))) / max(float(np.mean(spread)), 1e-300)
         variance = spread * min(max(share, 0.01), 1.0)
         return _Seen(low, high, variance, variance + mean**2, noise, schema)
@@ -201,14 +201,6 @@ class FactorSearch:
         reach = np.maximum(np.abs(low), np.abs(high))
         unlimited = np.full(scope.size, np.inf)
         return np.asarray(np.divide(float(reach.max()), reach, out=unlimited, where=reach > 0.0))
-
-
-def _power_and_noise(distribution: Distribution, schema: Schema) -> tuple[float, float]:
-    """Return the mean square of the elements, and their least mean squared error in int8."""
-    bounds = least_squared_error(distribution, schema)
-    low_end, high_end = np.array([bounds[0]]), np.array([bounds[1]])
-    least = expected_squared_error(distribution, low_end, high_end, schema)
-    return distribution.power(), float(least[0]) / distribution.total
 
 
 def _by_channel(low: Array, high: Array, layout: ChannelLayout, size: int) -> tuple[Array, Array]:

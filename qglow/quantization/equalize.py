@@ -6,8 +6,9 @@ shift of a normalization. The float function stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.quantization.channel_factors import ALPHAS, Factors, FactorSearch, SchemaOf
 from qglow.quantization.choices import Choices
 from qglow.quantization.corrections import Correction
+from qglow.quantization.known_factors import KnownFactors
 from qglow.quantization.placement import FloatReasons
 from qglow.quantization.scopes import ChannelLayout, NoScope, Scope, Scopes, producers_of
 from qglow.recipe.schema import Recipe
@@ -75,8 +77,11 @@ def equalize(
     wanted: Equalization,
     schema_of: SchemaOf,
     log: PassLog,
+    known: KnownFactors | None = None,
 ) -> list[Correction]:
     """Scale channels in place, in the graph and in the statistics; return what was done.
+
+    known: what earlier calls with the same arguments found, to which this one adds.
 
     A scaled value has no histogram any more: its range is that of its channels. Where a value has an upper
     bound (ReLU6), channels may grow up to it, so that on other data than the calibration data it may
@@ -94,7 +99,8 @@ def equalize(
         try:
             scope = scopes.of(node)
             done.update(scope.producers)
-            factors = _factors(graph, statistics, samples, reasons, wanted, schema_of, scope)
+            search = partial(_factors, graph, statistics, samples, reasons, wanted, schema_of, scope)
+            factors = _remembered({} if known is None else known, node, search)
         except NoScope as refusal:
             log.refused(node.name, str(refusal))
             continue
@@ -107,6 +113,19 @@ def equalize(
         )
         log.applied(node.name, what, exact=not scope.clamps)
     return made
+
+
+def _remembered(known: KnownFactors, node: Node, search: Callable[[], Factors]) -> Factors:
+    """Factors that are known of the scope of a node, else those of the search. Raises NoScope like it."""
+    if node.name not in known:
+        try:
+            known[node.name] = search()
+        except NoScope as refusal:
+            known[node.name] = str(refusal)
+    found = known[node.name]
+    if isinstance(found, str):
+        raise NoScope(found)
+    return found
 
 
 def _factors(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.passes import LogEntry, PassLog, Pipeline
-from qglow.core.types import Quantization
+from qglow.core.threads import each
+from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, nested
 from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
@@ -33,6 +34,7 @@ from qglow.quantization.group_weights import WeightGroups
 from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands, release_products
+from qglow.quantization.known_factors import KnownFactors
 from qglow.quantization.logarithms import keep_logarithms_float
 from qglow.quantization.placement import (
     FloatReasons,
@@ -121,15 +123,17 @@ def quantize_with(
     seen_again: Mapping[str, ValueProfile] | None = None,
     preparations: Preparations | None = None,
     known_blocks: KnownBlocks | None = None,
+    factors: FactorsOfRecipes | None = None,
 ) -> QuantizedGraph:
     """Quantize a graph like `quantize`, with statistics by value name over `samples` samples.
 
     seen_again: statistics of the `rescaled` values from a profile of `QuantizedGraph.source`, made with the
     same arguments: their histograms then count in place of the ranges of their channels. preparations: of
     earlier calls with the same graph, statistics and number of samples, which may differ in their recipes.
-    known_blocks: weights in blocks of the same model in other sizes.
+    known_blocks: weights in blocks of the same model in other sizes. factors: those of channels that calls
+    with the same graph, statistics and number of samples found, to which this one adds.
     """
-    made = _Quantizer(graph, statistics, samples, recipe or Recipe(), folding, log, preparations)
+    made = _Quantizer(graph, statistics, samples, recipe or Recipe(), folding, log, preparations, factors)
     return made.run(seen_again or {}, known_blocks)
 
 
@@ -174,7 +178,14 @@ class _Preparation:
 
 
 Preparations = dict[str, _Preparation]
-"""What quantizing one graph begins with, by the recipe in words without its calibration, used only later."""
+"""What quantizing one graph begins with, by `preparation_key` of the recipe."""
+FactorsOfRecipes = dict[str, KnownFactors]
+"""Factors of channels by `preparation_key` of the recipe."""
+
+
+def preparation_key(recipe: Recipe) -> str:
+    """The recipe in words without its calibration, which is used only later."""
+    return repr(replace(recipe, calibration=Calibration()))
 
 
 class _Quantizer:
@@ -187,6 +198,7 @@ class _Quantizer:
         folding: Pipeline[Graph],
         log: PassLog | None,
         preparations: Preparations | None,
+        factors: FactorsOfRecipes | None = None,
         inside: bool = False,
     ) -> None:
         """inside: whether the graph is a region, which need not hold what patterns name."""
@@ -201,6 +213,7 @@ class _Quantizer:
         self._log = log or PassLog()
         self._bytes_before = constant_bytes(graph)
         self._corrections: list[Correction] = []
+        self._factors: FactorsOfRecipes = {} if factors is None else factors
 
     def propose(self, calibrations: Sequence[Calibration]) -> list[dict[str, Quantization]]:
         """Parameters by name of the value for each of these calibrations."""
@@ -215,7 +228,7 @@ class _Quantizer:
     def _prepare(self) -> _Prepared:
         """Choose the int8 nodes, equalize and split channels, and cut Gemms into groups."""
         recipe, shared = self._recipe, self._preparations
-        key = repr(replace(recipe, calibration=Calibration()))
+        key = preparation_key(recipe)
         if not self._inside:
             check_patterns(self._graph, recipe)
         choices = choices_of(self._graph, recipe)
@@ -260,7 +273,8 @@ class _Quantizer:
             raise not_quantized(reasons)
         wanted, statistics, made = Equalization.of(recipe, choices), self._statistics, self._corrections
         if wanted:
-            made += equalize(graph, statistics, self._samples, reasons, wanted, choices.schema_of, log)
+            known = self._factors.setdefault(preparation_key(recipe), {})
+            made += equalize(graph, statistics, self._samples, reasons, wanted, choices.schema_of, log, known)
         if recipe.split_channels:
             left_out = choices.left_out("split_channels")
             made += split_channels(graph, statistics, reasons, recipe.split_channels, log, left_out)
@@ -300,10 +314,11 @@ class _Quantizer:
         verify_graph(graph, "after rewriting to int8")
         self._folding.run(graph, verify_graph, log)
         margins = product_margins(int8)
-        for node in sums:
-            margins[node.name] = self._finish(
-                node, sources[node.name], inputs[node.name], choices.of_node(node)
-            )
+        means = {node: self._means(node, inputs[node.name], choices.of_node(node)) for node in sums}
+        for node, weights in zip(sums, self._corrected(means, sources, choices), strict=True):
+            if means[node] is not None:
+                self._corrections.append(Correction("correct_bias", node.name, (), (node.name,)))
+            margins[node.name] = set_integers(graph, node, weights, choices.of_node(node).per_tensor)
         rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log, known_blocks)
         formats = block_products(graph, recipe, choices)
         quantize_in_blocks(graph, formats, log, known_blocks)
@@ -331,7 +346,7 @@ class _Quantizer:
                     regions.append(region)
                     continue
                 inner = _Quantizer(
-                    region, seen, self._samples, region_recipe(recipe), self._folding, None, None, True
+                    region, seen, self._samples, region_recipe(recipe), self._folding, None, None, inside=True
                 )
                 made = inner.run({}, known_blocks)
                 regions.append(made.graph)
@@ -368,15 +383,27 @@ class _Quantizer:
         per_tensor = choices.of_node(node).per_tensor
         return weight_range.with_least_error(source, per_tensor, node.name, self._log)
 
-    def _finish(self, node: Node, source: FloatWeights, value_name: str, choice: Choice) -> float:
-        """Correct the bias if that is wanted, quantize weights and bias, and return the int32 margin."""
-        x, wanted = operand(node), self._recipe.correct_bias and "correct_bias" not in choice.left_out
+    def _means(self, node: Node, value_name: str, choice: Choice) -> Array | None:
+        """Means of the channels that a node reads, if its bias is to be corrected by them."""
         profile = self._statistics.get(value_name)
-        if wanted and profile is not None and profile.channels is not None:
-            means = channel_means(profile.channels, self._samples, self._graph, x)
-            source = corrected(node, source, parameters(x).scale, means, choice.per_tensor, x.type.shape)
-            self._corrections.append(Correction("correct_bias", node.name, (), (node.name,)))
-        return set_integers(self._graph, node, source, choice.per_tensor)
+        wanted = self._recipe.correct_bias and "correct_bias" not in choice.left_out
+        if not wanted or profile is None or profile.channels is None:
+            return None
+        return channel_means(profile.channels, self._samples, self._graph, operand(node))
+
+    def _corrected(
+        self, means: Mapping[Node, Array | None], sources: Mapping[str, FloatWeights], choices: Choices
+    ) -> list[FloatWeights]:
+        """The weights of all nodes, with corrected biases where there are means."""
+
+        def one(node: Node) -> FloatWeights:
+            source, seen, x = sources[node.name], means[node], operand(node)
+            if seen is None:
+                return source
+            per_tensor = choices.of_node(node).per_tensor
+            return corrected(node, source, parameters(x).scale, seen, per_tensor, x.type.shape)
+
+        return each(one, means, sum(source.weights.size for source in sources.values()))
 
 
 def check_patterns(graph: Graph, recipe: Recipe) -> None:

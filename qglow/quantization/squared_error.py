@@ -12,12 +12,14 @@ half of its levels on negative values that become about 0 anyway.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from qglow.core.types import Array
 from qglow.numerics.schema import Schema
 from qglow.profiling.distribution import Distribution
+from qglow.profiling.histogram import ValueProfile
 
 GRID = 96
 _SMALLEST_FRACTION = 0.02
@@ -27,47 +29,71 @@ Function = Callable[[Array], Array]
 """Elementwise function from float64 to float64 of the same shape."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeastError:
+    """The best range [low, high], low <= 0 <= high, and the sum of squared errors expected of it."""
+
+    low: float
+    high: float
+    error: float
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The range."""
+        return self.low, self.high
+
+
+def least_squared_error_of(profile: ValueProfile, schema: Schema) -> LeastError:
+    """`least_squared_error` of a profile's finite elements, worked out once until more is counted in."""
+    key = "least squared error", schema
+    return profile.derived(key, lambda: least_squared_error(Distribution.of(profile), schema))
+
+
 def least_squared_error(
     distribution: Distribution, schema: Schema, function: Function | None = None
-) -> tuple[float, float]:
+) -> LeastError:
     """The range whose expected squared error is least, among fractions of the extremes at either end.
 
     function: the error is that of its result; None: that of the elements themselves.
     """
     low, high = distribution.range
     low, high = min(low, 0.0), max(high, 0.0)
-    if distribution.total == 0.0 or low == high:
-        return low, high
-    fractions = np.linspace(1.0, _SMALLEST_FRACTION, GRID)
-    lows = low * fractions if low < 0.0 else np.zeros(1)
-    highs = high * fractions if high > 0.0 else np.zeros(1)
-    grid_low, grid_high = np.meshgrid(lows, highs, indexing="ij")
-    errors = expected_squared_error(distribution, grid_low, grid_high, schema, function)
-    best = np.unravel_index(int(np.argmin(errors)), errors.shape)
-    return float(grid_low[best]), float(grid_high[best])
+    lows, highs = np.full(1, low), np.full(1, high)
+    if distribution.total > 0.0:
+        fractions = np.linspace(1.0, _SMALLEST_FRACTION, GRID)
+        lows = low * fractions if low < 0.0 else lows
+        highs = high * fractions if high > 0.0 else highs
+    errors = expected_squared_error(distribution, lows[:, None], highs[None, :], schema, function)
+    row, column = np.unravel_index(int(np.argmin(errors)), errors.shape)
+    return LeastError(float(lows[row]), float(highs[column]), float(errors[row, column]))
 
 
 def expected_squared_error(
     distribution: Distribution, low: Array, high: Array, schema: Schema, function: Function | None = None
 ) -> Array:
-    """Return the expected sum of squared errors of ranges [low, high] (equal shapes, low <= 0 <= high).
+    """Return the expected sum of squared errors of ranges [low, high], low <= 0 <= high.
 
-    A function that is not finite for all elements and all ends of ranges is ignored.
+    Their shapes are broadcast: of a grid, what depends on one end alone is computed once for each. A function
+    that is not finite for all elements and all ends of ranges is ignored.
     """
     step, low, high = _steps(np.asarray(low, np.float64), np.asarray(high, np.float64), schema)
     moments = _Moments(distribution, function)
-    if not moments.are_finite() or not np.all(np.isfinite(moments.result(np.stack([low, high])))):
+    if not (moments.are_finite() and _are_finite(moments.result(low), moments.result(high))):
         moments = _Moments(distribution, None)
-    above = moments.between(high, np.full_like(high, np.inf))
-    below = moments.between(np.full_like(low, -np.inf), low)
-    inside = moments.between(low, high)
-    vanishing = moments.between(np.maximum(-step / 2, low), np.minimum(step / 2, high))
-    rounded = np.maximum(inside[3] - vanishing[3], 0.0) * step**2 / 12.0
+    points = moments.places(low), moments.places(high)
+    near = moments.places(np.maximum(-step / 2, low)), moments.places(np.minimum(step / 2, high))
+    above, below = moments.between(points[1], moments.end), moments.between(np.intp(0), points[0])
+    vanishing = moments.between(*near)
+    rounded = np.maximum(moments.slopes(*points) - vanishing[3], 0.0) * step**2 / 12.0
     ends = moments.result(low), moments.result(high)
-    zero = moments.result(np.zeros_like(low))
+    zero = moments.result(np.zeros(()))
     return np.asarray(
         rounded + _distance(vanishing, zero) + _distance(above, ends[1]) + _distance(below, ends[0])
     )
+
+
+def _are_finite(*arrays: Array) -> bool:
+    return all(bool(np.all(np.isfinite(array))) for array in arrays)
 
 
 def _steps(low: Array, high: Array, schema: Schema) -> tuple[Array, Array, Array]:
@@ -113,13 +139,25 @@ class _Moments:
 
     def are_finite(self) -> bool:
         """Whether the function is finite for every element."""
-        return all(bool(np.all(np.isfinite(total))) for total in self._sums)
+        return _are_finite(*self._sums)
 
-    def between(self, low: Array, high: Array) -> tuple[Array, ...]:
-        """Sums over the points in (low, high]."""
-        start = np.searchsorted(self._points, low, side="right")
-        stop = np.maximum(np.searchsorted(self._points, high, side="right"), start)
-        return tuple(total[stop] - total[start] for total in self._sums)
+    @property
+    def end(self) -> np.intp:
+        """The place after all points."""
+        return np.intp(self._points.size)
+
+    def places(self, ends: Array) -> Array:
+        """Numbers of points that are at most each of these ends."""
+        return np.searchsorted(self._points, ends, side="right")
+
+    def between(self, start: Array | np.intp, stop: Array | np.intp) -> tuple[Array, ...]:
+        """Sums over the points from place `start` to before `stop`."""
+        stop = np.maximum(stop, start)
+        return tuple(np.asarray(total[stop] - total[start]) for total in self._sums)
+
+    def slopes(self, start: Array, stop: Array) -> Array:
+        """The last of `between`."""
+        return np.asarray(self._sums[3][np.maximum(stop, start)] - self._sums[3][start])
 
     def _slopes(self) -> Array:
         """Slopes by finite differences, over a width that is small beside any step of int8."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qglow.core.threads import each
 from qglow.core.types import Array
 from qglow.graph.graph import Node
 from qglow.graph.operator import Accumulate
@@ -71,14 +72,14 @@ def _values(parts: QuantizedParts, statistics: Mapping[str, ValueProfile]) -> It
     tensors = () if parts.report is None else parts.report.tensors
     by_name = {tensor.value: tensor for tensor in tensors}
     groups: dict[tuple[float, int], list[ValueNoise]] = {}
-    for each in value_noise(tensors, statistics):
-        tensor = by_name[each.value]
-        groups.setdefault((tensor.scale, tensor.zero_point), []).append(each)
+    for value in value_noise(tensors, statistics):
+        tensor = by_name[value.value]
+        groups.setdefault((tensor.scale, tensor.zero_point), []).append(value)
     for members in groups.values():
-        power = sum(each.power for each in members)
-        for each in members:
-            share, reason = each.power / power, _reason(each, by_name[each.value])
-            yield PlaceNoise(each.value, each.noise * share, reason, each.clipping * share)
+        power = sum(member.power for member in members)
+        for member in members:
+            share, reason = member.power / power, _reason(member, by_name[member.value])
+            yield PlaceNoise(member.value, member.noise * share, reason, member.clipping * share)
 
 
 def _reason(noise: ValueNoise, tensor: TensorRange) -> str:
@@ -104,9 +105,10 @@ def _share(share: float) -> str:
 
 def _weights(parts: QuantizedParts) -> Iterator[PlaceNoise]:
     real = {node.name: node for node in parts.real.nodes}
-    for node in parts.int8.nodes:
-        twin = real.get(node.name)
-        noise = None if twin is None else _weight_noise(node, twin)
+    pairs = [(node, real[node.name]) for node in parts.int8.nodes if node.name in real]
+    elements = sum(value.type.size for value in parts.int8.constants())
+    noises = each(lambda pair: _weight_noise(*pair), pairs, elements)
+    for (node, _), noise in zip(pairs, noises, strict=True):
         if noise is not None:
             yield PlaceNoise(node.output.name, noise, f"rounding of the weights of {node.name}")
 

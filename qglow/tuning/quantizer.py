@@ -10,7 +10,7 @@ from qglow.core.jobs import Jobs
 from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.pipeline import Preparations, QuantizedGraph, quantize_with
+from qglow.quantization.pipeline import FactorsOfRecipes, Preparations, QuantizedGraph, quantize_with
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationRuns, CalibrationSamples
@@ -36,6 +36,7 @@ class Quantizer:
     options: CompileOptions = field(default_factory=CompileOptions)
     _seen: dict[tuple[str, tuple[str, ...]], _Seen] = field(default_factory=dict)
     preparations: Preparations = field(default_factory=dict, init=False)
+    factors: FactorsOfRecipes = field(default_factory=dict, init=False)
     jobs: Jobs | None = None
 
     def __call__(self, recipe: Recipe) -> QuantizedGraph:
@@ -45,7 +46,12 @@ class Quantizer:
         DataError if they do not fit the model.
         """
         result = quantize_with(
-            self.graph, dict(self.statistics), self.samples, recipe, preparations=self.preparations
+            self.graph,
+            dict(self.statistics),
+            self.samples,
+            recipe,
+            preparations=self.preparations,
+            factors=self.factors,
         )
         if not recipe.profile_again:
             return result

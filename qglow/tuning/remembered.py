@@ -98,8 +98,12 @@ def arrays_of(samples: Sequence[Sample]) -> list[Any]:
 def _version() -> str:
     """Identity of what computes answers: sources of all packages, versions of libraries, the processor."""
     sources = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        sources.update(path.read_bytes())
+    for folder, folders, names in os.walk(Path(__file__).parents[1]):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                with open(os.path.join(folder, name), "rb") as file:
+                    sources.update(file.read())
     processor = f"{platform.machine()} {host_cpu()}"
     libraries = f"numpy {np.__version__} onnxruntime {_installed('onnxruntime')}"
     return f"{compiler_version()} {sources.hexdigest()} {libraries} {processor}"

@@ -17,7 +17,8 @@ from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
 from qglow.quantization.choices import Choices
 from qglow.quantization.corrections import Correction
-from qglow.quantization.pipeline import QuantizedGraph
+from qglow.quantization.known_factors import KeptFactors, kept_factors, known_factors
+from qglow.quantization.pipeline import QuantizedGraph, preparation_key
 from qglow.quantization.report import Repair
 from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe.choices import Calibration
@@ -89,6 +90,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     known = remembered.get(Decision)
     if known is not None:
         chosen = known.chosen
+        quantizer.factors[preparation_key(chosen)] = known_factors(known.factors)
         return Repaired(_stated(chosen, quantizer), known.repairs, quantizer(chosen))
     runs = float_runs(quantizer.graph, affordable(quantizer, kept), quantizer.options)
     search = _Search(quantizer, runs)
@@ -104,7 +106,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     if stage.sqnr_db < (AMPLE_DB if stage.can_judge and affords_wide(stage) else FINE_DB):
         stage = search.with_wide_nodes(stage)
     repairs = tuple(search.repairs)
-    decision = Decision.of(stage.recipe, repairs)
+    decision = Decision.of(stage.recipe, repairs, quantizer)
     if decision.chosen == stage.recipe:
         remembered.keep(decision)
     recipe = _stated(stage.recipe, quantizer)
@@ -113,15 +115,20 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
 
 @dataclass(frozen=True)
 class Decision:
-    """Choice of a repair: the recipe's text, whether its calibration is stated, and the changes."""
+    """Choice of a repair: the recipe's text, whether its calibration is stated, and the changes.
+
+    factors: those of channels by this recipe, which take long to find.
+    """
 
     recipe: str
     stated: bool
     repairs: tuple[Repair, ...]
+    factors: tuple[KeptFactors, ...] = ()
 
     @staticmethod
-    def of(recipe: Recipe, repairs: tuple[Repair, ...]) -> Decision:
-        return Decision(recipe.to_yaml(), recipe.calibration.stated, repairs)
+    def of(recipe: Recipe, repairs: tuple[Repair, ...], quantizer: Quantizer) -> Decision:
+        factors = quantizer.factors.get(preparation_key(recipe), {})
+        return Decision(recipe.to_yaml(), recipe.calibration.stated, repairs, kept_factors(factors))
 
     @property
     def chosen(self) -> Recipe:

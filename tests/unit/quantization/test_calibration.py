@@ -17,7 +17,7 @@ from qglow.numerics.schema import Schema, choose_parameters
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.calibration import choose_range, chosen_range
-from qglow.quantization.squared_error import expected_squared_error
+from qglow.quantization.squared_error import Function, expected_squared_error, least_squared_error_of
 from qglow.recipe.choices import Calibration
 from tests.fuzzing import examples
 
@@ -141,6 +141,30 @@ def test_expected_error_is_the_real_one(schema: Schema, kind: str) -> None:
         bounds = low * shrink_low, high * shrink_high
         expected = expected_squared_error(distribution, np.array(bounds[0]), np.array(bounds[1]), schema)
         assert float(expected) == pytest.approx(squared_error(array, bounds, schema), rel=0.08)
+
+
+@pytest.mark.parametrize("schema", list(Schema))
+@pytest.mark.parametrize("function", [None, np.tanh], ids=["itself", "tanh"])
+def test_a_grid_of_ranges_has_the_errors_of_each(schema: Schema, function: Function | None) -> None:
+    array = np.random.default_rng(4).laplace(size=20_000).astype(np.float32)
+    distribution = Distribution.of(profiled(array))
+    lows, highs = -np.linspace(6.0, 0.0, 5), np.linspace(7.0, 0.0, 4)
+    grid = expected_squared_error(distribution, lows[:, None], highs[None, :], schema, function)
+    assert grid.shape == (5, 4)
+    for (row, low), (column, high) in itertools.product(enumerate(lows), enumerate(highs)):
+        alone = expected_squared_error(distribution, np.array([low]), np.array([high]), schema, function)
+        assert grid[row, column] == alone[0]
+
+
+@pytest.mark.parametrize("schema", list(Schema))
+def test_the_least_error_of_a_profile_is_that_of_its_range(schema: Schema) -> None:
+    profile = profiled(np.random.default_rng(5).normal(size=20_000).astype(np.float32))
+    found = least_squared_error_of(profile, schema)
+    ends = np.array([found.low]), np.array([found.high])
+    assert found.error == expected_squared_error(Distribution.of(profile), *ends, schema)[0]
+    assert found is least_squared_error_of(profile, schema)
+    profile.observe(np.full((1, 64), 100.0, np.float32))
+    assert least_squared_error_of(profile, schema).high > found.high
 
 
 @pytest.mark.parametrize("schema", list(Schema))

@@ -16,8 +16,10 @@ from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
 from qglow.graph.operator import Operator
 from qglow.graph.ops.control import If
+from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.functions import Sigmoid
 from qglow.profiling.samples import Sample
+from qglow.quantization.channel_factors import FactorSearch
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
 from qglow.tuning import remembered, repair, self_check
@@ -72,6 +74,34 @@ def test_repair_looks_at_the_samples_once(monkeypatch: pytest.MonkeyPatch, cache
     forbid(monkeypatch, repair)
     again = repaired(Recipe(), made(outliers(), kept), kept)
     assert bits(again) == bits(first)
+
+
+def test_factors_of_channels_are_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, graph = images(8), network()
+    first = repaired(Recipe(), made(graph, kept), kept)
+    assert first.result is not None and first.result.rescaled
+
+    def fail(*_: object) -> None:
+        raise AssertionError("factors were searched for again")
+
+    monkeypatch.setattr(FactorSearch, "best", fail)
+    again = repaired(Recipe(), made(graph, kept), kept)
+    assert bits(again) == bits(first)
+    assert again.result is not None
+    assert fingerprint(again.result.source) == fingerprint(first.result.source)
+    with pytest.raises(AssertionError, match="searched for again"):
+        repaired(Recipe(schema="symmetric"), made(graph, kept), kept)
+
+
+def network() -> Graph:
+    """A network of which channels of the first result are scaled."""
+    b, random = GraphBuilder("scaled"), np.random.default_rng(3)
+    x = b.input("x", float_type(1, 3, 6, 6))
+    sizes = (10.0 ** np.linspace(-2.0, 1.0, 4)).reshape(4, 1, 1, 1)
+    w = b.constant("w", (random.normal(size=(4, 3, 3, 3)) * sizes).astype(np.float32))
+    inner = b.node(Conv(), x, w, name="inner")
+    depthwise = b.constant("dw", random.normal(size=(4, 1, 3, 3)).astype(np.float32))
+    return b.finish(b.node(Conv(group=4), inner, depthwise, name="y"))
 
 
 def changed_weights(graph: Graph) -> Graph:
