@@ -11,6 +11,7 @@ from qglow.codegen.cache import KernelCache, ObjectCache, cache_key, default_fol
 from qglow.codegen.functions import BATCH_SIZE
 from qglow.codegen.module import ENTRY, TEAM_ENTRY, ModuleBuilder
 from qglow.codegen.parallel import compile_modules
+from qglow.codegen.slots import CallSlots
 from qglow.codegen.target import assembly
 from qglow.codegen.weights import WeightBlob
 from qglow.core.types import Array
@@ -27,6 +28,7 @@ class CompiledProgram:
     placeholders hold `q + target.activation_bias` (kernels.emit.operand.to_physical). `team_entry` is the
     entry for threads of a team, None if the program is too small for one. `from_cache`: all of the code
     was in the cache of programs; otherwise `kernels_compiled` says how many kernels were in no cache.
+    slots: of all calls, for a program that stops after every kernel.
     """
 
     target: VectorTarget
@@ -38,6 +40,7 @@ class CompiledProgram:
     team_entry: str | None = None
     from_cache: bool = False
     kernels_compiled: int = 0
+    slots: tuple[CallSlots, ...] = ()
 
 
 def compile_program(
@@ -81,6 +84,7 @@ def compile_program(
         team_entry=TEAM_ENTRY if code.is_shared else None,
         from_cache=from_cache,
         kernels_compiled=compiled,
+        slots=builder.slots() if stepped else (),
     )
 
 

@@ -32,6 +32,7 @@ from llvmlite import ir
 from qglow.codegen.cache import KernelCache
 from qglow.codegen.calls import Call, make_calls
 from qglow.codegen.functions import BATCH_SIZE, Batch, Functions, JointFunctions, KernelFunctions
+from qglow.codegen.slots import CallSlots
 from qglow.codegen.steps import ProgramStep, Work, is_worth_a_team, make_steps
 from qglow.codegen.structured import emit_structured
 from qglow.codegen.team import NONE, Team
@@ -153,6 +154,10 @@ class ModuleBuilder:
         # Equal contents are stored once, so that digests alone do not tell which constant is whose.
         offsets = repr((list(self.constants.values()), list(self.stored.values())))
         return "\n".join([settings, print_program(self.program), offsets, *self.blob.contents()])
+
+    def slots(self) -> tuple[CallSlots, ...]:
+        """Where the constants of every call lie among the weights, in the order of the calls."""
+        return tuple(CallSlots.of(call, self.stored, self.constants) for call in self.calls)
 
     def weights(self) -> Array:
         """The constants that the code expects at `weights`."""

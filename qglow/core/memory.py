@@ -6,6 +6,8 @@ are allowed: what is free, or what its control group leaves, and what it holds a
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import re
 from contextlib import suppress
@@ -20,6 +22,9 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(?:iB|B)?", re.ASCII |
 _SHARE = 0.8
 _SMALL = 1 << 20
 """Bytes that are given without a look at what is free."""
+
+_LARGE = 64 << 20
+"""Bytes from which on memory of finished work is given back at once, not when Python next collects."""
 
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -92,8 +97,34 @@ def _groups_free() -> list[int]:
     return left
 
 
+def release_unused() -> None:
+    """Give back memory of what nothing refers to but itself, and what the allocator keeps for later."""
+    gc.collect()
+    with suppress(AttributeError, OSError):  # a C library of another kind
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def release_after(size: int) -> None:
+    """The same after work on so many bytes, where these are worth the time."""
+    if size >= _LARGE:
+        release_unused()
+
+
 def held_memory() -> int:
-    """Bytes of memory that this process has now."""
+    """Bytes of memory that this process has for itself now: mapped files, which are on disk, do not count."""
+    resident, shared = _resident()
+    return resident - shared
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process has now, those of mapped files included."""
+    return _resident()[0]
+
+
+def _resident() -> tuple[int, int]:
+    """Bytes in memory, and those of them that are of files or shared; zeros where nobody tells."""
     with suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
+        counts = Path("/proc/self/statm").read_text().split()
+        page = os.sysconf("SC_PAGE_SIZE")
+        return int(counts[1]) * page, int(counts[2]) * page
+    return 0, 0

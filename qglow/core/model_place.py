@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qglow.core.memory import require_more_memory
-from qglow.core.reading import read_bytes
+from qglow.core.reading import read_or_map
 
 IN_MEMORY = "model in memory"
 """Name of a model without a file, in messages and reports."""
@@ -28,12 +28,15 @@ class ModelBytes:
 ModelPlace = Path | ModelBytes
 
 
-def read_place(place: ModelPlace) -> bytes:
-    """The serialized model. Raises OSError, and MemoryLimitError for a file that is too large."""
+def read_place(place: ModelPlace) -> memoryview:
+    """The serialized model, mapped where the file is large.
+
+    Raises OSError, and MemoryLimitError for a file whose content would not fit.
+    """
     if isinstance(place, ModelBytes):
-        return place.content
+        return memoryview(place.content)
     require_more_memory(place.stat().st_size, str(place))
-    return read_bytes(place)
+    return read_or_map(place)
 
 
 def folder_of(place: ModelPlace) -> Path | None:

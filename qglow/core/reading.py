@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import math
+import mmap
 import os
 import stat
 import struct
@@ -23,6 +24,9 @@ from qglow.core.types import Array, Shape
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a document raises where it has not the form that its reader takes, an infinite number included."""
+
+MAPPED = 256 << 20
+"""Bytes above which a file of weights is mapped, not read: who cuts short a mapped file ends the process."""
 
 _ODD = (
     *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, NotImplementedError),
@@ -53,6 +57,27 @@ def read_bytes(path: Path) -> bytes:
     """The content of a regular file. Raises OSError."""
     with open_regular(path) as stream:
         return stream.read()
+
+
+def size_of(stream: BinaryIO) -> int:
+    """Bytes of an open file. Raises OSError."""
+    return os.fstat(stream.fileno()).st_size
+
+
+def map_part(stream: BinaryIO, offset: int, size: int) -> memoryview:
+    """So many bytes of a file, mapped to be read. Raises OSError, and ValueError beyond the end."""
+    if not size:
+        return memoryview(b"")
+    before = offset % mmap.ALLOCATIONGRANULARITY
+    mapped = mmap.mmap(stream.fileno(), before + size, access=mmap.ACCESS_READ, offset=offset - before)
+    return memoryview(mapped)[before:]
+
+
+def read_or_map(path: Path) -> memoryview:
+    """The content of a regular file, mapped where it has more than MAPPED bytes. Raises OSError."""
+    with open_regular(path) as stream:
+        size = size_of(stream)
+        return map_part(stream, 0, size) if size > MAPPED else memoryview(stream.read())
 
 
 def read_text(path: Path) -> str:

@@ -142,12 +142,9 @@ def first_line(error: BaseException) -> str:
 
 
 def _read(place: ModelPlace) -> memoryview:
-    """The model in memory, from where data goes to where it stays, and nowhere else.
-
-    Not mapped: who cuts short a file that is mapped ends the process.
-    """
+    """The model in memory; a large file is mapped, and what stays of it is copied where it is used."""
     try:
-        return memoryview(read_place(place))
+        return read_place(place)
     except OSError as error:
         raise ModelError(f"cannot read {place}: {error.strerror or error}") from error
 

@@ -11,10 +11,9 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from qglow.core.errors import DataError, ModelError, UnsupportedError
-from qglow.core.inputs import note_input
-from qglow.core.memory import require_more_memory
-from qglow.core.reading import open_regular, read_bytes
+from qglow.core.reading import read_bytes
 from qglow.core.types import QUANTIZED_BITS, Array, ElementType
+from qglow.importer.external import declared_length, external_data
 
 ELEMENTS: dict[int, ElementType] = {
     TensorProto.FLOAT: ElementType.FLOAT,
@@ -212,54 +211,14 @@ def _check_size(size: int, tensor: TensorProto, element: ElementType, where: str
 
 
 def _external(tensor: TensorProto, folder: Path | None, element: ElementType, where: str) -> Array:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    if not location:
-        raise ModelError(f"{where} keeps its data in another file but does not say in which")
-    if folder is None:
-        raise ModelError(
-            f"{where} keeps its data in another file, {location[:80]!r}, which is found for weights of a "
-            "model that is given by its path: give the path, or what onnx.load reads there"
-        )
-    path = _inside(folder, location, where)
-    try:
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
-    except ValueError as error:
-        raise ModelError(f"{where}: offset or length of its external data is not a number") from error
-    wanted = math.prod(tensor.dims) * element.size
-    if offset < 0:
-        raise ModelError(f"{where}: external data at offset {offset}; the file is damaged")
-    if "length" in entries:
+    """The data in another file: part of a mapped file, or bytes of its own, neither to be written to."""
+    length = declared_length(tensor, where)
+    if length is not None:
         _check_size(length, tensor, element, where)
-    note_input(path)
-    require_more_memory(wanted, where)
-    try:
-        with open_regular(path) as stream:
-            stream.seek(offset)
-            data = stream.read(wanted)
-    except OSError as error:
-        raise ModelError(f"{where}: cannot read external data {path}: {error.strerror or error}") from error
-    except (ValueError, OverflowError) as error:
-        raise ModelError(f"{where}: external data at offset {offset}; the file is damaged") from error
-    _check_size(len(data), tensor, element, f"{where} in {path.name}")
-    return np.frombuffer(data, element.dtype).reshape(tuple(tensor.dims))
-
-
-def _inside(folder: Path, location: str, where: str) -> Path:
-    """The file `location` below `folder`; links are followed before it is judged."""
-    root = folder.resolve()
-    try:
-        path = (root / location).resolve()
-        is_file = path.is_file()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(f"{where}: {location[:80]!r} is no file name for external data") from error
-    if not path.is_relative_to(root):
-        raise ModelError(
-            f"{where}: its external data {location[:80]!r} lies outside the model's folder; refused"
-        )
-    if not is_file:
-        raise ModelError(f"{where}: its external data {path} is missing; put it beside the model")
-    return path
+    data, file = external_data(tensor, folder, math.prod(tensor.dims) * element.size, where)
+    _check_size(len(data), tensor, element, f"{where} in {file}")
+    array = np.frombuffer(data, element.dtype).reshape(tuple(tensor.dims))
+    return array if array.flags.aligned else array.copy()
 
 
 def _one_line(error: BaseException) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from qglow.core.errors import UsageError
-from qglow.core.memory import held_memory
+from qglow.core.memory import release_unused, resident_memory
 from qglow.core.types import Array
 from qglow.display.blocks import Section, byte_count, table
 from qglow.display.frames import frame
@@ -230,7 +227,5 @@ def _timed(
 
 def _held() -> int:
     """Bytes that this process holds, without what its allocator keeps for later."""
-    gc.collect()
-    with suppress(AttributeError, OSError):  # a C library of another kind
-        ctypes.CDLL(None).malloc_trim(0)
-    return held_memory()
+    release_unused()
+    return resident_memory()

@@ -21,7 +21,7 @@ special to one (no float unit, no fused multiply-add) is done in `select`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -161,11 +161,12 @@ class SteppedProgram(Protocol):
         planned without reuse, and names are keys of `liveness.whole_at`.
         """
 
-    def exchanged(self, constants: Mapping[str, Array]) -> SteppedProgram | None:
-        """Return the program with other contents of these constants, which have the same shapes and types.
+    def exchanged(self, constants: Mapping[str, Array], changed: Collection[str]) -> SteppedProgram | None:
+        """Return the program with other contents of some constants, which have the same shapes and types.
 
-        None where it has to be made anew: the program has no constant of a name, or reads it more than
-        once, or its code depends on the contents.
+        constants: all that the program itself need not hold, by name; changed: those with other contents.
+        None where it has to be made anew: the program has no constant of a changed name, or reads it more
+        than once, or its code depends on the contents.
         """
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from qglow.core.errors import UsageError
 from qglow.core.interruption import Interrupted, Interruption
 from qglow.core.jobs import Jobs
+from qglow.core.memory import release_after
 from qglow.core.progress import Progress
 from qglow.passes import canonical_pipeline
 from qglow.profiling.profile import Profile
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.quantization.reconstruction import block_products_of
+from qglow.quantization.report import constant_bytes
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, model_info
 from qglow.runtime.executable import Executable
@@ -71,6 +73,7 @@ def quantize_model(
         # Later data needs the preprocessing that the ranges were seen with.
         recipe = replace(recipe, preprocessing=profile.preprocessing)
     made = _calibrated(model, profile, recipe, options)
+    release_after(constant_bytes(model.graph))
     parts = _open(model, _parts(model, made.recipe, made.result), replace(profile, kept=()))
     if options.check:
         verdict = check_model(model, profile, parts, options.code, made.runs, made.program)

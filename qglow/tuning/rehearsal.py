@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from qglow.core.files import sha256_hex
 from qglow.core.text import format_attributes
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
@@ -19,6 +20,7 @@ from qglow.graph.operator import Accumulate
 from qglow.graph.ops.elementwise import Mul
 from qglow.graph.verifier import verify_graph
 from qglow.instructions.liveness import whole_at
+from qglow.instructions.program import Program
 from qglow.kernels.selection.choice import NO_CHOICES
 from qglow.numerics.quantize import dequantize_by
 from qglow.quantization.report import is_int8
@@ -65,39 +67,47 @@ class Rehearsal:
         exchange: nodes with other constants than those of the int8 graph.
         Raises UsageError if no target can stop between instructions, where values are rounded.
         """
-        options = options or CompileOptions()
         graph = _with_integer_weights(source, int8_graph, exchange or Exchange())
         places = _places(graph, source, int8_graph)
         verify_graph(graph, "with copies of values that are rounded")
-        self._graph = graph
         self._program: SteppedProgram
         self._whole: frozenset[str]
-        for other in others:
-            exchanged = other._exchanged(graph)
-            if exchanged is not None:
-                self._places = {name: at for name, at in places.items() if at in other._whole}
-                # The code's own graph: further exchanges begin with its constants.
-                self._program, self._whole, self._graph = exchanged, other._whole, other._graph
-                return
+        self._form: _Form
+        form = _Form.of(graph)
+        if not self._shares(others, graph, form):
+            self._compile(graph, form, options or CompileOptions())
+        self._places = {name: place for name, place in places.items() if place in self._whole}
+        # A graph is made of cycles: its constants would stay until Python collects them.
+        for value in graph.constants():
+            value.data = None
+
+    def _compile(self, graph: Graph, form: _Form, options: CompileOptions) -> None:
         target = _target(options)
         program = lower_graph(graph, CompileOptions(isa=options.isa, observe=True))
         target.select(program, target.choices() if options.cache else NO_CHOICES, epilogues=False)
         target.plan(program, reuse=False)
-        self._whole = frozenset(whole_at(program))
-        self._places = {name: place for name, place in places.items() if place in self._whole}
+        self._whole, self._form = frozenset(whole_at(program)), form
         self._program = target.stepped(program, cache=options.cache)
+        _forget(program, graph)
 
-    def _exchanged(self, graph: Graph) -> SteppedProgram | None:
+    def _shares(self, others: Iterable[Rehearsal], graph: Graph, form: _Form) -> bool:
+        """Take the code of one of these where that is possible; return whether it was."""
+        for other in others:
+            exchanged = other._exchanged(graph, form)
+            if exchanged is not None:
+                # The code's own form: further exchanges begin with its constants.
+                self._program, self._whole, self._form = exchanged, other._whole, other._form
+                return True
+        return False
+
+    def _exchanged(self, graph: Graph, form: _Form) -> SteppedProgram | None:
         """The program for another graph, if it differs in the contents of constants alone."""
-        if _skeleton(graph) != _skeleton(self._graph):
+        if form.skeleton != self._form.skeleton:
             return None
-        mine = {value.name: value.data for value in self._graph.constants()}
-        changed = {
-            value.name: value.data
-            for value in graph.constants()
-            if value.data is not None and not _same(mine.get(value.name), value.data)
-        }
-        return self._program.exchanged(changed)
+        known = self._form.contents
+        changed = {name for name, content in form.contents.items() if content != known.get(name)}
+        constants = {value.name: value.data for value in graph.constants() if value.data is not None}
+        return self._program.exchanged(constants, changed)
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -120,6 +130,26 @@ def _target(options: CompileOptions) -> SteppedTarget:
     return target if isinstance(target, SteppedTarget) else stepped(running_targets()[-1])
 
 
+@dataclass(frozen=True)
+class _Form:
+    """What tells graphs apart, without their constants, which may be large.
+
+    skeleton: all but the contents of constants. contents: a digest of each constant, by its name.
+    """
+
+    skeleton: list[object]
+    contents: Mapping[str, str]
+
+    @staticmethod
+    def of(graph: Graph) -> _Form:
+        contents = {v.name: _digest(v.data) for v in graph.constants() if v.data is not None}
+        return _Form(_skeleton(graph), contents)
+
+
+def _digest(data: Array) -> str:
+    return sha256_hex(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+
+
 def _skeleton(graph: Graph) -> list[object]:
     """All of a graph but the contents of its constants."""
     values = [graph.inputs, graph.outputs, graph.constants()]
@@ -131,11 +161,12 @@ def _skeleton(graph: Graph) -> list[object]:
     return named
 
 
-def _same(known: Array | None, data: Array) -> bool:
-    """Whether two constants are equal."""
-    if known is data:
-        return True
-    return known is not None and known.dtype == data.dtype and np.array_equal(known, data)
+def _forget(program: Program, graph: Graph) -> None:
+    """Let go of constants that the code has a form of its own of, and that come anew with each exchange."""
+    given = {value.name: value.data for value in graph.constants()}
+    for buffer in program.constants:
+        if buffer.data is given.get(buffer.name):
+            buffer.data = None
 
 
 def _round(array: Array, kind: Quantization) -> None:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qglow.core.batch import batch_of
+from qglow.core.memory import release_after
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.profiling.profile import Profile
 from qglow.profiling.samples import Sample, batches
+from qglow.quantization.report import constant_bytes
 from qglow.report.output_errors import OutputErrorCounter, OutputErrors
 from qglow.report.parts import QuantizedParts
 from qglow.report.runner import RealInterface, filled
@@ -58,7 +60,10 @@ def float_runs(graph: Graph, samples: Sequence[Sample], options: CompileOptions 
         for batch in batches(samples, size)
     ]
     program = compile_graph(graph, options)
-    return FloatRuns(len(samples), inputs, [_copied(program(given)) for given in inputs])
+    runs = FloatRuns(len(samples), inputs, [_copied(program(given)) for given in inputs])
+    del program
+    release_after(constant_bytes(graph))
+    return runs
 
 
 def measure_outputs(

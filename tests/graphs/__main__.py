@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 
+from tests.graphs.campaign_log import CampaignLog
 from tests.graphs.checker import check
 from tests.graphs.drawing import Case, cases
 
@@ -25,6 +26,7 @@ def parsed(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cases", type=int, default=300, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="what they are drawn from (default: %(default)s)")
     parser.add_argument("--block", type=int, help=f"draw this block of {BLOCK} cases alone")
+    parser.add_argument("--log", type=Path, help="file of finished blocks, which the next run passes over")
     parser.add_argument("--save", type=Path, help="folder of failures (default: a new temporary one)")
     parser.add_argument("--replay", type=Path, help="check the model of this folder again, and draw nothing")
     return parser.parse_args(words)
@@ -37,19 +39,22 @@ def main(words: list[str] | None = None) -> int:
         print(check(read(options.replay)))
         return 0
     folder = options.save or Path(tempfile.mkdtemp(prefix="qglow-graphs-"))
+    log, start = CampaignLog.opened(options.seed, options.log), time.monotonic()
     blocks = range(-(-options.cases // BLOCK)) if options.block is None else [options.block]
-    start, counts, failures = time.monotonic(), Counter[str](), 0
     for block in blocks:
+        if block in log.done and options.block is None:
+            continue
         size = BLOCK if options.block is not None else min(BLOCK, options.cases - block * BLOCK)
+        counts = Counter[str]()
         failure = run_block(options.seed, block, size, folder / f"{options.seed}-{block}", counts)
+        log.add(block, counts, failure)
         if failure is not None:
-            failures += 1
             print(f"python -m tests.graphs --seed {options.seed} --block {block}  # {failure}")
             print(f"python -m tests.graphs --replay {folder / f'{options.seed}-{block}'}", flush=True)
-    print(f"{options.cases if options.block is None else size} cases, {time.monotonic() - start:.0f} s:")
-    print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
-    print(f"{failures} blocks broke a rule" if failures else "no rule was broken")
-    return 1 if failures else 0
+    print(f"{log.counts.total()} cases without a failure, {time.monotonic() - start:.0f} s:")
+    print(", ".join(f"{count} {kind}" for kind, count in sorted(log.counts.items())))
+    print(f"{len(log.failures)} blocks broke a rule" if log.failures else "no rule was broken")
+    return 1 if log.failures else 0
 
 
 def run_block(seed: int, block: int, size: int, folder: Path, counts: Counter[str]) -> str | None:

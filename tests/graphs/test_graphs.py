@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import hypothesis
@@ -10,8 +11,9 @@ import pytest
 
 import qglow
 from qglow.importer.rules import supported_operators
-from tests.graphs.__main__ import read, save
+from tests.graphs.__main__ import main, read, save
 from tests.graphs.builder import MAKERS, NEWEST_OPSET, Builder
+from tests.graphs.campaign_log import CampaignLog
 from tests.graphs.checker import check
 from tests.graphs.drawing import OLDEST_OPSET, Case, cases, finished, grow
 
@@ -96,6 +98,35 @@ def test_a_saved_case_is_read_back(tmp_path: Path) -> None:
     assert (again.model, again.exact) == (case.model, case.exact) and check(again) == "exported"
     for one, other in zip(again.samples, case.samples, strict=True):
         assert one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
+
+
+def test_a_recurrent_layer_of_nan_is_nan() -> None:
+    """onnxruntime gives numbers there."""
+    builder = Builder(lambda _: 0, 14, np.random.default_rng(0), False)
+    value = builder.input(np.full((1, 1, 1), 1.5, np.float32))
+    angle = builder.add("Acos", [value.name])[0]
+    weights = [builder.constant(np.ones((1, 3, 1), np.float32)) for _ in range(2)]
+    builder.add("GRU", [angle.name, *weights], hidden_size=1)
+    assert check(finished(builder)) in ("float", "int8", "exported")
+
+
+def test_a_campaign_goes_on_where_it_was_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--log", str(tmp_path / "log"), "--save", str(tmp_path / "failures"), "--cases"]
+    assert main([*words, "2"]) == 0
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == 1 and "2 cases" in capsys.readouterr().out
+    assert main([*words, "25"]) == 0  # one block is all of it, and is there
+    assert (tmp_path / "log").read_text().splitlines() == lines
+
+
+def test_a_failure_stays_in_the_log(tmp_path: Path) -> None:
+    log = CampaignLog.opened(3, tmp_path / "log")
+    log.add(0, Counter(int8=20), None)
+    log.add(4, Counter(float=3), "AssertionError: off by 1")
+    CampaignLog.opened(5, tmp_path / "log").add(1, Counter(int8=9), None)
+    again = CampaignLog.opened(3, tmp_path / "log")
+    assert (again.done, again.counts.total()) == ({0, 4}, 23)
+    assert again.failures == {4: "AssertionError: off by 1"}
 
 
 def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from functools import cached_property
 
 import numpy as np
 
 from qglow.codegen.cache import KernelCache
+from qglow.codegen.calls import make_call
 from qglow.codegen.compiler import compile_program
 from qglow.codegen.jit import load
 from qglow.codegen.memory import aligned, aligned_bytes, aligned_tensor
-from qglow.codegen.module import ModuleBuilder
 from qglow.core.types import Array
 from qglow.instructions.liveness import Usage, changed_after, overlap, written_borders, written_parts
 from qglow.instructions.passes.stacking import is_internal, stacks
@@ -41,7 +41,9 @@ class SteppedCode:
         )
         self._program, self._target, self._bias = program, target, target.activation_bias
         self._run = load(compiled)
-        self._weights, self._places = aligned(compiled.weights), compiled.placeholders
+        # Those of the program itself: `exchanged` changes them, in whichever copy of this it is called.
+        self._own_weights, self._slots = aligned(compiled.weights), compiled.slots
+        self._weights, self._places = self._own_weights, compiled.placeholders
         self._arena_size = compiled.arena_size
         self._usage = Usage(program)
         self._host = Host(hosted_nodes(program))
@@ -64,36 +66,38 @@ class SteppedCode:
                 changes[name](self._seen(self._buffers[name], arena, tensors))
         return {b.name: self._read(b, arena, tensors) for b in self._program.outputs()}
 
-    def exchanged(self, constants: Mapping[str, Array]) -> SteppedCode | None:
+    def exchanged(self, constants: Mapping[str, Array], changed: Collection[str]) -> SteppedCode | None:
         """The same code with other contents of constants, as `SteppedProgram` says."""
         reads = Counter(b.root for i in self._program.code for _, b in i.operands())
         own = {buffer.name: buffer for buffer in self._program.constants if reads[buffer] == 1}
-        if any(name not in own or not _fits(own[name], data) for name, data in constants.items()):
+        if any(name not in own or not _fits(own[name], constants[name]) for name in changed):
             return None
-        before = {name: own[name].data for name in constants}
+        given = {b: constants[b.name] for b in self._program.constants if b.name in constants}
+        given = {b: data for b, data in given.items() if b.data is None or b.name in changed}
+        before = {buffer: buffer.data for buffer in given}
         try:
-            for name, data in constants.items():
-                own[name].data = data
-            weights = self._weights_of(ModuleBuilder(self._program, self._target, stepped=True))
+            for buffer, data in given.items():
+                buffer.data = data
+            weights = self._weights_with({own[name] for name in changed})
         finally:
-            for name, known in before.items():
-                own[name].data = known
+            for buffer, known in before.items():
+                buffer.data = known
         if weights is None:
             return None
         other = copy.copy(self)
         other._weights = weights
         return other
 
-    def _weights_of(self, builder: ModuleBuilder) -> Array | None:
-        """The constants in the order that the code expects, or None where the code would be another one."""
-        if [call.key for call in builder.calls] != self._keys:
-            return None
-        return aligned(builder.weights())
-
-    @cached_property
-    def _keys(self) -> list[tuple[object, ...]]:
-        """Keys of all calls: the code depends on nothing else."""
-        return [call.key for call in ModuleBuilder(self._program, self._target, stepped=True).calls]
+    def _weights_with(self, changed: Set[Buffer]) -> Array | None:
+        """The constants with new contents of some, or None where the code would be another one."""
+        weights = aligned_bytes(self._own_weights.size)
+        weights[:] = self._own_weights
+        for group, slots in zip(stacks(self._program), self._slots, strict=True):
+            if all(b.root not in changed for i in group for _, b in i.operands()):
+                continue
+            if not slots.fill(make_call(group, self._usage, self._target), weights, self._bias):
+                return None
+        return weights
 
     @cached_property
     def _buffers(self) -> dict[str, Buffer]:
@@ -166,5 +170,4 @@ class SteppedCode:
 
 def _fits(buffer: Buffer, data: Array) -> bool:
     """Whether an array can take the place of a constant's contents."""
-    known = buffer.data
-    return known is not None and known.shape == data.shape and known.dtype == data.dtype
+    return buffer.type.shape == data.shape and buffer.type.element.dtype == data.dtype

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from qglow.core.errors import MemoryLimitError, UsageError
@@ -9,10 +12,13 @@ from qglow.core.memory import (
     allowed_memory,
     held_memory,
     parse_size,
+    release_after,
     require_memory,
     require_more_memory,
+    resident_memory,
     size_text,
 )
+from qglow.core.reading import map_part
 
 MB, GB = 1 << 20, 1 << 30
 
@@ -85,3 +91,24 @@ def test_without_a_limit_most_of_what_is_free_is_allowed(monkeypatch: pytest.Mon
 )
 def test_text(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+def test_mapped_files_are_not_held(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(64 * MB))
+    before, resident = held_memory(), resident_memory()
+    with (tmp_path / "data").open("rb") as stream:
+        mapped = map_part(stream, 0, 64 * MB)
+        assert sum(mapped[::4096]) == 0
+        assert held_memory() < before + 32 * MB and resident_memory() > resident + 48 * MB
+
+
+def test_what_only_refers_to_itself_is_given_back() -> None:
+    before = held_memory()
+    cycle: list[object] = [np.ones(64 * MB, np.uint8)]
+    cycle.append(cycle)
+    assert held_memory() > before + 48 * MB
+    del cycle
+    release_after(1)
+    assert held_memory() > before + 48 * MB
+    release_after(64 * MB)
+    assert held_memory() < before + 16 * MB

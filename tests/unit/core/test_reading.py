@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import struct
 import warnings
@@ -13,7 +14,17 @@ import numpy as np
 import pytest
 
 from qglow.core.errors import MemoryLimitError
-from qglow.core.reading import load_array, load_arrays, open_regular, parse_json, read_bytes, read_text
+from qglow.core.reading import (
+    load_array,
+    load_arrays,
+    map_part,
+    open_regular,
+    parse_json,
+    read_bytes,
+    read_or_map,
+    read_text,
+    size_of,
+)
 from qglow.profiling.archived import read_rows
 
 HEADERS = [
@@ -120,3 +131,26 @@ def test_a_member_that_is_shorter_than_it_says_is_damaged() -> None:
         file.writestr("x.npy", with_header(header, 1))
     with zipfile.ZipFile(stream) as archive, pytest.raises(ValueError, match="more than the file has"):
         read_rows(archive, "x", lambda count: 1)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 10), (4095, 3), (4096, 100), (5000, 0), (9999, 1)])
+def test_parts_are_mapped_at_any_offset(offset: int, size: int, tmp_path: Path) -> None:
+    content = np.random.default_rng(0).bytes(10_000)
+    (tmp_path / "data").write_bytes(content)
+    with (tmp_path / "data").open("rb") as stream:
+        assert bytes(map_part(stream, offset, size)) == content[offset : offset + size]
+        assert size_of(stream) == 10_000
+
+
+def test_a_part_beyond_the_end_is_not_mapped(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(100))
+    with (tmp_path / "data").open("rb") as stream, pytest.raises(ValueError, match="size"):
+        map_part(stream, 50, 51)
+
+
+def test_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").write_bytes(bytes(range(100)))
+    for limit, kind in ((100, bytes), (99, mmap.mmap)):
+        monkeypatch.setattr("qglow.core.reading.MAPPED", limit)
+        content = read_or_map(tmp_path / "data")
+        assert bytes(content) == bytes(range(100)) and isinstance(content.obj, kind)

@@ -230,7 +230,11 @@ def test_external_data_outside_the_folder_is_refused(location: str, tmp_path: Pa
         ({"location": "w\0.bin"}, "external data"),
     ],
 )
-def test_external_data_that_does_not_fit(entries: dict[str, str], says: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("largest_read", [4, 1 << 20])
+def test_external_data_that_does_not_fit(
+    entries: dict[str, str], says: str, largest_read: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qglow.importer.external.MAPPED", largest_read)
     (tmp_path / "w.bin").write_bytes(bytes(8))
     path = save(external_model(**entries), tmp_path)
     message = message_of(path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -129,6 +131,30 @@ def test_external_data_beside_the_model_is_read(tmp_path: Path) -> None:
     path = tmp_path / "external.onnx"
     onnx.save_model(model, str(path), save_as_external_data=True, location="data.bin", size_threshold=0)
     assert_as_onnxruntime(import_model(path).graph, path)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 4096, 4098])
+def test_large_external_data_is_mapped(offset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qglow.importer.external.MAPPED", 4096)
+    data = np.arange(1500, dtype=np.float32)
+    model = tiny_model([helper.make_node("Add", ["x", "c"], ["y"])], {"x": [1500]}, ["y"], {"c": data})
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "data.bin"), ("offset", str(offset))):
+        tensor.external_data.add(key=key, value=value)
+    (tmp_path / "data.bin").write_bytes(bytes(offset) + data.tobytes())
+    graph = import_model(save(model, tmp_path)).graph
+    read = graph.nodes[0].inputs[1].data
+    assert np.array_equal(read, data) and read.flags.aligned
+    assert isinstance(_memory_of(read), mmap.mmap) == (offset % 4 == 0)
+
+
+def _memory_of(array: Any) -> object:
+    """What an array's elements are in."""
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array.obj if isinstance(array, memoryview) else array
 
 
 def test_graph_of_constants_only(tmp_path: Path) -> None:
