@@ -156,7 +156,7 @@ class ModuleBuilder:
         return "\n".join([settings, print_program(self.program), offsets, *self.blob.contents()])
 
     def slots(self) -> tuple[CallSlots, ...]:
-        """Where the constants of every call lie among the weights, in the order of the calls."""
+        """Slots of the constants of every call, in the order of the calls."""
         return tuple(CallSlots.of(call, self.stored, self.constants) for call in self.calls)
 
     def weights(self) -> Array:

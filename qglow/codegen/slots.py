@@ -1,4 +1,4 @@
-"""Where the constants of a call lie among the weights, so that others of equal sizes take their place."""
+"""Slots of a call's constants among the weights, so that others of equal sizes can take their place."""
 
 from __future__ import annotations
 
