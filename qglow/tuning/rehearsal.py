@@ -132,7 +132,7 @@ def _target(options: CompileOptions) -> SteppedTarget:
 
 @dataclass(frozen=True)
 class _Form:
-    """What tells graphs apart, without their constants, which may be large.
+    """Facts that tell graphs apart, without their constants, which may be large.
 
     skeleton: all but the contents of constants. contents: a digest of each constant, by its name.
     """
