@@ -5,18 +5,22 @@ The int8 graph is had for a few other sizes, and one model is made of the export
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from onnx import ModelProto
 
 from qglow.artefacts.replay import graph_at
 from qglow.core.errors import DataError, MemoryLimitError, ModelError, UnsupportedError
 from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter import FiledModel, export_qdq, filed
+from qglow.exporter.apart import DataApart
 from qglow.exporter.sizes import AmbiguityError
 from qglow.exporter.unify import SizedModel, StructureError, check_constants, unify
 from qglow.graph.graph import Graph
-from qglow.importer import stored_arrays
-from qglow.report.parts import QuantizedParts, float_model
+from qglow.importer import declared_dimensions, stored_arrays
+from qglow.report.parts import QuantizedParts, source_place
 
 _Dimensions = Mapping[str, Sequence[Dimension]]
 _Sizes = Mapping[str, int]
@@ -44,7 +48,7 @@ def open_qdq_model(
     if parts.profile is None:
         return OpenModel(parts.qdq_files(activations, name))
     reasons: list[str] = []
-    declared = float_model(parts).dimensions
+    declared = declared_dimensions(source_place(parts))
     for inputs in _named_inputs(declared, parts.shapes):
         exports = _Exports(parts, inputs, activations)
         for trials in _trials(inputs, parts.shapes):
@@ -77,6 +81,7 @@ class _Exports:
     parts: QuantizedParts
     inputs: _Dimensions
     activations: str | None
+    apart: DataApart = field(default_factory=DataApart)
 
     @property
     def own(self) -> SizedModel:
@@ -89,12 +94,20 @@ class _Exports:
             name: tuple(sizes[d] if isinstance(d, str) else int(d or 0) for d in dimensions)
             for name, dimensions in self.inputs.items()
         }
-        return self._export(graph_at(self.parts, shapes), sizes)
+        try:
+            return self._export(graph_at(self.parts, shapes), sizes)
+        finally:
+            # Nodes and values refer to one another: without this a second model stays for a while.
+            gc.collect()
 
     def _export(self, graph: Graph, sizes: _Sizes) -> SizedModel:
         shapes = {value.name: value.type.shape for value in graph.values()}
-        model = export_qdq(graph, None, self.parts.activations(self.activations))
-        return SizedModel(sizes, model, shapes)
+        model = export_qdq(graph, None, self.parts.activations(self.activations), self.apart)
+        return SizedModel(sizes, model, shapes, self.apart)
+
+    def filed(self, model: ModelProto, name: str) -> FiledModel:
+        """The files of a model that was made of exports."""
+        return filed(self.apart.restore(model), name)
 
 
 def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> FiledModel:
@@ -103,14 +116,14 @@ def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> Fil
 
     own, other = exports.own, exports.at(first)
     try:
-        return filed(unify([own, other], exports.inputs, tables), name)
+        return exports.filed(unify([own, other], exports.inputs, tables), name)
     except AmbiguityError:
-        return filed(unify([own, other, exports.at(second)], exports.inputs, tables), name)
+        return exports.filed(unify([own, other, exports.at(second)], exports.inputs, tables), name)
     except StructureError:
         # The own sizes may be special: a batch of 1 lets passes leave out what other batches need.
         model = unify([other, exports.at(second)], exports.inputs, tables)
         check_constants(model, own)
-        return filed(model, name)
+        return exports.filed(model, name)
 
 
 def _named_inputs(

@@ -54,18 +54,18 @@ def _weights(op: BlockGemm, out: Export) -> str:
     if op.bits > NIBBLE:
         # onnxruntime turns int8 into uint8 with one zero point for all, which blocks may not have.
         stored = TensorProto.UINT8
-        zeros = np.full(scales.shape, middle(op.bits)) if zeros is None else zeros
+        zeros = np.full(scales.shape, middle(op.bits), np.uint8) if zeros is None else zeros
     elif zeros is None:
         # Codes without zero points are signed numbers around the middle.
         stored, low = TensorProto.INT4, middle(op.bits)
     else:
         stored = TensorProto.UINT4
     inputs = [
-        _tensor(out, "codes", codes.astype(np.int16) - low, stored),
+        _tensor(out, "codes", codes - np.uint8(low), stored),
         _scales(out),
     ]
     if zeros is not None:
-        inputs.append(_tensor(out, "zero_points", zeros.astype(np.int16), stored))
+        inputs.append(_tensor(out, "zero_points", zeros.astype(np.uint8, copy=False), stored))
     result = out.builder.fresh(f"{out.node.name}__weights")
     name = f"{out.node.name}__dequantize"
     return out.builder.node("DequantizeLinear", name, inputs, result, axis=0, block_size=op.block)
@@ -83,12 +83,12 @@ def _scales(out: Export) -> str:
 
 
 def _tensor(out: Export, what: str, values: Array, stored: int) -> str:
-    """A constant of 8 or 4 bits, two of 4 in a byte."""
+    """A constant of 8 or 4 bits, two of 4 in a byte. values: uint8, negative ones as they wrap around."""
     flat = values.reshape(-1)
     if stored in (TensorProto.UINT4, TensorProto.INT4):
-        filled = np.append(flat, np.zeros(flat.size % 2, flat.dtype)).astype(np.uint8) & 0xF
-        flat = filled[::2] | filled[1::2] << NIBBLE
-    raw = flat.astype(np.uint8).tobytes()
+        filled = np.append(flat, np.uint8(0)) if flat.size % 2 else flat
+        flat = (filled[::2] & np.uint8(0xF)) | (filled[1::2] << np.uint8(NIBBLE))
+    raw = flat.tobytes()
     name = f"{out.node.name}__{what}"
     return out.builder.tensor(name, helper.make_tensor(name, stored, values.shape, raw, raw=True))
 

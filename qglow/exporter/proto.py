@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from qglow.core.errors import InternalError
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.core.version import __version__
+from qglow.exporter.apart import DataApart
 from qglow.interchange.nodes import all_nodes, outer_names
 
 IR_VERSION = 10
@@ -38,9 +39,13 @@ ONNX_TYPES: dict[ElementType, int] = {
 
 
 class ProtoBuilder:
-    """Collects the parts of one model. `reserved` are names that only their owners may use."""
+    """Collects the parts of one model. `reserved` are names that only their owners may use.
 
-    def __init__(self, reserved: Iterable[str]) -> None:
+    apart: keeps the data of large constants; None leaves them in the model.
+    """
+
+    def __init__(self, reserved: Iterable[str], apart: DataApart | None = None) -> None:
+        self._apart = apart
         self._taken = set(reserved)
         self._node_names: set[str] = set()
         self._nodes: list[onnx.NodeProto] = []
@@ -68,7 +73,9 @@ class ProtoBuilder:
     def initializer(self, name: str, data: Array) -> str:
         """Add a constant under exactly this name, once."""
         if name not in self._initializers:
-            self._initializers[name] = numpy_helper.from_array(np.asarray(data, order="C"), name)
+            array = np.asarray(data, order="C")
+            keep = numpy_helper.from_array if self._apart is None else self._apart.initializer
+            self._initializers[name] = keep(array, name)
         return name
 
     def half_initializer(self, name: str, data: Array, element: ElementType) -> str:
@@ -81,11 +88,15 @@ class ProtoBuilder:
 
     def tensor(self, wanted: str, tensor: onnx.TensorProto) -> str:
         """Add a constant as it is under a fresh name."""
+        name = self.fresh(wanted)
+        if self._apart is not None:
+            self._initializers[name] = self._apart.tensor(tensor, name)
+            return name
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor)
-        copy.name = self.fresh(wanted)
-        self._initializers[copy.name] = copy
-        return copy.name
+        copy.name = name
+        self._initializers[name] = copy
+        return name
 
     def append(self, node: onnx.NodeProto, name: str) -> None:
         """Add a node as it is, but for its name."""
@@ -94,7 +105,7 @@ class ProtoBuilder:
 
     def inside(self) -> ProtoBuilder:
         """A builder for the body of a node: its names and constants are those of this one."""
-        inner = ProtoBuilder(())
+        inner = ProtoBuilder((), self._apart)
         inner._taken, inner._node_names = self._taken, self._node_names
         inner._initializers = self._initializers
         return inner
@@ -179,7 +190,7 @@ def unique(wanted: str, taken: set[str]) -> str:
 
 def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
     """Replace a large tensor by an empty one, because the checker gets the whole model as one string."""
-    if tensor.ByteSize() <= _LARGE_DATA:
+    if tensor.ByteSize() <= _LARGE_DATA and tensor.data_location != onnx.TensorProto.EXTERNAL:
         return tensor
     return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0], raw_data=b"")
 

@@ -30,6 +30,7 @@ import onnx
 
 from qglow.core.errors import InternalError, UsageError
 from qglow.core.types import Array, ElementType, Quantization
+from qglow.exporter.apart import DataApart
 from qglow.exporter.control import export_structured
 from qglow.exporter.files import write_model
 from qglow.exporter.opaque import export_opaque, export_tail, output_types
@@ -59,14 +60,17 @@ def activation_type(name: str) -> Activations:
 
 
 def export_qdq(
-    graph: Graph, path: Path | str | None = None, activations: Activations = "uint8"
+    graph: Graph,
+    path: Path | str | None = None,
+    activations: Activations = "uint8",
+    apart: DataApart | None = None,
 ) -> onnx.ModelProto:
     """A quantized graph as an ONNX model that any runtime runs; written to `path` unless it is None.
 
     Inputs and outputs keep their names; int8 ones hold integers as all activations do. The same graph
-    gives the same bytes.
+    gives the same bytes. apart: keeps the data of large constants; such a model is no file yet, see there.
     """
-    writer = _Writer(graph, activations)
+    writer = _Writer(graph, activations, apart=apart)
     for node in graph.nodes:
         if node.outputs:
             writer.node(node)
@@ -106,14 +110,20 @@ class _Parameters:
 
 
 class _Writer:
-    def __init__(self, graph: Graph, activations: Activations, builder: ProtoBuilder | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        activations: Activations,
+        builder: ProtoBuilder | None = None,
+        apart: DataApart | None = None,
+    ) -> None:
         """builder: of the body that a region becomes; None for a graph of its own."""
         self._graph, self._activations = graph, activations
         self._offset = 128 if activations == "uint8" else 0
         self._integers = _integer_names(graph, None if builder is None else builder.fresh)
         results = () if graph.tail is None else graph.tail.results
         reserved = [*(v.name for v in graph.values()), *self._integers.values(), *results]
-        self._builder = ProtoBuilder(reserved) if builder is None else builder
+        self._builder = ProtoBuilder(reserved, apart) if builder is None else builder
         self._parameters: dict[tuple[Quantization, bool], _Parameters] = {}
         self._real: dict[Value, str] = {}
 

@@ -9,7 +9,7 @@ differ in anything else, no single model stands for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -17,6 +17,7 @@ from onnx import numpy_helper
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array, Dimension, Shape
+from qglow.exporter.apart import DataApart
 from qglow.exporter.lasting import Replacements
 from qglow.exporter.proto import checked
 from qglow.exporter.sizes import Dimensions, SizeNodes
@@ -34,11 +35,15 @@ class StructureError(UnsupportedError):
 
 @dataclass(frozen=True)
 class SizedModel:
-    """The export of a graph for these sizes of its dimensions; shapes: of the graph's values, by name."""
+    """The export of a graph for these sizes of its dimensions; shapes: of the graph's values, by name.
+
+    apart: where the data of its large constants are, which all exports of one model share.
+    """
 
     sizes: Mapping[str, int]
     model: onnx.ModelProto
     shapes: Mapping[str, Shape]
+    apart: DataApart = field(default_factory=DataApart)
 
 
 def unify(
@@ -110,7 +115,7 @@ def _changed(models: Sequence[SizedModel]) -> dict[str, list[Array]]:
         if len(tensors) < len(stored):
             raise StructureError(f"constant '{name}' depends on shapes")
         if any(tensor != tensors[0] for tensor in tensors):
-            changed[name] = [numpy_helper.to_array(tensor) for tensor in tensors]
+            changed[name] = [entry.apart.array(tensor) for entry, tensor in zip(models, tensors, strict=True)]
     return changed
 
 

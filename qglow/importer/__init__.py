@@ -5,7 +5,15 @@ from __future__ import annotations
 from qglow.importer.cutting import part_of_file
 from qglow.importer.model import ImportedModel, import_model
 from qglow.importer.shape_constants import ShapePart
-from qglow.importer.stored import stored_arrays
+from qglow.importer.stored import declared_dimensions, stored_arrays
 from qglow.importer.tensors import read_tensor
 
-__all__ = ["ImportedModel", "ShapePart", "import_model", "part_of_file", "read_tensor", "stored_arrays"]
+__all__ = [
+    "ImportedModel",
+    "ShapePart",
+    "declared_dimensions",
+    "import_model",
+    "part_of_file",
+    "read_tensor",
+    "stored_arrays",
+]

@@ -1,16 +1,22 @@
-"""Arrays that an ONNX file holds, without an import of its graph."""
+"""Arrays and dimensions that an ONNX file states, without an import of its graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnx import TensorProto
 
 from qglow.core.errors import DataError, ModelError, UnsupportedError
 from qglow.core.model_place import ModelPlace, folder_of
-from qglow.core.types import Array
+from qglow.core.types import Array, Dimension
+from qglow.importer.binding import real_inputs, tensor_shape
 from qglow.importer.loading import load
 from qglow.importer.tensors import to_array
+
+
+def declared_dimensions(place: ModelPlace) -> dict[str, Sequence[Dimension] | None]:
+    """Dimensions of the inputs, by name; None for an input without any. Raises as `stored_arrays`."""
+    return {value.name: tensor_shape(value) for value in real_inputs(load(place).proto.graph)}
 
 
 def stored_arrays(place: ModelPlace) -> Iterator[Array]:
