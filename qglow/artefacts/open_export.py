@@ -9,8 +9,6 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import ModelProto
-
 from qglow.artefacts.replay import graph_at
 from qglow.core.errors import DataError, MemoryLimitError, ModelError, UnsupportedError
 from qglow.core.types import Array, Dimension, Shape
@@ -105,10 +103,6 @@ class _Exports:
         model = export_qdq(graph, None, self.parts.activations(self.activations), self.apart)
         return SizedModel(sizes, model, shapes, self.apart)
 
-    def filed(self, model: ModelProto, name: str) -> FiledModel:
-        """The files of a model that was made of exports."""
-        return filed(self.apart.restore(model), name)
-
 
 def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> FiledModel:
     def tables() -> Iterator[Array]:
@@ -116,14 +110,15 @@ def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> Fil
 
     own, other = exports.own, exports.at(first)
     try:
-        return exports.filed(unify([own, other], exports.inputs, tables), name)
+        return filed(exports.apart.restore(unify([own, other], exports.inputs, tables)), name)
     except AmbiguityError:
-        return exports.filed(unify([own, other, exports.at(second)], exports.inputs, tables), name)
+        model = unify([own, other, exports.at(second)], exports.inputs, tables)
+        return filed(exports.apart.restore(model), name)
     except StructureError:
         # The own sizes may be special: a batch of 1 lets passes leave out what other batches need.
         model = unify([other, exports.at(second)], exports.inputs, tables)
         check_constants(model, own)
-        return exports.filed(model, name)
+        return filed(exports.apart.restore(model), name)
 
 
 def _named_inputs(
