@@ -202,7 +202,7 @@ def test_processor_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_unknown_name_is_refused_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, simulator="tests.targets:SIMULATOR")
     with pytest.raises(
-        UsageError, match="no ISA is called 'sse9'; there are generic, .*reference, simulator"
+        UsageError, match="no target is called 'sse9'; there are generic, .*reference, simulator"
     ):
         find_target("sse9")
 

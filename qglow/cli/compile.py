@@ -138,7 +138,9 @@ def _say_memory(bundle: Path) -> None:
     if not is_bundle(bundle):
         return  # of a target of another package, which writes what it likes
     known = read_manifest(bundle)
-    sizes = {"code": known.code_bytes, "weights": known.weights_bytes, "arena": known.arena_bytes}
+    sizes = {"weights": known.weights_bytes, "arena": known.arena_bytes}
+    if not known.sources:  # a compiler is to come that decides about the size of code
+        sizes = {"code": known.code_bytes, **sizes}
     say(", ".join(f"{name} {byte_count(size)}" for name, size in sizes.items()))
     largest = sorted(known.kernels.items(), key=lambda item: -item[1])
     for name, size in largest[:_LISTED_KERNELS]:

@@ -44,7 +44,7 @@ def find_target(name: str) -> Target:
             return room.targets()[name]
     found = _registered().get(name)
     if found is None:
-        raise UsageError(f"no ISA is called '{name}'; there are {', '.join(target_names())}", field="isa")
+        raise UsageError(f"no target is called '{name}'; there are {', '.join(target_names())}", field="isa")
     return _loaded(found)
 
 

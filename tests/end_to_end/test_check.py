@@ -56,7 +56,7 @@ def test_an_entry_may_be_held_to_its_accuracy_on_another_processor(folder: Path,
     assert "1 Pass." in capsys.readouterr().out
     with_baseline(folder, "target: cortex-m4", "target: cortex-m5")
     assert check(folder) == 2
-    assert "digits: no ISA is called 'cortex-m5'" in capsys.readouterr().err
+    assert "digits: no target is called 'cortex-m5'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

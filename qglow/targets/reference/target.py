@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from qglow.codegen.cache import compiler_version
-from qglow.instructions.plan import MemoryPlan, plan_memory
 from qglow.instructions.program import Program
-from qglow.kernels.selection.choice import NO_CHOICES, Choices
 from qglow.lowering.backend import Backend
 from qglow.runtime.executable import Executable
 from qglow.runtime.variant import CodeVariant
+from qglow.targets.kernelless import KernellessTarget
 from qglow.targets.protocol import Emission, TargetDescription
 from qglow.targets.reference.interpreted import InterpretedProgram
 from qglow.targets.reference.stepped import SteppedInterpreter
@@ -18,35 +17,15 @@ from qglow.targets.reference.stepped import SteppedInterpreter
 NAME = "reference"
 
 
-class ReferenceTarget:
+class ReferenceTarget(KernellessTarget):
     """Satisfies `SteppedTarget` without kernels and without code: the planned program is what runs."""
 
-    machine: None = None
-    forms: Mapping[str, Callable[[Program], str]] = {}
     backend = Backend(NAME)
     description = TargetDescription(NAME, "the interpreter in numpy: slow, on any host")
 
     def refusal(self) -> str | None:
         """None: Python is everywhere."""
         return None
-
-    def choices(self) -> Choices:
-        """Return none: without kernels there is nothing to choose."""
-        return NO_CHOICES
-
-    def select(
-        self,
-        program: Program,
-        choices: Choices = NO_CHOICES,
-        *,
-        epilogues: bool = True,
-        like: Sequence[Program] = (),
-    ) -> None:
-        """Leave the program as it is: the interpreter executes every instruction."""
-
-    def plan(self, program: Program, *, reuse: bool = True) -> MemoryPlan:
-        """Place activations in one arena, in place."""
-        return plan_memory(program, reuse=reuse)
 
     def version(self) -> str:
         """The version of qglow's compiler, which made the plan."""

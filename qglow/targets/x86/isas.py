@@ -106,7 +106,7 @@ def isa_by_name(name: str) -> X86Target:
     for target in (*ISAS, AMX_EMULATED):
         if target.name == name:
             return target
-    raise UsageError(f"no ISA is called '{name}'; there are {', '.join(target.name for target in ISAS)}")
+    raise UsageError(f"no target is called '{name}'; there are {', '.join(target.name for target in ISAS)}")
 
 
 def host_isas(emulated: bool = False) -> list[X86Target]:

@@ -188,7 +188,7 @@ def test_select_isa(monkeypatch: pytest.MonkeyPatch) -> None:
     assert select_target("generic").machine is GENERIC
     monkeypatch.setenv("QGLOW_ISA", "generic")
     assert select_target().machine is GENERIC
-    with pytest.raises(UsageError, match="no ISA is called 'sse9'; there are generic, avx2"):
+    with pytest.raises(UsageError, match="no target is called 'sse9'; there are generic, avx2"):
         select_target("sse9")
     if AMX not in host_isas():
         with pytest.raises(UsageError, match="this host cannot run ISA 'amx'; it has generic"):
