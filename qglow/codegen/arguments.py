@@ -25,7 +25,7 @@ def stored_arrays(kernel: Kernel, instruction: Instruction, target: VectorTarget
     """The arrays of a kernel, with the parameters of its operands if it reads them."""
     packed = kernel.constants(instruction, target)
     has_scales = any(one_scale(buffer.type) is not None for _, buffer in instruction.operands())
-    if has_scales and kernel.reads_parameters(instruction.operation):
+    if has_scales and kernel.reads_parameters(instruction, target):
         return {**packed, PARAMETERS: parameter_array(instruction, target.activation_bias)}
     return packed
 

@@ -22,7 +22,14 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from qglow.core.errors import TextError
-from qglow.core.types import UNSIGNED, ElementType, Quantization, TensorType, format_float
+from qglow.core.types import (
+    FIXED_POINT,
+    UNSIGNED,
+    ElementType,
+    Quantization,
+    TensorType,
+    format_float,
+)
 
 AttributeValue = int | float | str | bool | None | tuple["AttributeValue", ...]
 _DEEPEST_LIST = 16
@@ -281,11 +288,15 @@ def _parse_quantization(lexer: Lexer, element: ElementType, named_scales: NamedS
     if lexer.accept("A"):
         lexer.expect(":")
         axis = lexer.integer()
+    is_fixed = lexer.accept("R")
+    if is_fixed:
+        lexer.expect(":")
+        lexer.expect(FIXED_POINT)
     lexer.expect("]")
     if len(zeros) == 1:
         zeros *= len(scales)
     try:
-        return Quantization(tuple(_float32(s) for s in scales), tuple(zeros), axis, element)
+        return Quantization(tuple(_float32(s) for s in scales), tuple(zeros), axis, element, is_fixed)
     except ValueError as error:
         lexer.fail(str(error), start)
 

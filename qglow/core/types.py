@@ -110,18 +110,24 @@ def format_float(value: float) -> str:
     return str(np.float32(value))
 
 
+FIXED_POINT = "fixed"
+"""Text of a `Quantization` to whose scale sums are brought in fixed point."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quantization:
     """Scale and zero point of a tensor, or of every slice along `axis`, and the type of its integers.
 
     `scales` and `zero_points` have one element for a tensor, else one a slice. Scales are
-    Python floats that hold float32 values exactly. `element` is int8 or int16.
+    Python floats that hold float32 values exactly. `element` is int8 or int16. `fixed_point`: sums
+    are brought to this scale in fixed point (rule 10 of the numeric contract), not in float32 (rules 5, 6).
     """
 
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
     axis: int | None = None
     element: ElementType = ElementType.INT8
+    fixed_point: bool = False
 
     def __post_init__(self) -> None:
         if len(self.scales) != len(self.zero_points) or not self.scales:
@@ -188,14 +194,18 @@ class Quantization:
 
     def __str__(self) -> str:
         if self.axis is None:
-            return f"S:{format_float(self.scales[0])} O:{self.zero_points[0]}"
+            return f"S:{format_float(self.scales[0])} O:{self.zero_points[0]}{self._rounding}"
         return self.naming("{" + ",".join(format_float(s) for s in self.scales) + "}")
 
     def naming(self, scales: str) -> str:
         """The text of parameters by slice, with this text in place of all their scales."""
         same = len(set(self.zero_points)) == 1
         zeros = str(self.zero_points[0]) if same else "{" + ",".join(map(str, self.zero_points)) + "}"
-        return f"S:{scales} O:{zeros} A:{self.axis}"
+        return f"S:{scales} O:{zeros} A:{self.axis}{self._rounding}"
+
+    @property
+    def _rounding(self) -> str:
+        return f" R:{FIXED_POINT}" if self.fixed_point else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from qglow.instructions.ops.elementwise import (
 from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.ops.quantize import Dequantize, HighByte, Lookup, LowByte, Quantize, Rescale
 from qglow.instructions.ops.selection import ElementMax, ElementMin, Select
+from qglow.numerics.fixed_point import sum_bits, sum_multipliers
 from qglow.numerics.requantize import multiplier, ratio
 from qglow.numerics.scalar.algebra import Real
 from qglow.numerics.scalar.clamps import larger, prelu, smaller
@@ -34,10 +35,15 @@ def add_or_subtract(site: SourceSite) -> None:
     if not site.kind("dest").is_quantized:
         _plain(site, sign)
         return
+    o = site.operation
     with site.writer.loops(site.shape("dest")) as indices:
-        sides = [_in_steps(site, name, indices) for name in ("lhs", "rhs")]
-        value = site.declared("float", "value", f"{sides[0]} {sign} {sides[1]}")
-        site.store("dest", indices, site.saturated("dest", value, site.operation.q_lo, site.operation.q_hi))
+        if site.in_fixed_point("dest"):
+            result = site.placed("dest", _fixed_sum(site, sign, indices), o.q_lo, o.q_hi)
+        else:
+            sides = [_in_steps(site, name, indices) for name in ("lhs", "rhs")]
+            value = site.declared("float", "value", f"{sides[0]} {sign} {sides[1]}")
+            result = site.saturated("dest", value, o.q_lo, o.q_hi)
+        site.store("dest", indices, result)
 
 
 @emits(ElementMul)
@@ -52,8 +58,8 @@ def multiply(site: SourceSite) -> None:
     with site.writer.loops(site.shape("dest")) as indices:
         product = f"{site.steps('lhs', indices)} * {site.steps('rhs', indices)}"
         whole = site.declared("int32_t", "product", product)
-        value = site.declared("float", "value", f"(float){whole} * {factor}")
-        site.store("dest", indices, site.saturated("dest", value, site.operation.q_lo, site.operation.q_hi))
+        value = site.rescaled("dest", whole, factor, site.operation.q_lo, site.operation.q_hi)
+        site.store("dest", indices, value)
 
 
 @emits(ElementDiv, ElementPower)
@@ -129,8 +135,8 @@ def dequantize(site: SourceSite) -> None:
 def rescale(site: SourceSite) -> None:
     """Integers in steps of others."""
     with site.writer.loops(site.shape("dest")) as indices:
-        value = _in_steps(site, "src", indices)
-        site.store("dest", indices, site.saturated("dest", value, site.operation.q_lo, site.operation.q_hi))
+        value = _rescaled(site, "src", indices, site.operation.q_lo, site.operation.q_hi)
+        site.store("dest", indices, value)
 
 
 @emits(Lookup)
@@ -207,13 +213,33 @@ def _in_steps(site: SourceSite, name: str, indices: list[str]) -> str:
     return site.declared("float", f"{name}_steps", f"(float){site.steps(name, indices)} * {factor}")
 
 
+def _rescaled(
+    site: SourceSite, name: str, indices: list[str], low: int | None = None, high: int | None = None
+) -> str:
+    """An operand of integers as the integer of the result."""
+    source, to = site.kind(name).quantization, site.kind("dest").quantization
+    assert source is not None and to is not None
+    factor = number(float(ratio(source.scale, to.scale)))
+    return site.rescaled("dest", site.steps(name, indices), factor, low, high)
+
+
+def _fixed_sum(site: SourceSite, sign: str, indices: list[str]) -> str:
+    """Rule 10: operands moved up, brought to a common scale, added, and brought to that of the result."""
+    lhs, rhs, to = (site.kind(name).quantization for name in ("lhs", "rhs", "dest"))
+    assert lhs is not None and rhs is not None and to is not None
+    bits = sum_bits(lhs, rhs)
+    factors = [number(factor) for factor in sum_multipliers(lhs.scale, rhs.scale, to.scale, bits)]
+    moved = [f"{site.steps(name, indices)} * {1 << bits}" for name in ("lhs", "rhs")]
+    sides = [f"fixed_product({x}, {factor})" for x, factor in zip(moved, factors, strict=False)]
+    return f"fixed_product({sides[0]} {sign} {sides[1]}, {factors[2]})"
+
+
 def _chosen(site: SourceSite, name: str, indices: list[str]) -> str:
     """A declared element of an operand with the parameters of the result."""
     if not site.kind("dest").is_quantized:
         kind = "float" if site.kind(name).is_float else "int64_t"
         return site.declared(kind, f"{name}_value", site.load(name, indices))
-    steps = _in_steps(site, name, indices)
-    return site.declared("int32_t", f"{name}_value", site.saturated("dest", steps))
+    return site.declared("int32_t", f"{name}_value", _rescaled(site, name, indices))
 
 
 def _refuse(site: SourceSite, what: str) -> None:

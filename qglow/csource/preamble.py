@@ -55,6 +55,30 @@ static inline int32_t saturated(float x, float low, float high, int32_t zero)
     return bits_of(moved) - 0x4B400000 + zero;
 }
 
+/* x * m rounded twice, in fixed point: the upper half of the product with the digits of m, ties upwards, then
+   divided by a power of two, ties away from zero. */
+static int32_t fixed_product(int32_t x, float m)
+{
+    const int32_t exponent = (bits_of(m) >> 23) - 126;
+    const int32_t up = exponent < 0 ? 0 : exponent > 31 ? 31 : exponent;
+    const int32_t down = exponent > 0 ? 0 : exponent < -31 ? 31 : -exponent;
+    const int64_t digits = exponent < -31 ? 0 : ((bits_of(m) & 0x7fffff) | 0x800000) * (int64_t)128;
+    int64_t value = x * ((int64_t)1 << up);
+    value = value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : value;
+    value = value * digits + 0x40000000;
+    value = value < 0 ? ~(~value >> 31) : value >> 31;
+    const int64_t mask = ((int64_t)1 << down) - 1;
+    const int64_t rest = (int64_t)((uint64_t)value & (uint64_t)mask);
+    const int64_t whole = value < 0 ? ~(~value >> down) : value >> down;
+    return (int32_t)(whole + (rest > (mask >> 1) + (value < 0)));
+}
+
+/* Whole steps with the zero point, within bounds without it. */
+static inline int32_t placed(int32_t steps, int32_t low, int32_t high, int32_t zero)
+{
+    return (steps < low ? low : steps > high ? high : steps) + zero;
+}
+
 /* The next double, away from zero or towards it. */
 static double neighbour(double x, int up)
 {

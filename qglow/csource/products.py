@@ -100,11 +100,12 @@ def _end(site: SourceSite, indices: tuple[str, ...], channel: str) -> None:
 def _finish(site: SourceSite, indices: tuple[str, ...] | list[str], channel: str) -> None:
     """Sums times the multiplier of their channel, as `BoundedOperation.finish` has it."""
     o = site.operation
-    scaled = site.declared("float", "scaled", f"(float)sum * {site.load('multiplier', (channel,))}")
+    factor = site.load("multiplier", (channel,))
     if site.kind("dest").is_float:
+        scaled = site.declared("float", "scaled", f"(float)sum * {factor}")
         site.store("dest", indices, site.clipped(scaled, o.lo, o.hi))
     else:
-        site.store("dest", indices, site.saturated("dest", scaled, o.q_lo, o.q_hi))
+        site.store("dest", indices, site.rescaled("dest", "sum", factor, o.q_lo, o.q_hi))
 
 
 def _scaled(site: SourceSite) -> str:
@@ -115,5 +116,4 @@ def _scaled(site: SourceSite) -> str:
         factor = float(multiplier(left.scale, right.scale, 1.0))
         return site.declared("float", "scaled", f"(float)sum * {number(factor)}")
     factor = float(multiplier(left.scale, right.scale, to.scale))
-    scaled = site.declared("float", "scaled", f"(float)sum * {number(factor)}")
-    return site.saturated("dest", scaled)
+    return site.rescaled("dest", "sum", number(factor))

@@ -47,8 +47,7 @@ def average_pool(site: SourceSite) -> None:
             return
         divisor = site.declared("float", "divisor", f"{number(to.scale)} * (float)count")
         factor = site.declared("float", "factor", f"{number(source.scale)} / {divisor}")
-        value = site.declared("float", "value", f"(float)sum * {factor}")
-        site.store("dest", indices, site.saturated("dest", value))
+        site.store("dest", indices, site.rescaled("dest", "sum", factor))
 
 
 def _padded_count(site: SourceSite, indices: list[str], axis: int) -> str:

@@ -188,6 +188,27 @@ class SourceSite:
         bounds = f"{number(float(least - to.zero_point))}, {number(float(most - to.zero_point))}"
         return f"saturated({value}, {bounds}, {to.zero_point})"
 
+    def rescaled(
+        self, name: str, total: str, factor: str, low: int | None = None, high: int | None = None
+    ) -> str:
+        """An int32 times a float32 as the integer of an operand within bounds: rule 5, or rule 10."""
+        if self.in_fixed_point(name):
+            return self.placed(name, f"fixed_product({total}, {factor})", low, high)
+        return self.saturated(name, self.declared("float", "scaled", f"(float){total} * {factor}"), low, high)
+
+    def in_fixed_point(self, name: str) -> bool:
+        """Whether sums are brought to the scale of an operand in fixed point."""
+        to = self.kind(name).quantization
+        return to is not None and to.fixed_point
+
+    def placed(self, name: str, steps: str, low: int | None = None, high: int | None = None) -> str:
+        """An int32 in steps of an operand as its integer within bounds (the end of rule 10)."""
+        to = self.kind(name).quantization
+        assert to is not None
+        least = (to.smallest if low is None else low) - to.zero_point
+        most = (to.largest if high is None else high) - to.zero_point
+        return f"placed({steps}, {least}, {most}, {to.zero_point})"
+
     def quantized(self, name: str, value: str) -> str:
         """A real as an operand holds it: rule 1, or the real itself."""
         to = self.kind(name).quantization

@@ -9,18 +9,21 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qglow.core.errors import InternalError, UnsupportedError
-from qglow.exporter import blocks, elementwise, normalization, ranking, recurrence, reduce, rows
+from qglow.exporter import blocks, elementwise, fixed_point, normalization, ranking, recurrence, reduce, rows
 from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
 from qglow.graph.graph import Node
 from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
-from qglow.graph.ops.elementwise import Clip
+from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sub
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from qglow.graph.ops.quantize import Rescale
+from qglow.graph.ops.reduce import ReduceMean
 from qglow.graph.ops.resize import Resize, ResizeNearest
+from qglow.graph.ops.selection import Max, Min, Where
 from qglow.graph.ops.shape import Cast, ChannelShuffle, Concat, Identity, Reshape, Shape, Transpose
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.graph.rule_tables import fills
@@ -215,6 +218,36 @@ EXPORTS: dict[type[Operator], ExportRule[Any]] = {
     Softmax: _softmax,
     Transpose: lambda op, out: out.emit("Transpose", perm=list(op.perm)),
 }
+
+
+FIXED_POINT: dict[type[Operator], fixed_point.Steps] = {
+    Add: fixed_point.sum_or_difference,
+    AveragePool: fixed_point.window_means,
+    Clip: fixed_point.rescale,
+    Conv: fixed_point.convolution,
+    Gemm: fixed_point.gemm,
+    GlobalAveragePool: fixed_point.global_mean,
+    MatMul: fixed_point.matmul,
+    Max: fixed_point.extremum,
+    Min: fixed_point.extremum,
+    Mul: fixed_point.product_of_two,
+    ReduceMean: fixed_point.mean,
+    Relu: fixed_point.rescale,
+    Rescale: fixed_point.rescale,
+    Sub: fixed_point.sum_or_difference,
+    Where: fixed_point.where,
+}
+"""int8 operators that bring sums to the scale of their result, as integer arithmetic."""
+
+
+def steps_in_fixed_point(node: Node) -> fixed_point.Steps | None:
+    """Return what brings integers to the scale of the result in fixed point; None where it does not."""
+    known = node.output.type.quantization
+    if known is None or not known.fixed_point:
+        return None
+    first = 1 if isinstance(node.operator, Where) else 0  # the condition stands for no reals
+    is_integer = all(v is None or v.type.is_quantized for v in node.inputs[first : first + 2])
+    return FIXED_POINT.get(type(node.operator)) if is_integer else None
 
 
 def exports(*operators: type[Op]) -> Callable[[ExportRule[Op]], ExportRule[Op]]:

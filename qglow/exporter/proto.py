@@ -50,6 +50,7 @@ class ProtoBuilder:
         self._node_names: set[str] = set()
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: dict[str, onnx.TensorProto] = {}
+        self._functions: dict[tuple[str, str], onnx.FunctionProto] = {}
 
     def fresh(self, wanted: str) -> str:
         """`wanted`, or `wanted` with a number, whichever no tensor has; taken from then on."""
@@ -86,6 +87,10 @@ class ProtoBuilder:
             self._initializers[name] = tensor
         return name
 
+    def function(self, function: onnx.FunctionProto) -> None:
+        """Add a function of the model, once."""
+        self._functions.setdefault((function.domain, function.name), function)
+
     def tensor(self, wanted: str, tensor: onnx.TensorProto) -> str:
         """Add a constant as it is under a fresh name."""
         name = self.fresh(wanted)
@@ -107,7 +112,7 @@ class ProtoBuilder:
         """A builder for the body of a node: its names and constants are those of this one."""
         inner = ProtoBuilder((), self._apart)
         inner._taken, inner._node_names = self._taken, self._node_names
-        inner._initializers = self._initializers
+        inner._initializers, inner._functions = self._initializers, self._functions
         return inner
 
     def body(
@@ -152,6 +157,7 @@ class ProtoBuilder:
         model = helper.make_model(
             graph,
             opset_imports=opsets,
+            functions=[self._functions[key] for key in sorted(self._functions)],
             ir_version=IR_VERSION,
             producer_name="qglow",
             producer_version=__version__,

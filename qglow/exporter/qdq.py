@@ -33,8 +33,9 @@ from qglow.core.types import Array, ElementType, Quantization
 from qglow.exporter.apart import DataApart
 from qglow.exporter.control import export_structured
 from qglow.exporter.files import write_model
+from qglow.exporter.fixed_point import FixedPointExport
 from qglow.exporter.opaque import export_opaque, export_tail, output_types
-from qglow.exporter.operators import clamp, export_operator, fused_bounds
+from qglow.exporter.operators import clamp, export_operator, fused_bounds, steps_in_fixed_point
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder, unique
 from qglow.exporter.rows import (
     export_row_scales_product,
@@ -146,6 +147,9 @@ class _Writer:
             export_opaque(self._builder, node, node.operator.hosted, self._operands(node))
         elif node.operator.region_names:
             export_structured(self._builder, node, self._operands(node), self._region)
+        elif (steps := steps_in_fixed_point(node)) is not None:
+            export = FixedPointExport(self._builder, node, self._integer_names_of, self._offset)
+            export.write(steps, self._integers[node.output])
         elif is_sum_of_integers(node):
             self._sum_of_integers(node)
         elif multiplies_row_scales(node):
@@ -165,6 +169,12 @@ class _Writer:
         for node in region.nodes:
             if node.outputs:
                 writer.node(node)
+
+    def _integer_names_of(self, value: Value) -> tuple[str, str]:
+        """The integers of a value and their zero point, constants written on first need."""
+        if value.data is not None:
+            self._builder.initializer(self._integers[value], value.data)
+        return self._integers[value], self._names_of(value, value.is_constant).zero_point
 
     def _sum_of_integers(self, node: Node) -> None:
         x, w = (_present(value) for value in node.inputs[:2])

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from qglow.core.types import Array, Quantization
+from qglow.numerics.fixed_point import add_fixed
 from qglow.numerics.quantize import dequantize_by, quantize_by, saturate_to
 from qglow.numerics.requantize import multiplier, quantized_bounds, ratio, requantize, rescale
 from qglow.numerics.scalar import clamps, polynomials
@@ -78,6 +79,8 @@ def add_int8(
     hi: int | None = None,
 ) -> Array:
     """`float32(a - za) * (s_a / s_y) + float32(b - zb) * (s_b / s_y)`, rounded to int8."""
+    if y_quant.fixed_point:
+        return _placed(add_fixed(a, a_quant, b, b_quant, y_quant, 1), y_quant, lo, hi)
     value = _in_steps(a, a_quant, y_quant) + _in_steps(b, b_quant, y_quant)
     return saturate_to(value, y_quant, lo, hi)
 
@@ -92,6 +95,8 @@ def sub_int8(
     hi: int | None = None,
 ) -> Array:
     """`float32(a - za) * (s_a / s_y) - float32(b - zb) * (s_b / s_y)`, rounded to int8."""
+    if y_quant.fixed_point:
+        return _placed(add_fixed(a, a_quant, b, b_quant, y_quant, -1), y_quant, lo, hi)
     value = _in_steps(a, a_quant, y_quant) - _in_steps(b, b_quant, y_quant)
     return saturate_to(value, y_quant, lo, hi)
 
@@ -190,6 +195,12 @@ def _quantized(value: Array, y_quant: Quantization, lo: int | None, hi: int | No
     """Rule 1 within bounds."""
     with np.errstate(all="ignore"):
         return saturate_to(value / np.float32(y_quant.scale), y_quant, lo, hi)
+
+
+def _placed(steps: Array, y_quant: Quantization, lo: int | None, hi: int | None) -> Array:
+    """Whole steps, int64, with the zero point, within bounds."""
+    low, high = y_quant.smallest if lo is None else lo, y_quant.largest if hi is None else hi
+    return np.asarray(np.clip(steps + y_quant.zero_point, low, high), y_quant.element.dtype)
 
 
 def _centred(q: Array, quantization: Quantization) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qglow.core.types import Array, Quantization
+from qglow.numerics.fixed_point import requantize_fixed
 from qglow.numerics.quantize import INT8_MAX, INT8_MIN, quantize_by, saturate_to
 
 INT32_MAX = 2**31 - 1
@@ -50,8 +51,12 @@ def requantize(
     """`clamp(round_half_even(float32(acc) * m) + zp)` in the type of `target`, within bounds.
 
     `acc` holds integers, which are rounded to float32 once; `multiplier` is float32 and broadcasts
-    against it. The clamp is done in float: the same result, and nothing to prove about the product.
+    against it. The clamp is done in float: the same result, and nothing to prove about the product. A target
+    in fixed point takes rule 10 instead, for integers within int32.
     """
+    if target.fixed_point:
+        low = target.smallest if lo is None else lo
+        return requantize_fixed(acc, multiplier, target, low, target.largest if hi is None else hi)
     with np.errstate(over="ignore", under="ignore"):
         product = np.asarray(acc).astype(np.float32) * np.asarray(multiplier, np.float32)
     return saturate_to(product, target, lo, hi)

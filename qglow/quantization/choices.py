@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.schema import Schema
 from qglow.quantization.scheme import IN_ATTENTION, treatments
-from qglow.recipe.choices import BlockFormat, Calibration
+from qglow.recipe.choices import FIXED, BlockFormat, Calibration
 from qglow.recipe.matching import means
 from qglow.recipe.rules import DYNAMIC, HALVES, Match, Rule
 from qglow.recipe.schema import Recipe
@@ -25,7 +25,7 @@ class Choice:
     in_attention: whether the node belongs to an attention region. by_rows: whether the table that it looks up
     is int8 by row. weights: the format in which its weights are quantized, alone or beside `dynamic` rows.
     stated: whether a rule gives that format, so that tables get it too. left_out: the rule in words by the
-    name of a correction that it leaves out.
+    name of a correction that it leaves out. fixed_point: whether sums are brought to int8 in fixed point.
     """
 
     schema: Schema
@@ -43,6 +43,7 @@ class Choice:
     weights: BlockFormat | None = None
     stated: bool = False
     left_out: Mapping[str, str] = field(default_factory=dict)
+    fixed_point: bool = False
 
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
@@ -50,6 +51,7 @@ class Choice:
         dtype = "float" if rule.weights is not None and rule.dtype is None else rule.dtype
         words = f"rule {number} ({rule.match})"
         left_out = {name: by for name, by in self.left_out.items() if name not in rule.corrections}
+        fixed = self.fixed_point if rule.requantization is None else rule.requantization == FIXED
         left_out |= {name: words for name, wanted in rule.corrections.items() if not wanted}
         if dtype is not None:
             kept = words if dtype in ("float", *HALVES, DYNAMIC) else ""
@@ -72,6 +74,7 @@ class Choice:
             stated=self.stated if dtype is None else rule.weights is not None,
             left_out=left_out,
             rules=(*self.rules, number),
+            fixed_point=fixed,
         )
 
 
@@ -100,6 +103,7 @@ class Choices:
             kept,
             dynamic=recipe.dynamic,
             weights=recipe.weights,
+            fixed_point=recipe.requantization == FIXED,
         )
         nodes = dict.fromkeys((node.name for node in graph.nodes), default)
         calibration = IN_ATTENTION if recipe.calibration.is_default else recipe.calibration

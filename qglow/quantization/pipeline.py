@@ -22,6 +22,7 @@ from qglow.quantization.choices import Choice, Choices, names_of
 from qglow.quantization.corrections import Correction
 from qglow.quantization.dynamic import scale_rows
 from qglow.quantization.equalize import Equalization, equalize
+from qglow.quantization.fixed_point import round_in_fixed_point
 from qglow.quantization.folding.cancel_conversions import CancelConversions
 from qglow.quantization.folding.editing import parameters
 from qglow.quantization.folding.float_results import FloatResults
@@ -324,6 +325,7 @@ class _Quantizer:
         quantize_in_blocks(graph, formats, log, known_blocks)
         halves = {**halves, **{node.name: str(chosen) for node, chosen in formats.items()}}
         regions = self._quantize_regions(known_blocks)
+        round_in_fixed_point(graph, choices)
         verify_graph(graph, "after the final weights")
         before, folding = self._bytes_before, str(self._folding)
         report = make_report(graph, by_name, margins, before, folding, log, halves, prepared.stated, rows)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from qglow.core.options import not_one_of
 
 SCHEMAS = ("asymmetric", "symmetric", "symmetric_with_uint8", "symmetric_with_power2_scale")
+FIXED = "fixed"
+REQUANTIZATIONS = ("float", FIXED)
+"""Arithmetic that brings sums to int8: float32, or the fixed point of gemmlowp and CMSIS-NN."""
 CALIBRATIONS = ("auto", "minmax", "kl", "percentile", "mse")
 WEIGHT_BITS = {"int8": 8, "int4": 4, "int2": 2}
 """Widths of weights that are quantized alone."""

@@ -99,6 +99,11 @@ class RecipeChoices(TypedDict, total=False):
     """Range of weights, by largest or least error: max, mse. max spans the largest weight of a channel; mse
     clips the largest ones where the squared error of all is less."""
 
+    requantization: str | None
+    """Arithmetic that brings sums to int8: float, fixed. float multiplies in float32, as ONNX means it; fixed
+    takes the fixed point of gemmlowp and CMSIS-NN, which is quicker on processors without a float unit.
+    Results differ by one step now and then. model.qdq.onnx states either exactly."""
+
     rounding_budget: float | str | None
     """Start no layer after this time: 90s, 10m, 1h. Layers left when the time is up keep what they have, and
     the report names them. A number is in seconds."""

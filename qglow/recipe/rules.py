@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qglow.core.options import option, to_document, validate
-from qglow.recipe.choices import SCHEMAS, BlockFormat, Calibration
+from qglow.recipe.choices import REQUANTIZATIONS, SCHEMAS, BlockFormat, Calibration
 from qglow.recipe.matching import check_expression, fits, means
 from qglow.recipe.readers import as_block_format, as_calibration, as_flag, as_text
 from qglow.recipe.sections import section_of
@@ -74,6 +74,7 @@ class Rule:
     or "tensor", of the nodes' weights. weights: products of rows with constant weights are float, or those of
     dtype "dynamic", with weights of this format; other nodes are float. equalize, smooth, split_channels,
     correct_bias: False leaves that out for the nodes, where the recipe does it; True undoes an earlier rule.
+    requantization: "float" or "fixed", of the nodes' int8 results and what data movement makes of them.
     Raises ValueError for values that are not allowed, and where nothing is set.
 
     >>> Rule(Match(operator="Gemm"), dtype="float").to_document()
@@ -113,12 +114,24 @@ class Rule:
         None, "Whether these nodes' biases are corrected, if the recipe does that", read=as_flag
     )
 
+    requantization: str | None = option(
+        None, "Arithmetic that brings sums to the int8 of these nodes", read=as_text, choices=REQUANTIZATIONS
+    )
+
     def __post_init__(self) -> None:
         validate(self)
-        choices = (self.dtype, self.schema, self.calibration, self.granularity, self.weights)
+        choices = (
+            self.dtype,
+            self.schema,
+            self.calibration,
+            self.granularity,
+            self.weights,
+            self.requantization,
+        )
         if not self.corrections and all(choice is None for choice in choices):
             raise ValueError(
                 "it sets nothing; say dtype, keep_float, schema, calibration, granularity, weights, "
+                "requantization, "
                 f"{', '.join(CORRECTIONS[:-1])} or {CORRECTIONS[-1]}"
             )
         if self.weights is not None and self.dtype not in (None, "float", DYNAMIC):

@@ -11,7 +11,7 @@ from typing import Any
 from qglow.core.errors import UsageError
 from qglow.core.keywords import unknown_keyword
 from qglow.core.options import Bounds, FieldError, option, options_of, read_value, to_document, validate
-from qglow.recipe.choices import CALIBRATION_FORMS, SCHEMAS, BlockFormat, Calibration
+from qglow.recipe.choices import CALIBRATION_FORMS, REQUANTIZATIONS, SCHEMAS, BlockFormat, Calibration
 from qglow.recipe.data import DataMapping, Preprocessing
 from qglow.recipe.matching import check_expression, fits, means
 from qglow.recipe.readers import (
@@ -256,6 +256,19 @@ class Recipe:
         more=(
             "max spans the largest weight of a channel; mse clips the largest ones where the "
             "squared error of all is less."
+        ),
+    )
+    requantization: str = option(
+        "float",
+        "Arithmetic that brings sums to int8",
+        kw_only=True,
+        group=SCALES,
+        read=as_text,
+        choices=REQUANTIZATIONS,
+        more=(
+            "float multiplies in float32, as ONNX means it; fixed takes the fixed point of gemmlowp and "
+            "CMSIS-NN, which is quicker on processors without a float unit. Results differ by one step now "
+            "and then. model.qdq.onnx states either exactly."
         ),
     )
     rounding_budget: float | None = option(

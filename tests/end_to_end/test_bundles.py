@@ -148,6 +148,17 @@ def test_sources_without_a_form_in_c_are_refused(tmp_path: Path, capsys: pytest.
     assert main(["compile", str(file), "--emit", "c", "--target", "riscv64", "--emit-bundle", str(made)]) == 2
 
 
+def test_the_size_of_code_is_told_only_where_it_is_known(
+    digits: qglow.QuantizedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits.save(tmp_path / "int8")
+    for name, more in (("c", ["--emit", "c"]), ("m4", ["--target", "cortex-m4"])):
+        made = str(tmp_path / name)
+        assert main(["compile", str(tmp_path / "int8"), *more, "--emit-bundle", made]) == 0
+        said = capsys.readouterr()
+        assert "weights" in said.err + said.out and ("code " in said.err + said.out) is (name == "m4")
+
+
 def test_instructions_are_counted_in_emulators_only(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
     digits.save_bundle(tmp_path / "made")
     with pytest.raises(qglow.UsageError, match="not counted"):

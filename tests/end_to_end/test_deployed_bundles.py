@@ -31,7 +31,15 @@ ARM_MEMORY = {
 SOFT_FLOATS = {
     *(f"__aeabi_f{name}" for name in ("add", "sub", "mul", "div")),
     *(f"__aeabi_fcmp{name}" for name in ("eq", "lt", "le", "gt", "ge", "un")),
-    *("__aeabi_i2f", "__aeabi_ui2f", "__aeabi_f2iz", "__aeabi_f2uiz", "__aeabi_l2f", "__aeabi_lmul"),
+    *(
+        "__aeabi_i2f",
+        "__aeabi_ui2f",
+        "__aeabi_f2iz",
+        "__aeabi_f2uiz",
+        "__aeabi_l2f",
+        "__aeabi_lmul",
+        "__clzsi2",
+    ),
 }
 """Functions of the compiler's library that code may call on processors without a float unit."""
 ARCHIVED = [target.name for target in qglow.list_targets() if target.writes_bundles and target.name != "c"]

@@ -167,6 +167,9 @@ class Requantize(BoundedOperation):
         self.verify_bounds(types["dest"])
         require_activation(types, "dest")
         require_float(types, "multiplier")
+        scale = types["dest"].quantization
+        exceeds = "high" in types and scale is not None and scale.fixed_point
+        require(not exceeds, "sums of two parts exceed int32, and have no fixed point")
         shape = types["dest"].shape
         for name in ("low", "high"):
             plain = name not in types or types[name].element is ElementType.INT32

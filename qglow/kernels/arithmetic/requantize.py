@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from qglow.core.types import Quantization, TensorType
+from qglow.kernels.arithmetic.fixed_point import multiply_fixed
 from qglow.kernels.arithmetic.scalar import emit_scalar
+from qglow.kernels.arithmetic.soft_float import divide_in_integers, is_plain, scale_in_integers
 from qglow.kernels.emit.builder import F32, I8, I16, I32, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.numerics.requantize import ROUNDING_LIMIT
@@ -20,6 +22,7 @@ __all__ = [
     "ROUNDING_LIMIT",
     "IntegerRange",
     "integer_range",
+    "place_steps",
     "clamp_float",
     "emit_affine_int8",
     "emit_dequantize",
@@ -36,7 +39,7 @@ class IntegerRange:
     """Zero point and bounds of an integer result, all with the activation bias added.
 
     `element`: LLVM type of the result, i8 or i16. `holds_zero`: whether the zero point lies within the
-    bounds.
+    bounds. `fixed_point`: whether sums are brought to its scale by rule 10.
     """
 
     zero_point: Number
@@ -44,6 +47,7 @@ class IntegerRange:
     high: int
     element: Any = I8
     holds_zero: bool = True
+    fixed_point: bool = False
 
 
 def integer_range(
@@ -58,7 +62,8 @@ def integer_range(
     low, high = known.smallest if q_lo is None else q_lo, known.largest if q_hi is None else q_hi
     element = I16 if known.is_wide else I8
     zero = known.zero_point + bias if zero_point is None else zero_point
-    return IntegerRange(zero, low + bias, high + bias, element, low <= known.zero_point <= high)
+    holds_zero = low <= known.zero_point <= high
+    return IntegerRange(zero, low + bias, high + bias, element, holds_zero, known.fixed_point)
 
 
 def _quantization(kind: TensorType) -> Quantization:
@@ -90,13 +95,18 @@ def round_to_integers(
     # Clamping is skipped where NaN has become a zero point outside of the bounds, which it would move. All
     # other values are within the bounds there, as floats were clamped.
     is_clamped = proven or not may_be_nan or result.holds_zero
-    return _placed(e, e.target.round_to_words(e, value), result, is_clamped)
+    return place_steps(e, e.target.round_to_words(e, value), result, is_clamped)
 
 
-def _placed(e: Emitter, steps: Value, result: IntegerRange, is_clamped: bool = True) -> Value:
-    """Add the zero point to whole steps of the result's scale, clamp, and narrow to its element type."""
+def place_steps(e: Emitter, steps: Value, result: IntegerRange, is_clamped: bool = True) -> Value:
+    """Add the zero point to whole steps of the result's scale, clamp, and narrow to its element type.
+
+    In fixed point steps may be any int32.
+    """
     wide = steps.type
-    if result.zero_point:
+    if result.zero_point and result.fixed_point:
+        steps = e.intrinsic("llvm.sadd.sat", steps, scalar(wide, result.zero_point))
+    elif result.zero_point:
         steps = e.b.add(steps, scalar(wide, result.zero_point))
     if is_clamped:
         steps = e.intrinsic("llvm.smax", steps, scalar(wide, result.low))
@@ -104,16 +114,29 @@ def _placed(e: Emitter, steps: Value, result: IntegerRange, is_clamped: bool = T
     return e.b.trunc(steps, vec(result.element, wide.count))
 
 
+def place_bounded(e: Emitter, steps: Value, result: IntegerRange) -> Value:
+    """Clamp whole steps as floats would be before rounding, so that 0 stays the zero point."""
+    low, high = result.low - result.zero_point, result.high - result.zero_point
+    bounded = e.intrinsic("llvm.smax", steps, scalar(steps.type, low))
+    bounded = e.intrinsic("llvm.smin", bounded, scalar(steps.type, high))
+    return place_steps(e, bounded, result, is_clamped=False)
+
+
 def emit_requantize(e: Emitter, acc: Value, multiplier: Value, result: IntegerRange, proven: bool) -> Value:
-    """Requantize int32 sums by float32 multipliers (rule 5). `proven`: max|acc| * m < 2^30."""
-    if proven:
-        return _placed(e, e.target.rescale_to_words(e, acc, multiplier), result)
+    """Requantize int32 sums by float32 multipliers (rules 5 and 10). `proven`: max|acc| * m < 2^30."""
+    if result.fixed_point:
+        return place_steps(e, multiply_fixed(e, acc, multiplier, proven), result)
+    # Without a float unit a product too large for int32 keeps its sign, which is all that the clamp needs.
+    if proven or not e.target.has_float_unit:
+        return place_steps(e, e.target.rescale_to_words(e, acc, multiplier), result)
     value = e.b.fmul(e.b.sitofp(acc, multiplier.type), multiplier)
     return round_to_integers(e, value, result, proven, may_be_nan=False)
 
 
 def emit_quantize(e: Emitter, value: Value, scale: Number, result: IntegerRange) -> Value:
     """Quantize float32 by a true division (rule 1); NaN becomes the zero point."""
+    if not e.target.has_float_unit and is_plain(scale):
+        return place_bounded(e, divide_in_integers(e, value, scale), result)
     # A product with the reciprocal rounds twice and may differ in the last bit, which decides ties.
     return round_to_integers(e, e.b.fdiv(value, scalar(value.type, scale)), result, proven=False)
 
@@ -138,6 +161,8 @@ def emit_steps(e: Emitter, q: Value, zero_point: Number, factor: Number) -> Valu
 
 def emit_dequantize(e: Emitter, q: Value, zero_point: Number, scale: Number) -> Value:
     """Dequantize: `float32(q - zp) * scale`."""
+    if not e.target.has_float_unit and is_plain(scale) and q.type.element == I8:
+        return scale_in_integers(e, widen_centred(e, q, zero_point), scale)
     return emit_steps(e, q, zero_point, scale)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from qglow.core.types import Array, ElementType
-from qglow.instructions.operation import Operation
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import NO_PADDING, Instruction, Padding
 from qglow.kernels.convolution.border import emit_bordered_copy
@@ -58,7 +57,7 @@ class TiledProduct(Kernel):
         """Size of the tile and order of the loops."""
         return Blocking(self.pixels, self.vectors, self.by_rows)
 
-    def reads_parameters(self, operation: Operation) -> bool:
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
         """Zero points are read, so that layers that differ in nothing else share code."""
         return True
 

@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.instructions.operation import Operation
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import Instruction, Padding
 from qglow.kernels.convolution.conv import (
@@ -62,7 +61,7 @@ class DepthwiseKernel(Kernel):
         """Bytes of one image with its border, if the padding of `src` is too small; else 0."""
         return border_scratch(instruction)
 
-    def reads_parameters(self, operation: Operation) -> bool:
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
         """Zero points are read, so that layers that differ in nothing else share code."""
         return True
 

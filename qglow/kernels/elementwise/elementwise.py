@@ -65,13 +65,19 @@ class Elementwise(Kernel):
         """Operand, without its parameters for lookups: they take bytes, whatever numbers these stand for."""
         return without_parameters(memory) if isinstance(operation, Lookup) else memory
 
-    def reads_parameters(self, operation: Operation) -> bool:
-        """Whether this is arithmetic that depends on scales and zero points, which its code then reads."""
-        return isinstance(operation, READING_PARAMETERS)
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
+        """Whether this is arithmetic that depends on scales and zero points, which its code then reads.
+
+        Not in fixed point and without a float unit: ratios of scales are computed beforehand there.
+        """
+        scale = instruction.operand("dest").type.quantization
+        if not target.has_float_unit or (scale is not None and scale.fixed_point):
+            return False
+        return isinstance(instruction.operation, READING_PARAMETERS)
 
     def decided(self, operation: Operation, memories: Mapping[str, Memory]) -> tuple[object, ...]:
         """Facts about bounds of results that decide the code even where it reads parameters at run time."""
-        if not self.reads_parameters(operation):
+        if not isinstance(operation, READING_PARAMETERS):
             return ()
         return decided_by_parameters(operation, memories)
 

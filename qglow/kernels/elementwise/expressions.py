@@ -33,6 +33,7 @@ from qglow.instructions.ops.quantize import (
     Rescale,
 )
 from qglow.instructions.ops.selection import ElementMax, ElementMin, Select
+from qglow.kernels.arithmetic.fixed_point import multiply_fixed
 from qglow.kernels.arithmetic.functions import emit_function
 from qglow.kernels.arithmetic.integers import emit_operation, emit_power, emit_quotient
 from qglow.kernels.arithmetic.logic import emit_cast, emit_compare, emit_extremum, emit_select
@@ -45,15 +46,19 @@ from qglow.kernels.arithmetic.requantize import (
     emit_requantize,
     emit_steps,
     fits_rounding,
+    place_steps,
     round_to_integers,
     widen_centred,
 )
 from qglow.kernels.arithmetic.scalar import emit_scalar
+from qglow.kernels.arithmetic.soft_float import add_in_integers, sums_in_integers
 from qglow.kernels.elementwise.limits import largest_result, rescaled_limit, result_range
 from qglow.kernels.emit.builder import F32, F64, I8, Number, PerCall, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.operand import Memory, is_int8_activation
+from qglow.kernels.emit.parameter import one_scale
 from qglow.kernels.tiles.interleaved import centred_floats, fills_registers, round_interleaved
+from qglow.numerics.fixed_point import sum_bits, sum_multipliers
 from qglow.numerics.requantize import multiplier, ratio
 from qglow.numerics.scalar.clamps import prelu
 from qglow.numerics.scalar.polynomials import power
@@ -95,7 +100,9 @@ class Point:
         Such registers are widened and narrowed by interleaving, which saves moves across 128-bit parts.
         """
         kinds = [memory.type for memory in self.memories.values()]
-        return all(is_int8_activation(kind) for kind in kinds) and fills_registers(self.e, self.lanes)
+        if not all(is_int8_activation(kind) for kind in kinds) or not fills_registers(self.e, self.lanes):
+            return False
+        return not self.dest.in_fixed_point
 
     @property
     def counts(self) -> bool:
@@ -107,6 +114,8 @@ class Point:
         memory = self.memories[name]
         factor = self.ratio(name)
         proven = fits_rounding(rescaled_limit(memory.type, self.dest.type))
+        if self.result.fixed_point or not self.e.target.has_float_unit:
+            return emit_requantize(self.e, self.centred(name), self.reals(factor), self.result, proven)
         if self.interleaves:
             return round_interleaved(self.e, self.steps(name, factor), self.result, proven)
         steps = emit_steps(self.e, self.values[name], memory.zero_point, factor)
@@ -121,6 +130,14 @@ class Point:
         """Compute `float32(q - zp) * factor` of an int8 operand that fills registers, interleaved."""
         centred = centred_floats(self.e, self.values[name], self.memories[name].zero_point)
         return [self.e.b.fmul(value, scalar(value.type, factor)) for value in centred]
+
+    def centred(self, name: str) -> Value:
+        """Integer operand as int32 less its zero point."""
+        return widen_centred(self.e, self.values[name], self.memories[name].zero_point)
+
+    def reals(self, number: Number) -> Value:
+        """A float32 number in every lane."""
+        return scalar(vec(F32, self.lanes), number)
 
     def alike(self, name: str) -> Value:
         """Operand with the scale and zero point of `dest`: rescaled where its own differ."""
@@ -165,6 +182,12 @@ def _combine(point: Point, combine: Callable[[Value, Value], Value]) -> Value:
     memories = {name: point.memories[name] for name in ("lhs", "rhs")}
     factors = {name: point.ratio(name) for name in memories}
     proven = fits_rounding(largest_result(point.operation, point.memories))
+    if point.result.fixed_point:
+        return _combine_fixed(point, point.e.b.add if combine == point.e.b.fadd else point.e.b.sub, proven)
+    if not point.e.target.has_float_unit and sums_in_integers(*factors.values()) and _are_bytes(memories):
+        centred = [(point.centred(name), factor) for name, factor in factors.items()]
+        sign = 1 if combine == point.e.b.fadd else -1
+        return place_steps(point.e, add_in_integers(point.e, *centred[0], *centred[1], sign), point.result)
     if point.interleaves:
         registers = [point.steps(name, factor) for name, factor in factors.items()]
         sums = [combine(*pair) for pair in zip(*registers, strict=True)]
@@ -173,6 +196,24 @@ def _combine(point: Point, combine: Callable[[Value, Value], Value]) -> Value:
         emit_steps(point.e, point.values[name], m.zero_point, factors[name]) for name, m in memories.items()
     ]
     return round_to_integers(point.e, combine(*steps), point.result, proven)
+
+
+def _are_bytes(memories: Mapping[str, Memory]) -> bool:
+    return all(is_int8_activation(memory.type) for memory in memories.values())
+
+
+def _combine_fixed(point: Point, combine: Callable[[Value, Value], Value], proven: bool) -> Value:
+    """Rule 10: both operands moved up, brought to a common scale, combined, and brought to that of dest."""
+    e, (lhs, rhs, dest) = point.e, (one_scale(point.memories[n].type) for n in ("lhs", "rhs", "dest"))
+    assert lhs is not None and rhs is not None and dest is not None
+    bits = sum_bits(lhs, rhs)
+    *shared, last = sum_multipliers(lhs.scale, rhs.scale, dest.scale, bits)
+    parts = []
+    for name, factor in zip(("lhs", "rhs"), shared, strict=True):
+        centred = point.centred(name)
+        moved = e.b.shl(centred, scalar(centred.type, bits))
+        parts.append(multiply_fixed(e, moved, point.reals(factor), proven=True))
+    return emit_requantize(e, combine(*parts), point.reals(last), point.result, proven)
 
 
 def _mul(point: Point) -> Value:
@@ -190,9 +231,8 @@ def _mul(point: Point) -> Value:
         pairs = zip(point.steps("lhs", 1.0), point.steps("rhs", 1.0), strict=True)
         products = [e.b.fmul(e.b.fmul(*pair), scalar(pair[0].type, factor)) for pair in pairs]
         return round_interleaved(e, products, point.result, fits_rounding(limit))
-    centred = [widen_centred(e, point.values[n], point.memories[n].zero_point) for n in ("lhs", "rhs")]
-    factors = scalar(vec(F32, point.lanes), factor)
-    return emit_requantize(e, e.b.mul(*centred), factors, point.result, fits_rounding(limit))
+    product = e.b.mul(point.centred("lhs"), point.centred("rhs"))
+    return emit_requantize(e, product, point.reals(factor), point.result, fits_rounding(limit))
 
 
 def _div(point: Point) -> Value:
@@ -262,6 +302,8 @@ def _requantize(point: Point) -> Value:
     """
     e, low, high = point.e, point.values["low"], point.values.get("high")
     reals = vec(F32, point.lanes)
+    if high is None and not point.dest.is_float and point.result.fixed_point:
+        return emit_requantize(e, low, point.values["multiplier"], point.result, proven=False)
     if high is None:
         total = e.b.sitofp(low, reals)
     else:

@@ -157,7 +157,7 @@ class Kernel(ABC):
         """Return an operand without the properties that the code for an operation does not depend on."""
         return memory if self.uses_scales else without_scale(memory)
 
-    def reads_parameters(self, operation: Operation) -> bool:
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
         """Whether code reads the scales and zero points of operands at run time instead of embedding them.
 
         Such code may depend on whether a zero point is held as 0; any other dependence on these numbers has

@@ -111,6 +111,11 @@ class Memory:
         return self.parameters[1] if self.parameters else _parameters(self.type).zero_point + self.bias
 
     @property
+    def in_fixed_point(self) -> bool:
+        """Whether sums are brought to the scale of this integer activation by rule 10."""
+        return _parameters(self.type).fixed_point
+
+    @property
     def repeats(self) -> bool:
         """Whether the last axis of more than one element repeats a single element, with a stride of 0."""
         strides = [step for step, size in zip(self.strides, self.shape, strict=True) if size != 1]

@@ -60,7 +60,7 @@ class FillBorder(Kernel):
     name: ClassVar[str] = "border"
     uses_scales: ClassVar[bool] = False
 
-    def reads_parameters(self, operation: Operation) -> bool:
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
         """Zero points are read, so that layers that differ in nothing else share code."""
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -58,7 +58,7 @@ class PackedMatMul(Kernel):
             "ones": tile.pack(ones).reshape(-1),
         }
 
-    def reads_parameters(self, operation: Operation) -> bool:
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
         """Zero points are read, so that layers that differ in nothing else share code."""
         return True
 
@@ -100,6 +100,7 @@ class PackedMatMul(Kernel):
         if not dest.is_float:
             low, high = site.target.smallest_byte, site.target.largest_byte
             output = OutputStage(tile.lanes, False, True, low, high, dest.zero_point, self.clamp_first)
+            output = replace(output, fixed_point=dest.in_fixed_point)
         return PackedProduct(
             site.e,
             tile,

@@ -37,9 +37,9 @@ class InEpilogue(Kernel):
         """Return the operand as the kernel with a loop of its own compares it."""
         return Elementwise().compared(operation, memory)
 
-    def reads_parameters(self, operation: Operation) -> bool:
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
         """Whether the kernel with a loop of its own reads them."""
-        return Elementwise().reads_parameters(operation)
+        return Elementwise().reads_parameters(instruction, target)
 
     def decided(self, operation: Operation, memories: Mapping[str, Memory]) -> tuple[object, ...]:
         """Facts that the kernel with a loop of its own depends on."""

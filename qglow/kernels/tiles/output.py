@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from qglow.core.types import ElementType
+from qglow.kernels.arithmetic.fixed_point import multiply_fixed
 from qglow.kernels.arithmetic.requantize import IntegerRange, clamp_float, emit_requantize
 from qglow.kernels.emit.builder import F32, I8, I32, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
@@ -33,6 +34,7 @@ class OutputStage:
     lo, hi, zero_point: bounds and zero point; of an int8 result with the activation bias added.
     clamp_first: whether rescaled sums are clamped before they are rounded, because they may exceed int32.
     epilogue: further work on int8 results in registers before they are stored.
+    fixed_point: whether int8 results are rescaled by rule 10 in place of rule 5.
     """
 
     lanes: int
@@ -43,6 +45,7 @@ class OutputStage:
     zero_point: Number = 0
     clamp_first: bool = False
     epilogue: Epilogue | None = None
+    fixed_point: bool = False
 
     @staticmethod
     def of(site: Site, lanes: int, clamp_first: bool) -> OutputStage:
@@ -57,7 +60,8 @@ class OutputStage:
         bias = site.target.activation_bias
         low, high = bounds["q_lo"] + bias, bounds["q_hi"] + bias
         zero_point = site["dest"].zero_point
-        return OutputStage(lanes, False, True, low, high, zero_point, clamp_first, site.epilogue)
+        is_fixed = site["dest"].in_fixed_point
+        return OutputStage(lanes, False, True, low, high, zero_point, clamp_first, site.epilogue, is_fixed)
 
     @property
     def mean_sink(self) -> MeanSink | None:
@@ -154,7 +158,7 @@ class OutputStage:
         channels: int,
     ) -> Iterator[Finished]:
         """Narrow every vector of sums by itself, to as many bytes, each with the places of its lanes."""
-        result = IntegerRange(self.zero_point, int(self.lo), int(self.hi))
+        result = IntegerRange(self.zero_point, int(self.lo), int(self.hi), fixed_point=self.fixed_point)
         for sums, pointer in zip(pixels, pointers, strict=True):
             for index, (total, multiplier) in enumerate(zip(sums, multipliers, strict=True)):
                 channel = index * self.lanes
@@ -181,7 +185,9 @@ class OutputStage:
         return e.b.fmul(value, multiplier)
 
     def _rounded(self, e: Emitter, total: Value, multiplier: Value) -> Value:
-        """Compute float32(sum) * multiplier, rounded half to even to int32."""
+        """Compute float32(sum) * multiplier, rounded half to even to int32, or the product of rule 10."""
+        if self.fixed_point:
+            return multiply_fixed(e, total, multiplier, proven=not self.clamp_first)
         value = self._scaled(e, total, multiplier)
         if self.clamp_first:
             value = clamp_float(e, value, self.lo - self.zero_point, self.hi - self.zero_point)

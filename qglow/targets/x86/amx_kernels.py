@@ -10,7 +10,6 @@ from llvmlite import ir
 
 from qglow.core.errors import InternalError
 from qglow.core.types import Array
-from qglow.instructions.operation import Operation
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import Instruction, Padding
@@ -50,7 +49,7 @@ class AmxKernel(Kernel):
 
     clamp_first: bool = False
 
-    def reads_parameters(self, operation: Operation) -> bool:
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
         """Zero points are read, so that layers that differ in nothing else share code."""
         return True
 
