@@ -16,6 +16,8 @@ from tests.suite.problem import Drawing, Maker, Problem
 SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
     ((1, 64), 32, 4, 32, "", False),
     ((1, 300), 143, 4, 16, "whole", True),
+    ((1, 120), 50, 4, 16, "whole", False),
+    ((1, 3072), 70, 4, 256, "real", False),
     ((5, 37), 19, 4, 32, "real", True),
     ((2, 3, 96), 40, 4, 64, "whole", False),
     ((7, 50), 66, 8, 32, "", True),

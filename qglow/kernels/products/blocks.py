@@ -1,14 +1,15 @@
 """Products with weights in blocks: codes are unpacked in registers, vectors run over output channels.
 
 A vector of packed weights holds 32 bits of each of its columns, that is codes of 4, 8 or 16 consecutive k.
-A code under the exponent of 2^23 is the float 2^23 + code, so that the subtraction of 2^23 + zero point gives
-the exact float of their difference.
+A code at bit p of a word, under the exponent of 2^(23 - p), is the float 2^(23 - p) + code, so that the
+subtraction of 2^(23 - p) + zero point gives the exact float of their difference. Codes near the lowest bits
+stay where they are, others are shifted there together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,18 +19,32 @@ from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import fused_multiply_add
 from qglow.kernels.arithmetic.half import load_widened
 from qglow.kernels.arithmetic.requantize import clamp_float
-from qglow.kernels.emit.builder import F32, I32, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.products.matmul import live_rows, pieces
+from qglow.kernels.products.matmul import even_height, live_rows, pieces
 from qglow.numerics.blocks import apart, middle, unpack
 
+BYTE_CODES = 8
+"""Bits of codes that fill a byte."""
 WORD_BITS = 32
 """Bits of one column in a vector of packed weights."""
-EXPONENT = 0x4B000000
-"""Bits of the float 2^23, whose lowest bit counts 1."""
-OFFSET = float(1 << 23)
+MANTISSA_BITS = 23
+EXPONENT_BIAS = 127
+UNSHIFTED_BITS = 8
+"""Lowest bits of a word whose codes one row does not shift. Each place of a code takes registers."""
+WORDS_AHEAD = 12 * 1024
+"""Bytes of words that are on their way while others are multiplied: the processor's own prefetching stops at
+the end of every page."""
+FETCHED_FROM = 4 * WORDS_AHEAD
+"""Least bytes of words of a product that prefetches."""
+BLOCKS_TOGETHER = 2
+"""Blocks of one row that are multiplied at once, since each is a chain of multiply-adds that wait.
+
+Bytes are multiplied one block after the other: they come no faster.
+"""
 MOST_VECTORS = 2
 """Most vectors of columns that are summed at once.
 
@@ -70,8 +85,7 @@ class BlockProduct(Kernel):
         }
         if "zeros" in data:
             zeros = apart(data["zeros"], operation.bits, len(data["scales"]))
-            start = zeros if self.real_zeros else zeros.astype(np.float32) + np.float32(OFFSET)
-            found["zeros"] = panels(start, width)
+            found["zeros"] = panels(zeros, width)
         if "bias" in data:
             found["bias"] = panels(data["bias"][None, :], width)
         return found
@@ -123,11 +137,6 @@ class _Panel:
         return self.site.target.float_lanes
 
     @property
-    def line(self) -> int:
-        """Bytes of one row of a panel."""
-        return 4 * self.lanes * self.kernel.vectors
-
-    @property
     def each(self) -> int:
         """Codes in a word."""
         return WORD_BITS // self.operation.bits
@@ -149,12 +158,14 @@ class _Panel:
         sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * count)
         source = e.offset(self.site["src"].pointer, e.scaled(row, 4 * self.depth))
         whole, rest = divmod(self.depth, self.operation.block)
-        if whole:
-            with e.carrying_loop(0, whole, sums, name="block") as carry:
-                carry.next(self._block(carry.index, source, carry.values, height, self.operation.block))
+        most = BLOCKS_TOGETHER if height == 1 and self.operation.bits < BYTE_CODES else 1
+        for first, end, together in pieces(whole, most):
+            with e.carrying_loop(first, end, sums, together, name="block") as carry:
+                numbers = [e.plus(carry.index, n) for n in range(together)]
+                carry.next(self._blocks(numbers, source, carry.values, height, self.operation.block))
             sums = carry.values
         if rest:
-            sums = self._block(whole, source, sums, height, rest)
+            sums = self._blocks([whole], source, sums, height, rest)
         bias = self._row("bias", 0, 1, count) if "bias" in self.site.constants else None
         start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
         dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
@@ -165,40 +176,50 @@ class _Panel:
             place = e.offset(dest, 4 * (columns * r + self.lanes * v))
             e.store_lanes(result, place, min(self.lanes, self.used - self.lanes * v))
 
-    def _block(
-        self, number: Index, source: Value, sums: list[Value], height: int, length: int
+    def _blocks(
+        self, numbers: list[Index], source: Value, sums: list[Value], height: int, length: int
     ) -> list[Value]:
-        """Emit the chains of one block of `length` weights, and add them to `sums` with its scales."""
+        """Emit the chains of blocks of `length` weights, and add them to `sums` one after the other."""
         e, count, block = self.e, len(sums) // height, self.operation.block
-        blocks = -(-self.depth // block)
-        offsets = self._offsets(number, blocks, count)
-        x = e.offset(source, e.scaled(number, 4 * block))
-        words = e.scaled(number, block // self.each)
-        parts = [scalar(vec(F32, self.lanes), 0.0)] * (height * count)
+        offsets = [self._offsets(number, height, count) for number in numbers]
+        x = [e.offset(source, e.scaled(number, 4 * block)) for number in numbers]
+        first = [e.scaled(number, block // self.each) for number in numbers]
+        each = height * count
+        parts = [scalar(vec(F32, self.lanes), 0.0)] * (each * len(numbers))
+
+        def add(word: Index, values: list[Value], length: int) -> list[Value]:
+            following = []
+            for n in range(len(numbers)):
+                place = e.offset(x[n], e.scaled(word, 4 * self.each))
+                own = values[n * each : (n + 1) * each]
+                following += self._word(e.plus(first[n], word), place, own, offsets[n], length)
+            return following
+
         whole, rest = divmod(length, self.each)
         if whole:
             with e.carrying_loop(0, whole, parts, name="word") as carry:
-                place = e.offset(x, e.scaled(carry.index, 4 * self.each))
-                at = e.plus(words, carry.index)
-                carry.next(self._word(at, place, carry.values, offsets, height, self.each))
+                carry.next(add(carry.index, carry.values, self.each))
             parts = carry.values
         if rest:
-            place = e.offset(x, 4 * self.each * whole)
-            parts = self._word(e.plus(words, whole), place, parts, offsets, height, rest)
-        line = blocks, self.kernel.vectors
-        scales = load_scales(self.site, self.number, number, line, count) * height
-        terms = zip(parts, scales, sums, strict=True)
-        return [fused_multiply_add(e, part, scale, total) for part, scale, total in terms]
+            parts = add(whole, parts, rest)
+        line = -(-self.depth // block), self.kernel.vectors
+        for n, number in enumerate(numbers):
+            scales = load_scales(self.site, self.number, number, line, count) * height
+            terms = zip(parts[n * each : (n + 1) * each], scales, sums, strict=True)
+            sums = [fused_multiply_add(e, part, scale, total) for part, scale, total in terms]
+        return sums
 
     def _word(
-        self, at: Index, x: Value, parts: list[Value], offsets: list[Value], height: int, length: int
+        self, at: Index, x: Value, parts: list[Value], offsets: list[list[Value]], length: int
     ) -> list[Value]:
         """Emit the multiply-adds of `length` weights of each column."""
         e, count = self.e, len(offsets)
+        height = len(parts) // count
         rows = -(-self.depth // self.each)
+        fetch_words(self.site, (self.number, self.kernel.vectors), at, rows)
         loaded = self._row("filter", at, rows, count, I32)
-        for j in range(length):
-            weights = [self._weight(word, j, offset) for word, offset in zip(loaded, offsets, strict=True)]
+        columns = [self._weights(word, own, length) for word, own in zip(loaded, offsets, strict=True)]
+        for j, weights in enumerate(zip(*columns, strict=True)):
             following = []
             for r in range(height):
                 factor = e.splat(e.load(e.offset(x, 4 * (r * self.depth + j)), F32), self.lanes)
@@ -208,30 +229,69 @@ class _Panel:
             parts = following
         return parts
 
-    def _weight(self, word: Value, place: int, offset: Value) -> Value:
-        """Emit `code - zero point` in float of the codes at a place of the words."""
+    def _weights(self, word: Value, offsets: list[Value], length: int) -> list[Value]:
+        """Emit `code - zero point` in float of the first `length` codes of words."""
         e, bits, kind = self.e, self.operation.bits, vec(I32, self.lanes)
-        shift = bits * place
-        code = e.b.lshr(word, scalar(kind, shift)) if shift else word
-        if shift + bits < WORD_BITS:
-            code = e.b.and_(code, scalar(kind, (1 << bits) - 1))
-        real = e.b.bitcast(e.b.or_(code, scalar(kind, EXPONENT)), vec(F32, self.lanes))
+        found, near = [], len(offsets)
+        for place in range(length):
+            if place % near == 0 and place:
+                word = e.b.lshr(word, scalar(kind, bits * near))
+            shift = bits * (place % near)
+            code = e.b.and_(word, scalar(kind, ((1 << bits) - 1) << shift))
+            real = e.b.bitcast(e.b.or_(code, scalar(kind, exponent(shift))), vec(F32, self.lanes))
+            if self.kernel.real_zeros:
+                real = e.b.fsub(real, scalar(vec(F32, self.lanes), power(shift)))
+            found.append(e.b.fsub(real, offsets[place % near]))
+        return found
+
+    def _offsets(self, number: Index, height: int, count: int) -> list[list[Value]]:
+        """Emit what is subtracted from codes of a block at each place, for each vector."""
+        e, floats, words = self.e, vec(F32, self.lanes), vec(I32, self.lanes)
+        blocks, bits = -(-self.depth // self.operation.block), self.operation.bits
+        places = range(0, UNSHIFTED_BITS if height == 1 else bits, bits)
+        if "zeros" not in self.site.constants:
+            return [[scalar(floats, power(p) + middle(self.operation.bits)) for p in places]] * count
         if self.kernel.real_zeros:
-            real = e.b.fsub(real, scalar(vec(F32, self.lanes), OFFSET))
-        return e.b.fsub(real, offset)
+            return [[zero] * len(places) for zero in self._row("zeros", number, blocks, count)]
+        found = []
+        for zero in self._row("zeros", number, blocks, count, I8):
+            first = e.b.bitcast(e.b.or_(e.b.zext(zero, words), scalar(words, exponent(0))), floats)
+            further = [e.b.fadd(first, scalar(floats, power(p) - power(0))) for p in places[1:]]
+            found.append([first, *further])
+        return found
 
-    def _offsets(self, number: Index, blocks: int, count: int) -> list[Value]:
-        """Emit what is subtracted from codes of a block, for each vector."""
-        if "zeros" in self.site.constants:
-            return self._row("zeros", number, blocks, count)
-        return [scalar(vec(F32, self.lanes), OFFSET + middle(self.operation.bits))] * count
-
-    def _row(self, name: str, index: Index, rows: int, count: int, element: object = F32) -> list[Value]:
+    def _row(self, name: str, index: Index, rows: int, count: int, element: Any = F32) -> list[Value]:
         """Emit loads of `count` vectors from a row of this panel; constants have `rows` rows a panel."""
-        e = self.e
-        at = e.plus(e.scaled(self.number, rows * self.line), e.scaled(index, self.line))
+        e, size = self.e, self.lanes * (4 if element is F32 else element.width // 8)
+        line = size * self.kernel.vectors
+        at = e.plus(e.scaled(self.number, rows * line), e.scaled(index, line))
         start = e.offset(self.site.constants[name], at)
-        return [e.load(e.offset(start, 4 * self.lanes * v), vec(element, self.lanes)) for v in range(count)]
+        return [e.load(e.offset(start, size * v), vec(element, self.lanes)) for v in range(count)]
+
+
+def fetch_words(site: Site, panel: tuple[Index, int], at: Index, rows: int) -> None:
+    """Prefetch words `WORDS_AHEAD` bytes after row `at` of a panel, which has so many rows.
+
+    panel: its number and vectors. Panels follow one another in memory. Where weights are few, those bytes are
+    not of this product any more.
+    """
+    e, line = site.e, 4 * site.target.float_lanes * panel[1]
+    columns = site.instruction.operand("scales").type.shape[1]
+    if 4 * rows * columns < FETCHED_FROM:
+        return
+    start = e.plus(e.scaled(panel[0], rows * line), e.scaled(at, line))
+    lines = -(-line // site.target.model.line_bytes)
+    fetch_early(e, e.offset(site.constants["filter"], start), WORDS_AHEAD, lines, first_level=True)
+
+
+def exponent(place: int) -> int:
+    """Bits of the float whose bit `place` counts 1."""
+    return (EXPONENT_BIAS + MANTISSA_BITS - place) << MANTISSA_BITS
+
+
+def power(place: int) -> float:
+    """The float whose bit `place` counts 1."""
+    return float(1 << (MANTISSA_BITS - place))
 
 
 def _words(codes: Array, bits: int) -> Array:
@@ -289,4 +349,4 @@ def block_products(instruction: Instruction, target: VectorTarget) -> list[Kerne
     height = target.registers // 2 // MOST_VECTORS if target.has_fma else 1
     zeros = instruction.optional("zeros")
     real_zeros = zeros is not None and zeros.type.is_float
-    return [BlockProduct(max(1, min(height, rows)), vectors, real_zeros)]
+    return [BlockProduct(even_height(rows, height), vectors, real_zeros)]

@@ -27,13 +27,19 @@ from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.block_packing import STEP, block_sums, integer_words, short_sums
-from qglow.kernels.products.blocks import EMULATED, WORD_BITS, load_scales, panels, stored_scales
+from qglow.kernels.products.blocks import (
+    BYTE_CODES,
+    EMULATED,
+    WORD_BITS,
+    fetch_words,
+    load_scales,
+    panels,
+    stored_scales,
+)
 from qglow.kernels.products.matmul import even_height, live_rows, pieces
 from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 
-BYTE_CODES = 8
-"""Bits of codes that fill a byte."""
 MOST_VECTORS = 2
 """Most vectors of columns that are summed at once, for one row and for many, which share packed weights."""
 UNROLLED = 8
@@ -272,7 +278,9 @@ class _Panel:
     def _word(self, at: Index, x: Value, sums: _Sums, zeros: list[Value], length: int) -> _Sums:
         """Emit the products of `length` weights of each column."""
         e, tile, count = self.e, self.tile, self.count
-        loaded = self._row("filter", at, -(-self.depth // self.each), I32)
+        rows = -(-self.depth // self.each)
+        fetch_words(self.site, (self.number, self.kernel.vectors), at, rows)
+        loaded = self._row("filter", at, rows, I32)
         biased = self._constant(self.site.target.activation_bias)
         for step in range(-(-length // STEP)):
             weights = [self._weights(word, step, zero) for word, zero in zip(loaded, zeros, strict=True)]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from llvmlite import ir
-
-from qglow.kernels.emit.builder import F32, I32, VOID, Index, Value, vec
+from qglow.kernels.emit.builder import F32, Index, Value, vec
 from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.tiled.blocking import divide, pixel_axes
 from qglow.kernels.tiled.geometry import Axis, Runs
 from qglow.kernels.tiled.loops import Block, Pointers, ProductLoops, Shared
@@ -215,17 +214,6 @@ class _Steps:
         e = self.e
         at = e.offset(src, step * self.runs.step), e.offset(weights, step * self.step_bytes)
         return self.tile.add_step(e, *at, self.offsets, sums)
-
-
-def fetch_early(e: Emitter, weights: Value, ahead: Index, lines: int) -> None:
-    """Prefetch `lines` cache lines, `ahead` bytes after `weights`, into the second-level cache.
-
-    Addresses outside of all memory are allowed: a prefetch of them has no effect.
-    """
-    for line in range(lines):
-        place = e.offset(weights, e.plus(ahead, line * e.target.model.line_bytes))
-        read, second_level, data = (ir.Constant(I32, value) for value in (0, 2, 1))
-        e.call("llvm.prefetch.p0", VOID, [place, read, second_level, data])
 
 
 def _unroll(steps: int, portions: int) -> int:

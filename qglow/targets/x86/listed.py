@@ -19,13 +19,14 @@ from qglow.instructions.program import Instruction
 from qglow.kernels.convolution.conv import TiledConvolution, constant_filter
 from qglow.kernels.emit.builder import I32, I64, Index, Value
 from qglow.kernels.emit.kernel import Kernel, Site, own_kernels
+from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.linear import TiledFullyConnected, columns
 from qglow.kernels.tiled.blocking import blocking_cost, choose_blocking
 from qglow.kernels.tiled.geometry import Geometry, convolution_geometry, linear_geometry
 from qglow.kernels.tiled.loops import Block, Pointers
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
-from qglow.kernels.tiled.product import VectorProduct, fetch_early
+from qglow.kernels.tiled.product import VectorProduct
 from qglow.kernels.tiles.tile import MicroTile, PairTile, select_tile
 from qglow.targets.x86.byte_pairs import BytePairTile
 from qglow.targets.x86.machine import JOINED_COST, LISTS_COST

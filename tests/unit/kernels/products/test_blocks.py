@@ -1,0 +1,57 @@
+"""Products by weights in blocks: what is fetched early, and what tiles of many rows begin with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qglow.codegen.compiler import emit_llvm_text
+from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.passes import optimize
+from qglow.instructions.program import Program
+from qglow.kernels.products.blocks import exponent, power
+from qglow.kernels.products.integer_blocks import IntegerBlockProduct
+from qglow.lowering import lower
+from qglow.targets.x86.isas import isa_by_name
+from tests.runtimes import NATIVE_ISAS, plan_apart, prepare
+from tests.suite.blocks import product
+
+DEPTH = 768
+
+
+def prepared(rows: int, columns: int, integers: bool) -> Program:
+    """A product by weights of 4 bits in blocks of 32, with kernels selected."""
+    problem = product((rows, DEPTH), columns, 4, 32, "whole", False, integers)(np.random.default_rng(0))
+    program = lower(problem.graph)
+    optimize(program)
+    chosen = prepare(program, NATIVE_ISAS[-1])
+    plan_apart(chosen)
+    return chosen
+
+
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize("rows", [1, 9])
+def test_words_are_fetched_early_where_there_are_many(rows: int, integers: bool) -> None:
+    """The processor does not prefetch across pages, so that every page would be waited for."""
+    few, many = (
+        emit_llvm_text(prepared(rows, columns, integers), isa_by_name(NATIVE_ISAS[-1])).count("llvm.prefetch")
+        for columns in (96, 320)
+    )
+    assert few == 0
+    assert many > 0
+
+
+@pytest.mark.parametrize(("rows", "held"), [(1, False), (2, True)])
+def test_sums_of_weights_are_constants_of_several_rows(rows: int, held: bool) -> None:
+    """One row would have to read them."""
+    target, program = isa_by_name(NATIVE_ISAS[-1]), prepared(rows, 96, integers=True)
+    (found,) = [one for one in program.code if isinstance(one.operation, BlockGemm)]
+    kernel = IntegerBlockProduct(rows, 2)
+    assert ("sums" in kernel.constants(found, target)) is held
+
+
+def test_codes_are_floats_under_an_exponent() -> None:
+    """A code at any of these places, less the offset of the place, is the code."""
+    for place in range(0, 20, 4):
+        words = np.arange(16, dtype=np.uint32) << np.uint32(place) | np.uint32(exponent(place))
+        assert np.array_equal(words.view(np.float32) - np.float32(power(place)), np.arange(16))
