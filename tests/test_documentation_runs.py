@@ -28,7 +28,7 @@ COMMANDS = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable,
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A working directory with the parts of a checkout that snippets use."""
-    for name in ("calib_data", "recipes", "docs"):
+    for name in ("calib_data", "recipes", "docs", "scripts"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     return tmp_path
 

@@ -17,14 +17,18 @@ from qglow.core.errors import UsageError
 from qglow.core.options import declare, option
 
 if TYPE_CHECKING:
-    from qglow.api import Executable, Generator, Model, QuantizedModel
+    from qglow.api import Executable, Generator, Model, QuantizedModel, TokenSampling
+    from qglow.generation.conversation import Conversation
 
 EXAMPLES = (
     "qglow generate llama.int8 --tokenizer tokenizer.json --prompt Once --count 100",
     "qglow generate llama.onnx --tokens 1,403,407 --count 20",
     "qglow generate llama.qglow --trust --tokens 1,403,407",
+    "qglow generate llama.int8 --tokenizer tokenizer.json --chat",
 )
 GENERATION = "Generation"
+PLACE = "{}"
+"""Place of a line in a template."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,10 @@ class WriterOptions(TargetOptions):
     prompt: str | None = option(None, "Text to go on from", group=GENERATION, metavar="TEXT")
     tokens: str | None = option(
         None, "Tokens to go on from, instead of a text", group=GENERATION, metavar="N,N,..."
+    )
+    chat: bool = option(False, "Answer lines from the terminal, one after the other", group=GENERATION)
+    template: str = option(
+        PLACE, "What an answer goes on from; {} stands for the line", group=GENERATION, metavar="TEXT"
     )
 
 
@@ -67,23 +75,22 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
     The model reads tokens and gives scores of the next one. Keys and values of past tokens that it takes
     and gives, past... and present..., are kept from token to token.
     A .qglow file that `qglow compile --context` wrote begins at once.
-    Without a tokenizer it goes on from --tokens and prints numbers.
+    Without a tokenizer it goes on from --tokens and prints numbers. With --chat it answers the lines of
+    the standard input, each with all before it in mind; --prompt then is what comes before the first one.
     """
     from qglow.api import TokenSampling, load_generator
+    from qglow.generation.conversation import Conversation
 
     sampling = TokenSampling(choice.temperature, choice.top_k, choice.seed)
     if choice.count < 1:
         raise UsageError(f"count is {choice.count}, it must be at least 1", field="count")
-    if (what.prompt is None) == (what.tokens is None):
-        raise UsageError("give --prompt with --tokenizer, or --tokens")
-    if what.prompt is not None and what.tokenizer is None:
-        raise UsageError("--prompt needs the tokenizer of the model: --tokenizer tokenizer.json")
+    _check(what)
+    given = [] if what.tokens is None else _tokens(what.tokens)
     text = None
     if what.tokenizer is not None:
         from qglow.generation.text import TextTokens
 
         text = TextTokens(what.tokenizer)
-    given = _tokens(what.tokens) if what.prompt is None or text is None else text.encode(what.prompt)
     generator = load_generator(
         _opened(what, running),
         parse_states(what.states),
@@ -94,6 +101,12 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
         threads=running.threads,
     )
     stop = frozenset(choice.stop) or (frozenset() if text is None else text.last)
+    if what.chat and text is not None:
+        conversation = Conversation(generator, text, what.prompt or "", what.template)
+        _chat(conversation, choice.count, sampling, stop)
+        return
+    if what.prompt is not None and text is not None:
+        given = text.encode(what.prompt)
     timed = _Timed(generator.generate(given, choice.count, sampling, stop))
     if text is None:
         say(",".join(map(str, timed)))
@@ -105,6 +118,39 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
         sys.stdout.write("\n")
     if choice.times:
         note(timed.report(len(given), generator))
+
+
+def _check(what: WriterOptions) -> None:
+    """Raise UsageError where it is not told what to go on from."""
+    if what.chat:
+        if what.tokenizer is None or what.tokens is not None:
+            raise UsageError(
+                "--chat needs the tokenizer of the model, --tokenizer tokenizer.json, and no --tokens"
+            )
+        if PLACE not in what.template:
+            raise UsageError(f"template has no {PLACE} for the line", field="template")
+        return
+    if what.template != PLACE:
+        raise UsageError("--template goes with --chat")
+    if (what.prompt is None) == (what.tokens is None):
+        raise UsageError("give --prompt with --tokenizer, or --tokens")
+    if what.prompt is not None and what.tokenizer is None:
+        raise UsageError("--prompt needs the tokenizer of the model: --tokenizer tokenizer.json")
+
+
+def _chat(conversation: Conversation, count: int, sampling: TokenSampling, stop: frozenset[int]) -> None:
+    """Answer lines of the standard input until it ends, or the context is full."""
+    shown = "> " if sys.stdin.isatty() else ""
+    while True:
+        sys.stdout.write(shown)
+        sys.stdout.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return
+        for piece in conversation.answer(line.rstrip("\r\n"), count, sampling, stop):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
 
 
 def _opened(what: WriterOptions, running: GenerationOptions) -> Model | QuantizedModel | Executable:
@@ -146,8 +192,8 @@ class _Timed:
         return ", ".join([*parts, cache])
 
 
-def _tokens(text: str | None) -> list[int]:
-    words = (text or "").split(",")
+def _tokens(text: str) -> list[int]:
+    words = text.split(",")
     if not all(word.strip().isdecimal() for word in words):
         raise UsageError(f"--tokens {text}: write numbers, as 1,403,407")
     return [int(word) for word in words]

@@ -31,9 +31,9 @@ class TextTokens:
         except Exception as error:  # the package raises Exception itself
             raise InputFileError(f"{path} is no tokenizer: {error}") from error
 
-    def encode(self, text: str) -> list[int]:
-        """Tokens of a text, with those that the tokenizer puts around it."""
-        return list(self._tokenizer.encode(text).ids)
+    def encode(self, text: str, begins: bool = True) -> list[int]:
+        """Tokens of a text; of one that begins, with those that the tokenizer puts around it."""
+        return list(self._tokenizer.encode(text, add_special_tokens=begins).ids)
 
     @property
     def last(self) -> frozenset[int]:
