@@ -14,7 +14,7 @@ from qglow.core.files import write_atomically
 from qglow.core.model_place import ModelPlace, folder_of
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.tensors import to_array
-from qglow.interchange.nodes import outer_names
+from qglow.interchange.nodes import all_nodes, outer_names
 
 _LARGEST = (1 << 31) - 1
 """Bytes that a protobuf message may have."""
@@ -47,11 +47,17 @@ def part_of(place: ModelPlace, model: ModelFile, inputs: Sequence[str], outputs:
     wanted = list(outputs) or [value.name for value in graph.output]
     for field, names in (("inputs", inputs), ("outputs", wanted)):
         for name in names:
-            _require_known(place, name, known, field)
+            _require_known(place, name, known, field, model)
+        _require_once(names, field)
     nodes, reached = _needed(model, wanted, set(inputs))
     unused = [name for name in inputs if name not in reached]
     if unused:
         raise UsageError(f"'{unused[0]}' does not lead to {', '.join(wanted)}", field="inputs")
+    if not nodes:
+        raise UsageError(
+            f"nothing is left of {place}: no node lies before '{wanted[0]}'; choose tensors further apart",
+            field="outputs" if outputs else "inputs",
+        )
     types = _types(model)
     stored = {tensor.name for tensor in graph.initializer}
     own = [v.name for v in graph.input if v.name in reached and v.name not in stored and v.name not in inputs]
@@ -74,11 +80,25 @@ def _known(model: ModelFile) -> set[str]:
     return found | {name for node in model.nodes for name in node.output if name}
 
 
-def _require_known(place: ModelPlace, name: str, known: set[str], field: str) -> None:
-    if name not in known:
-        near = get_close_matches(name, known, 1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"no tensor of {place} is called '{name}'{hint}", field=field)
+def _require_known(place: ModelPlace, name: str, known: set[str], field: str, model: ModelFile) -> None:
+    if name in known:
+        return
+    for node in model.nodes:
+        if any(name in inner.output for inner in all_nodes([node]) if inner is not node):
+            raise UsageError(
+                f"'{name}' is computed inside of node '{node.name}' ({node.op_type}); a model is cut between "
+                f"nodes, so choose what this one gives, '{next(filter(None, node.output))}'",
+                field=field,
+            )
+    near = get_close_matches(name, known, 1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    raise UsageError(f"no tensor of {place} is called '{name}'{hint}", field=field)
+
+
+def _require_once(names: Sequence[str], field: str) -> None:
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise UsageError(f"'{twice[0]}' is named twice", field=field)
 
 
 def _needed(model: ModelFile, wanted: Sequence[str], ends: set[str]) -> tuple[list[NodeProto], set[str]]:

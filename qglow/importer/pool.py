@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,7 @@ from qglow.graph.traits import SlidingWindow
 from qglow.importer.max_places import emit_max_places
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.volumes import RANK, emit_pool_over_volume
-from qglow.importer.windows import emit_windowed, image, read_window
+from qglow.importer.windows import as_pads, emit_windowed, image, read_window
 
 
 def import_max_pool(node: ImportNode) -> None:
@@ -64,20 +65,38 @@ def import_lp_pool(node: ImportNode) -> None:
     """Import LpPool: the p-th root of the sum of |x|^p, which is a mean times the number of elements."""
     power = node.integer("p", 2)
     node.require(power >= 1, f"p {power}")
-    node.require(node.integer("ceil_mode", 0) == 0, "ceil_mode 1")
     kernel = node.integers("kernel_shape", ())
+    ceil = node.integer("ceil_mode", 0) != 0
     sizes = node.emit(PowerOf(float(power)), node.emit(Abs(), node.value(0), part="sizes"), part="powers")
     if node.rank() == RANK:
+        node.require(not ceil, "ceil_mode 1 over volumes")
         mean = emit_pool_over_volume(node, sizes, kernel, _mean, part="means")
     else:
         shape = sizes.type.shape
         if len(shape) == 3:
             sizes = node.emit(Reshape(shape=(*shape[:2], 1, shape[2])), sizes, part="image")
-        mean = node.emit(_mean(read_window(node, kernel)), sizes, part="means")
+        window = read_window(node, kernel)
+        window = _with_last(window, sizes.type.shape[2:]) if ceil else window
+        mean = node.emit(_mean(window), sizes, part="means")
         if len(shape) == 3:
             mean = node.emit(Reshape(shape=(*shape[:2], mean.type.shape[3])), mean, part="line")
     count = node.part_constant("count", np.array(math.prod(kernel), np.float32))
     node.emit(PowerOf(1 / power), node.emit(Mul(), mean, count, part="sums"))
+
+
+def _with_last(window: SlidingWindow, sizes: Sequence[int]) -> SlidingWindow:
+    """The window with the padding at the ends that its last places need: zeros add nothing to a sum.
+
+    A last place that begins in the padding at the end is none. sizes: of the image.
+    """
+    pads = list(window.pads)
+    for axis, size in enumerate(sizes):
+        reach = window.dilations[axis] * (window.kernel[axis] - 1) + 1
+        before, stride = pads[axis] + size, window.strides[axis]
+        last = math.ceil((before + pads[axis + 2] - reach) / stride)
+        last -= last * stride >= before
+        pads[axis + 2] = max(0, last * stride + reach - before)
+    return replace(window, pads=as_pads(tuple(pads)))
 
 
 def import_global_lp_pool(node: ImportNode) -> None:

@@ -58,3 +58,16 @@ def test_a_weight_that_is_an_output_too_stays_what_it_is(tmp_path: Path) -> None
     found = quantized.compile()({"x": np.ones((1, 4), np.float32)})
     np.testing.assert_array_equal(found["w"], w)
     np.testing.assert_allclose(found["y"], np.full((1, 4), 3), rtol=0.05)
+
+
+@pytest.mark.parametrize("isa", [None, "generic"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_over_no_channels_is_its_bias(bias: bool, isa: str | None, tmp_path: Path) -> None:
+    constants = {"w": np.zeros((0, 5), np.float32), "b": np.arange(5, dtype=np.float32)}
+    node = helper.make_node("Gemm", ["x", "w", "b"] if bias else ["x", "w"], ["y"])
+    used = {name: constants[name] for name in node.input if name in constants}
+    model = qglow.load_model(save(tiny_model([node], {"x": (3, 0)}, ["y"], used), tmp_path))
+    x = {"x": np.zeros((3, 0), np.float32)}
+    wanted = np.tile(constants["b"] if bias else np.zeros(5, np.float32), (3, 1))
+    np.testing.assert_array_equal(model.interpret(x)["y"], wanted)
+    np.testing.assert_array_equal(model.compile(isa=isa)(x)["y"], wanted)

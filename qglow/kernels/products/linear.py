@@ -75,8 +75,9 @@ def columns(instruction: Instruction) -> Array:
 
 @candidates_for(FullyConnected)
 def tiled_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
-    """Return the kernel with the blocking of least estimated cost; none for a filter that is computed."""
-    if instruction.operand("filter").data is None:
+    """Return the kernel with the blocking of least estimated cost; none for an empty or computed filter."""
+    data = instruction.operand("filter").data
+    if data is None or not data.size:
         return []
     clamp_first, stored = must_clamp_first(instruction, columns(instruction)), stored_half(instruction)
     kernels: list[Kernel] = []

@@ -245,10 +245,11 @@ def _block(target: VectorTarget) -> tuple[int, int]:
 
 @candidates_for(FullyConnected)
 def direct_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
-    """Return the kernel for float operands and a computed filter, none for others."""
-    computed = instruction.operand("filter").data is None
+    """Return the kernel for float operands and a filter that is computed or empty, none for others."""
+    data = instruction.operand("filter").data
+    direct = data is None or not data.size
     is_float = instruction.operand("src").type.is_float
-    return [DirectFullyConnected(*_block(target))] if computed and is_float else []
+    return [DirectFullyConnected(*_block(target))] if direct and is_float else []
 
 
 @candidates_for(MatMul)

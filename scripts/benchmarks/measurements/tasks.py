@@ -2,8 +2,9 @@
 
 Detectors by mAP50, visual wake words by accuracy, super-resolution by PSNR; detectors of faces, for
 which there are no true boxes, by the boxes that they have in common with the float model (F1 of pairs
-that overlap by half), and segmentation by mIoU with the classes of the float model. Each is measured
-for the float model in onnxruntime, for qglow by each effort, and for the other tools that the
+that overlap by half), and segmentation by mIoU with the classes of the float model. Models over sequences
+of any length, and over streams, by what they find in text, in drawn digits and in drawn voices. Each is
+measured for the float model in onnxruntime, for qglow by each effort, and for the other tools that the
 benchmark accuracy compares with, calibrated on the same samples.
 """
 
@@ -26,11 +27,12 @@ from qglow.report.runner import Runner
 from qglow.report.task_metric import open_metric
 from qglow.tuning.effort import EFFORTS, FAST
 from scripts.benchmarks.frame import Benchmark, Outcome, add_limit_option, with_progress
-from scripts.benchmarks.models.evaluated import ZOO, EvaluatedModel, chosen_models
+from scripts.benchmarks.models.evaluated import ZOO, EvaluatedModel, check_names
 from scripts.benchmarks.models.labelled import TASK_MODELS
 from scripts.benchmarks.rivals.cache import RivalCache, add_cache_options, title_of, tools
 from scripts.benchmarks.tables import conditions, markdown_table, with_other_rows
 from scripts.benchmarks.tasks import zoo_metrics
+from scripts.benchmarks.tasks.sequences import SEQUENCE_TASKS, SequenceTask
 
 TITLES = ("model", "metric", "samples", "float")
 MEASURED_EFFORTS = (FAST, "balanced")
@@ -84,6 +86,18 @@ def to_row(model: str, task: Task, comparison: Comparison, programs: Sequence[st
     return (model, task.title, str(comparison.samples), *cells)
 
 
+def measure_sequences(task: SequenceTask, efforts: Sequence[str]) -> tuple[str, ...]:
+    """The row of a model over sequences: float in onnxruntime, and the defaults; nothing else is measured."""
+    exact, model = task.in_onnxruntime(), task.load()
+    quantized = model.quantize(model.profile(task.calibration(exact)))
+    value = task.metric(quantized.compile(), exact, task.count)
+    sqnr = None if quantized.verdict is None else quantized.verdict.sqnr_db
+    before = f"{task.metric(exact, exact, task.count):.2f}" if task.labelled else "-"
+    cell = f"{value:.2f}" if sqnr is None else f"{value:.2f} / {sqnr:.1f}"
+    cells = [cell if effort == FAST else "-" for effort in efforts]
+    return (task.name, task.title, str(task.count), before, *cells, *("-" for _ in tools()))
+
+
 def _patches(model: EvaluatedModel, limit: int | None) -> Iterator[Sample]:
     """Photos made small by bicubic interpolation, their edges repeated up to the input's size."""
     files = sorted((ZOO / "data/imagenet_sample").glob("*.jpg"))[1::20][:limit]
@@ -122,11 +136,15 @@ TASKS: Mapping[str, Task] = {
 
 def _measure_all(options: argparse.Namespace) -> Outcome:
     cache = RivalCache(options.cache, options.patience)
-    models = with_progress(chosen_models(options.models, TASK_MODELS))
+    names = [*(model.name for model in TASK_MODELS), *(task.name for task in SEQUENCE_TASKS)]
+    check_names(options.models, names)
+    wanted = options.models or names
+    models = with_progress([model for model in TASK_MODELS if model.name in wanted])
     rows = [measure(model, options.efforts, options.limit, cache) for model in models]
+    tasks = with_progress([task for task in SEQUENCE_TASKS if task.name in wanted])
+    rows += [measure_sequences(task, options.efforts) for task in tasks]
     titles = (*TITLES, *options.efforts, *map(title_of, tools()))
     table = f"{markdown_table(titles, rows)}\n\n{conditions()}"
-    names = [model.name for model in TASK_MODELS]
     return Outcome(table, partial(with_other_rows, "task metrics", table, names))
 
 

@@ -67,6 +67,10 @@ def test_large_and_external_weights_are_stored(tmp_path: Path) -> None:
         (["bb"], ["d"], "is called 'bb'; did you mean 'b'"),
         ([], ["nothing"], "is called 'nothing'"),
         (["places"], ["b"], "'places' does not lead to b"),
+        ([], ["x"], "nothing is left of .*: no node lies before 'x'; choose tensors further apart"),
+        (["y"], [], "nothing is left of .*: no node lies before 'y'"),
+        ([], ["b", "d", "b"], "'b' is named twice"),
+        (["c", "c"], ["d"], "'c' is named twice"),
     ],
 )
 def test_cuts_that_make_no_model_are_refused(
@@ -75,6 +79,19 @@ def test_cuts_that_make_no_model_are_refused(
     with pytest.raises(UsageError, match=said):
         qglow.cut_model(path, tmp_path / "part.onnx", inputs=inputs, outputs=outputs)
     assert not (tmp_path / "part.onnx").exists()
+
+
+def test_a_cut_inside_of_a_node_names_what_the_node_gives(tmp_path: Path) -> None:
+    kinds = [helper.make_tensor_value_info("inner", TensorProto.FLOAT, [1, 6])]
+    bodies = [
+        helper.make_graph([helper.make_node(op, ["x"], ["inner"])], op, [], kinds) for op in ("Relu", "Neg")
+    ]
+    choice = helper.make_node("If", ["c"], ["made"], "choose", then_branch=bodies[0], else_branch=bodies[1])
+    nodes = [choice, helper.make_node("Abs", ["made"], ["y"])]
+    model = tiny_model(nodes, {"x": (1, 6)}, ["y"], {"c": np.array(True)})
+    said = r"'inner' is computed inside of node 'choose' \(If\); .* choose what this one gives, 'made'"
+    with pytest.raises(UsageError, match=said):
+        qglow.cut_model(save(model, tmp_path), tmp_path / "part.onnx", outputs=["inner"])
 
 
 def test_a_tensor_whose_type_nobody_knows_is_refused(tmp_path: Path) -> None:

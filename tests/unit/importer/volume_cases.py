@@ -49,6 +49,17 @@ CASES = [
     ),
     Case("lp", node("LpPool", "x", kernel_shape=[3, 2], pads=[1, 0, 1, 1]), (11, 18)),
     Case("lp-1d", node("LpPool", "x", kernel_shape=[3], strides=[2], p=1), (11,), {"x": (2, 6, 19)}),
+    Case("lp-ceil", node("LpPool", "x", kernel_shape=[3, 2], strides=[2, 3], ceil_mode=1), (18, 22)),
+    Case(
+        "lp-ceil-none-in-padding",
+        node("LpPool", "x", kernel_shape=[1, 2], strides=[2, 1], ceil_mode=1),
+        (18,),
+    ),
+    Case(
+        "lp-ceil-padded",
+        node("LpPool", "x", kernel_shape=[2, 3], strides=[3, 2], pads=[1, 1, 1, 0], ceil_mode=1),
+        (18,),
+    ),
     Case("lp-3d", node("LpPool", "x", p=3, **POOL), (11,), VOLUME),
     Case("global-lp", node("GlobalLpPool", "x", p=3), (7, 11)),
 ]
