@@ -127,10 +127,24 @@ def _structured_call(instruction: Instruction, target: VectorTarget) -> Call:
 
 
 def _live(group: Sequence[Instruction]) -> tuple[Live, ...]:
-    """Elements that matter of all results of a group alike; nothing where these are all, or not alike."""
+    """Elements that matter of all results of a group alike; nothing where these are all, or not alike.
+
+    A mean at the end has other elements, but as many images: then images alone are left out.
+    """
+    *rest, last = group
+    if rest and ends_in_mean(group):
+        first, images = _live(rest)[:1], _images(last, last.live)
+        return first if images is not None and images == _images(rest[0], first) else ()
     alike = all(instruction.live == group[0].live for instruction in group)
-    whole = all(buffer.is_contiguous for instruction in group for buffer in instruction.writes())
-    return group[0].live if alike and whole else ()
+    return group[0].live if alike else ()
+
+
+def _images(instruction: Instruction, live: Sequence[Live]) -> tuple[Buffer, int] | None:
+    """The number of live images of a result and how many there are; None where rules are about other axes."""
+    dest = instruction.operand("dest").type
+    if not live or live[0].period != dest.size or live[0].extent != dest.shape[0]:
+        return None
+    return live[0].count, live[0].extent
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ and what follows the live ones adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from qglow.counts.fillers import (
     PlacesFromEnd,
     ShiftedPlaces,
 )
+from qglow.counts.reliance import Place, Reliance
 from qglow.counts.rest import Rest, at_least, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
 from qglow.graph.axes import AxisEffect
@@ -69,7 +70,8 @@ class BoundedGraph:
     fillers: inputs that follow from sizes. computed: inputs that are constants of a graph of the size of a
     call, with the counts of their axes; places that are not live are zeros. grown: outputs that are an
     input followed by others along an axis, which leaves the input's live places as they are. live: results of
-    which places that are not live need not be computed, since nothing relies on what they hold. summed: sums
+    which places that are not live need not be computed, since nothing relies on what they hold; loose: inputs
+    of which the same is true. summed: sums
     of products of which only the first terms matter, and the input with their number, int64 [1].
     """
 
@@ -81,6 +83,7 @@ class BoundedGraph:
     grown: Mapping[str, GrownInput]
     live: Mapping[str, tuple[LiveAxis, ...]]
     summed: Mapping[str, str]
+    loose: frozenset[str]
 
 
 def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
@@ -109,6 +112,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
         },
         live,
         summed,
+        frozenset(value.name for value in graph.inputs if work.is_loose(value)),
     )
 
 
@@ -126,7 +130,9 @@ class _Work:
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
         self._live: dict[tuple[Count, int, int], Value] = {}
-        self._idle: dict[Value, list[int]] = {}
+        self._reached: dict[Value, list[int]] = {}
+        self._reliance = Reliance()
+        self._relied: set[Place] = set()
         self._summed: dict[Value, Count] = {}
         self._numbers: dict[Count, str] = {}
         for value in samples.bound.inputs:
@@ -144,11 +150,27 @@ class _Work:
 
     def live_axes(self) -> dict[str, tuple[LiveAxis, ...]]:
         """Axes of each result whose places that are not live may be left out, the outermost first."""
-        return {
-            value.name: tuple(LiveAxis(axis, self._number(self.counts(value)[axis])) for axis in sorted(axes))
-            for value, axes in self._idle.items()
-            if axes
-        }
+        for value in self._graph.outputs:
+            if value in self.grown:  # the next call reads it, whatever this one leaves there
+                self._reliance.rely(*((value, axis) for axis in self._counted(value)))
+        self._relied = self._reliance.spread(self._tells)
+        found = {}
+        for value, axes in self._reached.items():
+            idle = [axis for axis in sorted(axes) if (value, axis) not in self._relied]
+            if idle:
+                counts = self.counts(value)
+                found[value.name] = tuple(LiveAxis(axis, self._number(counts[axis])) for axis in idle)
+        return found
+
+    def is_loose(self, value: Value) -> bool:
+        """Whether a model's input may hold anything where it is not live, once `live_axes` is known."""
+        return value in self.own_inputs and not any(
+            (value, axis) in self._relied for axis in self._counted(value)
+        )
+
+    def _tells(self, place: Place) -> bool:
+        """Whether more is known of what is not live than the type of the value tells."""
+        return self._rest(*place) > at_least(place[0], Rest.ANY)
 
     def summed_places(self) -> dict[str, str]:
         """Sums of products of which only the first terms matter, and the inputs with their number."""
@@ -166,24 +188,22 @@ class _Work:
         self._compute_constants(node)
         joined = node.operator.joined_axis(node.input_types())
         cuts = self._cuts(node)
-        if self._samples.attributes_change(node) and not (cuts or node.operator.states_shape):
+        states = node.operator.states_shape or node.operator.follows_shape
+        if self._samples.attributes_change(node) and not (cuts or states):
             raise _dependent(node, "its attributes are others for other sizes")
         reached: dict[int, Rest] = {}
+        sources: dict[int, list[Place]] = {}
         wanted: list[tuple[int, int, float]] = []
-        for index, value in enumerate(node.inputs):
-            if value is None or value.is_constant:
-                continue
-            for axis in self._counted(value):
-                if axis == joined:
-                    continue
-                effect = self._effect(node, index, axis)
-                if effect.chosen:
-                    self._choose(node, axis)
-                if effect.neutral is not None:
-                    wanted.append((index, axis, effect.neutral))
-                if effect.axis is not None:
-                    rest = rest_of(node, index, self._rest(value, axis), effect.neutral, effect.axis)
-                    reached[effect.axis] = min(reached.get(effect.axis, rest), rest)
+        for index, value, axis in self._counted_operands(node, joined):
+            effect = self._effect(node, index, axis)
+            if effect.chosen:
+                self._choose(node, axis)
+            if effect.neutral is not None:
+                wanted.append((index, axis, effect.neutral))
+            if effect.axis is not None:
+                rest = rest_of(node, index, self._rest(value, axis), effect.neutral, effect.axis)
+                reached[effect.axis] = min(reached.get(effect.axis, rest), rest)
+                sources.setdefault(effect.axis, []).append((value, axis))
         for index, axis, neutral in self._needed(node, wanted):
             self._mask(node, index, axis, neutral)
         if node.operator.sums_products and len(wanted) == 2:
@@ -194,14 +214,20 @@ class _Work:
                 if axis not in reached and axis != joined and not (cuts or node.operator.states_shape):
                     raise _dependent(node, f"axis {axis} of its result grows with {self.counts(value)[axis]}")
                 self._rests[value, axis] = at_least(value, reached.get(axis, Rest.ANY))
-            self._idle[value] = [axis for axis in reached if self._is_idle(value, axis)]
+            self._reached[value] = list(reached)
+            for axis, places in sources.items():
+                self._reliance.follows((value, axis), *places)
         if joined is not None and joined in self._counted(node.output):
             self._join(node, joined)
 
-    def _is_idle(self, value: Value, axis: int) -> bool:
-        """Whether nothing relies on what the places of an axis hold that are not live."""
-        rest = self._rest(value, axis)
-        return rest is Rest.ANY or (rest is Rest.FINITE and at_least(value, Rest.ANY) is Rest.FINITE)
+    def _counted_operands(self, node: Node, joined: int | None) -> Iterator[tuple[int, Value, int]]:
+        """Operands with every axis of theirs that is counted, but for the one along which they are joined."""
+        for index, value in enumerate(node.inputs):
+            if value is None or value.is_constant:
+                continue
+            for axis in self._counted(value):
+                if axis != joined:
+                    yield index, value, axis
 
     def _rest(self, value: Value, axis: int) -> Rest:
         return self._rests.get((value, axis), at_least(value, Rest.ANY))
@@ -280,6 +306,14 @@ class _Work:
         self, node: Node, wanted: Sequence[tuple[int, int, float]]
     ) -> Sequence[tuple[int, int, float]]:
         """Operands that need a number in place of what is not live."""
+        needed = self._without_zeros(node, wanted)
+        left = {(self._operand(node, index), axis) for index, axis, _ in wanted}
+        self._reliance.rely(*(left - {(self._operand(node, index), axis) for index, axis, _ in needed}))
+        return needed
+
+    def _without_zeros(
+        self, node: Node, wanted: Sequence[tuple[int, int, float]]
+    ) -> Sequence[tuple[int, int, float]]:
         needed = []
         for index, axis, neutral in wanted:
             if neutral == 0.0 and self._rest(self._operand(node, index), axis) is Rest.ZERO:
@@ -323,8 +357,9 @@ class _Work:
             for place in self._counted(value):
                 self._rests[masked, place] = self._rest(value, place)
             self._rests[masked, axis] = at_least(masked, Rest.ZERO if neutral == 0.0 else Rest.ANY)
-            others = [place for place in self._counted(value) if place != axis]
-            self._idle[masked] = [place for place in others if self._is_idle(masked, place)]
+            self._reached[masked] = [place for place in self._counted(value) if place != axis]
+            for place in self._reached[masked]:
+                self._reliance.follows((masked, place), (value, place))
             self._masked[key] = masked
         node.inputs = tuple(self._masked[key] if i == index else v for i, v in enumerate(node.inputs))
 
@@ -355,8 +390,11 @@ class _Work:
                 self.grown[new] = GrownInput(values[0].name, axis, joined)
             for place in self._counted(old):
                 self._rests[new, place] = self._rest(old, place)
+                self._reliance.follows((new, place), (old, place))
+            self._reliance.follows((new, axis), *((value, axis) for value in values))
             old = new
         self._rests[old, axis] = at_least(old, rest)
+        self._reliance.follows((old, axis), *((value, axis) for value in values))
 
     def _live_places(self, count: Count, bound: int, rank: int) -> Value:
         key = count, bound, rank

@@ -133,6 +133,9 @@ class Traits:
     states_shape: ClassVar[bool] = False
     """Its attributes state the shape of its result and tell nothing else (run-time counts)."""
 
+    follows_shape: ClassVar[bool] = False
+    """Its attributes repeat sizes of axes that its operand has too (run-time counts)."""
+
     additive: ClassVar[bool] = False
     """The result is a sum or a difference of its operands. A factor that multiplies one of them has to
     multiply all (equalization)."""

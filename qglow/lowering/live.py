@@ -28,6 +28,8 @@ NO_LIMITS = LiveResults()
 def spread_live(graph: Graph, known: Mapping[str, LiveAxes]) -> dict[Value, LiveAxes]:
     """Axes of all results: those known by name, and those of results that only such results depend on.
 
+    Those of inputs are for what else is made of them, such as another order of axes.
+
     A place of an operand does not matter if no place matters of its readers that depends on it, as in the
     parts of an operator that is decomposed.
     """
@@ -37,6 +39,10 @@ def spread_live(graph: Graph, known: Mapping[str, LiveAxes]) -> dict[Value, Live
             axes = known.get(value.name) or _axes_of_readers(graph, value, found)
             if axes:
                 found[value] = axes
+    for value in graph.inputs if known else ():
+        axes = _axes_of_readers(graph, value, found)
+        if axes:
+            found[value] = axes
     return found
 
 

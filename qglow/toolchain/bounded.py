@@ -100,6 +100,7 @@ class ResizableModel:
             constants,
             made.live,
             made.summed,
+            made.loose,
         )
         return graph, form
 

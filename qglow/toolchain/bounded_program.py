@@ -32,7 +32,8 @@ class BoundedForm:
 
     inputs, outputs: types of those of its graph. counts: sizes of the outputs' axes. grown: outputs that
     continue an input. fillers: inputs that follow from sizes. constants: others, which a graph of the sizes
-    of a call computes. live, summed: as those of the bounded graph, needed where it is compiled.
+    of a call computes. live, summed: as those of the bounded graph, needed where it is compiled. loose:
+    inputs that may hold anything where they are not live.
     """
 
     taken: ProgramSizes
@@ -44,6 +45,7 @@ class BoundedForm:
     constants: Callable[[Mapping[str, int]], Mapping[str, Array]]
     live: Mapping[str, tuple[LiveAxis, ...]] = field(default_factory=dict)
     summed: Mapping[str, str] = field(default_factory=dict)
+    loose: frozenset[str] = frozenset()
 
     @property
     def places(self) -> RunTimePlaces:
@@ -140,7 +142,7 @@ class BoundedExecutable(DelegatingExecutable):
         program writes in place is the output itself.
         """
         padded = {
-            name: padded_array(array, program.shape(name))
+            name: padded_array(array, program.shape(name), loose=name in program.form.loose)
             for name, array in arrays.items()
             if name in program.form.inputs
         }
@@ -251,10 +253,10 @@ def live(counts: Sequence[Count], sizes: Mapping[str, int]) -> tuple[slice, ...]
     return tuple(slice(count.at(sizes)) for count in counts)
 
 
-def padded_array(array: Array, shape: Shape) -> Array:
-    """The array with zeros behind its elements along every axis."""
+def padded_array(array: Array, shape: Shape, loose: bool = False) -> Array:
+    """The array with zeros behind its elements along every axis; `loose`: with anything there."""
     if array.shape == shape:
         return array
-    result = np.zeros(shape, array.dtype)
+    result = np.empty(shape, array.dtype) if loose else np.zeros(shape, array.dtype)
     result[tuple(slice(extent) for extent in array.shape)] = array
     return result

@@ -99,6 +99,7 @@ def _form_to_plain(form: BoundedForm, tables: list[Array]) -> dict[str, Any]:
         "counts": {name: _counts_to_plain(counts) for name, counts in form.counts.items()},
         "grown": {name: [one.input, one.axis, one.joined.name] for name, one in form.grown.items()},
         "fillers": [filler_to_plain(filler) for filler in form.fillers],
+        "loose": sorted(form.loose),
         "constants": parts,
     }
 
@@ -122,7 +123,8 @@ def _form_from_plain(
         )
         for name, (number, starts, sizes) in plain["constants"].items()
     }
-    return BoundedForm(taken, inputs, outputs, counts, grown, fillers, StoredConstants(tables))
+    loose = frozenset(str(name) for name in plain.get("loose", []))
+    return BoundedForm(taken, inputs, outputs, counts, grown, fillers, StoredConstants(tables), loose=loose)
 
 
 def _grown(

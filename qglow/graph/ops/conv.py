@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from qglow.core.types import Array, TensorType, float_type
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import Accumulate, OperatorTypeError, Policy, register, require
 from qglow.graph.ops.rules import (
     Arrays,
@@ -99,6 +100,10 @@ class Conv(Bounded):
         if not padded.window(inputs).sees_image():
             return f"padding {list(padded.pads)} would be as large as the window"
         return padded
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Images are apart."""
+        return AxisEffect(0) if (index, axis) == (0, 0) else None
 
     def constants_axis(self, inputs: Types) -> int | None:
         """The output channels."""

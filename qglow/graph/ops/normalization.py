@@ -47,6 +47,10 @@ class BatchNormalization(Operator):
         """The shape of x."""
         return (_channelwise(inputs, self.operands[1:]),)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, if it is not that of the channels."""
+        return _beside_channels(index, axis)
+
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """One float32 multiplication and addition with statistics folded in float64."""
         scale, bias, mean, variance = (given(inputs, index) for index in range(1, 5))
@@ -92,7 +96,7 @@ class Affine(Bounded):
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """The same axis, if it is not that of the channels."""
-        return AxisEffect(axis) if index == 0 and axis != 1 else None
+        return _beside_channels(index, axis)
 
     def transposed(self, perm: Sequence[int]) -> Self | str | None:
         """The same, where channels stay along axis 1."""
@@ -163,6 +167,10 @@ class InstanceNormalization(Operator):
         """The shape of x."""
         return (_channelwise(inputs, self.operands[1:]),)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Images are apart."""
+        return AxisEffect(0) if (index, axis) == (0, 0) else None
+
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.normalization."""
         return (instance_normalization(given(inputs, 0), given(inputs, 1), given(inputs, 2), self.epsilon),)
@@ -187,9 +195,17 @@ class LRN(Operator):
         require(self.size >= 1, f"size {self.size} is not positive")
         return (_channelwise(inputs, ()),)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, if it is not that of the channels."""
+        return _beside_channels(index, axis)
+
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.normalization."""
         return (local_response(given(inputs, 0), self.size, self.alpha, self.beta, self.bias),)
+
+
+def _beside_channels(index: int, axis: int) -> AxisEffect | None:
+    return AxisEffect(axis) if index == 0 and axis != 1 else None
 
 
 def _channelwise(inputs: Types, vectors: Sequence[str]) -> TensorType:

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from qglow.core.types import Array, Shape, TensorType, float_type
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import Operator, OperatorTypeError, Policy, Rescaled, SameAs, register, require
 from qglow.graph.ops.rules import Arrays, Movement, Types, float_operand, given, operand, parameters_of
 from qglow.graph.traits import ImageBorder, SlidingWindow
@@ -38,6 +39,10 @@ class Pooling(Operator):
     def with_channels(self, count: int, inputs: Types) -> Self | None:
         """Return the operator itself, which works for any number of channels."""
         return self
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Images and channels are apart."""
+        return AxisEffect(axis) if axis < 2 else None
 
 
 class WindowPooling(Pooling):

@@ -7,13 +7,14 @@ and has parameters of its own. So there are two operators.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
 from qglow.core.types import Array, Shape, TensorType
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import Operator, Policy, Rescaled, SameAs, register, require
 from qglow.graph.ops.rules import Arrays, Movement, Types, float_operand, given, operand
 from qglow.numerics import resize as numerics
@@ -41,6 +42,12 @@ def _check(x: TensorType, sizes: Shape, scales: tuple[float, ...], coordinates: 
     require(coordinates in COORDINATES, f"coordinates '{coordinates}' are none of {', '.join(COORDINATES)}")
 
 
+def _apart(x: Shape, sizes: Shape, axis: int, changing: Iterable[tuple[int, object]]) -> AxisEffect | None:
+    """The effect of an axis: places of one that stays as it is are apart."""
+    stays = x[axis] == sizes[axis] and all(changed != axis for changed, _ in changing)
+    return AxisEffect(axis) if stays else None
+
+
 @register
 @dataclass(frozen=True)
 class ResizeNearest(Movement):
@@ -49,6 +56,7 @@ class ResizeNearest(Movement):
     name: ClassVar[str] = "ResizeNearest"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = SameAs(0)
+    follows_shape: ClassVar[bool] = True
 
     sizes: tuple[int, ...]
     scales: tuple[float, ...]
@@ -75,6 +83,11 @@ class ResizeNearest(Movement):
             x = np.take(x, indices, axis)
         return (np.array(x),)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Places of axes that are not resized are apart."""
+        x = operand(inputs, 0, "x").shape
+        return _apart(x, self.sizes, axis, resampled(x, self.sizes, self.scales, self.coordinates))
+
     def scales_along(self, axis: int) -> bool:
         """The planes of an image are resized one by one."""
         return axis == 1
@@ -96,6 +109,7 @@ class Resize(Operator):
     name: ClassVar[str] = "Resize"
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = Rescaled()
+    follows_shape: ClassVar[bool] = True
 
     sizes: tuple[int, ...]
     scales: tuple[float, ...]
@@ -116,6 +130,11 @@ class Resize(Operator):
         require(self.rounding in NEAREST, f"rounding '{self.rounding}' is none of {', '.join(NEAREST)}")
         require(len(self.roi) in (0, 2 * len(x.shape)), f"roi {self.roi} does not fit {x}")
         return (x.with_shape(self.sizes),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Places of axes that are not resized are apart."""
+        x = operand(inputs, 0, "x").shape
+        return _apart(x, self.sizes, axis, resampled(x, self.sizes, self.scales, self.coordinates, self.roi))
 
     def taps(self, x: Shape) -> list[tuple[int, Taps]]:
         """Axes that change for an operand of this shape, in order, with the taps of their results."""

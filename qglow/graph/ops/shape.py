@@ -122,6 +122,10 @@ class ChannelShuffle(Movement):
         batch, channels, *pixels = shape
         return (batch, self.groups, channels // self.groups, *pixels)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """The same axis, if it is not that of the channels."""
+        return AxisEffect(axis) if axis != 1 else None
+
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Reshape, transpose, reshape."""
         x = given(inputs, 0)

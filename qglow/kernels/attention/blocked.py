@@ -9,8 +9,8 @@ sums in 16 parts.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from qglow.instructions.ops.attention import Attention
@@ -21,7 +21,7 @@ from qglow.kernels.attention.stack import KeyStack, live_count
 from qglow.kernels.emit.builder import Value
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import dense_strides
-from qglow.kernels.emit.sweep import outer_loops
+from qglow.kernels.emit.sweep import nested_widths, outer_loops
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.movement.transpose import SQUARE
 from qglow.kernels.products.matmul import pieces
@@ -46,12 +46,12 @@ class BlockedAttention(Kernel):
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of transposed keys and of a block of scores for every stack of keys."""
         extents = Extents.of(instruction)
-        return math.prod(extents.outer) * extents.room(self.rows)
+        return prod(extents.outer) * extents.room(self.rows)
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of both products and of shares, and of transposing the keys."""
         extents = Extents.of(instruction)
-        stacks, scores = math.prod(extents.outer), extents.rows * extents.shared * extents.keys
+        stacks, scores = prod(extents.outer), extents.rows * extents.shared * extents.keys
         products = scores * (extents.depth + extents.width) / target.model.products_a_cycle
         moved = extents.keys * extents.depth * target.model.movement.transposed_row / SQUARE
         shares = scores * target.model.loops.softmax_vector
@@ -71,7 +71,8 @@ class BlockedAttention(Kernel):
         assert site.scratch is not None
         pointers = [*(memory.pointer for memory in operands), site.scratch]
         names = [*(name for name in OPERANDS if name in site.operands), "scratch"]
-        with outer_loops(e, pointers, outer, shared=True) as moved:
+        widths = nested_widths(outer, site["dest"].type.size // prod(extents.outer))
+        with outer_loops(e, pointers, outer, shared=True, widths=widths) as moved:
             places = dict(zip(names, moved, strict=True))
             heads = {name: own[-1] for name, own in zip(names, steps, strict=True)}
             self._emit_stack(KeyStack(site, self.vectors, extents, count, places), heads)

@@ -44,6 +44,7 @@ class TiledProduct(Kernel):
     uses_scales: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = True
     accumulates_mean: ClassVar[bool] = True
+    limits_live: ClassVar[bool] = True
 
     pixels: int = 1
     vectors: int = 1
@@ -159,8 +160,9 @@ def emit_over_images(
         emit(start.moved(e, src=src.offset_bytes(0, -top, -left, 0)))
         return
     assert site.scratch is not None
+    count = e.live_images(site["dest"].type)
     # All images share the memory of one copy, so one thread does all the work.
-    with e.undivided(), e.loop(0, src.shape[0], name="image") as image:
+    with e.undivided(), e.loop(0, count, name="image") as image:
         emit_bordered_copy(e, image, src, geometry.reach, site.scratch, site.target.byte_lanes)
         dest = e.scaled(image, geometry.axes[0].dest_stride)
         means = e.scaled(image, site.mean_sink.image_bytes) if site.mean_sink else 0

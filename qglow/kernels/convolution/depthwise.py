@@ -50,6 +50,7 @@ class DepthwiseKernel(Kernel):
     """
 
     uses_scales: ClassVar[bool] = False
+    limits_live: ClassVar[bool] = True
 
     pixels: int = 1
 

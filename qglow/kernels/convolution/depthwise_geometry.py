@@ -51,6 +51,11 @@ class DepthwiseGeometry:
         return [[min(start + lane, self.channels - 1) for lane in lanes] for start in starts]
 
     @property
+    def row_results(self) -> int:
+        """Results in a row of pixels."""
+        return self.axes[-1].count * self.joined * self.channels
+
+    @property
     def stored(self) -> int:
         """Results in a chunk; lanes beyond them are computed and dropped."""
         return min(self.width, self.channels * self.joined)
@@ -122,7 +127,8 @@ def emit_tiles(
     *outer, _ = geometry.axes
     shares_rows = any(axis.count >= geometry.chunks for axis in outer)
     chunks = e.loop(*e.share(geometry.chunks, not shares_rows), name="chunk")
-    with rows(e, outer, src, dest, shares_rows) as (src_row, dest_row), chunks as chunk:
+    around = rows(e, outer, src, dest, geometry.row_results, shares_rows)
+    with around as (src_row, dest_row), chunks as chunk:
         start = _first_channel(e, geometry, chunk)
         src_chunk = e.offset(src_row, e.scaled(start, sizes[0]))
         dest_chunk = e.offset(dest_row, e.scaled(start, sizes[1]))
@@ -149,7 +155,8 @@ def emit_averaged_tiles(
     channels = min(geometry.width, geometry.channels)
     averaged = ChannelSlice(geometry.width // PACKED, PACKED, channels, geometry.joined)
     chunks = e.loop(*e.share(geometry.chunks), name="chunk")
-    with chunks as chunk, e.loop(0, image_axis.count, name="image") as image:
+    (live,) = e.live_axes([image_axis.count], outer.count * geometry.row_results)
+    with chunks as chunk, e.loop(0, live, name="image") as image:
         start = _first_channel(e, geometry, chunk)
         moves = (image_axis.src_stride, image_axis.dest_stride, mean_sink.image_bytes)
         src_chunk, dest_chunk, means_chunk = (
@@ -157,7 +164,8 @@ def emit_averaged_tiles(
             for pointer, move in zip((src, dest, means), moves, strict=True)
         )
         mean_sink.start(e, averaged)
-        with rows(e, [outer], src_chunk, dest_chunk, shared=False) as (src_row, dest_row):
+        around = rows(e, [outer], src_chunk, dest_chunk, geometry.row_results, shared=False)
+        with around as (src_row, dest_row):
             _emit_row(e, geometry, src_row, dest_row, chunk, most_pixels, emit)
         mean_sink.finish(e, averaged, means_chunk)
 
@@ -191,14 +199,18 @@ def _emit_row(
 
 @contextmanager
 def rows(
-    e: Emitter, axes: Sequence[Axis], src: Value, dest: Value, shared: bool
+    e: Emitter, axes: Sequence[Axis], src: Value, dest: Value, inside: int, shared: bool
 ) -> Iterator[tuple[Value, Value]]:
-    """Emit nested loops over `axes` that move both addresses; if `shared`, threads share the longest axis."""
+    """Emit nested loops over `axes` that move both addresses; if `shared`, threads share the longest axis.
+
+    inside: results in a turn of the innermost one.
+    """
+    live = e.live_axes([axis.count for axis in axes], inside)
     longest = max(axes, key=lambda axis: axis.count) if shared else None
     with ExitStack() as stack:
-        for axis in axes:
-            share = e.share(axis.count, axis is longest)
-            index = stack.enter_context(e.loop(*share, name="row"))
+        for axis, count in zip(axes, live, strict=True):
+            first, end = e.share(axis.count, axis is longest)
+            index = stack.enter_context(e.loop(first, e.minimum(end, count), name="row"))
             src = e.offset(src, e.scaled(index, axis.src_stride))
             dest = e.offset(dest, e.scaled(index, axis.dest_stride))
         yield src, dest

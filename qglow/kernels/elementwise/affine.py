@@ -22,7 +22,7 @@ from qglow.kernels.elementwise.expressions import EXPRESSIONS, Point
 from qglow.kernels.emit.builder import F32, Index, Value
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import contiguous_runs
-from qglow.kernels.emit.sweep import cut_at_live, outer_loops
+from qglow.kernels.emit.sweep import cut_at_live, nested_widths, outer_loops
 from qglow.kernels.emit.target import VectorTarget
 
 UNROLLED_VECTORS = 8
@@ -61,7 +61,8 @@ class PeriodicAffine(Kernel):
         runs = cut_at_live(e, contiguous_runs(dest.shape, [dest.strides, src.strides], sizes), sizes)
         period = math.lcm(dest.shape[-1], lanes)
         alone = not runs.outer and runs.length >= period
-        with outer_loops(e, [dest.pointer, src.pointer], runs.outer, True, runs.length) as (to, start):
+        widths = nested_widths(runs.outer, runs.length)
+        with outer_loops(e, [dest.pointer, src.pointer], runs.outer, True, widths) as (to, start):
 
             def vector(base: Index, at: Index, count: int | None) -> None:
                 """Emit the vector at position `at` of the period that begins at element `base`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from qglow.core.types import TensorType
 from qglow.kernels.emit.builder import I32, I64, Builder, Index, Value
 from qglow.kernels.emit.live import LiveElements
 from qglow.kernels.emit.target import VectorTarget
@@ -59,6 +60,29 @@ class Emitter(Builder):
         The pieces begin at element `first` of loops over `period` elements of the result.
         """
         return count if self._live is None else self._live.pieces(self, first, width, count, period)
+
+    def live_images(self, kind: TensorType) -> Index:
+        """Return how many of the first places along the outermost axis of the result, of `kind`, are live."""
+        images = kind.shape[0]
+        return self.live_pieces(images, kind.size // max(images, 1), kind.size)
+
+    def live_axes(self, counts: Sequence[int], inside: int) -> list[Index]:
+        """Return how many turns of nested loops, outermost first, have live elements.
+
+        inside: elements of the result in a turn of the innermost one.
+        """
+        found: list[Index] = []
+        for count in reversed(counts):
+            found.append(self.live_pieces(count, inside, count * inside))
+            inside *= count
+        return found[::-1]
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Emit code in which all elements count as live."""
+        live, self._live = self._live, None
+        yield
+        self._live = live
 
     def live_terms(self, depth: int) -> Index:
         """Return how many of the `depth` terms of a sum of products matter."""

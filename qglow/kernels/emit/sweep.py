@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 
@@ -33,7 +32,8 @@ def sweep(e: Emitter, memories: Sequence[Memory], lanes: int, body: Body) -> Non
     steps = [0 if m.repeats else size for m, size in zip(memories, sizes, strict=True)]
     runs = cut_at_live(e, _runs(memories, sizes), steps)
     by_run = max((extent for extent, _ in runs.outer), default=1) <= FEW_PLANES
-    with outer_loops(e, [m.pointer for m in memories], runs.outer, not by_run, runs.length) as pointers:
+    widths = nested_widths(runs.outer, runs.length)
+    with outer_loops(e, [m.pointer for m in memories], runs.outer, not by_run, widths) as pointers:
         sweep_run(e, pointers, steps, runs.length, lanes, body, shared=by_run, is_live=True)
 
 
@@ -79,27 +79,35 @@ def _runs(memories: Sequence[Memory], sizes: Sequence[int]) -> RunLoops:
     return RunLoops(((planes, step),), length)
 
 
+def nested_widths(outer: Sequence[tuple[int, tuple[int, ...]]], inside: int) -> list[int]:
+    """Elements of the result in a turn of each loop, where `inside` are those in a turn of the innermost."""
+    widths: list[int] = []
+    for extent, _ in reversed(outer):
+        widths.append(inside)
+        inside *= extent
+    return widths[::-1]
+
+
 @contextmanager
 def outer_loops(
     e: Emitter,
     pointers: Sequence[Value],
     outer: Sequence[tuple[int, tuple[int, ...]]],
     shared: bool = False,
-    inside: int = 0,
+    widths: Sequence[int] = (),
 ) -> Iterator[list[Value]]:
     """Nested loops that move every pointer by its stride in bytes; yields the moved pointers.
 
-    `shared`: threads share the longest of the loops, if there is any. inside: elements of the result inside
-    of all loops, which then leave out what is not live; 0 runs all.
+    `shared`: threads share the longest of the loops, if there is any. widths: elements of the result in a
+    turn of each loop, which then leaves out what is not live; empty to run all.
     """
     moved = list(pointers)
-    elements = inside * math.prod(extent for extent, _ in outer)
     longest = max(range(len(outer)), key=lambda number: outer[number][0]) if shared and outer else -1
     with ExitStack() as stack:
         for number, (extent, steps) in enumerate(outer):
             first, end = e.share(extent, number == longest)
-            end = e.minimum(end, e.live_pieces(extent, elements // extent, elements))
-            elements //= extent
+            if widths:
+                end = e.minimum(end, e.live_pieces(extent, widths[number], extent * widths[number]))
             index = stack.enter_context(e.loop(first, end, name="outer"))
             moved = [e.offset(p, e.scaled(index, step)) for p, step in zip(moved, steps, strict=True)]
         yield moved

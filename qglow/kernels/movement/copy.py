@@ -12,11 +12,11 @@ from qglow.instructions.operation import Operation
 from qglow.instructions.ops.memory import Copy, FillPadding
 from qglow.instructions.ops.movement import Extract, Insert
 from qglow.instructions.program import Instruction
-from qglow.kernels.emit.builder import I1, I8, VOID, Number, Value, scalar, vec
+from qglow.kernels.emit.builder import I1, I8, VOID, Index, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import Memory, contiguous_runs, without_parameters
-from qglow.kernels.emit.sweep import cut_at_live, outer_loops, sweep_run
+from qglow.kernels.emit.sweep import cut_at_live, nested_widths, outer_loops, sweep_run
 from qglow.kernels.emit.target import VectorTarget
 
 LONG_RUN = 2048
@@ -29,6 +29,7 @@ class Move(Kernel):
     """Copy by contiguous runs of bytes, each moved in vectors."""
 
     name: ClassVar[str] = "move"
+    limits_live: ClassVar[bool] = True
 
     def compared(self, operation: Operation, memory: Memory) -> Memory:
         """Return the operand without parameters: bytes are moved, whatever numbers they stand for."""
@@ -46,10 +47,24 @@ class Move(Kernel):
         """Emit the copy, between the slices that the operation names."""
         dest, src, operation = site["dest"], site["src"], site.operation
         if isinstance(operation, Insert):
-            dest = slice_of(site.e, dest, operation.offsets, src.shape)
+            self._insert(site)
+            return
         if isinstance(operation, Extract):
             src = slice_of(site.e, src, operation.offsets, dest.shape, operation.steps)
         emit_copy(site.e, dest, src, shared=True)
+
+    def _insert(self, site: Site) -> None:
+        """Emit the copy into a part of dest; where it has all images of dest, those that are live."""
+        e, dest, src = site.e, site["dest"], site["src"]
+        part = slice_of(e, dest, site.operation.offsets, src.shape)
+        count = e.live_images(dest.type) if src.shape[:1] == dest.shape[:1] != () else 0
+        with e.whole():
+            if isinstance(count, int):
+                emit_copy(e, part, src, shared=True)
+                return
+            first, end = e.share(src.shape[0])
+            with e.loop(first, e.minimum(end, count), name="image") as image:
+                emit_copy(e, image_of(e, part, image), image_of(e, src, image))
 
 
 @kernel
@@ -58,6 +73,7 @@ class FillBorder(Kernel):
     """Store of the zero point in all padding around the image."""
 
     name: ClassVar[str] = "border"
+    limits_live: ClassVar[bool] = True
     uses_scales: ClassVar[bool] = False
 
     def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
@@ -77,7 +93,7 @@ class FillBorder(Kernel):
         """
         e, dest = site.e, site["dest"]
         top, left, bottom, right = site.operation.padding
-        batch, height, width, channels = dest.shape
+        _, height, width, channels = dest.shape
         size = dest.element_bytes
         pitch = dest.strides[1] * size
         value = 0 if dest.is_float else dest.zero_point
@@ -86,7 +102,7 @@ class FillBorder(Kernel):
         seam = (left + right) * channels * size
         after = bottom * pitch + right * channels * size
         seams = height - 1 if seam else 0
-        with e.loop(0, batch, name="image") as n:
+        with e.loop(0, e.live_images(dest.type), name="image") as n:
             start = e.offset(dest.pointer, e.scaled(n, image))
             end = width * channels * size
             with e.first_share():
@@ -96,6 +112,13 @@ class FillBorder(Kernel):
                     fill(e, e.offset(e.offset(start, e.scaled(row, pitch)), end), value, seam)
             with e.last_share():
                 fill(e, e.offset(start, (height - 1) * pitch + end), value, after)
+
+
+def image_of(e: Emitter, memory: Memory, image: Index) -> Memory:
+    """The part of a memory at one place of its outermost axis."""
+    pointer = e.offset(memory.pointer, e.scaled(image, memory.strides[0] * memory.element_bytes))
+    kind = memory.type.with_shape(memory.shape[1:])
+    return replace(memory, pointer=pointer, type=kind, strides=memory.strides[1:])
 
 
 def slice_of(e: Emitter, memory: Memory, offsets: Shape, shape: Shape, steps: Shape = ()) -> Memory:
@@ -118,7 +141,8 @@ def emit_copy(e: Emitter, dest: Memory, src: Memory, shared: bool = False) -> No
     size = dest.element_bytes
     runs = contiguous_runs(dest.shape, [dest.strides, src.strides], [size, size])
     runs = cut_at_live(e, runs, [size, size])
-    with outer_loops(e, [dest.pointer, src.pointer], runs.outer, shared, runs.length) as (to, start):
+    widths = nested_widths(runs.outer, runs.length)
+    with outer_loops(e, [dest.pointer, src.pointer], runs.outer, shared, widths) as (to, start):
         copy_bytes(e, to, start, runs.length * size)
 
 

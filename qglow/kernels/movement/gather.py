@@ -15,7 +15,7 @@ from qglow.kernels.emit.builder import I64, Index, Value
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import Memory
-from qglow.kernels.emit.sweep import outer_loops, sweep_run
+from qglow.kernels.emit.sweep import nested_widths, outer_loops, sweep_run
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.movement.copy import emit_copy
 
@@ -26,6 +26,7 @@ class GatherRuns(Kernel):
     """Gather that copies, for every index, all elements behind the axis at once."""
 
     name: ClassVar[str] = "gather"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of moving each register of bytes, plus an overhead for each run."""
@@ -38,8 +39,7 @@ class GatherRuns(Kernel):
         e, dest, src, axis = site.e, site["dest"], site["src"], site.operation.axis
         if 0 in dest.shape:
             return
-        share = e.share(dest.shape[axis])
-        with before_axis(e, dest, src, axis) as (to, start), e.loop(*share, name="index") as i:
+        with before_axis(e, dest, src, axis) as (to, start), along_axis(e, dest, axis) as i:
             chosen = e.scaled(_index(site, i), src.strides[axis] * src.element_bytes)
             place = e.offset(to, e.scaled(i, dest.strides[axis] * dest.element_bytes))
             emit_copy(e, behind_axis(dest, axis, place), behind_axis(src, axis, e.offset(start, chosen)))
@@ -70,8 +70,18 @@ def before_axis(e: Emitter, dest: Memory, src: Memory, axis: int) -> Iterator[tu
     """Emit loops over the axes before `axis`, which are equal in dest and src; yields both addresses."""
     size = (dest.element_bytes, src.element_bytes)
     outer = tuple((dest.shape[a], (dest.strides[a] * size[0], src.strides[a] * size[1])) for a in range(axis))
-    with outer_loops(e, [dest.pointer, src.pointer], outer) as (to, start):
+    widths = nested_widths(outer, math.prod(dest.shape[axis:]))
+    with outer_loops(e, [dest.pointer, src.pointer], outer, widths=widths) as (to, start):
         yield to, start
+
+
+@contextmanager
+def along_axis(e: Emitter, dest: Memory, axis: int) -> Iterator[Index]:
+    """Emit a loop over the places of an axis of dest that are live, which threads share."""
+    first, end = e.share(dest.shape[axis])
+    (count,) = e.live_axes([dest.shape[axis]], math.prod(dest.shape[axis + 1 :]))
+    with e.loop(first, e.minimum(end, count), name="index") as index:
+        yield index
 
 
 def behind_axis(memory: Memory, axis: int, pointer: Value) -> Memory:
@@ -86,6 +96,7 @@ class BroadcastRuns(Kernel):
     """Broadcast as a copy from a source with stride 0 on repeated axes; a run of one element is filled."""
 
     name: ClassVar[str] = "broadcast"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of a load and a store for each register of bytes."""

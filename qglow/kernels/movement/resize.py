@@ -13,7 +13,7 @@ from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import contiguous_runs
 from qglow.kernels.emit.sweep import outer_loops, sweep_run
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.movement.gather import before_axis, behind_axis
+from qglow.kernels.movement.gather import along_axis, before_axis, behind_axis
 
 
 @kernel
@@ -25,6 +25,7 @@ class InterpolateRuns(Kernel):
     """
 
     name: ClassVar[str] = "interpolate"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of a load and a multiplication for each tap and vector."""
@@ -37,8 +38,7 @@ class InterpolateRuns(Kernel):
         e, dest, src, axis = site.e, site["dest"], site["src"], site.operation.axis
         if 0 in dest.shape:
             return
-        share = e.share(dest.shape[axis])
-        with before_axis(e, dest, src, axis) as (to, start), e.loop(*share, name="index") as i:
+        with before_axis(e, dest, src, axis) as (to, start), along_axis(e, dest, axis) as i:
             place = e.offset(to, e.scaled(i, dest.strides[axis] * dest.element_bytes))
             _Row(site, i, start).emit(place)
 

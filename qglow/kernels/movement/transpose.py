@@ -17,7 +17,7 @@ from qglow.instructions.program import Instruction
 from qglow.kernels.emit.builder import Value
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.emit.operand import Memory, without_parameters
+from qglow.kernels.emit.operand import Memory, dense_strides, without_parameters
 from qglow.kernels.emit.sweep import outer_loops
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.movement.copy import emit_copy, powers_of_two
@@ -35,7 +35,8 @@ class Matrices:
     """Matrices to transpose; sizes are in elements, strides in bytes.
 
     Element (r, c) is at `r * src_row + c * size` in src and at `c * dest_column + r * size` in
-    dest. `outer` are the loops around them: extents with the strides of dest and src.
+    dest. `outer` are the loops around them: extents with the strides of dest and src; `widths` are the
+    elements of dest, in their order, from one place of each to the next.
     """
 
     rows: int
@@ -43,14 +44,17 @@ class Matrices:
     src_row: int
     dest_column: int
     outer: tuple[tuple[int, tuple[int, int]], ...]
+    widths: tuple[int, ...]
 
 
 def matrices(dest: Memory, src: Memory) -> Matrices | None:
     """Find the matrices that a copy between these (equally shaped) memories transposes, or None."""
     size = dest.element_bytes
     axes = [
-        (extent, d * size, s * size)
-        for extent, d, s in zip(dest.shape, dest.strides, src.strides, strict=True)
+        (extent, d * size, s * size, width)
+        for extent, d, s, width in zip(
+            dest.shape, dest.strides, src.strides, dense_strides(dest.shape), strict=True
+        )
         if extent > 1
     ]
     axes = _merged(axes)
@@ -58,19 +62,21 @@ def matrices(dest: Memory, src: Memory) -> Matrices | None:
     columns = [axis for axis in axes if axis[2] == size and axis[1] != size]
     if len(rows) != 1 or len(columns) != 1:
         return None
-    outer = tuple((n, (d, s)) for n, d, s in axes if (n, d, s) not in (rows[0], columns[0]))
-    return Matrices(rows[0][0], columns[0][0], rows[0][2], columns[0][1], outer)
+    around = [axis for axis in axes if axis not in (rows[0], columns[0])]
+    outer = tuple((n, (d, s)) for n, d, s, _ in around)
+    widths = tuple(width for *_, width in around)
+    return Matrices(rows[0][0], columns[0][0], rows[0][2], columns[0][1], outer, widths)
 
 
-def _merged(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _merged(axes: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
     """Merge neighbouring axes of which one continues the other in both memories."""
     ordered = sorted(axes, key=lambda axis: axis[1], reverse=True)
-    merged: list[tuple[int, int, int]] = []
-    for extent, dest, src in ordered:
-        if merged and merged[-1][1] == extent * dest and merged[-1][2] == extent * src:
-            merged[-1] = (merged[-1][0] * extent, dest, src)
+    merged: list[tuple[int, int, int, int]] = []
+    for extent, dest, src, width in ordered:
+        if merged and merged[-1][1:] == (extent * dest, extent * src, extent * width):
+            merged[-1] = (merged[-1][0] * extent, dest, src, width)
         else:
-            merged.append((extent, dest, src))
+            merged.append((extent, dest, src, width))
     return merged
 
 
@@ -105,6 +111,7 @@ class InterleavingTranspose(_Transposing):
     """Transposition of few rows (the channels of an image): vectors of each are shuffled into pixels."""
 
     name: ClassVar[str] = "transpose-interleaving"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of a shuffle or two for each vector."""
@@ -117,7 +124,7 @@ class InterleavingTranspose(_Transposing):
         shape = matrices(dest, src)
         assert shape is not None
         size, element = dest.element_bytes, dest.element
-        with outer_loops(e, [dest.pointer, src.pointer], shape.outer) as (to, start):
+        with outer_loops(e, [dest.pointer, src.pointer], shape.outer, widths=shape.widths) as (to, start):
 
             def chunk(column: Any, count: int) -> None:
                 first = e.offset(start, e.scaled(column, size))
@@ -137,6 +144,7 @@ class DeinterleavingTranspose(_Transposing):
     """Transposition of few columns (the groups of shuffled channels): rows are shuffled into columns."""
 
     name: ClassVar[str] = "transpose-deinterleaving"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of a shuffle or two for each vector."""
@@ -149,7 +157,7 @@ class DeinterleavingTranspose(_Transposing):
         shape = matrices(dest, src)
         assert shape is not None
         size, element, columns = dest.element_bytes, dest.element, shape.columns
-        with outer_loops(e, [dest.pointer, src.pointer], shape.outer) as (to, start):
+        with outer_loops(e, [dest.pointer, src.pointer], shape.outer, widths=shape.widths) as (to, start):
 
             def chunk(row: Any, count: int) -> None:
                 first = e.offset(start, e.scaled(row, shape.src_row))
@@ -183,7 +191,7 @@ class SquareTranspose(_Transposing):
         shape = matrices(dest, src)
         assert shape is not None
         size = dest.element_bytes
-        with outer_loops(e, [dest.pointer, src.pointer], shape.outer) as (to, start):
+        with outer_loops(e, [dest.pointer, src.pointer], shape.outer, widths=shape.widths) as (to, start):
             for row_start, row_stop, height in _pieces(shape.rows):
                 for column_start, column_stop, width in _pieces(shape.columns):
                     with (

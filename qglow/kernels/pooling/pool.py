@@ -35,6 +35,8 @@ MOST_TAPS = 1024
 class _PoolKernel(Kernel):
     """Loops over positions and channels around `result`, which subclasses emit."""
 
+    limits_live: ClassVar[bool] = True
+
     lanes: int
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
@@ -56,7 +58,8 @@ class _PoolKernel(Kernel):
         images, height = dest.shape[:2]
         by_image = images > height
         share = e.share(height, not by_image)
-        with e.loop(*e.share(images, by_image), name="image") as image:
+        first, end = e.share(images, by_image)
+        with e.loop(first, e.minimum(end, e.live_images(dest.type)), name="image") as image:
             pairs = list(segment_pairs(site))
             total = sum((r.last - r.first) * (c.last - c.first) for r, c in pairs)
             most_taps = MANY_TAPS if total <= MOST_TAPS else 0

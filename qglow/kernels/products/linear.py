@@ -34,7 +34,6 @@ class TiledFullyConnected(TiledProduct):
     """
 
     name: ClassVar[str] = "tiledfullyconnected"
-    limits_live: ClassVar[bool] = True
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Packed filter and bias, for int8 also multipliers."""

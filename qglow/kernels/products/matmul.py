@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 from qglow.core.types import Shape
@@ -19,7 +20,7 @@ from qglow.kernels.emit.builder import F32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import Memory, dense_strides
-from qglow.kernels.emit.sweep import outer_loops
+from qglow.kernels.emit.sweep import nested_widths, outer_loops
 from qglow.kernels.emit.target import VectorTarget
 
 
@@ -221,7 +222,11 @@ class DirectMatMul(_Direct):
         outer = tuple(zip(leading, zip(*steps, strict=True), strict=True))
         if 0 in dest.shape:
             return
-        with outer_loops(e, [dest.pointer, lhs.pointer, rhs.pointer], outer, is_stack(leading)) as pointers:
+        operands, widths = (
+            [dest.pointer, lhs.pointer, rhs.pointer],
+            nested_widths(outer, prod(dest.shape[-2:])),
+        )
+        with outer_loops(e, operands, outer, is_stack(leading), widths) as pointers:
             product.emit(*pointers)
 
 

@@ -14,7 +14,7 @@ from qglow.instructions.ops.linear import MatMul
 from qglow.instructions.program import Instruction
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import Memory, dense_strides
-from qglow.kernels.emit.sweep import outer_loops
+from qglow.kernels.emit.sweep import nested_widths, outer_loops
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.matmul import is_stack, matrix_steps
 from qglow.kernels.products.packed_product import STEP, Blocks, PackedProduct, block_bytes
@@ -91,7 +91,8 @@ class PackedMatMul(Kernel):
         steps.append(tuple(each * stride for stride in dense_strides(leading)))
         outer = tuple(zip(leading, zip(*steps, strict=True), strict=True))
         pointers = [dest.pointer, lhs.pointer, rhs.pointer, site.scratch]
-        with outer_loops(e, pointers, outer, is_stack(leading)) as moved:
+        widths = nested_widths(outer, dest.shape[-2] * dest.shape[-1])
+        with outer_loops(e, pointers, outer, is_stack(leading), widths) as moved:
             product.emit(*moved)
 
     def _product(self, site: Site, shared: bool) -> PackedProduct:

@@ -31,6 +31,7 @@ class Neighbours(Kernel):
     """Normalization of each row in vectors, of which the last may be partial."""
 
     name: ClassVar[str] = "localresponse"
+    limits_live: ClassVar[bool] = True
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of roots and a division for each vector, plus a load and a product for each neighbour."""
@@ -45,7 +46,7 @@ class Neighbours(Kernel):
         if not dest.type.size:
             return
         length = dest.shape[-1]
-        with e.loop(*e.share(dest.type.size // length), name="row") as row:
+        with e.live_rows(dest.type.size // length, length) as row:
             step = e.scaled(row, length * ELEMENT_BYTES)
             places = e.offset(dest.pointer, step), e.offset(src.pointer, step)
             _Row(e, site.operation, *places, length).emit()

@@ -130,6 +130,7 @@ class ReduceAcross(Kernel):
     """Reduction along an axis that is not the last: each partial result is a vector of columns."""
 
     name: ClassVar[str] = "reduce-across"
+    limits_live: ClassVar[bool] = True
     uses_scales: ClassVar[bool] = False
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
@@ -146,7 +147,7 @@ class ReduceAcross(Kernel):
         size, whole = src.element_bytes, inner // LANES * LANES
         if not outer:
             return
-        with e.loop(*e.share(outer), name="outer") as index:
+        with e.live_rows(outer, inner) as index:
             start = e.offset(src.pointer, e.scaled(index, extent * inner * size))
             to = e.offset(dest.pointer, e.scaled(index, inner * size))
             for first, last, count in ((0, whole, None), (whole, inner, inner - whole)):

@@ -130,6 +130,7 @@ def _fill_before_first_write(code: Code, buffer: Buffer, usage: Usage) -> None:
     first = next(use.instruction for use in usage.uses(buffer) if use.writes)
     name = code.unique_name(f"pad_{buffer.name}")
     fill = Instruction(name, FillPadding(buffer.padding), (buffer,), origin=first.origin)
+    fill.live = first.live if first.writes() == [buffer] else ()
     anchor, before = first, code.order.previous(first)
     while first.stack is not None and before is not None and before.stack == first.stack:
         anchor, before = before, code.order.previous(before)  # a stack stays in one piece

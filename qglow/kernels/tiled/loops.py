@@ -124,6 +124,11 @@ class ProductLoops(ABC):
             self.emit_group(moved)
 
     @property
+    def each(self) -> int:
+        """Results of a pixel."""
+        return self.geometry.groups * self.geometry.filters
+
+    @property
     def _src_bytes(self) -> int:
         return 4 if self.tile.is_float else 1
 
@@ -230,7 +235,9 @@ class ProductLoops(ABC):
             yield pointers
             return
         channels = ChannelSlice(self.tile.lanes, block.piece.size, block.channels)
-        with e.loop(0, self.images.count, name="image") as image:
+        pixels = math.prod(axis.count for axis in self.geometry.axes)
+        (count,) = e.live_axes([self.images.count], pixels * self.each)
+        with e.loop(0, count, name="image") as image:
             moved = pointers.moved(
                 e,
                 src=e.scaled(image, self.images.src_stride),
@@ -243,20 +250,21 @@ class ProductLoops(ABC):
 
     @contextmanager
     def row_loops(
-        self, axes: Sequence[Axis], pointers: Pointers, ahead: int = 0, shared: bool = True
+        self, axes: Sequence[Axis], pointers: Pointers, pixels: int, ahead: int = 0, shared: bool = True
     ) -> Iterator[Pointers]:
-        """Emit nested loops over `axes`; yields the addresses of a row of pixels.
+        """Emit nested loops over `axes`; yields the addresses of a row of so many pixels.
 
         `ahead`: bytes by which the prefetched place advances from row to row. `shared`: where threads share
         pixels, they share the longest of these axes.
         """
         e = self.e
         longest = max(axes, key=lambda axis: axis.count, default=None) if shared else None
+        live = e.live_axes([axis.count for axis in axes], pixels * self.each)
         with ExitStack() as stack:
             for number, axis in enumerate(axes):
                 step = ahead * math.prod(inner.count for inner in axes[number + 1 :])
-                share = e.share(axis.count, axis is longest and self.shared is Shared.PIXELS)
-                index = stack.enter_context(e.loop(*share, name="row"))
+                first, end = e.share(axis.count, axis is longest and self.shared is Shared.PIXELS)
+                index = stack.enter_context(e.loop(first, e.minimum(end, live[number]), name="row"))
                 src, dest = (e.scaled(index, s) for s in (axis.src_stride, axis.dest_stride))
                 pointers = pointers.moved(e, src=src, dest=dest, ahead=e.scaled(index, step))
             yield pointers

@@ -46,7 +46,7 @@ class VectorProduct(ProductLoops):
         # outside and each row of pixels comes from distant memory once.
         # Many weights would not stay: blocks are outside, and the weights of a block serve all pixels.
         if self.by_rows:
-            with self.row_loops(axes[:-1], pointers) as row:
+            with self.row_loops(axes[:-1], pointers, axes[-1].count) as row:
                 for block in self.blocks():
                     with self.block_loop(block, row) as moved:
                         self._emit_row(axes[-1], block, moved)
@@ -60,14 +60,14 @@ class VectorProduct(ProductLoops):
             with (
                 self.block_loop(block, early) as moved,
                 self.averaged_images(block, moved) as image,
-                self.row_loops(axes[:-1], image, row_ahead) as row,
+                self.row_loops(axes[:-1], image, axes[-1].count, row_ahead) as row,
             ):
                 self._emit_row(axes[-1], block, row, lines)
 
     @property
     def _is_counted(self) -> bool:
-        """Whether a call may run fewer rows of pixels than there are."""
-        return self.e.live_period is not None
+        """Whether a call may run fewer pixels than there are, and all lie in one row."""
+        return self.e.live_period is not None and len(pixel_axes(self.geometry, self.by_rows)) == 1
 
     def next_block(self, block: Block) -> int:
         """Bytes from the weights of a block to those of the next block."""
@@ -101,9 +101,8 @@ class VectorProduct(ProductLoops):
         alone = len(pixel_axes(self.geometry, self.by_rows)) == 1
         tiles = sum(piece.count for piece in pieces)
         share = e.share(tiles, alone and self.shared is Shared.PIXELS)
-        each = self.geometry.groups * self.geometry.filters
         for piece in pieces:
-            rows = piece.size * each, axis.count * each, piece.start * each
+            rows = piece.size * self.each, axis.count * self.each, piece.start * self.each
             count = e.live_pieces(piece.count, *rows)
             with e.shared_loop(share, first, count, name="tile") as index:
                 pixel = e.plus(e.scaled(index, piece.size), piece.start)

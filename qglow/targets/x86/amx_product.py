@@ -50,6 +50,11 @@ class Walk:
         return (self.units - 1) * self.step != self.last
 
     @property
+    def pixels(self) -> int:
+        """Pixels inside of the loops over the outer axes."""
+        return self.over.count * (1 if self.over is self.along else self.along.count)
+
+    @property
     def shares_rows(self) -> bool:
         """Whether threads that share pixels share rows of an outer axis, not units."""
         return any(axis.count > self.units for axis in self.outer)
@@ -105,7 +110,7 @@ class AmxProduct(ProductLoops):
             with (
                 blocks as moved,
                 self.averaged_images(block, moved) as image,
-                self.row_loops(walk.outer, image, shared=walk.shares_rows) as row,
+                self.row_loops(walk.outer, image, walk.pixels, shared=walk.shares_rows) as row,
                 self._units(walk, row) as (unit, late),
             ):
                 self._emit_unit(walk, block, unit, late)
@@ -115,9 +120,8 @@ class AmxProduct(ProductLoops):
         """Emit a loop over units; for a mean also yields how many elements of `over` one is moved back."""
         e, late = self.e, 0
         first, end = e.share(walk.units, self.shared is Shared.PIXELS and not walk.shares_rows)
-        if walk.over is walk.along:
-            each = self.geometry.groups * self.geometry.filters
-            end = e.minimum(end, e.live_pieces(walk.units, walk.step * each, walk.along.count * each))
+        each = walk.pixels // walk.over.count * self.each
+        end = e.minimum(end, e.live_pieces(walk.units, walk.step * each, walk.over.count * each))
         with e.loop(first, end, name="unit") as number:
             start: Index = e.scaled(number, walk.step)
             if walk.overlaps:

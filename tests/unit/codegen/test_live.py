@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,9 +13,12 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.elementwise import Affine, ElementAdd, ElementMul
 from qglow.instructions.ops.linear import FullyConnected, MatMul
-from qglow.instructions.ops.movement import Transpose
+from qglow.instructions.ops.movement import Gather, Insert, Transpose
+from qglow.instructions.ops.normalization import LocalResponse
+from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.ops.reduce import Reduce
 from qglow.instructions.ops.rows import RowScales
 from qglow.instructions.ops.softmax import Softmax
@@ -137,7 +141,111 @@ def scores(builder: ProgramBuilder) -> Limited:
     return dest, ((ROWS, ROWS), (ROWS, 1))
 
 
-CASES = (layer, int8_layer, blocks, sums, flat_sum, affine, softmax, means, scales, heads, keys, scores)
+def images(batch: int = ROWS) -> tuple[int, ...]:
+    return batch, 5, 6, 8
+
+
+def image_pair(builder: ProgramBuilder, shape: tuple[int, ...]) -> tuple[Buffer, Buffer, Pairs]:
+    """Source, result of this shape of an image, and the rule of its images."""
+    src = builder.placeholder("src", float_type(*images()))
+    dest = builder.placeholder("dest", float_type(ROWS, *shape))
+    return src, dest, ((ROWS, math.prod(shape)),)
+
+
+def convolution(builder: ProgramBuilder) -> Limited:
+    src, dest, pairs = image_pair(builder, (5, 6, 24))
+    filters = builder.constant("filter", drawn(24, 3, 3, 8))
+    window = Convolution(pads=(1, 1, 1, 1))
+    builder.emit("conv", window, dest, src, filters, builder.constant("bias", drawn(24)))
+    return dest, pairs
+
+
+def point(builder: ProgramBuilder) -> Limited:
+    """Images and pixels are one axis of the product."""
+    src, dest, pairs = image_pair(builder, (5, 6, 24))
+    filters = builder.constant("filter", drawn(24, 1, 1, 8))
+    builder.emit("conv", Convolution(), dest, src, filters, builder.constant("bias", drawn(24)))
+    return dest, pairs
+
+
+def depthwise(builder: ProgramBuilder) -> Limited:
+    src, dest, pairs = image_pair(builder, (5, 6, 8))
+    filters = builder.constant("filter", drawn(8, 3, 3, 1))
+    window = Convolution(pads=(1, 1, 1, 1), group=8)
+    builder.emit("conv", window, dest, src, filters, builder.constant("bias", drawn(8)))
+    return dest, pairs
+
+
+def pool(builder: ProgramBuilder) -> Limited:
+    src, dest, pairs = image_pair(builder, (4, 5, 8))
+    builder.emit("pool", MaxPool((2, 2)), dest, src)
+    return dest, pairs
+
+
+def average(builder: ProgramBuilder) -> Limited:
+    src, dest, pairs = image_pair(builder, (4, 5, 8))
+    builder.emit("pool", AveragePool((2, 2)), dest, src)
+    return dest, pairs
+
+
+def response(builder: ProgramBuilder) -> Limited:
+    src, dest, pairs = image_pair(builder, (5, 6, 8))
+    builder.emit("response", LocalResponse(3, 0.5, 0.75, 1.0), dest, src)
+    return dest, pairs
+
+
+def doubled(builder: ProgramBuilder) -> Limited:
+    src, dest, pairs = image_pair(builder, (5, 12, 8))
+    places = builder.constant("places", np.repeat(np.arange(6, dtype=np.int32), 2))
+    builder.emit("gather", Gather(2), dest, src, places)
+    return dest, pairs
+
+
+def part(builder: ProgramBuilder) -> Limited:
+    src, dest, pairs = image_pair(builder, (5, 6, 12))
+    builder.emit("insert", Insert((0, 0, 0, 2)), dest, src)
+    return dest, pairs
+
+
+def channels_last(builder: ProgramBuilder) -> Limited:
+    src = builder.placeholder("src", float_type(ROWS, 3, 40))
+    dest = builder.placeholder("dest", float_type(ROWS, 40, 3))
+    builder.emit("moved", Transpose((0, 2, 1)), dest, src)
+    return dest, ((ROWS, 120),)
+
+
+def pixel_means(builder: ProgramBuilder) -> Limited:
+    src = builder.placeholder("src", float_type(ROWS, 30, 24))
+    dest = builder.placeholder("dest", float_type(ROWS, 1, 24))
+    builder.emit("mean", Reduce("mean"), dest, src)
+    return dest, ((ROWS, 24),)
+
+
+def products(builder: ProgramBuilder) -> Limited:
+    """Products of which only the first are live."""
+    lhs, rhs = (builder.placeholder(n, float_type(ROWS, *s)) for n, s in (("lhs", (4, 8)), ("rhs", (8, 24))))
+    dest = builder.placeholder("dest", float_type(ROWS, 4, 24))
+    builder.emit("products", MatMul(), dest, lhs, rhs)
+    return dest, ((ROWS, 96),)
+
+
+IMAGES = (
+    convolution,
+    point,
+    depthwise,
+    pool,
+    average,
+    response,
+    doubled,
+    part,
+    channels_last,
+    pixel_means,
+    products,
+)
+CASES = (
+    *(layer, int8_layer, blocks, sums, flat_sum, affine, softmax, means, scales, heads, keys, scores),
+    *IMAGES,
+)
 
 
 def program(case: Made, limited: bool) -> tuple[Program, Buffer, Pairs]:
@@ -227,7 +335,7 @@ def test_few_rows_fetch_all_weights_of_the_next_block_early() -> None:
         prepared = prepare(program(wide_layer, limited)[0], NATIVE_ISAS[-1])
         plan_apart(prepared)
         text = emit_llvm_text(prepared, isa_by_name(NATIVE_ISAS[-1]))
-        lines.append(text.count("call void @llvm.prefetch") + text.count("call void @\"llvm.prefetch"))
+        lines.append(text.count("call void @llvm.prefetch") + text.count('call void @"llvm.prefetch'))
     assert lines[1] >= 2 * lines[0] > 0
 
 
