@@ -48,6 +48,7 @@ ENTRIES = (
     Entry("larger-targets", "the same of larger models, where they fit", (ZOO, "emulators")),
     Entry("scaling", "latency by threads and batch", (ZOO, IDLE)),
     Entry("lengths", "time of one program for all lengths beside one for each length", (IDLE,)),
+    Entry("batches", "time of one program for all batches beside one for each batch", (ZOO, IDLE)),
     Entry("kernels", "where the time of an int8 program goes", (IDLE,)),
     Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
     Entry("weights", "a language model with weights of 8, 4 and 2 bits", (ZOO,)),
