@@ -69,12 +69,16 @@ def _collection_paused() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Roots:
-    """Base addresses of operands, from the arguments of an entry."""
+    """Base addresses of operands, from the arguments of an entry or of a body.
+
+    host_at: number of the first of the two pointers in the table by which the host is called.
+    """
 
     e: Emitter
     arena: Value
     weights: Value
     table: Value
+    host_at: int
     pointers: dict[int, Value] = field(default_factory=dict)
 
     def pointer(self, number: int) -> Value:
@@ -124,7 +128,7 @@ class ModuleBuilder:
         self.placeholders = tuple(buffer.name for buffer in program.placeholders)
         self.calls = make_calls(program, target)
         self._add_places(self.calls)
-        self.hosted = [call for call in self.calls if call.hosted]
+        self.hosted = [call for call in _with_bodies(self.calls) if call.hosted]
         self._place_constants()
 
     def _add_places(self, calls: Sequence[Call]) -> None:
@@ -179,7 +183,8 @@ class ModuleBuilder:
 
         share: the number of the part to do, and the number of parts.
         """
-        self._call_all(e, _Roots(e, *memory), calls, share)
+        arena, weights, table = memory
+        self._call_all(e, _Roots(e, arena, weights, table, len(self.placeholders)), calls, share)
 
     def functions(self, cache: KernelCache | None, batch_size: float = BATCH_SIZE) -> KernelFunctions:
         """The functions that the program calls, to be given to `batches`, none of them emitted yet."""
@@ -351,7 +356,7 @@ class ModuleBuilder:
 
     def _with_roots(self, e: Emitter, given: list[Value]) -> tuple[Emitter, _Roots, list[Value]]:
         arena, weights, table, *others = given
-        return e, _Roots(e, arena, weights, table), others
+        return e, _Roots(e, arena, weights, table, len(self.placeholders)), others
 
     @property
     def _last_pointer(self) -> int:
@@ -390,10 +395,16 @@ class ModuleBuilder:
         e.b.call(self._functions.callee(call, self._module), [*arguments, *share])
 
     def _run_bodies(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:
+        hosts = [any(inner.hosted for inner in _with_bodies(calls)) for calls in call.bodies]
+
         def run(number: int, arena: Value, table: Value) -> None:
+            first = len(call.group[0].operation.bodies[number].placeholders)
+            for place in (0, 1) if hosts[number] else ():
+                target = e.offset(table, self.target.pointer_bytes * (first + place))
+                e.store(roots.pointer(roots.host_at + place), target, align=self.target.pointer_bytes)
             e.b.call(self._body(call, number), [arena, roots.weights, table])
 
-        emit_structured(e, call.group[0], arguments, run)
+        emit_structured(e, call.group[0], arguments, run, 2 if any(hosts) else 0)
 
     def _body(self, call: Call, number: int) -> Any:
         """The function of a program inside of an instruction, emitted when it is first called."""
@@ -406,14 +417,16 @@ class ModuleBuilder:
         function.attributes.add("noinline")
         function.attributes.add("nounwind")
         self._bodies[call, number] = function
-        e, roots, _ = self._with_roots(Emitter(function, self.target), list(function.args))
+        e, first = Emitter(function, self.target), len(call.group[0].operation.bodies[number].placeholders)
+        arena, weights, table = function.args
+        roots = _Roots(e, arena, weights, table, first)
         for inner in call.bodies[number]:
             self._call(e, roots, inner, (e.index(0), e.index(1)))
         e.b.ret_void()
         return function
 
     def _call_host(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:
-        function, number = (roots.pointer(len(self.placeholders) + i) for i in range(2))
+        function, number = (roots.pointer(roots.host_at + place) for place in range(2))
         with e.at_entry():
             operands = e.b.alloca(PTR, len(arguments))
         for place, argument in enumerate(arguments):

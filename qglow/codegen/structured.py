@@ -22,13 +22,18 @@ RunBody = Callable[[int, Value, Value], None]
 _MOST = 2**63 - 1
 
 
-def emit_structured(e: Emitter, instruction: Instruction, addresses: Sequence[Value], run: RunBody) -> None:
-    """Emit an instruction with bodies; `addresses` are those of its operands, in their order."""
+def emit_structured(
+    e: Emitter, instruction: Instruction, addresses: Sequence[Value], run: RunBody, spare: int = 0
+) -> None:
+    """Emit an instruction with bodies; `addresses` are those of its operands, in their order.
+
+    spare: places that `run` needs in a table behind those of the placeholders.
+    """
     names = [spec.name for spec, _ in instruction.operands()]
     buffers = {spec.name: buffer for spec, buffer in instruction.operands()}
     operation = instruction.operation
     assert isinstance(operation, Structured)
-    site = _Site(e, operation, dict(zip(names, addresses, strict=True)), buffers)
+    site = _Site(e, operation, dict(zip(names, addresses, strict=True)), buffers, spare)
     if isinstance(operation, Loop):
         _emit_loop(site, operation, run)
     else:
@@ -38,12 +43,16 @@ def emit_structured(e: Emitter, instruction: Instruction, addresses: Sequence[Va
 
 @dataclass(frozen=True)
 class _Site:
-    """An instruction under emission: addresses and buffers of its operands by name."""
+    """An instruction under emission: addresses and buffers of its operands by name.
+
+    spare: places of a table behind those of the placeholders.
+    """
 
     e: Emitter
     operation: Structured
     at: Mapping[str, Value]
     buffers: Mapping[str, Buffer]
+    spare: int
 
     def numbered(self, prefix: str, numbers: range) -> list[Value]:
         """Addresses of the operands of this name and these numbers."""
@@ -72,7 +81,7 @@ class _Table:
     @staticmethod
     def of(site: _Site) -> _Table:
         count = max(site.operation.places(number).whole for number in range(len(site.operation.bodies)))
-        return _Table(site.e, site.room(count * site.e.target.pointer_bytes))
+        return _Table(site.e, site.room((count + site.spare) * site.e.target.pointer_bytes))
 
     def _place(self, number: int) -> Value:
         return self.e.offset(self.address, number * self.e.target.pointer_bytes)

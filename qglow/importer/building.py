@@ -313,16 +313,11 @@ class GraphImport:
 
     @contextmanager
     def scope(self) -> Iterator[list[Node]]:
-        """A context whose nodes are in a list of their own, and read nothing any more where it raises.
-
-        It raises CannotImport where onnxruntime is to run one of them.
-        """
+        """A context whose nodes are in a list of their own, and read nothing any more where it raises."""
         outer, self._nodes = self._nodes, []
-        inner, twins, opaque = self._nodes, dict(self._context.twins), len(self.opaque)
+        inner, twins = self._nodes, dict(self._context.twins)
         try:
             yield inner
-            if len(self.opaque) > opaque:
-                raise CannotImport("a node of its body runs in onnxruntime")
         except Exception:
             for node in inner:
                 node.inputs = ()
@@ -463,6 +458,10 @@ class _Bodies:
     def keep(self, name: str, tensor: TensorProto) -> None:
         """Add a constant of a body under this name."""
         self._work.keep(name, tensor)
+
+    def need(self, name: str) -> None:
+        """Note that something reads a value of a body."""
+        self._work.read_by_bodies(name, [])
 
     def add(self, node: NodeProto) -> None:
         """Import a node of a body."""

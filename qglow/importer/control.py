@@ -14,7 +14,7 @@ from qglow.graph.graph import Node, Value
 from qglow.graph.ops.shape import Identity, Reshape
 from qglow.importer.node import CannotImport, ImportNode
 from qglow.importer.shape import joined
-from qglow.interchange.nodes import all_nodes, outer_inputs, rename
+from qglow.interchange.nodes import all_nodes, outer_inputs, outer_names, rename
 
 MOST_NODES = 2000
 """Nodes that the rounds of one loop may become."""
@@ -38,6 +38,9 @@ class Importing(Protocol):
     def keep(self, name: str, tensor: TensorProto) -> None:
         """Add a constant of a body under this name."""
 
+    def need(self, name: str) -> None:
+        """Note that something reads a value of a body, which is about to be imported."""
+
     def add(self, node: NodeProto) -> None:
         """Import a node of a body."""
 
@@ -51,7 +54,7 @@ class Importing(Protocol):
         """Whether a value is stored as the model has it: neither quantized, nor of another width or sign."""
 
     def scope(self) -> AbstractContextManager[list[Node]]:
-        """A context whose nodes are in a list of their own; it raises CannotImport where one is opaque."""
+        """A context whose nodes are in a list of their own."""
 
     def view(self, proto: NodeProto) -> ImportNode:
         """A view of a node without inputs."""
@@ -220,6 +223,7 @@ def import_body(
     label = label_of(proto)
     names = {name: name for name in outer_inputs(body.node)} | {v.name: v.name for v in body.output}
     names |= given
+    wanted = {value.name for value in body.output} | {n for node in body.node for n in outer_names(node)}
     for tensor in body.initializer:
         names[tensor.name] = importing.fresh(f"{label}__{tensor.name}")
         importing.keep(names[tensor.name], tensor)
@@ -228,6 +232,9 @@ def import_body(
         copy.CopyFrom(node)
         rename(copy, names, lambda name: importing.fresh(f"{label}__{name}"))
         copy.name = f"{label}__{node.name or node.op_type}"
+        for old, new in zip(node.output, copy.output, strict=True):
+            if old in wanted:
+                importing.need(new)
         importing.add(copy)
     results = [names[value.name] for value in body.output]
     if not all(map(importing.is_known, results)):

@@ -28,9 +28,10 @@ class HostedTime:
 
 
 def hosted_nodes(graph: Graph) -> int:
-    """Number of the nodes of a graph, and behind it, that onnxruntime runs."""
+    """Number of the nodes of a graph, inside of its nodes and behind it, that onnxruntime runs."""
     tail = 0 if graph.tail is None else len(graph.tail.nodes)
-    return tail + sum(node.operator.hosted is not None for node in graph.nodes)
+    inside = sum(map(hosted_nodes, graph.regions()))
+    return tail + inside + sum(node.operator.hosted is not None for node in graph.nodes)
 
 
 def hosted_time(graph: Graph, run: Callable[[], None]) -> HostedTime | None:

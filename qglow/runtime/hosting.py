@@ -1,9 +1,10 @@
 """Calls from machine code to Python, for the nodes of a program that onnxruntime executes.
 
 An entry of a program with such nodes finds two more addresses at the end of its table: those of a function
-and of the call's number. The function is given the number of the node, the addresses of its results and
-arguments, and the number of the call. It runs on the thread that reached the node. An exception cannot
-cross machine code: it is kept, results are zeros, and whoever started the call raises it afterwards.
+and of the call's number, which it hands on in the tables of bodies. The function is given the number of the
+node, the addresses of its results and arguments, and the number of the call. It runs on the thread that
+reached the node. An exception cannot cross machine code: it is kept, results are zeros, and whoever started
+the call raises it afterwards.
 """
 
 from __future__ import annotations
@@ -55,12 +56,17 @@ class HostedNode:
 
 
 def hosted_nodes(program: Program) -> tuple[HostedNode, ...]:
-    """The nodes of a program that the host runs, in the order of its instructions, which numbers them."""
-    return tuple(
-        HostedNode(instruction.name, instruction.operation.nodes)
-        for instruction in program.code
-        if isinstance(instruction.operation, HostCall)
-    )
+    """The nodes of a program that the host runs, in the order of its instructions, which numbers them.
+
+    Those of the programs inside of an instruction follow it.
+    """
+    found: list[HostedNode] = []
+    for instruction in program.code:
+        if isinstance(instruction.operation, HostCall):
+            found.append(HostedNode(instruction.name, instruction.operation.nodes))
+        for body in instruction.operation.bodies:
+            found += hosted_nodes(body)
+    return tuple(found)
 
 
 class Host:

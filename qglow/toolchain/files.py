@@ -89,8 +89,14 @@ def _writer(isa: str | None) -> BundleTarget | None:
     return target if isinstance(target, BundleTarget) and not isinstance(target, RunningTarget) else None
 
 
+def _hosted(graph: Graph) -> list[str]:
+    """Nodes that onnxruntime runs, those inside of others too, for people."""
+    own = [f"'{node.name}' ({node.operator.hosted.kinds})" for node in graph.nodes if node.operator.hosted]
+    return own + [name for region in graph.regions() for name in _hosted(region)]
+
+
 def _write(folder: Path, graph: Graph, target: BundleTarget, memory: DeviceMemory) -> tuple[str, ...]:
-    hosted = [f"'{node.name}' ({node.operator.hosted.kinds})" for node in graph.nodes if node.operator.hosted]
+    hosted = _hosted(graph)
     hosted += [] if graph.tail is None else [f"'{name}' ({graph.tail.kinds})" for name in graph.tail.nodes]
     if hosted:
         more = f" and {len(hosted) - 1} more" if len(hosted) > 1 else ""

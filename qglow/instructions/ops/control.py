@@ -108,7 +108,7 @@ class Structured(Operation):
         return self.arena_start + max((body.arena_size or 0 for body in self.bodies), default=0)
 
     def verify(self, types: Types) -> None:
-        """Bodies have the placeholders that the operands ask for, and call no host."""
+        """Bodies have the placeholders that the operands ask for."""
         interface, state = self.placeholder_types(types), _types(types, "state")
         require(not self.kept or len(self.kept) == len(self.bodies), "kept has a number for each body")
         for number, (name, body) in enumerate(zip(self.body_names, self.bodies, strict=True)):
@@ -120,8 +120,6 @@ class Structured(Operation):
             require(body.inputs() == body.placeholders[: parts.inputs], f"{name} writes what it is given")
             behind = len(wanted) - len(parts.state)
             require(body.state() == body.placeholders[behind:], f"{name} has other state than it should")
-            hosted = any(instruction.operation.hosted for instruction in body.code)
-            require(not hosted, f"{name} calls the host, which only the program itself may")
         scratch = types["scratch"]
         fits = scratch.element is ElementType.INT8 and len(scratch.shape) == 1
         require(fits, f"scratch is {scratch}, not a row of int8")

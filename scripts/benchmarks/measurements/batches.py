@@ -9,6 +9,7 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.report.bench import Contender, bench
+from qglow.runtime.executable import Executable
 from scripts.benchmarks.frame import Benchmark, Outcome, add_alternations_option, with_progress
 from scripts.benchmarks.models.evaluated import TIMING_SAMPLES, EvaluatedModel, chosen_models
 from scripts.benchmarks.models.labelled import MODELS
@@ -25,21 +26,27 @@ def measure(model: EvaluatedModel, bound: int, threads: int, alternations: int) 
     loaded = model.load()
     quantized = loaded.quantize(model.profile(loaded, TIMING_SAMPLES), model.recipe)
     ((name, shape),) = loaded.dimensions.items()
+    assert shape is not None, "the model takes an image"
     general = quantized.compile(bounds={str(shape[0]): bound}, threads=threads)
+    ((_, *image),) = (kind.shape for kind in quantized.inputs.values())
     own = quantized.compile(threads=threads)
     times: dict[int, tuple[float, float]] = {}
     for batch in (batch for batch in BATCHES if batch <= bound):
-        drawn: Array = np.random.default_rng(batch).normal(size=(batch, *shape[1:])).astype(np.float32)
+        drawn: Array = np.random.default_rng(batch).normal(size=(batch, *image)).astype(np.float32)
         given = {name: drawn}
         if any(own(given)[key].tobytes() != array.tobytes() for key, array in general(given).items()):
             raise ValueError(f"{model.name}, batch {batch}: the program for all batches has other bits")
-        contenders: dict[str, Contender] = {
-            "own": lambda given=given: own(given) and None,  # type: ignore[misc]
-            "general": lambda given=given: general(given) and None,  # type: ignore[misc]
-        }
+        contenders = {"own": _calling(own, given), "general": _calling(general, given)}
         found = bench(contenders, alternations).latencies
         times[batch] = found["own"].median_ms, found["general"].median_ms
     return times
+
+
+def _calling(program: Executable, given: Mapping[str, Array]) -> Contender:
+    def call() -> None:
+        program(given)
+
+    return call
 
 
 def to_markdown(rows: Mapping[str, Times], bound: int, threads: int) -> str:
