@@ -31,6 +31,7 @@ from qglow.counts.fillers import (
 from qglow.counts.reliance import Place, Reliance
 from qglow.counts.rest import Rest, at_least, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
+from qglow.counts.uniform import spread_numbers
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.movement import Gather
@@ -93,6 +94,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     and a further one, which the others have to explain. Raises UnsupportedError that names the node that
     depends on how many places there are.
     """
+    spread_numbers([entry.graph for entry in graphs])
     samples = AlignedGraphs(graphs)
     work = _Work(samples)
     for node in list(samples.bound.nodes):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import qglow
 from qglow.core.errors import DataError, UnsupportedError, UsageError
@@ -197,6 +197,25 @@ def test_parts_that_begin_at_a_size_are_found(tmp_path: Path) -> None:
     for count in (2, 9, 16):
         inputs = {"x": np.random.default_rng(count).normal(size=(1, count, 4)).astype(np.float32)}
         assert same(bounded(inputs), own(inputs)), count
+
+
+@pytest.mark.parametrize("mask", ["1 - mask", "(1 - mask) * -10000", "mask / 4 + 1"])
+def test_arithmetic_of_a_mask_of_tokens_with_numbers(mask: str, tmp_path: Path) -> None:
+    """Passes make a factor and a summand a channel of it, as many as there are tokens."""
+    steps = {
+        "1 - mask": [node("Sub", ["one", "real"], ["y"])],
+        "(1 - mask) * -10000": [node("Sub", ["one", "real"], ["s"]), node("Mul", ["s", "far"], ["y"])],
+        "mask / 4 + 1": [node("Div", ["real", "four"], ["s"]), node("Add", ["s", "one"], ["y"])],
+    }
+    nodes = [node("Cast", ["mask"], ["real"], to=TensorProto.FLOAT), *steps[mask]]
+    constants = {"one": np.float32(1), "far": np.float32(-10000), "four": np.float32(4)}
+    made = tiny_model(nodes, {}, ["y"], constants)
+    made.graph.input.append(helper.make_tensor_value_info("mask", TensorProto.INT64, ["N", "T"]))
+    model = qglow.load_model(save(made, tmp_path))
+    bounded, own = model.compile(bounds={"N": 8, "T": 16}), model.compile()
+    for shape in ((1, 1), (3, 9), (8, 16)):
+        inputs = {"mask": np.random.default_rng(0).integers(0, 2, shape)}
+        assert same(bounded(inputs), own(inputs)), shape
 
 
 def test_a_node_that_has_to_know_a_size_is_named(tmp_path: Path) -> None:
