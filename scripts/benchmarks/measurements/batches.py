@@ -15,7 +15,7 @@ from scripts.benchmarks.models.evaluated import TIMING_SAMPLES, EvaluatedModel, 
 from scripts.benchmarks.models.labelled import MODELS
 from scripts.benchmarks.tables import conditions, markdown_table
 
-SHOWN = ("mlperftiny_resnet8", "cifar10_resnet20", "squeezenet1.1", "mobilenetv2_tin202")
+SHOWN = ("mlperftiny_resnet8", "cifar10_resnet20")
 BATCHES = (1, 2, 4, 8, 16)
 Times = Mapping[int, tuple[float, float]]
 """Median milliseconds of the batch's own program and of the one for all."""
