@@ -1,4 +1,4 @@
-"""What relies on what elements that are not live hold."""
+"""Reliance of nodes on elements that are not live."""
 
 from __future__ import annotations
 

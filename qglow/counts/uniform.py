@@ -8,8 +8,6 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.ops.elementwise import Add, Mul
-from qglow.graph.ops.normalization import Affine
 
 
 def spread_numbers(graphs: Sequence[Graph]) -> None:
@@ -29,8 +27,8 @@ def spread_numbers(graphs: Sequence[Graph]) -> None:
 
 
 def _numbers(node: Node) -> tuple[Array, Array] | None:
-    """The factor and the summand of an Affine of floats that has one of each, [1] arrays; else None."""
-    if not isinstance(node.operator, Affine) or node.output.type.is_quantized:
+    """The factor and the summand of a node of floats that has one of each, [1] arrays; else None."""
+    if node.operator.factor_and_summand is None or node.output.type.is_quantized:
         return None
     x, *vectors = node.inputs
     if x is None or x.type.is_quantized:
@@ -44,12 +42,12 @@ def _numbers(node: Node) -> tuple[Array, Array] | None:
 
 
 def _split(graph: Graph, node: Node, factor: Array, summand: Array) -> None:
-    operator = node.operator
-    assert isinstance(operator, Affine)
+    steps = node.operator.factor_and_summand
+    assert steps is not None, "the node has numbers"
     x = node.inputs[0]
     r, t = (
         constant(graph.unique_name(f"{node.name}__{what}"), n) for what, n in (("r", factor), ("t", summand))
     )
     product = Value(graph.unique_name(f"{node.name}__scaled"), node.output.type)
-    graph.insert_before(node, Node(graph.unique_name(f"{node.name}__scaled"), Mul(), (x, r), (product,)))
-    node.operator, node.inputs = Add(lo=operator.lo, hi=operator.hi), (product, t)
+    graph.insert_before(node, Node(graph.unique_name(f"{node.name}__scaled"), steps[0], (x, r), (product,)))
+    node.operator, node.inputs = steps[1], (product, t)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -274,6 +274,14 @@ class Traits:
         shapes = [kind.shape for kind in inputs if kind is not None]
         kind = inputs[index]
         return None if kind is None else aligned_effect(axis, kind.shape, max(shapes, key=len))
+
+    @property
+    def factor_and_summand(self) -> tuple[Any, Any] | None:
+        """Operators that multiply the first operand by the second, and then add the third, as it does.
+
+        None for an operator that does something else. (run-time counts)
+        """
+        return None
 
     def joined_axis(self, inputs: Types) -> int | None:
         """Axis, from 0, along which the result has all operands one after the other; None for none.

@@ -16,7 +16,7 @@ from qglow.importer.value_table import UnknownValue, ValueTable
 from qglow.interchange.nodes import outer_names
 
 
-class Nodes(Protocol):
+class Underway(Protocol):
     """The nodes of an import under way."""
 
     @property
@@ -39,7 +39,7 @@ class Nodes(Protocol):
 class Bodies:
     """Satisfies `Importing` with an import under way."""
 
-    def __init__(self, work: Nodes, table: ValueTable) -> None:
+    def __init__(self, work: Underway, table: ValueTable) -> None:
         self._work, self._table = work, table
 
     def value(self, name: str) -> Value | None:

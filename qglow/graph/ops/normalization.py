@@ -14,6 +14,7 @@ import numpy as np
 from qglow.core.types import Array, TensorType
 from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Operator, Policy, Rescaled, register, require
+from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.rules import (
     Arrays,
     Bounded,
@@ -97,6 +98,11 @@ class Affine(Bounded):
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """The same axis, if it is not that of the channels."""
         return _beside_channels(index, axis)
+
+    @property
+    def factor_and_summand(self) -> tuple[Mul, Add]:
+        """Arithmetic, whose bounds are those of the sum."""
+        return Mul(), Add(lo=self.lo, hi=self.hi)
 
     def transposed(self, perm: Sequence[int]) -> Self | str | None:
         """The same, where channels stay along axis 1."""
