@@ -35,7 +35,8 @@ def _groups(graph: Graph) -> list[list[Value]]:
     weights = set(_weights(graph))
     group = {value: [value] for value in graph.values() if _is_marked(value) and value not in weights}
     for node in graph.nodes:
-        if not isinstance(node.operator.policy, SameAs | Unify):
+        policy = node.operator.policy
+        if not isinstance(policy, SameAs | Unify):
             continue
         for value in filter(None, node.inputs):
             if value in group and node.output in group and _is_alike(value, node.output):
