@@ -69,7 +69,7 @@ def scale_inputs_as(graph: Graph, known: Graph) -> None:
     nodes = {node.name: node for node in graph.nodes}
     values = {value.name: value for value in graph.values()}
     for node in known.nodes:
-        if SUFFIX not in node.name or not isinstance(node.operator, Mul):
+        if SUFFIX not in node.name or not node.operator.multiplicative:
             continue
         rows, factors = operand(node), operand(node, 1).data
         names = [user.name for user in node.output.users()]
