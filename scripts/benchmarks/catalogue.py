@@ -54,6 +54,7 @@ ENTRIES = (
     Entry("weights", "a language model with weights of 8, 4 and 2 bits", (ZOO,)),
     Entry("roundings", "the same with weights rounded by gptq, awq and both", (ZOO,)),
     Entry("blocks", "time of matrix products by weights in blocks beside onnxruntime", (IDLE,)),
+    Entry("products", "the same products beside onnxruntime and OpenVINO, with all formats", (IDLE, BENCH)),
     Entry("limits", "matrix products beside the read bandwidth and the int8 peak", (IDLE,)),
     Entry("decoding", "tokens per second of a language model with its cache, beside onnxruntime", (IDLE,)),
     Entry("compile", "time of quantizing and loading, memory of a loaded program", (ZOO, IDLE)),

@@ -2,24 +2,24 @@
 
 Weights are N x N, with a scale and a zero point for each block. Both run the same file, in turns. onnxruntime
 computes with float activations at level 0, and rounds them to int8 at level 4; qglow keeps them float, or
-rounds each row to int8 where `dynamic` asks for it.
+rounds each row to int8 where `dynamic` asks for it. Times are processor time of the calling thread, on which
+both compute.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 import qglow
 from qglow.report.bench import Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime
 from scripts.benchmarks.frame import Benchmark, Outcome, add_alternations_option
+from scripts.benchmarks.rivals.products import nbits_product
 from scripts.benchmarks.tables import markdown_table
 
 BLOCK = 32
@@ -37,43 +37,20 @@ TITLES = (
 )
 
 
-def product(rows: int, size: int, bits: int, level: int = 0) -> onnx.ModelProto:
-    """[rows, size] by random weights [size, size] of so many bits, as MatMulNBits."""
-    random = np.random.default_rng(size)
-    count = -(-size // BLOCK)
-    constants = {
-        "w": random.integers(0, 256, (size, count, BLOCK * bits // 8)).astype(np.uint8),
-        "scales": random.uniform(0.5, 1.5, size * count).astype(np.float32) / np.float32(1 << bits),
-        "zeros": random.integers(0, 256, size * -(-count * bits // 8)).astype(np.uint8),
-    }
-    attributes: dict[str, Any] = {
-        "K": size,
-        "N": size,
-        "bits": bits,
-        "block_size": BLOCK,
-        "accuracy_level": level,
-    }
-    node = helper.make_node("MatMulNBits", ["x", *constants], ["y"], domain="com.microsoft", **attributes)
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, size]) for name in ("x", "y")]
-    stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph([node], "product", values[:1], values[1:], stored)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
 def measure(rows: int, size: int, bits: int, alternations: int) -> dict[str, float]:
     """Median milliseconds of both forms of qglow, and of onnxruntime by its level."""
     inputs = {"x": np.random.default_rng(0).normal(size=(rows, size)).astype(np.float32)}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "product.onnx"
-        path.write_bytes(product(rows, size, bits).SerializeToString())
+        path.write_bytes(nbits_product(rows, size, bits, BLOCK).SerializeToString())
         model = qglow.load_model(path)
         programs = {OURS: model.compile(threads=1), DYNAMIC: model.quantize(dynamic=True).compile(threads=1)}
     contenders: dict[str, Contender] = {name: of_executable(p, inputs) for name, p in programs.items()}
     for level in LEVELS:
-        file = product(rows, size, bits, level).SerializeToString()
+        file = nbits_product(rows, size, bits, BLOCK, level).SerializeToString()
         contenders[str(level)] = of_onnxruntime(file, inputs)
-    return {name: found.median_ms for name, found in bench(contenders, alternations).latencies.items()}
+    found = bench(contenders, alternations, clock=time.thread_time_ns)
+    return {name: one.median_ms for name, one in found.latencies.items()}
 
 
 def row(rows: int, size: int, bits: int, found: dict[str, float]) -> tuple[str, ...]:
