@@ -12,7 +12,14 @@ from tests.test_runtimes import FAMILIES, MAKERS, draw
 
 ALWAYS = ("aarch64-dotprod", "riscv64", "cortex-m4", "wasm32-simd128")
 """Targets that every run covers; the others are a sweep."""
-OFTEN = {"cortex-m55": ("conv", "linear"), "aarch64-i8mm": ("conv", "linear"), "cortex-m3": ("conv",)}
+OFTEN = {
+    "cortex-m55": ("conv", "linear"),
+    "aarch64-i8mm": ("conv", "linear"),
+    "cortex-m3": ("conv", "elementwise", "fixedpoint"),
+    "aarch64": ("linear",),
+    "armv7": ("linear",),
+    "riscv64-v": ("conv", "linear"),
+}
 """Families of more targets that every run covers: those with kernels of their own."""
 HOSTED = "opaque"
 """The family of nodes that onnxruntime runs, which these targets refuse."""

@@ -6,19 +6,22 @@ import functools
 
 from llvmlite import binding
 
+from qglow.codegen.arm_features import arm_features
 from qglow.kernels.emit.target import VectorTarget
 
 
 @functools.cache
 def host_processor() -> str:
     """Architecture of the processor, as in the first part of a target triple: "x86_64", "aarch64"."""
-    return str(binding.get_process_triple()).split("-")[0]
+    name = str(binding.get_process_triple()).split("-")[0]
+    return "aarch64" if name == "arm64" else name  # macOS
 
 
 @functools.cache
 def host_features() -> frozenset[str]:
     """Features of the processor, by LLVM's names."""
-    return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
+    known = frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
+    return known | arm_features() if host_processor() == "aarch64" else known
 
 
 def lacking(target: VectorTarget) -> str | None:

@@ -18,9 +18,20 @@ from tests.zoo import zoo_path
 CALIBRATION = Path(__file__).parents[2] / "calib_data"
 SIZE = 64
 """Rows, depth and columns of the product whose instructions are counted, results included."""
-LEAST_PRODUCTS = {"aarch64-dotprod": 7.0, "aarch64-i8mm": 12.0, "cortex-m55": 4.0, "cortex-m4": 0.6}
+LEAST_PRODUCTS = {
+    "aarch64": 2.9,
+    "aarch64-dotprod": 7.0,
+    "aarch64-i8mm": 12.0,
+    "armv7": 1.5,
+    "riscv64-v": 5.8,
+    "cortex-m55": 4.0,
+    "cortex-m4": 0.6,
+}
 """Multiplications and additions of int8 for each instruction."""
 MOST_INSTRUCTIONS = {
+    "aarch64": 330_000,
+    "armv7": 710_000,
+    "riscv64-v": 220_000,
     "aarch64-dotprod": 120_000,
     "aarch64-i8mm": 105_000,
     "cortex-m4": 1_400_000,

@@ -273,6 +273,12 @@ def _narrowed(e: Builder, low: Value, high: Value, element: Any, least: int, mos
     return e.b.trunc(joined, vec(element, 2 * lanes))
 
 
+def multiply_words(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
+    """Add the int16 product of every lane to `sums` in plain LLVM IR: the portable tile of k = 1."""
+    wide = [e.b.sext(operand, sums.type) for operand in (lhs, rhs)]
+    return e.b.add(sums, e.b.mul(*wide))
+
+
 def multiply_pairs(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
     """Add both int16 products of every lane to `sums` in plain LLVM IR: the portable tile of k = 2."""
     lanes = sums.type.count

@@ -20,6 +20,7 @@ from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile
 from qglow.kernels.tiles.tile import ByteTile, MicroTile, select_tile
+from qglow.kernels.tiles.words import WordTile
 
 REGISTER = 16
 """Bytes of a register of 128 bits."""
@@ -265,8 +266,12 @@ def int8_tile(target: VectorTarget, name: str) -> MicroTile:
     return kind(target.float_lanes, target.registers, target.model, multiply)
 
 
-def _kind(tile: Tile) -> type[WideTile] | None:
-    if tile.by_element:
+def _kind(tile: Tile) -> type[WideTile | WordTile] | None:
+    if tile.by_element and tile.k == 4:
         return ElementTile
-    shapes: dict[tuple[int, int, int], type[WideTile]] = {(1, 1, 16): AcrossTile, (2, 2, 8): MatrixTile}
+    shapes: dict[tuple[int, int, int], type[WideTile | WordTile]] = {
+        (1, 1, 16): AcrossTile,
+        (2, 2, 8): MatrixTile,
+        (1, 4, 1): WordTile,
+    }
     return shapes.get((tile.m, tile.n, tile.k))

@@ -48,6 +48,11 @@ def _across(e: Builder, total: Value, lhs: Value, rhs: Value) -> Value:
     return e.call("llvm.arm.mve.vmldava.v16i8", I32, [*how, total, lhs, rhs])
 
 
+def _word_products(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
+    """vmlal: products of 16 bits of each lane; LLVM takes `rhs` from an element where it may."""
+    return e.b.add(sums, e.call("llvm.arm.neon.vmulls.v4i32", sums.type, [lhs, rhs]))
+
+
 def _matrix(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
     """smmla: two rows of eight bytes times two rows of eight bytes."""
     return e.call("llvm.aarch64.neon.smmla.v4i32.v16i8", sums.type, [sums, lhs, rhs])
@@ -55,6 +60,7 @@ def _matrix(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
 
 SMLAD = Tile("smlad", 1, 4, 2, "s16", "s16", lane_products, _dual_products)
 SDOT = Tile("sdot", 1, 4, 4, "s8", "s8", lane_products, _dot, by_element=True)
+VMLAL = Tile("vmlal", 1, 4, 1, "s16", "s16", lane_products, _word_products, by_element=True)
 VMLADAVA = Tile("vmladava", 1, 1, 16, "s8", "s8", lane_products, _across)
 SMMLA = Tile("smmla", 2, 2, 8, "s8", "s8", row_products, _matrix)
 

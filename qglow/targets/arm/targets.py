@@ -10,6 +10,7 @@ from qglow.targets.arm.description import (
     SMLAD,
     SMMLA,
     VMLADAVA,
+    VMLAL,
     Aarch64Target,
     Arm32Target,
     HeliumTarget,
@@ -18,7 +19,7 @@ from qglow.targets.arm.description import (
 )
 from qglow.targets.native.described import DescribedTarget
 from qglow.targets.native.target import NativeTarget
-from qglow.targets.portable.description import EMBEDDED, HELIUM, MANY_REGISTERS, PAIRS, SCALAR
+from qglow.targets.portable.description import ELEMENT_WORDS, EMBEDDED, HELIUM, MANY_REGISTERS, PAIRS, SCALAR
 
 AARCH64 = Aarch64Target(
     name="aarch64",
@@ -29,8 +30,8 @@ AARCH64 = Aarch64Target(
     registers=32,
     has_fma=True,
     activation_bias=0,
-    tiles=(PAIRS,),
-    model=EMBEDDED,
+    tiles=(ELEMENT_WORDS, PAIRS),
+    model=MANY_REGISTERS,
     converts_half=True,
 )
 AARCH64_DOTPROD = replace(
@@ -59,7 +60,7 @@ ARMV7 = Arm32Target(
     registers=16,
     has_fma=True,
     activation_bias=0,
-    tiles=(PAIRS,),
+    tiles=(VMLAL, PAIRS),
     model=EMBEDDED,
     pointer_bytes=4,
 )

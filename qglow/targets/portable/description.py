@@ -6,11 +6,15 @@ from dataclasses import replace
 
 from qglow.kernels.emit.builder import I32, Builder, Value, scalar, vec
 from qglow.kernels.emit.machine import DepthwiseCosts, LoopCosts, MachineModel, MovementCosts, ThreadCosts
-from qglow.kernels.emit.target import multiply_pairs
+from qglow.kernels.emit.target import multiply_pairs, multiply_words
 from qglow.kernels.emit.tiles import Tile, lane_products
 
 PAIRS = Tile("pairs", 1, 4, 2, "s16", "s16", lane_products, multiply_pairs)
 """Products of 16 bits in pairs, in plain LLVM IR."""
+WORDS = Tile("words", 1, 4, 1, "s16", "s16", lane_products, multiply_words)
+"""Products of 16 bits, one for each lane, in plain LLVM IR, of a vector and a number."""
+ELEMENT_WORDS = replace(WORDS, by_element=True)
+"""The same where the number is an element of a register."""
 SHIFT = 1.5 * 2.0**23
 """Numbers up to 2^22 in magnitude, added to it, keep no bit below the units."""
 SMALL = float(2**22)
@@ -72,6 +76,8 @@ EMBEDDED = MachineModel(
 
 MANY_REGISTERS = replace(EMBEDDED, most_sums=16)
 """Costs of a core with 32 vector registers."""
+GROUPED = replace(EMBEDDED, pair_cycles=24.0)
+"""Costs of vectors of 512 bits that four registers of 128 bits make up: pairs are hard to take apart."""
 HELIUM = replace(
     EMBEDDED,
     most_sums=4,

@@ -14,7 +14,7 @@ from llvmlite import ir
 from qglow.kernels.emit.builder import I32, VOID, Builder
 from qglow.kernels.emit.target import VectorTarget
 from qglow.targets.native.described import DescribedTarget
-from qglow.targets.portable.description import EMBEDDED, PAIRS
+from qglow.targets.portable.description import EMBEDDED, GROUPED, PAIRS, WORDS
 
 TO_NEAREST = 1
 """Rounding to nearest, ties to even, as `FLT_ROUNDS` of C counts the modes."""
@@ -56,7 +56,10 @@ RISCV64_V = replace(
     RISCV64,
     name="riscv64-v",
     features=f"{_EXTENSIONS},+v",
-    registers=32,
+    register_bits=512,
+    registers=8,
+    tiles=(WORDS, PAIRS),
+    model=GROUPED,
     loop_lanes=16,
     table_lanes=16,
     linux_capabilities=1 << (ord("v") - ord("a")),
