@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qglow.core.errors import InternalError, UnsupportedError
+from qglow.core.types import ElementType
 from qglow.exporter import blocks, elementwise, fixed_point, normalization, ranking, recurrence, reduce, rows
 from qglow.exporter.export import Export
 from qglow.exporter.proto import ONNX_TYPES, ProtoBuilder
@@ -245,8 +246,9 @@ def steps_in_fixed_point(node: Node) -> fixed_point.Steps | None:
     known = node.output.type.quantization
     if known is None or not known.fixed_point:
         return None
-    first = 1 if isinstance(node.operator, Where) else 0  # the condition stands for no reals
-    is_integer = all(v is None or v.type.is_quantized for v in node.inputs[first : first + 2])
+    plain = (ElementType.BOOL, ElementType.INT32)  # conditions and biases
+    given = [value.type for value in node.inputs if value is not None]
+    is_integer = all(kind.is_quantized or kind.element in plain for kind in given)
     return FIXED_POINT.get(type(node.operator)) if is_integer else None
 
 
