@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qglow.core.types import Quantization
+from qglow.core.types import ElementType, Quantization
 from qglow.graph.graph import Value
-from qglow.graph.ops.quantize import Dequantize
+from qglow.graph.ops.elementwise import Mul, Sub
+from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.graph.ops.shape import Cast
 from qglow.importer import conv, elementwise, functions, linear, pool, shape, softmax
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.quantize import (
@@ -97,8 +99,26 @@ def import_qlinear_softmax(node: ImportNode) -> None:
 def _real(node: ImportNode, index: int, axis: int = 1) -> Value:
     """The reals of an operand whose scale and zero point are the inputs after it."""
     x = node.value(index)
+    if x.type.is_plain_integer and x.data is None:
+        return _real_of_numbers(node, index, x)
     quantization = read_parameters(node, x, index + 1, index + 2, axis, stored(node, index))
     return node.emit(Dequantize(), with_parameters(node, x, quantization), part=f"input{index}")
+
+
+def _real_of_numbers(node: ImportNode, index: int, x: Value) -> Value:
+    """The reals of integers that get their parameters only here, as those that Gather takes from a table."""
+    kind = stored(node, index + 2)
+    quantization = read_parameters(node, x, index + 1, index + 2, 1, kind)
+    node.require(quantization.axis is None, f"'{x.name}' is computed from integers without parameters")
+    part, zero = f"input{index}", quantization.zero_point - kind.shift
+    real = node.emit(Cast(to=ElementType.FLOAT), x, part=f"{part}_numbers")
+    offset = node.part_constant(f"{part}_zero", np.array(zero, np.float32))
+    scale = node.part_constant(f"{part}_scale", np.array(quantization.scale, np.float32))
+    centred = node.emit(Sub(), real, offset, part=f"{part}_centred")
+    real = node.emit(Mul(), centred, scale, part=f"{part}_real")
+    name, result = node.context.part_names(node.name, node.proto.output[0], f"{part}_integers")
+    integers = node.context.emit(name, Quantize(), [real], result, quantization)
+    return node.emit(Dequantize(), integers, part=part)
 
 
 def _compute(node: ImportNode, operands: Sequence[Value], *dropped: str) -> Value:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+import qglow
 from qglow.core.errors import ModelError, QglowError, UnsupportedError
 from qglow.core.types import Array, Quantization
 from qglow.graph.interpreter import Interpreter
@@ -338,3 +339,33 @@ def test_damaged_quantized_models_give_errors_of_the_project(data: st.DataObject
         quantize_imported(graph)
     except QglowError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_rows_of_an_integer_table_get_their_parameters_where_they_are_read(
+    kind: type[np.generic], tmp_path: Path
+) -> None:
+    """onnxruntime's quantizer leaves the table's Gather without parameters in its operator format."""
+    bounds, scale = np.iinfo(kind), np.array(0.05, np.float32)
+    table = np.random.default_rng(0).integers(bounds.min, bounds.max, (9, 4), endpoint=True).astype(kind)
+    zero = np.array(bounds.min + 120, kind)
+    constants = {"table": table, "scale": scale, "zero": zero, "other": np.array(0.11, np.float32)}
+    add = ["rows", "scale", "zero", "q", "scale", "zero", "other", "zero"]
+    nodes = [
+        helper.make_node("Gather", ["table", "places"], ["rows"]),
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("QLinearAdd", add, ["sum"], domain="com.microsoft"),
+        helper.make_node("DequantizeLinear", ["sum", "other", "zero"], ["y"]),
+    ]
+    model = tiny_model(nodes, {"x": (5, 4)}, ["y"], constants)
+    model.graph.input.append(helper.make_tensor_value_info("places", TensorProto.INT64, [5]))
+    model.opset_import.add(domain="com.microsoft", version=1)
+    path = save(model, tmp_path)
+    x = np.random.default_rng(1).uniform(-4, 4, (5, 4)).astype(np.float32)
+    inputs = {"x": x, "places": np.array([8, 0, 3, 3, 1])}
+    (wanted,) = session(path).run(None, inputs)
+    quantized = qglow.load_model(path).quantize()
+    np.testing.assert_array_equal(quantized.compile()(inputs)["y"], wanted)
+    assert any(
+        v.type.is_quantized for n in quantized.graph.nodes if n.operator.name == "Add" for v in n.inputs
+    )
