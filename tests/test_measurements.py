@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from qglow.targets.x86.isas import host_isas
 from scripts.benchmarks.default_rows import Figures, Row, failures, row_of, summary, to_json
 from scripts.benchmarks.frame import read_rows
 from scripts.benchmarks.measurements.isas import HELD_TO
+from scripts.benchmarks.measurements.repairs import Row as Cost
 from scripts.benchmarks.models.wild import wild_samples
 from scripts.benchmarks.tables import update_page
 from tests.zoo import REPOSITORY
@@ -45,6 +47,47 @@ def test_accuracy_is_measured(tmp_path: Path) -> None:
     assert fast["lost"] - fast["won"] == round(0.6 * (row["float_top1"] - fast["top1"]))
     assert f"| digits | 60 | {row['float_top1']:.2f} |" in table
     assert "balanced against ORT minmax over 1 models: lost minus won" in table
+
+
+@pytest.mark.slow
+def test_the_cost_of_repair_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "repairs.json"
+    options = ("--repeat", "1", "--alternations", "5", "--calibration", "8", "--json", str(path))
+    table = run("repairs", *options, may_fail=" times as long ")
+    [row] = json.loads(path.read_text())["models"]
+    assert min(row["seconds"].values()) > 0.5 and row["int8"] == {"plain": 1.0, "repaired": 1.0}
+    assert row["verdicts"]["repaired"] == "good" and 0.5 < row["call"] < 2.0
+    assert "| 100.0 | 100.0 |" in table and "1 models, " in table
+    again = run("repairs", *options, "--resume", may_fail=" times as long ")
+    assert again == table
+
+
+def cost(**changes: object) -> Cost:
+    plain = Cost(
+        "net",
+        {"plain": 2.0, "repaired": 5.0},
+        {"plain": 0.8, "repaired": 0.76},
+        {"plain": "suspicious", "repaired": "good"},
+        1.1,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"seconds": {"plain": 2.0, "repaired": 6.2}}, ["quantizing takes 3.10 times as long with repair"]),
+        ({"int8": {"plain": 0.8, "repaired": 0.7}}, ["repair keeps 87.5% of the int8 multiply-adds"]),
+        ({"call": 1.2}, ["a call takes 1.20 times as long after repair"]),
+        ({"int8": {"plain": None, "repaired": None}}, []),
+        ({"call": 1.2, "verdicts": {"plain": "broken", "repaired": "good"}}, []),
+    ],
+)
+def test_repair_is_held_to_limits_unless_the_model_is_broken_without(
+    changes: dict[str, object], said: list[str]
+) -> None:
+    assert cost(**changes).failures == [f"net: {line}" for line in said]
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -213,9 +213,12 @@ def whole_at(program: Program) -> dict[str, int]:
     return found
 
 
-def changed_after(program: Program, names: Iterable[str]) -> dict[int, list[str]]:
-    """Names of buffers by the number of the last instruction that writes each. Raises KeyError."""
-    numbers, after = whole_at(program), dict[int, list[str]]()
+def changed_after(numbers: Mapping[str, int], names: Iterable[str]) -> dict[int, list[str]]:
+    """Names of buffers by the number of the last instruction that writes each, as in `whole_at`.
+
+    Raises KeyError.
+    """
+    after: dict[int, list[str]] = {}
     for name in names:
         after.setdefault(numbers[name], []).append(name)
     return after

@@ -35,6 +35,7 @@ class Entry:
 ENTRIES = (
     Entry("accuracy", "accuracy beside other quantization tools", (ZOO, "17 GB of memory", BENCH)),
     Entry("defaults", "default settings beside plain methods and other tools", (ZOO, BENCH)),
+    Entry("repairs", "what repair costs: time of quantizing and of a call, int8 multiply-adds", (ZOO, WILD)),
     Entry("wild", "other people's models with default settings: loading, agreement, int8, time", (WILD,)),
     Entry("exports", "models as PyTorch exports them, with default settings"),
     Entry("tasks", "mAP, F1, PSNR and mIoU of models that top-1 does not measure", (ZOO, IMAGES)),

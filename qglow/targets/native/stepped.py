@@ -16,7 +16,14 @@ from qglow.codegen.compiler import compile_program
 from qglow.codegen.jit import load
 from qglow.codegen.memory import aligned, aligned_bytes, aligned_tensor
 from qglow.core.types import Array
-from qglow.instructions.liveness import Usage, changed_after, overlap, written_borders, written_parts
+from qglow.instructions.liveness import (
+    Usage,
+    changed_after,
+    overlap,
+    whole_at,
+    written_borders,
+    written_parts,
+)
 from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
 from qglow.kernels.emit.operand import to_logical, to_physical
@@ -57,10 +64,10 @@ class SteppedCode:
         the axes in any order. Memory has to be planned without reuse.
         """
         arena, tensors, wanted, table = self._memory(inputs)
-        after = changed_after(self._program, changes)
+        after = changed_after(self._whole, changes)
         for name in after.get(-1, ()):
             changes[name](self._seen(self._buffers[name], arena, tensors))
-        for group in stacks(self._program):
+        for group in self._stacks:
             self._step(group, arena, wanted, table)
             for name in (name for i in group for name in after.get(self._number[id(i)], ())):
                 changes[name](self._seen(self._buffers[name], arena, tensors))
@@ -104,13 +111,21 @@ class SteppedCode:
         return {buffer.name: buffer for buffer in self._program.all_buffers()}
 
     @cached_property
+    def _whole(self) -> dict[str, int]:
+        return whole_at(self._program)
+
+    @cached_property
+    def _stacks(self) -> list[list[Instruction]]:
+        return stacks(self._program)
+
+    @cached_property
     def _number(self) -> dict[int, int]:
         return {id(instruction): number for number, instruction in enumerate(self._program.code)}
 
     def run(self, inputs: Mapping[str, Array]) -> Iterator[Step]:
         """Run kernel by kernel; `inputs` are logical arrays by name."""
         arena, tensors, wanted, table = self._memory(inputs)
-        for group in stacks(self._program):
+        for group in self._stacks:
             self._step(group, arena, wanted, table)
             yield Step(tuple(group), {b.name: self._read(b, arena, tensors) for b in self._left(group)})
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from qglow.core.types import Array
 from qglow.instructions.interpreter import ArenaInterpreter
-from qglow.instructions.liveness import changed_after, written_borders, written_parts
+from qglow.instructions.liveness import changed_after, whole_at, written_borders, written_parts
 from qglow.instructions.program import Buffer, Instruction, Program
 from qglow.targets.protocol import Step
 
@@ -36,7 +36,7 @@ class SteppedInterpreter:
         self, inputs: Mapping[str, Array], changes: Mapping[str, Callable[[Array], None]]
     ) -> dict[str, Array]:
         """Outputs by name, as `SteppedProgram` says."""
-        after = changed_after(self._program, changes)
+        after = changed_after(whole_at(self._program), changes)
         buffers = {buffer.name: buffer for buffer in self._program.all_buffers()}
 
         def change(step: int) -> None:
