@@ -35,6 +35,7 @@ from qglow.counts.uniform import spread_numbers
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.movement import Gather
+from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.selection import Where
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import quantize_by
@@ -239,6 +240,8 @@ class _Work:
         for value in dict.fromkeys(node.inputs):
             if value is None or not value.is_constant or not self._samples.changes(value):
                 continue
+            if isinstance(node.operator, Affine) and self._samples.repeats(value):
+                continue  # as many places as the bound has hold the number that each size has
             if value.type.quantization is not None:
                 raise _dependent(node, f"its weights '{value.name}' are others for other sizes")
             made = Value(value.name, value.type)
@@ -297,12 +300,21 @@ class _Work:
         """The effect of an axis. Raises UnsupportedError where all its places matter."""
         effect = self._samples.effect(node, index, axis)
         value = self._operand(node, index)
+        if effect is None and not index and self._has_one_factor(node):
+            effect = AxisEffect(axis)
         count = self.counts(value)[axis]
         if effect is None:
             raise _dependent(node, f"it needs all {count} places along axis {axis} of '{value.name}'")
         if effect.axis is not None and not effect.cuts and self.counts(node.output)[effect.axis] != count:
             raise _dependent(node, f"axis {effect.axis} of its result does not grow as '{value.name}' does")
         return effect
+
+    def _has_one_factor(self, node: Node) -> bool:
+        """Whether all channels have the same factor and addend, such as those of 1 - mask."""
+        constants = [value for value in node.inputs[1:] if value is not None]
+        if not isinstance(node.operator, Affine):
+            return False
+        return all(value.is_constant and self._samples.repeats(value) for value in constants)
 
     def _needed(
         self, node: Node, wanted: Sequence[tuple[int, int, float]]

@@ -72,6 +72,13 @@ class AlignedGraphs:
         first, *others = self._values[value]
         return any(not _same(first, other) for other in others)
 
+    def repeats(self, value: Value) -> bool:
+        """Whether all elements of a constant are one number, which is the same in all sizes."""
+        found = [twin.data for twin in self._values[value]]
+        if any(data is None or not data.size for data in found):
+            return False
+        return len({part.tobytes() for data in found if data is not None for part in np.unique(data)}) == 1
+
     def first_number(self, value: Value) -> Count | None:
         """The first of the numbers that a constant counts, one after the other; None for other constants."""
         found = [_ascending(twin) for twin in self._values[value]]
