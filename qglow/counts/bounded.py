@@ -35,7 +35,6 @@ from qglow.counts.uniform import spread_numbers
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.movement import Gather
-from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.selection import Where
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import quantize_by
@@ -240,7 +239,7 @@ class _Work:
         for value in dict.fromkeys(node.inputs):
             if value is None or not value.is_constant or not self._samples.changes(value):
                 continue
-            if isinstance(node.operator, Affine) and self._samples.repeats(value):
+            if _has_factors(node) and self._samples.repeats(value):
                 continue  # as many places as the bound has hold the number that each size has
             if value.type.quantization is not None:
                 raise _dependent(node, f"its weights '{value.name}' are others for other sizes")
@@ -312,9 +311,9 @@ class _Work:
     def _has_one_factor(self, node: Node) -> bool:
         """Whether all channels have the same factor and addend, such as those of 1 - mask."""
         constants = [value for value in node.inputs[1:] if value is not None]
-        if not isinstance(node.operator, Affine):
-            return False
-        return all(value.is_constant and self._samples.repeats(value) for value in constants)
+        return _has_factors(node) and all(
+            value.is_constant and self._samples.repeats(value) for value in constants
+        )
 
     def _needed(
         self, node: Node, wanted: Sequence[tuple[int, int, float]]
@@ -432,6 +431,14 @@ class _Work:
         name = self._graph.unique_name(wanted)
         self._graph.insert_before(node, Node(name, operator, operands, (made,)))
         return made
+
+
+def _has_factors(node: Node) -> bool:
+    """Whether a node multiplies and shifts each channel by constants, and sums nothing."""
+    operator = node.operator
+    if operator.filters is not None or operator.standardizes:
+        return False
+    return operator.constants_axis(node.input_types()) is not None
 
 
 def _dependent(node: Node, reason: str) -> UnsupportedError:
