@@ -45,5 +45,5 @@ def test_keys_of_recipes_are_all_there_with_their_defaults() -> None:
         assert f"| `{key}` |" in text
     choices = [field.name for field in dataclasses.fields(Rule) if field.name != "match"]
     assert all(f"`{name}`" in text for name in choices)
-    assert len(dataclasses.fields(Match)) == 4 and len(dataclasses.fields(Rule)) == 10
+    assert len(dataclasses.fields(Match)) == 4 and len(dataclasses.fields(Rule)) == 11
     assert "| `equalize` | `true` |" in text and "| `calibration` | `default` |" in text
