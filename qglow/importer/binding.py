@@ -126,7 +126,8 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 def tensor_shape(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
     """Declared dimensions: a number, a symbol's name or None; None if no shape is declared.
 
-    -1, which some exporters write for an unknown dimension, counts as unknown.
+    -1 counts as unknown, and so does a symbol without letters, or "None": exporters write "?" for several
+    dimensions that have nothing to do with one another.
     """
     if not value.type.tensor_type.HasField("shape"):
         return None
@@ -136,5 +137,9 @@ def tensor_shape(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
         if kind == "dim_value" and dim.dim_value >= 0:
             dims.append(int(dim.dim_value))
         else:
-            dims.append(str(dim.dim_param) if kind == "dim_param" and dim.dim_param else None)
+            dims.append(_symbol(dim.dim_param) if kind == "dim_param" else None)
     return dims
+
+
+def _symbol(text: str) -> str | None:
+    return text if any(map(str.isalpha, text)) and text != "None" else None

@@ -275,6 +275,7 @@ def _types_in_onnxruntime(
     """
     for name in names:
         small.untyped_output(name)
+    small.require_fitting_bodies()
     try:
         return result_types(small.serialized())
     except ModelError as error:

@@ -10,6 +10,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from qglow.core.types import ElementType, TensorType
 from qglow.host.session import OWN_DOMAINS, tried_shapes
+from qglow.importer.loading import first_line
+from qglow.importer.node import CannotImport
 from qglow.importer.tensors import BORDER, ELEMENTS
 from qglow.interchange.nodes import all_nodes, rename
 
@@ -94,6 +96,18 @@ class SmallModel:
             if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
                 shapes[mine[value.name]] = tuple(d.dim_value for d in kind.shape.dim)
         return shapes
+
+    def require_fitting_bodies(self) -> None:
+        """Raise CannotImport where the operators of bodies do not take the shapes that they get.
+
+        onnxruntime may crash on such a model instead of refusing it, so it is not asked.
+        """
+        if len(list(all_nodes(self._graph.node))) == len(self._graph.node):
+            return
+        try:
+            onnx.shape_inference.infer_shapes(self._model, check_type=True, strict_mode=True)
+        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+            raise CannotImport(f"and its bodies do not fit its inputs: {first_line(error)}") from error
 
     def serialized(self) -> bytes:
         """The model as bytes, which are equal for equal models."""

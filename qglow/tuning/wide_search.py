@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from qglow.recipe.schema import Recipe
@@ -11,7 +11,7 @@ from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.tuning.costs import multiply_adds, node_multiply_adds
 from qglow.tuning.mix import Mix
 from qglow.tuning.stage import Stage
-from qglow.tuning.widening import mix_rules, wide_mixes
+from qglow.tuning.widening import mix_rules, wide_mixes, widest_mixes
 
 GAIN_DB = 1.0
 """Least gain in SQNR, in dB, for more nodes in int16 or float."""
@@ -45,18 +45,29 @@ class WideSearch:
     def run(self, goal_db: float) -> None:
         """Widen what costs the outputs most, until the worst is at `goal_db` or nothing more is won."""
         for _ in range(_ROUNDS):
-            before, known = self.best, self.mixed
-            for forms in wide_mixes(before, self._share):
-                if not self._tried([Mix.joined((known, mix)) for mix in forms]):
-                    break
-                if self.best.sqnr_db >= goal_db:
-                    return
-            if self.best is before:
-                return
+            before = self.best
+            self._grow(wide_mixes(before, self._share), self.mixed, goal_db)
+            if self.best is before or self.best.sqnr_db >= goal_db:
+                break
+        if self._is_broken and self.best.sqnr_db < GOOD_DB:
+            # No few values are at fault: more and more of them, until the result can be used.
+            self._grow(((mix,) for mix in widest_mixes(self.best)), self.mixed, GOOD_DB)
+
+    def _grow(self, mixes: Iterable[Sequence[Mix]], known: Mix, goal_db: float) -> None:
+        """Try mixes beside the known one, the smallest first, until one reaches the goal or takes too long."""
+        for forms in mixes:
+            if not self._tried([Mix.joined((known, mix)) for mix in forms]):
+                break
+            if self.best.sqnr_db >= goal_db:
+                break
+
+    @property
+    def _is_broken(self) -> bool:
+        return self._plain.sqnr_db < BROKEN_DB
 
     @property
     def _share(self) -> float:
-        return LARGEST_SHARE if self._plain.sqnr_db >= BROKEN_DB else 1.0
+        return 1.0 if self._is_broken else LARGEST_SHARE
 
     def _tried(self, forms: Sequence[Mix]) -> bool:
         """Take the best of the forms of a mix if it wins enough; return False where all take too long."""
@@ -85,7 +96,7 @@ class WideSearch:
 
     def _longest(self, won_db: float) -> float:
         """Cycles that a run may take for so many more dB than were reached already."""
-        if self._plain.sqnr_db < BROKEN_DB:
+        if self._is_broken:
             return math.inf
         steep = self.best.sqnr_db < GOOD_DB or won_db >= STEEP_DB
         return (LONGEST if steep else LONGEST_GOOD) * self._plain.cycles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import reduce
@@ -9,6 +10,7 @@ from itertools import zip_longest
 from operator import attrgetter
 
 from qglow.recipe.rules import Match, Rule
+from qglow.tuning.costliest import Group
 from qglow.tuning.costs import multiply_adds, node_multiply_adds
 from qglow.tuning.mix import Mix, Precision
 from qglow.tuning.needs import Needs, Place
@@ -31,12 +33,27 @@ def wide_mixes(stage: Stage, share: float) -> list[tuple[Mix, ...]]:
     graph = stage.result.graph
     limit, groups = share * multiply_adds(graph), _costly(stage)
     by_form = [
-        _growing([reduce(_joined, map(form, group), Needs()) for group in groups], limit)
+        _growing([reduce(_joined, map(form, group), Needs()) for group in groups], limit, SIZES)
         for form in (attrgetter("to_int16"), _light_int16, attrgetter("to_float"))
     ]
     return [
         tuple(dict.fromkeys(mix for mix in mixes if mix)) for mixes in zip_longest(*by_form, fillvalue=Mix())
     ]
+
+
+def widest_mixes(stage: Stage) -> list[Mix]:
+    """Return larger mixes to try, up to one for all values, for a model that loses a little everywhere.
+
+    Nodes are in int16 as far as they have such a form. After the values that cost the outputs most come
+    those with most noise of their own.
+    """
+    places = rounded_values(stage.result.source, stage.result.graph)
+    told = {name for group in _causes(stage) for name in group}
+    rest = sorted(places.keys() - told, key=lambda name: (-stage.own_noise.get(name, 0.0), name))
+    groups = [*_costly(stage), *([Place.of(places[name])] for name in rest)]
+    sizes = [2**power for power in range(len(groups).bit_length()) if 2**power > SIZES[-1]]
+    steps = [reduce(_joined, (place.to_int16 for place in group), Needs()) for group in groups]
+    return _growing(steps, math.inf, (*sizes, len(groups)))
 
 
 def _light_int16(place: Place) -> Needs:
@@ -49,19 +66,19 @@ def _light_int16(place: Place) -> Needs:
     }
 
 
-def _growing(steps: Sequence[Needs], limit: float) -> list[Mix]:
-    """Mixes for the first needs of `steps`, as many as `SIZES` has it, without those beyond the limit."""
+def _growing(steps: Sequence[Needs], limit: float, sizes: Sequence[int]) -> list[Mix]:
+    """Mixes for the first needs of `steps`, as many as `sizes` has it, without those beyond the limit."""
     found, wide, count = list[Mix](), Needs(), 0
     for step in steps:
         more = _joined(wide, step)
         if not more or sum(map(node_multiply_adds, more)) > limit:
             continue
         wide, count = more, count + 1
-        if count in SIZES:
+        if count in sizes:
             found.append(_mix(wide))
-        if count == SIZES[-1]:
+        if count == sizes[-1]:
             return found
-    return found if not wide or count in SIZES else [*found, _mix(wide)]
+    return found if not wide or count in sizes else [*found, _mix(wide)]
 
 
 def mix_rules(mix: Mix) -> list[Rule]:
@@ -76,8 +93,12 @@ def mix_rules(mix: Mix) -> list[Rule]:
 def _costly(stage: Stage) -> list[list[Place]]:
     """Groups of places whose rounding makes a difference at the outputs, the largest first."""
     places = rounded_values(stage.result.source, stage.result.graph)
-    found = (group for group, left in stage.costliest.items() if left < _LEAST)
-    return [[Place.of(places[name]) for name in group if name in places] for group in found]
+    return [[Place.of(places[name]) for name in group if name in places] for group in _causes(stage)]
+
+
+def _causes(stage: Stage) -> list[Group]:
+    """Names of values whose rounding makes a difference at the outputs, the largest first."""
+    return [group for group, left in stage.costliest.items() if left < _LEAST]
 
 
 def _joined(needs: Needs, more: Needs) -> Needs:

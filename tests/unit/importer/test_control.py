@@ -123,3 +123,37 @@ def test_a_scan_over_the_slices_of_an_input(axis: int, back: int, tmp_path: Path
     model = tiny_model(nodes, {"x": (1, 6)}, ["last", "y"], constants, opset=16)
     graph = assert_same(save(model, tmp_path), [])
     assert [value.type.shape for value in graph.outputs] == [(1,), (6, 1) if axis == 0 else (1, 6)]
+
+
+def recurrent_branch() -> tuple[NodeProto, dict[str, np.ndarray]]:
+    """An If that a constant chooses, of whose branch a later If reads the last state of an LSTM."""
+    random = np.random.default_rng(5)
+    weights = {"w": (1, 16, 6), "r": (1, 16, 4), "b": (1, 32)}
+    constants = {name: random.standard_normal(shape).astype(np.float32) for name, shape in weights.items()}
+
+    def one(kind: str) -> GraphProto:
+        result = helper.make_tensor_value_info(kind, TensorProto.FLOAT, None)
+        inputs = ["last", "first_axis"] if kind == "Squeeze" else ["last"]
+        return helper.make_graph([helper.make_node(kind, inputs, [kind])], kind, [], [result])
+
+    nodes = [
+        helper.make_node("Unsqueeze", ["k", "first_axis"], ["steps"]),
+        helper.make_node("LSTM", ["steps", "w", "r", "b"], ["", "last"], hidden_size=4),
+        helper.make_node("Shape", ["last"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "zero"], ["size"]),
+        helper.make_node("Equal", ["size", "one"], ["thin"]),
+        helper.make_node("If", ["thin"], ["out"], then_branch=one("Squeeze"), else_branch=one("Identity")),
+    ]
+    outer = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    then = helper.make_graph(nodes, "then", [], [outer])
+    other = helper.make_graph([helper.make_node("Neg", ["k"], ["out"])], "else", [], [outer])
+    node = helper.make_node("If", ["which"], ["f"], then_branch=then, else_branch=other)
+    constants |= {"which": np.array(True), "first_axis": np.array([0])}
+    return node, constants | {"zero": np.array(0), "one": np.array(1)}
+
+
+def test_what_only_a_later_node_of_a_branch_reads_is_computed(tmp_path: Path) -> None:
+    node, constants = recurrent_branch()
+    nodes = [helper.make_node("Relu", ["x"], ["k"]), node, helper.make_node("Neg", ["f"], ["y"])]
+    graph = assert_same(save(tiny_model(nodes, {"x": (1, 6)}, ["y"], constants, opset=16), tmp_path), [])
+    assert any(found.operator.name == "Recurrence" for found in graph.nodes)

@@ -59,6 +59,11 @@ def test_given_shape_binds_everything_and_nothing_is_said(tmp_path: Path) -> Non
     assert model.bound_dimensions == ()
 
 
+@pytest.mark.parametrize("symbol", ["?", "-1", "None"])
+def test_symbols_that_exporters_write_for_anything_bind_nothing(symbol: str, tmp_path: Path) -> None:
+    assert shape_of(imported(tmp_path, [1, symbol, symbol], shapes={"x": [1, 3, 4]})) == (1, 3, 4)
+
+
 def test_given_shape_is_enough_where_none_is_declared(tmp_path: Path) -> None:
     path = save(tiny_model([relu("x")], {"x": [1]}, ["y"]), tmp_path)
     model = onnx.load(path)

@@ -9,12 +9,13 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 from qglow.core.errors import UnsupportedError, VerificationError
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter, interpret
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
+from qglow.host.session import result_types
 from qglow.importer import import_model
 from tests.unit.importer.tiny import random_feeds, save, session, tiny_model
 
@@ -33,7 +34,7 @@ def assert_same(path: Path, kinds: list[str], x: Array = X) -> Graph:
     wanted = session(path).run(None, {"x": x})
     found = Interpreter(parse_graph(print_graph(graph), constant_data(graph))).run({"x": x})
     for value, expected in zip(found.values(), wanted, strict=True):
-        np.testing.assert_allclose(value, expected, rtol=1e-6)
+        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-8)
     return graph
 
 
@@ -214,3 +215,31 @@ def test_an_operator_that_onnxruntime_lacks_is_refused(tmp_path: Path) -> None:
     model.opset_import.add(domain="my.company", version=1)
     with pytest.raises(UnsupportedError, match=r"onnxruntime has no my.company.Special; name the library"):
         import_model(save(model, tmp_path))
+
+
+def test_bodies_that_do_not_take_their_inputs_never_reach_onnxruntime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may crash on an LSTM of another rank in a branch of a branch."""
+
+    def asked(model: bytes) -> list[tuple[ElementType | None, tuple[int | None, ...]]]:
+        assert b"then_branch" not in model
+        return result_types(model)
+
+    monkeypatch.setattr("qglow.importer.opaque.result_types", asked)
+    result = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    lstm = helper.make_node("LSTM", ["k", "w", "r"], ["", "out"], hidden_size=4)
+    plain = helper.make_graph([helper.make_node("Neg", ["k"], ["out"])], "else", [], [result])
+    inner = helper.make_graph([lstm], "inner", [], [result])
+    nested = helper.make_node("If", ["which"], ["out"], then_branch=inner, else_branch=plain)
+    outer = helper.make_graph([nested], "then", [], [result])
+    nodes = [
+        helper.make_node("Relu", ["x"], ["k"]),
+        helper.make_node("ReduceMax", ["k"], ["most"], keepdims=0),
+        helper.make_node("Cast", ["most"], ["which"], to=TensorProto.BOOL),
+        helper.make_node("If", ["which"], ["y"], then_branch=outer, else_branch=plain),
+    ]
+    weights = {"w": np.ones((1, 16, 6), np.float32), "r": np.ones((1, 16, 4), np.float32)}
+    path = save(tiny_model(nodes, {"x": (1, 6)}, ["y"], weights, opset=16), tmp_path)
+    with pytest.raises(UnsupportedError, match="its bodies do not fit its inputs"):
+        import_model(path)

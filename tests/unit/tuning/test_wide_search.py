@@ -7,6 +7,7 @@ import pytest
 
 from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph
 from qglow.graph.ops.elementwise import Add
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
@@ -105,6 +106,34 @@ def test_what_costs_little_beside_the_worst_is_found_once_that_is_gone(
     search.run(60.0)
     assert len(sizes) == 2 and search.best.sqnr_db > 30.0
     assert {"first", "second"} <= {name for name, kind in search.best.parameters.items() if kind.is_wide}
+
+
+def many_common_modes(count: int) -> Graph:
+    """The sum of many parts, each of which loses as much by a shift there and back."""
+    b = GraphBuilder("many")
+    x = b.input("x", float_type(1, 400))
+    total = x
+    for part in range(count):
+        shift = 3000.0 * np.ones((1, 400), np.float32)
+        there = b.node(Add(), x, b.constant(f"up{part}", shift), name=f"there{part}")
+        back = b.node(Add(), there, b.constant(f"down{part}", -shift), name=f"back{part}")
+        total = b.node(Add(), total, back, name=f"total{part}")
+    return b.finish(total)
+
+
+def test_a_model_that_loses_a_little_everywhere_gets_more_and_more_wide_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qglow.tuning.wide_search._ROUNDS", 0)
+    kept = offsets(2)
+    quantizer = made(many_common_modes(18), kept)
+    runs = float_runs(quantizer.graph, kept, quantizer.options)
+    plain = Stage(Recipe(), quantizer, runs)
+    assert plain.sqnr_db < BROKEN_DB
+    search = WideSearch(plain, lambda recipe: Stage(recipe, quantizer, runs))
+    search.run(GOOD_DB)
+    assert search.best.sqnr_db >= GOOD_DB
+    assert len(search.mixed.int16) > 8
 
 
 def test_a_product_that_reads_an_int16_value_may_stay_int8(monkeypatch: pytest.MonkeyPatch) -> None:
