@@ -54,7 +54,7 @@ class WideSearch:
             self._grow(((mix,) for mix in widest_mixes(self.best)), self.mixed, GOOD_DB)
 
     def _grow(self, mixes: Iterable[Sequence[Mix]], known: Mix, goal_db: float) -> None:
-        """Try mixes beside the known one, the smallest first, until one reaches the goal or takes too long."""
+        """Try mixes beside the known one, the smallest first, until one is good enough or takes too long."""
         for forms in mixes:
             if not self._tried([Mix.joined((known, mix)) for mix in forms]):
                 break
