@@ -20,6 +20,8 @@ from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 
+from qglow.core.errors import MemoryLimitError
+from qglow.core.memory import size_text
 from qglow.core.types import Array, Shape
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -65,11 +67,21 @@ def size_of(stream: BinaryIO) -> int:
 
 
 def map_part(stream: BinaryIO, offset: int, size: int) -> memoryview:
-    """So many bytes of a file, mapped to be read. Raises OSError, and ValueError beyond the end."""
+    """So many bytes of a file, mapped to be read.
+
+    Raises OSError, ValueError beyond the end, and MemoryLimitError where the process gets no more addresses.
+    """
     if not size:
         return memoryview(b"")
     before = offset % mmap.ALLOCATIONGRANULARITY
-    mapped = mmap.mmap(stream.fileno(), before + size, access=mmap.ACCESS_READ, offset=offset - before)
+    try:
+        mapped = mmap.mmap(stream.fileno(), before + size, access=mmap.ACCESS_READ, offset=offset - before)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MemoryLimitError(
+            f"{size_text(size)} of {stream.name} cannot be mapped: this process gets no more addresses"
+        ) from error
     return memoryview(mapped)[before:]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from qglow.core.errors import UnsupportedError, UsageError
@@ -14,6 +13,7 @@ from qglow.core.files import write_atomically
 from qglow.core.model_place import ModelPlace, folder_of
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.tensors import to_array
+from qglow.interchange.inference import InferenceRefused, infer_types
 from qglow.interchange.nodes import all_nodes, outer_names
 
 _LARGEST = (1 << 31) - 1
@@ -122,8 +122,8 @@ def _needed(model: ModelFile, wanted: Sequence[str], ends: set[str]) -> tuple[li
 
 def _types(model: ModelFile) -> dict[str, ValueInfoProto]:
     try:
-        inferred = onnx.shape_inference.infer_shapes(model.proto)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
+        inferred = infer_types(model.proto)
+    except InferenceRefused:
         inferred = model.proto
     graph = inferred.graph
     return {value.name: value for value in [*graph.value_info, *graph.output, *graph.input]}

@@ -10,6 +10,7 @@ import onnx
 from qglow.core.types import ElementType, TensorType
 from qglow.importer.binding import tensor_shape
 from qglow.importer.tensors import BORDER, ELEMENTS
+from qglow.interchange.inference import InferenceRefused, infer_types
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ def infer(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> Inferred:
     for value in bound.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
-        bound = onnx.shape_inference.infer_shapes(bound, data_prop=not _makes_data(model))
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
+        bound = infer_types(bound, follow_data=not _makes_data(model))
+    except InferenceRefused:
         return Inferred({}, {})
     types: dict[str, TensorType] = {}
     elements: dict[str, int] = {}

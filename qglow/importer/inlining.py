@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, helper, inliner
 from qglow.core.errors import ModelError
 from qglow.graph.plugins import load_operator_plugins
 from qglow.importer.rules import DOMAINS
+from qglow.interchange.inference import InferenceRefused, infer_types
 
 MOST_NODES = 1_000_000
 """Nodes that the functions of a model may become."""
@@ -111,8 +112,8 @@ def _spelled_out(model: ModelProto, defined: set[tuple[str, str]]) -> ModelProto
     typed.CopyFrom(model)
     calls = [node for node in typed.graph.node if _key(node) in defined and "" in node.input]
     try:
-        inferred = onnx.shape_inference.infer_shapes(typed)
-    except FAILURES:
+        inferred = infer_types(typed)
+    except InferenceRefused:
         return model
     values = (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
     types = {value.name: value.type.SerializeToString() for value in values}

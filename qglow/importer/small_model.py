@@ -13,6 +13,7 @@ from qglow.host.session import OWN_DOMAINS, tried_shapes
 from qglow.importer.loading import first_line
 from qglow.importer.node import CannotImport
 from qglow.importer.tensors import BORDER, ELEMENTS
+from qglow.interchange.inference import InferenceRefused, infer_types
 from qglow.interchange.nodes import all_nodes, rename
 
 IR_VERSION = 8
@@ -87,8 +88,8 @@ class SmallModel:
         try:
             # Following data through a Range would list it, whatever memory that takes.
             follow = not any(node.op_type == "Range" for node in all_nodes(self._graph.node))
-            model = onnx.shape_inference.infer_shapes(self._model, data_prop=follow)
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
+            model = infer_types(self._model, follow_data=follow)
+        except InferenceRefused:
             return {}
         shapes: dict[str, tuple[int, ...]] = {}
         for value in model.graph.output:
@@ -105,8 +106,8 @@ class SmallModel:
         if len(list(all_nodes(self._graph.node))) == len(self._graph.node):
             return
         try:
-            onnx.shape_inference.infer_shapes(self._model, check_type=True, strict_mode=True)
-        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+            infer_types(self._model, strict=True)
+        except InferenceRefused as error:
             raise CannotImport(f"and its bodies do not fit its inputs: {first_line(error)}") from error
 
     def serialized(self) -> bytes:

@@ -127,8 +127,8 @@ def _is_own(each: object) -> bool:
 
 def _feed(state: _Hash, value: Any) -> None:
     """Hash a value without ambiguity. Raises TypeError for what is no part of a key."""
-    if isinstance(value, np.ndarray):
-        _feed_array(state, value)
+    if isinstance(value, np.ndarray | np.generic):
+        _feed_array(state, np.asarray(value))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         _feed(state, [type(value).__name__, *((f.name, getattr(value, f.name)) for f in _fields(value))])
     elif isinstance(value, Mapping):

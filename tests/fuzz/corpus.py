@@ -221,3 +221,11 @@ def array_of_more_bytes_than_there_are_numbers(bench: Path, folder: Path) -> Wor
     (folder / "data.npy").write_bytes(header("<f4", "(4611686018427387904, 4)"))
     model, data = str(folder / "image.onnx"), str(folder / "data.npy")
     return "profile", "sufficiency", model, "--data", data, "--resamples", "10", "-o", "made.json"
+
+
+@past(UNSUPPORTED)
+def slice_of_a_negative_size(bench: Path, folder: Path) -> Words:
+    """onnx's inference ends the process on it."""
+    sizes = {"sizes": np.array([-5, 24]), "starts": np.array([0, 0]), "ends": np.array([1, 12])}
+    nodes = [helper.make_node("Expand", ["x", "sizes"], ["wide"]), one("Slice", ("wide", "starts", "ends"))]
+    return inspected(folder, tiny_model(nodes, {"x": [1, 24]}, ["y"], sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import os
@@ -154,3 +155,19 @@ def test_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr("qglow.core.reading.MAPPED", limit)
         content = read_or_map(tmp_path / "data")
         assert bytes(content) == bytes(range(100)) and isinstance(content.obj, kind)
+
+
+def test_a_file_that_cannot_be_mapped_is_a_matter_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "weights").write_bytes(bytes(64))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("qglow.core.reading.mmap.mmap", refuse)
+    with (
+        (tmp_path / "weights").open("rb") as stream,
+        pytest.raises(MemoryLimitError, match="cannot be mapped"),
+    ):
+        map_part(stream, 0, 64)

@@ -233,3 +233,13 @@ def test_large_arrays_stay_writable() -> None:
         array[place_of_one] = 1
         keys.append(Remembered.of("tests", [], [array], CompileOptions()).key)
     assert keys[0] != keys[1]
+
+
+def test_samples_without_axes_are_part_of_a_key(cache: Path) -> None:
+    """An input of rank 0 is a number of numpy in a sample."""
+    graph = made(outliers(), images(1)).graph
+    places = [
+        Remembered.of("numbers", [graph], [[("x", np.float32(number))]], CompileOptions(threads=1))
+        for number in (1.0, 1.0, 2.0)
+    ]
+    assert places[0] == places[1] != places[2]

@@ -1,0 +1,45 @@
+"""onnx's inference on models that are not trusted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import NodeProto, helper, numpy_helper
+
+from qglow.interchange.inference import InferenceRefused, infer_types
+from tests.unit.importer.tiny import tiny_model
+
+Constants = dict[str, np.ndarray]
+
+
+def sliced(nodes: list[NodeProto], constants: Constants) -> tuple[list[NodeProto], Constants]:
+    """Nodes with a slice of what they give, and constants with its bounds."""
+    cut = helper.make_node("Slice", ["wide", "starts", "ends"], ["y"])
+    places = {"starts": np.array([0, 0]), "ends": np.array([1, 12])}
+    return [*nodes, cut], places | constants
+
+
+@pytest.mark.parametrize("sizes", [[-5, 24], [-1, 24]])
+@pytest.mark.parametrize("by_node", [False, True])
+def test_negative_sizes_are_refused_before_onnx_aborts(sizes: list[int], by_node: bool) -> None:
+    constants = {} if by_node else {"sizes": np.array(sizes)}
+    given = helper.make_node("Constant", [], ["sizes"], value=numpy_helper.from_array(np.array(sizes)))
+    nodes, constants = sliced(
+        [*([given] if by_node else []), helper.make_node("Expand", ["x", "sizes"], ["wide"])], constants
+    )
+    with pytest.raises(InferenceRefused, match="a size is negative"):
+        infer_types(tiny_model(nodes, {"x": (1, 24)}, ["y"], constants))
+
+
+def test_types_are_inferred() -> None:
+    expand = helper.make_node("Expand", ["x", "sizes"], ["wide"])
+    nodes, constants = sliced([expand], {"sizes": np.array([4, 24])})
+    model = infer_types(tiny_model(nodes, {"x": (1, 24)}, ["y"], constants))
+    (value,) = (value for value in model.graph.value_info if value.name == "wide")
+    assert [dim.dim_value for dim in value.type.tensor_type.shape.dim] == [4, 24]
+
+
+def test_what_does_not_fit_is_refused_where_that_is_asked_for() -> None:
+    model = tiny_model([helper.make_node("MatMul", ["x", "x"], ["y"])], {"x": (2, 3)}, ["y"])
+    with pytest.raises(InferenceRefused):
+        infer_types(model, strict=True)
