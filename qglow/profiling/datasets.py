@@ -29,6 +29,7 @@ from qglow.profiling.samples import (
     Sample,
     fit_sample,
     forms_text,
+    remedy,
     shape_text,
 )
 from qglow.profiling.sources import (
@@ -274,6 +275,7 @@ def _check_arrays(
             raise DataError(
                 f"{path}: input '{name}' has shape {list(array.shape)}, "
                 f"the model takes {forms_text(specs[name], batch=True)}, with N samples"
+                f"{remedy(name, array.shape[1:], specs[name])}"
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -134,11 +134,12 @@ def are_inputs(arrays: Mapping[str, Array], specs: InputSpecs) -> bool:
 
 
 def _has_shape(value: Array, wanted: tuple[int | None, ...] | None) -> bool:
-    found = np.shape(value)
-    return (
-        wanted is not None
-        and len(found) == len(wanted)
-        and all(size is None or size == own for size, own in zip(wanted, found, strict=True))
+    return wanted is not None and _fits(np.shape(value), wanted)
+
+
+def _fits(found: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    return len(found) == len(wanted) and all(
+        size is None or size == own for size, own in zip(wanted, found, strict=True)
     )
 
 
@@ -148,7 +149,8 @@ def _fit(sample: Sample, name: str, spec: InputSpec, whole: bool) -> Array:
     if not spec.is_ambiguous and _has_shape(value, spec.whole):
         value = value[0]
     if not _has_shape(value, spec.whole if whole else spec.shape):
-        raise DataError(f"{where} has shape {list(value.shape)}, the model takes {forms_text(spec)}")
+        taken = f"the model takes {forms_text(spec)}"
+        raise DataError(f"{where} has shape {list(value.shape)}, {taken}{remedy(name, value.shape, spec)}")
     if not np.can_cast(value.dtype, spec.dtype, "same_kind") and not _is_whole(value, spec.dtype):
         raise DataError(f"{where} is {value.dtype}, the model takes {spec.dtype}")
     value = np.asarray(value, dtype=spec.dtype, order="C")
@@ -170,6 +172,14 @@ def shape_text(shape: tuple[int | None, ...], batch: bool = False) -> str:
     """A shape for people: [N, 3, ?, 224], where ? is any size."""
     sizes = ["?" if size is None else str(size) for size in shape]
     return "[" + ", ".join(["N", *sizes] if batch else sizes) + "]"
+
+
+def remedy(name: str, found: Sequence[int], spec: InputSpec) -> str:
+    """What to do with samples of one axis more, which the model may have as well."""
+    if len(found) != len(spec.shape) + 1 or not _fits(found[1:], spec.shape):
+        return ""
+    sizes = ",".join(map(str, found))
+    return f"; if the first axis of the input is not one of samples, state it: `shapes={name}={sizes}`"
 
 
 def forms_text(spec: InputSpec, batch: bool = False) -> str:

@@ -179,3 +179,12 @@ def test_arrays_with_labels_are_compared(tmp_path: Path) -> None:
     assert comparison.samples == 30 and "qglow int8" in comparison.accuracy
     with pytest.raises(qglow.ComparisonFailed):
         qglow.check_limits(comparison, qglow.Limits(sqnr_db=200.0))
+
+
+def test_paths_in_place_of_what_they_hold_are_refused(tmp_path: Path) -> None:
+    model = qglow.load_model(gemm(tmp_path / "m.onnx", 1))
+    for given in ("p.yaml", tmp_path):
+        with pytest.raises(qglow.UsageError, match=r"not a Profile; read it with qglow.load_profile\(path\)"):
+            model.quantize(given)  # type: ignore[arg-type]
+        with pytest.raises(qglow.UsageError, match=r"not a Recipe; read it with qglow.load_recipe\(path\)"):
+            model.profile(rows(2), recipe=given)  # type: ignore[arg-type]

@@ -256,6 +256,7 @@ def save(path: Path, **arrays: Any) -> Path:
         ({"y": ramp(2)}, r"holds \['y'\], the model takes \['x'\]"),
         ({"x": np.zeros((2, 3), np.float32)}, r"d.npz\[0\]: input 'x' has shape \[3\], the model takes"),
         ({"x": np.zeros(2, np.float32)}, r"has shape \[2\], the model takes \[N, 2\]"),
+        ({"x": np.zeros((4, 3, 2), np.float32)}, r"\[4, 3, 2\], .* state it: `shapes=x=3,2`"),
         ({"x": np.zeros((0, 2), np.float32)}, "no samples"),
         ({"x": np.array([[1, 2], [np.nan, 1]])}, r"d.npz\[1\]: input 'x' holds NaN"),
         ({"x": np.array([[1, 2], [3, -np.inf]])}, r"d.npz\[1\]: input 'x' holds an infinity"),
