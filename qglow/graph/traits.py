@@ -184,6 +184,9 @@ class Traits:
     tells_ratios: ClassVar[bool] = False
     """Its result depends on ratios of its operand: small values matter as much as large ones."""
 
+    is_root: ClassVar[bool] = False
+    """Its result is a root, which makes small values of its operand larger beside the large ones."""
+
     measures_rows: ClassVar[bool] = False
     """Its result is the scale of every row of its operand, measured while the model runs."""
 

@@ -1,8 +1,8 @@
-"""Values whose logarithm is taken: spectra and likelihoods, whose small elements count as much as the large.
+"""Values whose logarithm or root is taken: spectra and likelihoods, whose small elements count.
 
 Even steps of int8 over such a value make everything below one step equal, and the logarithm then tells
-nothing of it. Its nodes stay float, back to where the values come from: sums of products, of which those of
-powers (never negative) stay float too.
+nothing of it; a root makes one step of 255 a sixteenth of the largest. Their nodes stay float, back to where
+the values come from: sums of products, of which those of powers (never negative) stay float too.
 """
 
 from __future__ import annotations
@@ -24,17 +24,27 @@ SMALL = 0.1
 def keep_logarithms_float(
     graph: Graph, statistics: Mapping[str, ValueProfile], reasons: FloatReasons
 ) -> None:
-    """Add to `reasons` the nodes between a logarithm of wide values and the products that these come from."""
+    """Add to `reasons` the nodes between logarithms and roots of wide values and the products before them."""
     for node in graph.nodes:
         if not node.operator.tells_ratios:
             continue
         chain = _chain(node, statistics)
+        if node.operator.is_root and any(map(_gathers, chain)):
+            continue  # a norm or a deviation, whose sum has no small elements to lose
         values = [value for part in chain for value in _computed(part)]
         wide = next((value for value in values if spans_widely(statistics.get(value.name))), None)
         if wide is None:
             continue
+        function = f"the {node.operator.name} '{node.output.name}'"
         for part in chain:
-            _keep(part, f"the logarithm '{node.output.name}' is taken of it: {_why(wide)}", reasons)
+            _keep(part, f"{function} is taken of it: {_why(wide)}", reasons)
+
+
+def _gathers(node: Node) -> bool:
+    """Whether a node makes fewer elements than it reads, as sums and means along axes do."""
+    if node.operator.kept_operand is not None:
+        return False
+    return any(value.type.size > node.output.type.size for value in _computed(node))
 
 
 def _why(value: Value) -> str:
@@ -54,7 +64,7 @@ def spans_widely(profile: ValueProfile | None) -> bool:
 
 
 def _chain(node: Node, statistics: Mapping[str, ValueProfile]) -> list[Node]:
-    """Return a logarithm and the nodes before it, back to products; those of powers are among them."""
+    """Return a node and the nodes before it, back to products; those of powers are among them."""
     chain, waiting, seen = [node], _computed(node), {node}
     while waiting:
         producer = waiting.pop().producer

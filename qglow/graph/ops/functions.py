@@ -130,6 +130,8 @@ class Sqrt(Function, elementary.Sqrt):
     """The square root of x; NaN below 0."""
 
     name: ClassVar[str] = "Sqrt"
+    tells_ratios: ClassVar[bool] = True
+    is_root: ClassVar[bool] = True
 
 
 @register

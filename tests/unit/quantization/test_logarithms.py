@@ -10,8 +10,9 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.elementwise import Add, Mul
-from qglow.graph.ops.functions import Log
+from qglow.graph.ops.functions import Log, PowerOf, Sqrt
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.reduce import ReduceMean
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization import pipeline
 from qglow.quantization.logarithms import keep_logarithms_float, spans_widely
@@ -36,6 +37,19 @@ def spectrum() -> Graph:
     return b.finish(b.node(Gemm(), levels, b.constant("w", MEL.T.copy()), name="y"))
 
 
+def magnitudes() -> Graph:
+    """Root of the sum of the squares of two transforms, and a layer behind it."""
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(64, 32))
+    waves = [
+        b.node(Gemm(), x, b.constant(f"{n}_w", FOURIER * s), name=n) for n, s in (("re", 1.0), ("im", 0.5))
+    ]
+    squares = [b.node(PowerOf(2.0), wave, name=f"{wave.name}2") for wave in waves]
+    total = b.node(Add(), *squares, name="power")
+    levels = b.node(Sqrt(), total, name="levels")
+    return b.finish(b.node(Gemm(), levels, b.constant("w", np.eye(16, dtype=np.float32)), name="y"))
+
+
 def statistics(graph: Graph, x: Array) -> dict[str, ValueProfile]:
     found: dict[str, ValueProfile] = {}
 
@@ -58,6 +72,23 @@ def test_the_chain_of_a_wide_spectrum_stays_float_back_to_its_transform() -> Non
     found = kept(spectrum(), SIGNAL)
     assert set(found) == {"levels", "safe", "bands", "power"}
     assert all("'levels' is taken of it: int8 would make the small values" in why for why in found.values())
+
+
+def test_squares_under_a_root_stay_float_back_to_their_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = kept(magnitudes(), SIGNAL)
+    assert set(found) == {"levels", "power", "re2", "im2"}
+    assert all("the Sqrt 'levels' is taken of it" in why for why in found.values())
+    better = error(magnitudes())
+    monkeypatch.setattr(pipeline, "keep_logarithms_float", lambda *given: None)
+    assert error(magnitudes()) > 2.0 * better
+
+
+def test_the_root_of_a_sum_along_an_axis_may_be_int8() -> None:
+    b = GraphBuilder("g")
+    waves = b.node(Gemm(), b.input("x", float_type(64, 32)), b.constant("f", FOURIER), name="waves")
+    squares = b.node(PowerOf(2.0), waves, name="squares")
+    length = b.node(ReduceMean(axes=(1,)), squares, name="mean")
+    assert kept(b.finish(b.node(Sqrt(), length, name="y")), SIGNAL * SIGNAL**4) == {}
 
 
 def test_a_narrow_value_does_not() -> None:
