@@ -42,12 +42,14 @@ class Products:
 class Recur:
     """Products of int8 states and weights in each of its steps, summed in int32 and given in float.
 
-    Fields name the operands: the first states, which have the parameters of the first result, and the
-    weights, with a scale for each column. The other operands and results are float.
+    Fields name the operands: the first states, which have the parameters of the first result, the weights,
+    with a scale for each column, and what is carried from step to step in float, of which the second result
+    has the last. The other operands and results are float.
     """
 
     state: str = "hidden"
     w: str = "w"
+    carried: str = "carried"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.blocks import KnownBlocks, quantize_in_blocks
+from qglow.quantization.carried import keep_carried_float
 from qglow.quantization.choices import Choice, Choices, names_of
 from qglow.quantization.corrections import Correction
 from qglow.quantization.dynamic import scale_rows
@@ -266,6 +267,7 @@ class _Quantizer:
         release_products(graph, reasons)
         keep_unsuited_float(graph, self._profiled, reasons)
         keep_logarithms_float(graph, self._profiled, reasons)
+        keep_carried_float(graph, reasons)
         overruled.take_from(reasons)
         plan_islands(graph, reasons)
         overruled.take_from(reasons)

@@ -22,10 +22,14 @@ from scripts.benchmarks.tasks.sequences import SEQUENCE_TASKS, SequenceTask
 
 pytestmark = pytest.mark.slow
 
-FEWER = {"nnsplit_en_old": 12, "kaptch_captcha": 12, "silero_vad_16k_op15": 20}
+FEWER = {"nnsplit_en_old": 12, "kaptch_captcha": 12, "silero_vad_16k_op15": 60}
 """Samples, or seconds of a stream, that a test takes."""
 LEAST = {"nnsplit_en_old": 65.0, "kaptch_captcha": 60.0, "silero_vad_16k_op15": 100.0}
 """What the float model reaches at least, so that the metric is one."""
+
+
+LOST = {"nnsplit_en_old": 5.0, "kaptch_captcha": 5.0, "silero_vad_16k_op15": 10.0}
+"""What int8 may lose. States of a stream drift apart, and many probabilities are near the threshold."""
 
 
 @pytest.mark.parametrize("task", SEQUENCE_TASKS, ids=lambda task: task.name)
@@ -36,7 +40,7 @@ def test_int8_does_what_a_model_over_sequences_is_for(task: SequenceTask) -> Non
     model = task.load()
     program = model.quantize(model.profile(task.calibration(exact))).compile()
     before, after = task.metric(exact, exact, count), task.metric(program, exact, count)
-    assert before >= LEAST[task.name] and after >= before - 5.0
+    assert before >= LEAST[task.name] and after >= before - LOST[task.name]
 
 
 def test_int8_does_what_a_detector_is_for() -> None:
