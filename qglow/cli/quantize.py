@@ -73,7 +73,7 @@ class QualityOptions:
 
     min_sqnr: float | None = option(
         None,
-        "Fail if the verdict's signal-to-noise ratio is lower than this",
+        "Fail if the verdict's SQNR is lower than this",
         more="The directory is written all the same. --strict fails where the verdict is not good.",
         group=LIMITS,
         metavar="DB",

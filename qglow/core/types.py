@@ -110,6 +110,9 @@ def format_float(value: float) -> str:
     return str(np.float32(value))
 
 
+_FARTHEST = 1 << 16
+"""Magnitude of the largest zero point; parameters that are no integers of the type are far from sensible."""
+
 FIXED_POINT = "fixed"
 """Text of a `Quantization` to whose scale sums are brought in fixed point."""
 
@@ -136,6 +139,8 @@ class Quantization:
             raise ValueError("several scales need an axis")
         if self.element not in QUANTIZED_BITS:
             raise ValueError(f"{self.element.value} has no quantization parameters")
+        if not all(-_FARTHEST <= zero <= _FARTHEST for zero in self.zero_points):
+            raise ValueError(f"a zero point is beyond {_FARTHEST}")
         for scale in self.scales:
             if not (scale > 0.0 and math.isfinite(scale)) or float(np.float32(scale)) != scale:
                 raise ValueError(f"scale {scale} is not a positive finite float32")

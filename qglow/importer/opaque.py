@@ -6,6 +6,7 @@ it is executed again together with every node that reads it, up to those whose r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ RANDOM = frozenset(
 )
 _SMALL = 1 << 10
 """Bytes of a constant that becomes part of the model: shapes are inferred from such constants."""
+_LARGEST_EXTENT = 1 << 48
+"""Product of the sizes of an array, those of 0 left out, beyond which numpy has none."""
 _NAMED = 4
 """Operators that the name of a group lists."""
 
@@ -242,7 +245,7 @@ class OpaqueNodes:
             if element is None:
                 continue
             static = self._static_shape(name, shape, by_onnx.get(name))
-            if static is not None and min(static, default=0) < 0:
+            if static is not None and _is_absurd(static):
                 raise CannotImport(f"and onnxruntime says that '{name}' has the shape {list(static)}")
             if static is not None:
                 kinds[name] = TensorType(element, static)
@@ -264,6 +267,11 @@ class OpaqueNodes:
         if known is None or (by_runtime and len(known.shape) != len(by_runtime)):
             return None
         return known.shape
+
+
+def _is_absurd(shape: Sequence[int]) -> bool:
+    """Whether no array has such a shape, even one without elements."""
+    return min(shape, default=0) < 0 or math.prod(max(size, 1) for size in shape) > _LARGEST_EXTENT
 
 
 def _types_in_onnxruntime(

@@ -25,11 +25,13 @@ def infer_types(model: ModelProto, *, follow_data: bool = False, strict: bool = 
 
     follow_data: whether numbers that become shapes are followed. strict: whether each node has to fit.
     Raises InferenceRefused where onnx raises an error, and where it could end the process: it does so on
-    slices of values whose sizes a model says to be negative.
+    slices of values whose sizes a model says to be negative, and on a Split with more outputs than parts.
     """
     try:
         if any(_is_negative(sizes) for sizes in _given_sizes(model)):
             raise InferenceRefused("a size is negative")
+        if any(map(_gives_too_much, all_nodes(model.graph.node))):
+            raise InferenceRefused("a Split has more outputs than parts")
         return onnx.shape_inference.infer_shapes(
             model, check_type=strict, strict_mode=strict, data_prop=follow_data
         )
@@ -56,6 +58,13 @@ def _own_tensors(node: NodeProto, wanted: set[str]) -> Iterator[TensorProto]:
         yield from (tensor for tensor in attribute.g.initializer if tensor.name in wanted)
         if node.op_type == "Constant" and attribute.name == "value" and wanted.intersection(node.output):
             yield attribute.t
+
+
+def _gives_too_much(node: NodeProto) -> bool:
+    """Whether a node is a Split with more outputs than its attributes have parts."""
+    parts = {a.name: a.i if a.name == "num_outputs" else len(a.ints) for a in node.attribute}
+    stated = [parts[name] for name in ("num_outputs", "split") if name in parts]
+    return node.op_type == "Split" and any(len(node.output) > count for count in stated)
 
 
 def _is_negative(tensor: TensorProto) -> bool:

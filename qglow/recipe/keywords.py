@@ -63,9 +63,8 @@ class RecipeChoices(TypedDict, total=False):
     leaves activations as they are, 1 makes their channels equal."""
 
     group_size: int | None
-    """Inputs of a Gemm that share a weight scale, such as 128 (0: all). A Gemm or MatMul over more inputs
-    than this is cut into groups of this size, each with weight scales of its own: finer weights, and more
-    time for each group."""
+    """Inputs of a Gemm that share a scale (0: all). A Gemm or MatMul over more inputs than this is cut into
+    groups of this size, each with weight scales of its own: finer weights, and more time for each group."""
 
     split_channels: float | None
     """Share of outlier channels to split, such as 0.02. A channel that reaches far beyond the others becomes
@@ -73,9 +72,8 @@ class RecipeChoices(TypedDict, total=False):
     the added channels."""
 
     profile_again: bool | None
-    """Profile rebalanced channels again on the calibration samples. What equalize, smooth and split_channels
-    scale has no histogram any more. Without this, parameters follow from the ranges of its channels in the
-    profile."""
+    """Profile again after channels were balanced. What equalize, smooth and split_channels scale has no
+    histogram any more. Without this, parameters follow from the ranges of its channels in the profile."""
 
     correct_bias: bool | None
     """Correct biases for rounded weights."""

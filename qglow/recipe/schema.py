@@ -170,7 +170,7 @@ class Recipe:
     )
     group_size: int = option(
         0,
-        "Inputs of a Gemm that share a weight scale, such as 128 (0: all)",
+        "Inputs of a Gemm that share a scale (0: all)",
         kw_only=True,
         group=SCALES,
         metavar="N",
@@ -199,7 +199,7 @@ class Recipe:
     )
     profile_again: bool = option(
         False,
-        "Profile rebalanced channels again on the calibration samples",
+        "Profile again after channels were balanced",
         kw_only=True,
         group=ACCURACY,
         negative="--no-profile-again",

@@ -229,3 +229,26 @@ def slice_of_a_negative_size(bench: Path, folder: Path) -> Words:
     sizes = {"sizes": np.array([-5, 24]), "starts": np.array([0, 0]), "ends": np.array([1, 12])}
     nodes = [helper.make_node("Expand", ["x", "sizes"], ["wide"]), one("Slice", ("wide", "starts", "ends"))]
     return inspected(folder, tiny_model(nodes, {"x": [1, 24]}, ["y"], sizes))
+
+
+@past(UNSUPPORTED)
+def split_of_more_outputs_than_parts(bench: Path, folder: Path) -> Words:
+    """onnx's inference reads beyond a list of it."""
+    node = helper.make_node("Split", ["x"], ["z", "w", "y"], axis=-1, num_outputs=2)
+    return inspected(folder, tiny_model([node], {"x": [2, 8]}, ["y"], opset=18))
+
+
+@past(BAD_FILE)
+def region_that_is_no_number(bench: Path, folder: Path) -> Words:
+    """Places of the elements were taken from it."""
+    constants = {"roi": np.array([0, 0, np.nan, 1], np.float32), "n": np.array([3, 7])}
+    constants["k"] = np.zeros(0, np.float32)
+    node = one("Resize", ("x", "roi", "k", "n"), coordinate_transformation_mode="tf_crop_and_resize")
+    return ran(folder, tiny_model([node], {"x": [4, 5]}, ["y"], constants))
+
+
+@past(UNSUPPORTED)
+def blocks_of_any_size(bench: Path, folder: Path) -> Words:
+    """No array has the shape that onnxruntime infers, though it has no elements."""
+    node = one("DepthToSpace", blocksize=2147483647)
+    return ran(folder, tiny_model([node], {"x": [2, 8, 4, 6]}, ["y"]))

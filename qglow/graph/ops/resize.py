@@ -129,6 +129,7 @@ class Resize(Operator):
         require(self.mode in MODES, f"mode '{self.mode}' is none of {', '.join(MODES)}")
         require(self.rounding in NEAREST, f"rounding '{self.rounding}' is none of {', '.join(NEAREST)}")
         require(len(self.roi) in (0, 2 * len(x.shape)), f"roi {self.roi} does not fit {x}")
+        require(all(map(math.isfinite, self.roi)), f"roi {self.roi} holds NaN or infinities")
         return (x.with_shape(self.sizes),)
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:

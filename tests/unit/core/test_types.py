@@ -62,3 +62,9 @@ def test_elements_know_their_numpy_type(element: ElementType) -> None:
 )
 def test_floats_as_text(value: float, text: str) -> None:
     assert format_float(value) == text
+
+
+@pytest.mark.parametrize("zero", [1 << 62, -(1 << 17)])
+def test_zero_points_are_near_their_integers(zero: int) -> None:
+    with pytest.raises(ValueError, match="a zero point is beyond"):
+        Quantization.per_tensor(0.5, zero)

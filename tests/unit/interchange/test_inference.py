@@ -43,3 +43,9 @@ def test_what_does_not_fit_is_refused_where_that_is_asked_for() -> None:
     model = tiny_model([helper.make_node("MatMul", ["x", "x"], ["y"])], {"x": (2, 3)}, ["y"])
     with pytest.raises(InferenceRefused):
         infer_types(model, strict=True)
+
+
+def test_a_split_with_more_outputs_than_parts_is_refused() -> None:
+    node = helper.make_node("Split", ["x"], ["a", "b", "y"], axis=0, num_outputs=2)
+    with pytest.raises(InferenceRefused, match="more outputs than parts"):
+        infer_types(tiny_model([node], {"x": (6, 3)}, ["y"], opset=18))
