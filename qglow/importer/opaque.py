@@ -283,7 +283,7 @@ def _types_in_onnxruntime(
     """
     for name in names:
         small.untyped_output(name)
-    small.require_fitting_bodies()
+    small.require_fitting()
     try:
         return result_types(small.serialized())
     except ModelError as error:

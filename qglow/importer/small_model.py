@@ -13,7 +13,7 @@ from qglow.host.session import OWN_DOMAINS, tried_shapes
 from qglow.importer.loading import first_line
 from qglow.importer.node import CannotImport
 from qglow.importer.tensors import BORDER, ELEMENTS
-from qglow.interchange.inference import InferenceRefused, infer_types
+from qglow.interchange.inference import InferenceRefused, infer_types, require_harmless
 from qglow.interchange.nodes import all_nodes, rename
 
 IR_VERSION = 8
@@ -98,17 +98,18 @@ class SmallModel:
                 shapes[mine[value.name]] = tuple(d.dim_value for d in kind.shape.dim)
         return shapes
 
-    def require_fitting_bodies(self) -> None:
-        """Raise CannotImport where the operators of bodies do not take the shapes that they get.
+    def require_fitting(self) -> None:
+        """Raise CannotImport where onnxruntime may crash on the model instead of refusing it.
 
-        onnxruntime may crash on such a model instead of refusing it, so it is not asked.
+        That is so where operators of bodies do not take the shapes that they get, too.
         """
-        if len(list(all_nodes(self._graph.node))) == len(self._graph.node):
-            return
         try:
-            infer_types(self._model, strict=True)
+            if len(list(all_nodes(self._graph.node))) > len(self._graph.node):
+                infer_types(self._model, strict=True)
+            else:
+                require_harmless(self._model)
         except InferenceRefused as error:
-            raise CannotImport(f"and its bodies do not fit its inputs: {first_line(error)}") from error
+            raise CannotImport(f"and its operators do not fit its inputs: {first_line(error)}") from error
 
     def serialized(self) -> bytes:
         """The model as bytes, which are equal for equal models."""

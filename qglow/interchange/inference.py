@@ -24,19 +24,31 @@ def infer_types(model: ModelProto, *, follow_data: bool = False, strict: bool = 
     """Return the model with the types that onnx infers: https://onnx.ai/onnx/api/shape_inference.html.
 
     follow_data: whether numbers that become shapes are followed. strict: whether each node has to fit.
-    Raises InferenceRefused where onnx raises an error, and where it could end the process: it does so on
-    slices of values whose sizes a model says to be negative, and on a Split with more outputs than parts.
+    Raises InferenceRefused where onnx raises an error, and where it could end the process.
     """
+    require_harmless(model)
     try:
-        if any(_is_negative(sizes) for sizes in _given_sizes(model)):
-            raise InferenceRefused("a size is negative")
-        if any(map(_gives_too_much, all_nodes(model.graph.node))):
-            raise InferenceRefused("a Split has more outputs than parts")
         return onnx.shape_inference.infer_shapes(
             model, check_type=strict, strict_mode=strict, data_prop=follow_data
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, *_DAMAGED) as error:
         raise InferenceRefused(str(error)) from error
+
+
+def require_harmless(model: ModelProto) -> None:
+    """Raise InferenceRefused where the inference of onnx, which onnxruntime has too, could end the process.
+
+    It does so on slices of values whose sizes a model says to be negative, and on a Split with more outputs
+    than parts.
+    """
+    try:
+        is_negative = any(_is_negative(sizes) for sizes in _given_sizes(model))
+    except _DAMAGED as error:
+        raise InferenceRefused(str(error)) from error
+    if is_negative:
+        raise InferenceRefused("a size is negative")
+    if any(map(_gives_too_much, all_nodes(model.graph.node))):
+        raise InferenceRefused("a Split has more outputs than parts")
 
 
 def _given_sizes(model: ModelProto) -> Iterator[TensorProto]:

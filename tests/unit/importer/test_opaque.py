@@ -241,5 +241,5 @@ def test_bodies_that_do_not_take_their_inputs_never_reach_onnxruntime(
     ]
     weights = {"w": np.ones((1, 16, 6), np.float32), "r": np.ones((1, 16, 4), np.float32)}
     path = save(tiny_model(nodes, {"x": (1, 6)}, ["y"], weights, opset=16), tmp_path)
-    with pytest.raises(UnsupportedError, match="its bodies do not fit its inputs"):
+    with pytest.raises(UnsupportedError, match="its operators do not fit its inputs"):
         import_model(path)
