@@ -275,7 +275,10 @@ def change_integers(rng: Random, model: ModelProto) -> None:
     if not found:
         return damage_initializer(rng, model)
     tensor = found[int(rng.integers(len(found)))]
-    array = numpy_helper.to_array(tensor).copy()
+    try:
+        array = numpy_helper.to_array(tensor).copy()
+    except (ValueError, RuntimeError):  # damaged by another change
+        return None
     if array.size:
         bounds = np.iinfo(array.dtype)
         array.reshape(-1)[int(rng.integers(array.size))] = min(max(_size(rng), bounds.min), bounds.max)
@@ -291,7 +294,7 @@ def change_numbers(rng: Random, model: ModelProto) -> None:
     tensor = found[int(rng.integers(len(found)))]
     try:
         array = numpy_helper.to_array(tensor).copy()
-    except ValueError:
+    except (ValueError, RuntimeError):  # damaged by another change
         return
     if array.size:
         array.reshape(-1)[int(rng.integers(array.size))] = FLOATS[int(rng.integers(len(FLOATS)))]
