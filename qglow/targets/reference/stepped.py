@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from qglow.core.types import Array
 from qglow.instructions.interpreter import ArenaInterpreter
@@ -45,7 +45,9 @@ class SteppedInterpreter:
 
         return self._interpreter.run_between(inputs, change)
 
-    def exchanged(self, constants: Mapping[str, Array]) -> SteppedInterpreter | None:
+    def exchanged(
+        self, constants: Mapping[str, Array], changed: Collection[str]
+    ) -> SteppedInterpreter | None:
         """None: an interpreter costs little to make."""
         return None
 
