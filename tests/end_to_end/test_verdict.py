@@ -13,7 +13,7 @@ from tests.end_to_end.conftest import CALIBRATION, MODEL, Run
 from tests.zoo import zoo_path
 
 Capture = pytest.CaptureFixture[str]
-POOR = ("--calibration", "percentile:51")
+POOR = ("--calibration", "percentile:51", "--no-repair")
 
 
 @pytest.fixture
