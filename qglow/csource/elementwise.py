@@ -214,13 +214,18 @@ def _in_steps(site: SourceSite, name: str, indices: list[str]) -> str:
 
 
 def _rescaled(
-    site: SourceSite, name: str, indices: list[str], low: int | None = None, high: int | None = None
+    site: SourceSite,
+    name: str,
+    indices: list[str],
+    low: int | None = None,
+    high: int | None = None,
+    label: str = "scaled",
 ) -> str:
     """An operand of integers as the integer of the result."""
     source, to = site.kind(name).quantization, site.kind("dest").quantization
     assert source is not None and to is not None
     factor = number(float(ratio(source.scale, to.scale)))
-    return site.rescaled("dest", site.steps(name, indices), factor, low, high)
+    return site.rescaled("dest", site.steps(name, indices), factor, low, high, label)
 
 
 def _fixed_sum(site: SourceSite, sign: str, indices: list[str]) -> str:
@@ -239,7 +244,7 @@ def _chosen(site: SourceSite, name: str, indices: list[str]) -> str:
     if not site.kind("dest").is_quantized:
         kind = "float" if site.kind(name).is_float else "int64_t"
         return site.declared(kind, f"{name}_value", site.load(name, indices))
-    return site.declared("int32_t", f"{name}_value", _rescaled(site, name, indices))
+    return site.declared("int32_t", f"{name}_value", _rescaled(site, name, indices, label=f"{name}_scaled"))
 
 
 def _refuse(site: SourceSite, what: str) -> None:

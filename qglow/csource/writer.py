@@ -189,12 +189,21 @@ class SourceSite:
         return f"saturated({value}, {bounds}, {to.zero_point})"
 
     def rescaled(
-        self, name: str, total: str, factor: str, low: int | None = None, high: int | None = None
+        self,
+        name: str,
+        total: str,
+        factor: str,
+        low: int | None = None,
+        high: int | None = None,
+        label: str = "scaled",
     ) -> str:
-        """An int32 times a float32 as the integer of an operand within bounds: rule 5, or rule 10."""
+        """An int32 times a float32 as the integer of an operand within bounds: rule 5, or rule 10.
+
+        label: the name of the float32 in between.
+        """
         if self.in_fixed_point(name):
             return self.placed(name, f"fixed_product({total}, {factor})", low, high)
-        return self.saturated(name, self.declared("float", "scaled", f"(float){total} * {factor}"), low, high)
+        return self.saturated(name, self.declared("float", label, f"(float){total} * {factor}"), low, high)
 
     def in_fixed_point(self, name: str) -> bool:
         """Whether sums are brought to the scale of an operand in fixed point."""
