@@ -15,7 +15,7 @@ ALWAYS = ("aarch64-dotprod", "riscv64", "cortex-m4", "wasm32-simd128")
 OFTEN = {
     "cortex-m55": ("conv", "linear"),
     "aarch64-i8mm": ("conv", "linear"),
-    "cortex-m3": ("conv", "elementwise", "fixedpoint"),
+    "cortex-m3": ("conv", "elementwise", "fixedpoint", "selection"),
     "aarch64": ("linear",),
     "armv7": ("linear",),
     "riscv64-v": ("conv", "linear"),

@@ -12,7 +12,12 @@ from typing import Any
 from qglow.core.types import Quantization, TensorType
 from qglow.kernels.arithmetic.fixed_point import multiply_fixed
 from qglow.kernels.arithmetic.scalar import emit_scalar
-from qglow.kernels.arithmetic.soft_float import divide_in_integers, is_plain, scale_in_integers
+from qglow.kernels.arithmetic.soft_float import (
+    divide_in_integers,
+    is_plain,
+    nan_in_integers,
+    scale_in_integers,
+)
 from qglow.kernels.emit.builder import F32, I8, I16, I32, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.numerics.requantize import ROUNDING_LIMIT
@@ -114,11 +119,12 @@ def place_steps(e: Emitter, steps: Value, result: IntegerRange, is_clamped: bool
     return e.b.trunc(steps, vec(result.element, wide.count))
 
 
-def place_bounded(e: Emitter, steps: Value, result: IntegerRange) -> Value:
-    """Clamp whole steps as floats would be before rounding, so that 0 stays the zero point."""
+def place_bounded(e: Emitter, steps: Value, is_nan: Value, result: IntegerRange) -> Value:
+    """Clamp whole steps, and give the zero point for NaN, also where that is out of bounds."""
     low, high = result.low - result.zero_point, result.high - result.zero_point
     bounded = e.intrinsic("llvm.smax", steps, scalar(steps.type, low))
     bounded = e.intrinsic("llvm.smin", bounded, scalar(steps.type, high))
+    bounded = e.b.select(is_nan, scalar(steps.type, 0), bounded)
     return place_steps(e, bounded, result, is_clamped=False)
 
 
@@ -136,7 +142,8 @@ def emit_requantize(e: Emitter, acc: Value, multiplier: Value, result: IntegerRa
 def emit_quantize(e: Emitter, value: Value, scale: Number, result: IntegerRange) -> Value:
     """Quantize float32 by a true division (rule 1); NaN becomes the zero point."""
     if not e.target.has_float_unit and is_plain(scale):
-        return place_bounded(e, divide_in_integers(e, value, scale), result)
+        steps = divide_in_integers(e, value, scale)
+        return place_bounded(e, steps, nan_in_integers(e, value), result)
     # A product with the reciprocal rounds twice and may differ in the last bit, which decides ties.
     return round_to_integers(e, e.b.fdiv(value, scalar(value.type, scale)), result, proven=False)
 

@@ -70,9 +70,9 @@ def is_plain(factor: Number) -> bool:
 
 
 def divide_in_integers(e: Builder, value: Value, scale: float) -> Value:
-    """Compute value / scale of float32 by a plain scale, rounded half to even to int32; NaN gives 0.
+    """Compute value / scale of float32 by a plain scale, rounded half to even to int32.
 
-    Of results beyond 2^22 only the sign is right.
+    Of results beyond 2^22 only the sign is right. NaN becomes any number.
     """
     kind = vec(I32, value.type.count)
     bits = e.b.bitcast(value, kind)
@@ -91,9 +91,14 @@ def divide_in_integers(e: Builder, value: Value, scale: float) -> Value:
     dropped = e.b.add(e.b.lshr(quotient, scalar(kind, 31)), scalar(kind, 7))
     rounded = _halved_to_even(e, e.b.or_(quotient, sticky), dropped)
     shift = e.b.sub(e.b.sub(scalar(kind, 31 + place + UNITS), dropped), _exponent(e, bits))
-    steps = _signed(e, _rounded(e, rounded, shift), bits)
-    is_nan = e.b.icmp_unsigned(">", e.b.shl(bits, scalar(kind, 1)), scalar(kind, 2 * INFINITY))
-    return e.b.select(is_nan, scalar(kind, 0), steps)
+    return _signed(e, _rounded(e, rounded, shift), bits)
+
+
+def nan_in_integers(e: Builder, value: Value) -> Value:
+    """Whether float32 are NaN."""
+    kind = vec(I32, value.type.count)
+    twice = e.b.shl(e.b.bitcast(value, kind), scalar(kind, 1))
+    return e.b.icmp_unsigned(">", twice, scalar(kind, 2 * INFINITY))
 
 
 def scale_in_integers(e: Builder, steps: Value, scale: float) -> Value:

@@ -17,6 +17,7 @@ from qglow.core.types import Array
 from qglow.kernels.arithmetic.soft_float import (
     add_in_integers,
     divide_in_integers,
+    nan_in_integers,
     rescale_in_integers,
     round_in_integers,
     scale_in_integers,
@@ -179,9 +180,10 @@ def test_quotients(scale: float) -> None:
         same_steps(run_on(lambda e, v: divide_in_integers(e, v[0], scale), x), x / divisor)
 
 
-def test_quotients_of_nan_are_zero() -> None:
-    x = np.array([np.nan, -np.nan] * LANES, np.float32)
-    assert not run_on(lambda e, v: divide_in_integers(e, v[0], 0.5), x).any()
+def test_nan_is_told_from_all_other_floats() -> None:
+    x = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -1.0, 3e38, 1e-45] * LANES, np.float32)
+    found = run_on(lambda e, v: e.b.zext(nan_in_integers(e, v[0]), vec(I32, LANES)), x)
+    assert np.array_equal(found, np.isnan(x))
 
 
 @pytest.mark.parametrize("scale", [*SCALES, 2.0**-100, 2.0**100])
