@@ -175,7 +175,7 @@ def shape_text(shape: tuple[int | None, ...], batch: bool = False) -> str:
 
 
 def remedy(name: str, found: Sequence[int], spec: InputSpec) -> str:
-    """What to do with samples of one axis more, which the model may have as well."""
+    """Say what to do with samples of one axis more, which the model may have as well."""
     if len(found) != len(spec.shape) + 1 or not _fits(found[1:], spec.shape):
         return ""
     sizes = ",".join(map(str, found))

@@ -1,4 +1,4 @@
-"""What recurrent layers carry from call to call, in models that give their states and take them again."""
+"""Keep in float what recurrent layers carry from call to call, in models that take their states again."""
 
 from __future__ import annotations
 
