@@ -368,7 +368,6 @@ class Model(Shown):
         Raises DataError for data that does not fit the model, UsageError for wrong options and for a
         model that is quantized already, ClusterError where the cluster cannot do it.
         """
-        _require_read("recipe", recipe, Recipe)
         samples = CalibrationSamples(data, options["select"], options["samples"])
         if isinstance(self._opened, UndecidedModel):
             make = functools.partial(profile_free_model, self._opened)
@@ -422,8 +421,6 @@ class Model(Shown):
         (a TypeError too where no choice has the name), and where a profile is missing or has no place,
         UnsupportedError with every float node where `assert_all_quantized` does not hold.
         """
-        _require_read("profile", profile, Profile)
-        _require_read("recipe", recipe, Recipe)
         choices = {name: value for name, value in options.items() if name in RecipeChoices.__annotations__}
         chosen = (recipe or Recipe()).with_overrides(**choices)
         state = options["rounding_state"]
@@ -451,10 +448,3 @@ class Model(Shown):
             )
         with jobs_at(options["scheduler"], options["isa"]) as jobs:
             return QuantizedModel(quantize_model(opened, profile, chosen, work(jobs=jobs)))
-
-
-def _require_read(name: str, given: object, kind: type) -> None:
-    """Raise UsageError for the path of a file where what it holds is wanted."""
-    if given is not None and not isinstance(given, kind):
-        what = repr(str(given)) if isinstance(given, str | Path) else type(given).__name__
-        raise UsageError(f"{name} is {what}, not a {kind.__name__}; read it with qglow.load_{name}(path)")

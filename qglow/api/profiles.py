@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from qglow.core.keywords import require_read
 from qglow.profiling import profile_file
 from qglow.profiling.profile import Profile, merge
 
@@ -23,8 +24,9 @@ def save_profile(profile: Profile, path: str | Path) -> None:
 
     The samples that it keeps go beside it, as NAME.samples.npz beside NAME.yaml; where it keeps none, a
     file of that name is removed. The model's path is stored relative to the file. Raises InputFileError if
-    it cannot be written.
+    it cannot be written, UsageError for the path of a profile in place of one.
     """
+    require_read({"profile": profile})
     profile_file.save(profile, Path(path))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qglow.api.model import Model
+from qglow.core.keywords import require_read
 from qglow.core.progress import Progress
 from qglow.recipe.schema import Recipe
 from qglow.toolchain.calibration import CalibrationSamples
@@ -30,9 +31,11 @@ def mix_weights(
     enough_db: predicted SQNR of the outputs at which no more bytes are spent. progress: as for
     `Model.profile`.
 
-    Raises UsageError for a size in which not even the smallest formats fit, or not with this SQNR, and for a
-    model without such layers or that is quantized already, DataError for samples that do not fit.
+    Raises UsageError for a size in which not even the smallest formats fit, or not with this SQNR, for the
+    path of a recipe, and for a model without such layers or that is quantized already, DataError for samples
+    that do not fit.
     """
+    require_read({"recipe": recipe})
     return find_weight_mix(
         model._loaded, calibration_data, most, recipe or Recipe(), enough_db=enough_db, progress=progress
     )

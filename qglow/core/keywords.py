@@ -7,12 +7,16 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter
+from pathlib import Path
 from typing import Any, TypeVar
 
 from qglow.core.errors import UsageError
 from qglow.core.options import Declared, FieldError, options_of, validate
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+_READ = ("profile", "recipe")
+"""Arguments that are what a file holds: `qglow.load_` and the name reads it."""
 
 
 class UnknownKeyword(UsageError, TypeError):
@@ -40,8 +44,8 @@ def taking(kind: type, choices: type | None = None, places: Sequence[str] = ()) 
     of more keywords, None where they are not given. places: options that may also be given by place.
     `inspect.signature` and `help` show one keyword for each.
 
-    Calls raise UsageError for a value that an option cannot have, and one that is a TypeError too for a
-    keyword that is not there.
+    Calls raise UsageError for a value that an option cannot have, for the path of a profile or recipe, and
+    one that is a TypeError too for a keyword that is not there.
     """
 
     def decorate(function: _F) -> _F:
@@ -61,6 +65,7 @@ def taking(kind: type, choices: type | None = None, places: Sequence[str] = ()) 
             except TypeError as error:
                 raise TypeError(f"{function.__qualname__}: {error}") from None
             bound.apply_defaults()
+            require_read(bound.arguments)
             _check(kind, {name: bound.arguments[name] for name in options})
             return function(**bound.arguments)
 
@@ -68,6 +73,15 @@ def taking(kind: type, choices: type | None = None, places: Sequence[str] = ()) 
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def require_read(arguments: Mapping[str, Any]) -> None:
+    """Raise UsageError for the path of a profile or recipe in place of what the file holds."""
+    for name in _READ:
+        given = arguments.get(name)
+        if isinstance(given, str | Path):
+            what = f"{name} is the path {str(given)!r}; give what qglow.load_{name} reads there"
+            raise UsageError(what, field=name)
 
 
 def _check(kind: type, values: Mapping[str, Any]) -> None:

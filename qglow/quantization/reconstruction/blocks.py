@@ -69,13 +69,7 @@ def round_blocks(
     log, interruption = log or PassLog(), interruption or Interruption()
     log.pass_name = PASS
     graph = quantized.graph.copy()
-    products = []
-    for product in products_of(graph, quantized.source):
-        if len(product.weights) > LONGEST_WINDOW:
-            log.refused(product.node.name, f"each result is a sum over more than {LONGEST_WINDOW} inputs")
-            advance(1)
-        else:
-            products.append(product)
+    products = list(rounded_products(graph, quantized.source, log, advance))
     with interruption.during("rounding weights"):
         for turn in turns_of(products):
             moments = moments_of(graph, turn, tensors)
@@ -105,6 +99,18 @@ def feedback_in_blocks(weights: Array, scales: Array, zeros: Array, bits: int, m
         left[stop:] -= factor[start:stop, stop:].T @ errors
     back = np.argsort(order)
     return np.asarray(codes[back].astype(np.uint8))
+
+
+def rounded_products(
+    graph: Graph, source: Graph, log: PassLog, advance: Callable[[int], None]
+) -> Iterator[RoundedProduct]:
+    """Yield the products that can be rounded anew; tell `log` and `advance` of those that are too long."""
+    for product in products_of(graph, source):
+        if len(product.weights) > LONGEST_WINDOW:
+            log.refused(product.node.name, f"each result is a sum over more than {LONGEST_WINDOW} inputs")
+            advance(1)
+        else:
+            yield product
 
 
 def products_of(graph: Graph, source: Graph) -> Iterator[RoundedProduct]:

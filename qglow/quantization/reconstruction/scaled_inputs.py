@@ -28,12 +28,12 @@ from qglow.quantization.reconstruction.blocks import (
     RoundedBlocks,
     RoundedProduct,
     moments_of,
-    products_of,
+    rounded_products,
     rounded_with_feedback,
     squared_errors,
     turns_of,
 )
-from qglow.quantization.reconstruction.rounding import LONGEST_WINDOW, Tensors
+from qglow.quantization.reconstruction.rounding import Tensors
 from qglow.quantization.scaled_inputs import row_readers, scale_input
 
 PASS = "scale-inputs"
@@ -68,13 +68,7 @@ def scale_inputs(
     log, interruption = log or PassLog(), interruption or Interruption()
     log.pass_name = PASS
     graph = quantized.graph.copy()
-    products = []
-    for product in products_of(graph, quantized.source):
-        if len(product.weights) > LONGEST_WINDOW:
-            log.refused(product.node.name, f"each result is a sum over more than {LONGEST_WINDOW} inputs")
-            advance(1)
-        else:
-            products.append(product)
+    products = list(rounded_products(graph, quantized.source, log, advance))
     with interruption.during("scaling inputs of products"):
         for turn in turns_of(products):
             moments = moments_of(graph, turn, tensors)

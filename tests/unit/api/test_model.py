@@ -184,7 +184,13 @@ def test_arrays_with_labels_are_compared(tmp_path: Path) -> None:
 def test_paths_in_place_of_what_they_hold_are_refused(tmp_path: Path) -> None:
     model = qglow.load_model(gemm(tmp_path / "m.onnx", 1))
     for given in ("p.yaml", tmp_path):
-        with pytest.raises(qglow.UsageError, match=r"not a Profile; read it with qglow.load_profile\(path\)"):
+        with pytest.raises(qglow.UsageError, match="give what qglow.load_profile reads"):
             model.quantize(given)  # type: ignore[arg-type]
-        with pytest.raises(qglow.UsageError, match=r"not a Recipe; read it with qglow.load_recipe\(path\)"):
+        with pytest.raises(qglow.UsageError, match="give what qglow.load_recipe reads"):
             model.profile(rows(2), recipe=given)  # type: ignore[arg-type]
+        with pytest.raises(qglow.UsageError, match="give what qglow.load_recipe reads"):
+            qglow.compare(model, rows(2), recipe=given)  # type: ignore[call-overload]
+        with pytest.raises(qglow.UsageError, match="give what qglow.load_recipe reads"):
+            qglow.mix_weights(model, rows(2), 1 << 20, recipe=given)  # type: ignore[arg-type]
+        with pytest.raises(qglow.UsageError, match="give what qglow.load_profile reads"):
+            qglow.save_profile(given, tmp_path / "p.yaml")  # type: ignore[arg-type]
