@@ -150,22 +150,64 @@ class Bytes(nn.Module):
 
 
 class Detector(nn.Module):
-    """Boxes and scores of a small body, then non-maximum suppression: as many results as data has."""
+    """A detector of one stage with heads at two strides, as SSD is, down to its results.
 
-    def __init__(self) -> None:
+    Anchors, decoded boxes, a threshold of scores, then non-maximum suppression of each class by itself: as
+    many results as data has.
+    """
+
+    def __init__(self, size: int, classes: int = 3) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            _twice(3, 16), nn.MaxPool2d(2), _twice(16, 32), nn.MaxPool2d(2), nn.Conv2d(32, 7, 1)
-        )
+        self.size = size
+        self.stem = nn.Sequential(_twice(3, 16), nn.MaxPool2d(2), _twice(16, 32), nn.MaxPool2d(2))
+        self.deep = nn.Sequential(_twice(32, 48), nn.MaxPool2d(2), _twice(48, 48))
+        self.places = nn.ModuleList(nn.Conv2d(width, 4, 3, padding=1) for width in (32, 48))
+        self.classes = nn.ModuleList(nn.Conv2d(width, classes + 1, 3, padding=1) for width in (32, 48))
+        self.register_buffer("anchors", torch.cat([_anchors(size, stride) for stride in (4, 8)]))
+        for head in self.classes:
+            nn.init.normal_(head.weight, std=0.2)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Boxes [n, 4] and scores [n] of the best places."""
-        found = self.body(x)[0].flatten(1).T
-        centres, sizes = found[:, :2] * 16 + 24, found[:, 2:4].exp() * 4
-        boxes = torch.cat([centres - sizes, centres + sizes], 1)
-        scores = found[:, 4:].sigmoid().amax(1)
-        kept = torchvision.ops.nms(boxes, scores, 0.5)
-        return boxes[kept], scores[kept]
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Boxes [n, 4], scores [n] and classes [n] of the objects of one picture."""
+        near = self.stem(x)
+        levels = near, self.deep(near)
+        offsets, logits = (_heads(heads, levels) for heads in (self.places, self.classes))
+        centres = self.anchors[:, :2] + 0.1 * offsets[:, :2] * self.anchors[:, 2:]
+        sizes = self.anchors[:, 2:] * (0.2 * offsets[:, 2:]).exp()
+        boxes = torch.cat([centres - 0.5 * sizes, centres + 0.5 * sizes], 1)
+        scores, classes = logits.softmax(1)[:, 1:].max(1)
+        likely = torch.nonzero(scores > 0.4).squeeze(1)
+        boxes, scores, classes = boxes[likely], scores[likely], classes[likely]
+        apart = boxes + 2 * self.size * classes[:, None]  # boxes of two classes do not meet
+        kept = torchvision.ops.nms(apart, scores, 0.45)
+        return boxes[kept], scores[kept], classes[kept]
+
+
+def _anchors(size: int, stride: int) -> Tensor:
+    """Centres and sizes [n, 4] of one square for each place of a level, in pixels."""
+    steps = torch.arange(0.5 * stride, size, stride)
+    down, right = torch.meshgrid(steps, steps, indexing="ij")
+    centres = torch.stack([right, down], 2).flatten(0, 1)
+    return torch.cat([centres, torch.full_like(centres, 3.0 * stride)], 1)
+
+
+def _heads(heads: nn.ModuleList, levels: Sequence[Tensor]) -> Tensor:
+    """Results [n, values] of the first picture for all places of all levels."""
+    rows = [head(level)[0].flatten(1).T for head, level in zip(heads, levels, strict=True)]
+    return torch.cat(rows)
+
+
+class Suppressed(nn.Module):
+    """A detector of torchvision on one picture, by its result for it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Boxes [n, 4], scores [n] and labels [n]."""
+        found = self.model(list(x))[0]
+        return found["boxes"], found["scores"], found["labels"]
 
 
 class HalfModel(nn.Module):
@@ -370,6 +412,17 @@ def _small_vit(weights: None, num_classes: int) -> nn.Module:
     return model
 
 
+def _ssdlite() -> Source:
+    model = torchvision.models.detection.ssdlite320_mobilenet_v3_large(
+        weights=None, weights_backbone=None, num_classes=5, score_thresh=0.5, detections_per_img=50
+    )
+    settled(model.backbone, image(320))
+    for layer in model.head.classification_head.modules():
+        if isinstance(layer, nn.Conv2d) and layer.bias is not None:
+            nn.init.normal_(layer.weight, std=0.15)
+    return Source(Suppressed(model.eval()), image(320), {}, ("boxes", "scores", "labels"))
+
+
 MODELS: dict[str, Callable[[], Source]] = {
     "resnet18": vision(torchvision.models.resnet18),
     "mobilenet_v3": vision(torchvision.models.mobilenet_v3_small),
@@ -387,7 +440,10 @@ MODELS: dict[str, Callable[[], Source]] = {
         lambda seed: {"x": torch.randn(1, 1, 8, 16, 16, generator=torch.Generator().manual_seed(seed))},
         {"x": {0: "batch"}},
     ),
-    "detector": lambda: Source(Detector().eval(), image(48), {}, ("boxes", "scores")),
+    "detector": lambda: Source(
+        settled(Detector(64), image(64)), image(64), {}, ("boxes", "scores", "classes")
+    ),
+    "ssdlite": _ssdlite,
     "float16": _half,
     "uint8": _bytes,
     "hf_bert": text(_bert, "logits"),

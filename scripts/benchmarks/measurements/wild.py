@@ -4,7 +4,8 @@ Each model has the shapes of its first sample and is calibrated and judged on it
 It is compiled in float and compared with onnxruntime; then profiled, quantized and compared again. Times are
 medians of processor time on one thread, in turns with onnxruntime on the float model, and on what its own
 tool makes of it (QDQ, minmax, per channel) on the same samples, where it can. Exits with 1 where float
-differs by more than 1e-3 of an output's largest element, or a verdict is "broken".
+differs by more than 1e-3 of an output's largest element, or a verdict is "broken". Where data decides how
+many results there are (a detector with non-maximum suppression), SQNR is of what the first such node reads.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from qglow.profiling import samples as profiled
 from qglow.report.bench import Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime
 from qglow.report.rivals import quantize_with_onnxruntime
+from qglow.report.verdict import ModelVerdict
+from qglow.runtime.executable import Executable
 from qglow.tuning.costs import multiply_adds, node_multiply_adds
 from scripts.benchmarks.frame import Benchmark, Outcome, add_alternations_option, with_progress
 from scripts.benchmarks.models.wild import WILD, joined_samples, wild_names, wild_samples
@@ -95,7 +98,7 @@ def measure(name: str, alternations: int, folder: Path = WILD) -> WildRow:
     int8 = quantized.compile(threads=1)
     report, verdict = quantized.report, quantized.verdict
     assert report is not None
-    contenders = {INT8: of_executable(int8, first), REAL: of_onnxruntime(path, first)}
+    contenders = {INT8: _timed(int8, first), REAL: of_onnxruntime(path, first)}
     theirs = None if model.is_quantized else _by_their_tool(path, samples)
     if theirs is not None:
         contenders[RIVAL] = theirs
@@ -108,11 +111,31 @@ def measure(name: str, alternations: int, folder: Path = WILD) -> WildRow:
         len(report.float_nodes),
         sum(node.hosted for node in report.float_nodes),
         _share(quantized.graph),
-        _sqnr_db([int8(sample) for sample in samples], expected),
+        _level(int8, verdict, samples, expected),
         "none: its own parameters" if verdict is None else str(verdict).split(":")[0],
         times[REAL] / times[INT8],
         times[RIVAL] / times[INT8] if RIVAL in times else None,
     )
+
+
+def _timed(program: Executable, sample: Sample) -> Contender:
+    """A program on one sample; one whose results have run-time shapes is called, since no array fits them."""
+    return (lambda: program(sample)) if program.untyped_outputs else of_executable(program, sample)
+
+
+def _level(
+    int8: Executable,
+    verdict: ModelVerdict | None,
+    samples: Sequence[Sample],
+    expected: Sequence[Mapping[str, Array]],
+) -> float | None:
+    """SQNR of the worst output in dB, or of what the nodes read that decide how many results there are.
+
+    The verdict has the latter, on the same samples: lists of different lengths have no difference.
+    """
+    if int8.untyped_outputs and verdict is not None:
+        return verdict.sqnr_db
+    return _sqnr_db([int8(sample) for sample in samples], expected)
 
 
 def _by_their_tool(path: Path, samples: Sequence[Sample]) -> Contender | None:
@@ -150,9 +173,11 @@ def _by_onnxruntime(path: Path, samples: Sequence[Sample]) -> list[dict[str, Arr
 
 
 def _error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """Largest difference of an output, relative to its largest element."""
+    """Largest difference of an output, relative to its largest element; infinite for other shapes."""
     errors = [0.0]
     for name, wanted in expected.items():
+        if wanted.shape != found[name].shape:
+            return math.inf
         if wanted.size:
             difference = np.abs(wanted.astype(np.float64) - found[name]).max()
             errors.append(float(difference) / max(float(np.abs(wanted).max()), 1e-9))
