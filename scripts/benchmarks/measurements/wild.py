@@ -120,7 +120,13 @@ def measure(name: str, alternations: int, folder: Path = WILD) -> WildRow:
 
 def _timed(program: Executable, sample: Sample) -> Contender:
     """A program on one sample; one whose results have run-time shapes is called, since no array fits them."""
-    return (lambda: program(sample)) if program.untyped_outputs else of_executable(program, sample)
+    if not program.untyped_outputs:
+        return of_executable(program, sample)
+
+    def call() -> None:
+        program(sample)
+
+    return call
 
 
 def _level(

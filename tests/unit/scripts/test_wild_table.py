@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from scripts.benchmarks.measurements.wild import WildRow, _error, _sqnr_db, to_markdown
+from scripts.benchmarks.measurements.wild import WildRow, _error, _sqnr_db, measure, to_markdown
+from tests.unit.importer.tiny import save, tiny_model
 
 
 def row(**changes: object) -> WildRow:
@@ -35,3 +39,21 @@ def test_the_worst_output_counts() -> None:
     assert _error(found, expected) == 0.5
     assert _sqnr_db([found], [expected]) == pytest.approx(10 * np.log10(5))
     assert _sqnr_db([expected], [expected]) is None
+    assert _error({**found, "b": np.zeros(3)}, expected) == np.inf
+
+
+def test_a_model_whose_results_have_shapes_that_data_decides_is_measured(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["scores"]),
+        helper.make_node("Relu", ["scores"], ["positive"]),
+        helper.make_node("NonZero", ["positive"], ["places"]),
+    ]
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 1, (4, 3, 1, 1)).astype(np.float32)}
+    model = tiny_model(nodes, {"x": [1, 3, 5, 5]}, ["places"], weights, output_type=TensorProto.INT64)
+    save(model, tmp_path, "list.onnx")
+    samples = {f"{k}|x": rng.normal(0, 1, (1, 3, 5, 5)).astype(np.float32) for k in range(2)}
+    np.savez(tmp_path / "list.inputs.npz", **samples)  # type: ignore[arg-type]
+    found = measure("list", 2, tmp_path)
+    assert found.error == 0.0 and not found.failures and found.ratio > 0.0
+    assert found.sqnr_db is not None and found.sqnr_db > 25.0, "of what NonZero reads"
