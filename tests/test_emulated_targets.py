@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from qglow.emulation.machines import EMULATORS
+from qglow.instructions.passes import optimize
+from qglow.lowering import lower
 from tests.emulated import make_self_test, needs, wrong_outputs
-from tests.test_runtimes import FAMILIES, MAKERS, draw
+from tests.runtimes import run_compiled
+from tests.test_runtimes import FAMILIES, MAKERS, WITH_FMA, draw
 
 ALWAYS = ("aarch64-dotprod", "riscv64", "cortex-m4", "wasm32-simd128")
 """Targets that every run covers; the others are a sweep."""
@@ -37,6 +40,11 @@ CASES = [
     for family in FAMILIES
     if family != HOSTED
 ]
+FLOAT_CASES = [
+    pytest.param(name, family, marks=[] if name == "wasm32-simd128" else SWEEP, id=f"{name}-{family}")
+    for name in (*EMULATORS, "wasm32", "wasm32-simd128")
+    for family in ("attention", "conv", "linear", "recurrence")
+]
 
 
 @pytest.mark.parametrize(("target", "family"), CASES)
@@ -46,6 +54,21 @@ def test_self_tests_of_a_family_pass(target: str, family: str, tmp_path: Path) -
         pytest.skip("the emulator itself fails on it")
     makers = [(name, make) for name, make in MAKERS if name.startswith(f"{family}-")]
     tests = [make_self_test(name, draw(name, make), target) for name, make in makers]
+    assert tests and wrong_outputs(tests, target, tmp_path) == []
+
+
+@pytest.mark.skipif(not WITH_FMA, reason="the host has no fused multiply-add")
+@pytest.mark.parametrize(("target", "family"), FLOAT_CASES)
+def test_float_chains_have_the_bits_of_fused_multiply_adds(target: str, family: str, tmp_path: Path) -> None:
+    """Also where no instruction fuses: outputs of the host's code are expected without tolerance."""
+    needs(target)
+    tests = []
+    for name, make in MAKERS:
+        if name.startswith(f"{family}-") and not (problem := draw(name, make)).exact:
+            program = lower(problem.graph)
+            optimize(program)
+            outputs = run_compiled(program, WITH_FMA[0], problem.inputs)
+            tests.append(make_self_test(name, problem, target, exact=outputs))
     assert tests and wrong_outputs(tests, target, tmp_path) == []
 
 

@@ -52,9 +52,9 @@ class BundleExecutable(Executable):
 
         Raises UsageError where the bundle runs in no emulator that counts.
         """
-        if isinstance(self._bundle, EmulatedBundle):
+        if isinstance(self._bundle, (EmulatedBundle, WasmBundle)):
             return self._bundle.instructions()
-        raise UsageError(f"instructions of '{self.manifest.target}' are not counted: QEMU does not run it")
+        raise UsageError(f"instructions of '{self.manifest.target}' are not counted: no emulator runs it")
 
 
 def load_bundle(path: str | Path) -> BundleExecutable:

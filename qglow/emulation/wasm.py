@@ -17,19 +17,28 @@ from qglow.emulation.bundle_base import Bundle, from_caller, to_caller
 from qglow.emulation.manifest import Manifest
 
 _PAGE = 65536
+_FUEL = 1 << 62
+"""More instructions than any call executes; wasmtime takes one unit of fuel for each (none for blocks)."""
 
 
 class WasmModule:
     """A module of WebAssembly that needs nothing from outside, with memory behind its own data."""
 
-    def __init__(self, path: Path) -> None:
-        """Compile it. Raises UsageError without wasmtime, ArtefactError for what is no such module."""
+    def __init__(self, path: Path, counts: bool = False) -> None:
+        """Compile it; `counts`: so that `counted` tells its instructions.
+
+        Raises UsageError without wasmtime, ArtefactError for what is no such module.
+        """
         try:
             import wasmtime
         except ImportError as error:
             raise UsageError("running WebAssembly needs wasmtime: pip install 'qglow[emulation]'") from error
-        engine = wasmtime.Engine()
+        config = wasmtime.Config()
+        config.consume_fuel = counts
+        engine = wasmtime.Engine(config)
         self._store: Any = wasmtime.Store(engine)
+        if counts:
+            self._store.set_fuel(_FUEL)
         try:
             module = wasmtime.Module.from_file(engine, str(path))
             instance = wasmtime.Instance(self._store, module, [])
@@ -46,6 +55,12 @@ class WasmModule:
     def call(self, name: str, *arguments: int) -> Any:
         """Call an exported function."""
         return self._exports[name](self._store, *arguments)
+
+    def counted(self, name: str, *arguments: int) -> int:
+        """Call an exported function and return the number of instructions that it executed."""
+        self._store.set_fuel(_FUEL)
+        self.call(name, *arguments)
+        return _FUEL - int(self._store.get_fuel())
 
     def take(self, size: int) -> int:
         """The address of `size` new bytes."""
@@ -97,6 +112,15 @@ class WasmBundle(Bundle):
             for tensor, place in tensors:
                 if tensor.role is not TensorRole.INPUT:
                     self._give(tensor, place, memory[tensor.name])
+
+    def instructions(self) -> int:
+        """Instructions of WebAssembly that a call executes, counted on inputs of zeros."""
+        module, prefix = WasmModule(self._manifest.module, counts=True), self._manifest.prefix
+        arena = module.take(self._manifest.arena_bytes)
+        places = [module.take(tensor.byte_size) for tensor in self._manifest.tensors]
+        io = module.take(4 * len(places))
+        module.write(np.array(places, np.uint32).tobytes(), io)
+        return module.counted(f"{prefix}_run", arena, module.constant(f"{prefix}_weights"), io)
 
     def bind(self, arrays: Mapping[str, Array]) -> Callable[[], None]:
         """A call on these arrays."""

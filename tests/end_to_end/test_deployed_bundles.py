@@ -40,6 +40,10 @@ SOFT_FLOATS = {
         "__aeabi_lmul",
         "__clzsi2",
     ),
+    *(f"__aeabi_d{name}" for name in ("add", "sub", "mul")),
+    *(f"__aeabi_dcmp{name}" for name in ("eq", "lt", "le", "gt", "ge", "un")),
+    "__aeabi_f2d",
+    "__aeabi_d2f",
 }
 """Functions of the compiler's library that code may call on processors without a float unit."""
 ARCHIVED = [target.name for target in qglow.list_targets() if target.writes_bundles and target.name != "c"]

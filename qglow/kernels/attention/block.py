@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qglow.kernels.arithmetic.fused import add_product
 from qglow.kernels.attention.stack import KeyStack
 from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.movement.transpose import SQUARE
-from qglow.kernels.products.matmul import MatrixRows, add_products, multiply_add, pieces
+from qglow.kernels.products.matmul import MatrixRows, add_products, pieces
 from qglow.kernels.reduction.softmax import LANES, NEGATIVE_INFINITY, softmax_row
 
 
@@ -74,7 +75,7 @@ class QueryBlock:
                 for row in range(self.height)
             ]
             pairs = zip(factors, sums, strict=True)
-            sums = [multiply_add(e, e.splat(factor, SQUARE), keys, total) for factor, total in pairs]
+            sums = [add_product(e, e.splat(factor, SQUARE), keys, total) for factor, total in pairs]
         return sums
 
     def _store_scores(self, scores: Value, row: int, first: Index, count: int | None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from qglow.core.types import Array, ElementType
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.program import Instruction
+from qglow.kernels.arithmetic.fused import add_product, step_instructions
 from qglow.kernels.arithmetic.half import load_widened
 from qglow.kernels.convolution.conv import constant_filter, emit_over_images, pointers, stored_half
 from qglow.kernels.convolution.depthwise import DepthwiseKernel
@@ -61,7 +62,7 @@ class DepthwiseFloatConvolution(DepthwiseKernel):
         for axis in geometry.axes:
             tiles *= axis.count
         costs = target.model.depthwise
-        taps_a_cycle = costs.float_taps_a_cycle / (1 if target.has_fma else 2)
+        taps_a_cycle = costs.float_taps_a_cycle / step_instructions(target)
         return tiles * (len(geometry.taps) / taps_a_cycle + costs.float_end_cycles)
 
     def emit(self, site: Site) -> None:
@@ -114,11 +115,8 @@ class _Tile:
         return load_widened(e, pointer, stored, lanes)
 
     def _add(self, value: Value, weight: Value, total: Value) -> Value:
-        """Emit one multiply-add of the chain, fused (rounded once) where the target has FMA."""
-        e = self.site.e
-        if self.site.target.has_fma:
-            return e.intrinsic("llvm.fma", value, weight, total)
-        return e.b.fadd(total, e.b.fmul(value, weight))
+        """Emit one multiply-add of the chain."""
+        return add_product(self.site.e, value, weight, total)
 
 
 @candidates_for(Convolution)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -328,6 +328,16 @@ class Builder:
         """Emit code that runs only if the condition is true."""
         with self.b.if_then(condition, likely=likely):
             yield
+
+    def replaced(self, condition: Value, value: Value, other: Callable[[], Value]) -> Value:
+        """Give `value`, or what `other` emits where the condition is true, which is unlikely."""
+        before = self.b.block
+        with self.b.if_then(condition, likely=False):
+            instead = other()
+            end = self.b.block
+        result = self._phi(value.type, value, before)
+        result.add_incoming(instead, end)
+        return result
 
     @contextmanager
     def at_entry(self) -> Iterator[None]:

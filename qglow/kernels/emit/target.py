@@ -49,8 +49,9 @@ class VectorTarget:
 
     name: as users write it. triple, cpu, features: LLVM's.
     register_bits, registers: size and number of vector registers.
-    has_fma: whether a multiplication and an addition are one rounding. Without it float chains multiply and
-        add, within a declared tolerance.
+    has_fma: whether one instruction multiplies and adds with one rounding.
+    rounds_chains_once: whether float chains have one rounding a step also where no instruction does that,
+        in some twenty instructions. Else they multiply and add, within a declared tolerance.
     requires: features of the host (LLVM's names) without which code crashes.
     converts_half: whether float16 is converted by instructions.
     activation_bias: added to every int8 activation in memory: 128 where a multiplication takes unsigned
@@ -95,6 +96,7 @@ class VectorTarget:
     relocation: str = "pic"
     pointer_bytes: int = 8
     interleaves: bool = True
+    rounds_chains_once: bool = True
     float_features: str | None = None
     pads_images: bool = True
     size: CodeSize = CodeSize.FAST

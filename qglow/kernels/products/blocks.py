@@ -16,7 +16,7 @@ import numpy as np
 from qglow.core.types import Array, ElementType
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.program import Instruction
-from qglow.kernels.arithmetic.fused import fused_multiply_add
+from qglow.kernels.arithmetic.fused import EMULATED, fused_multiply_add
 from qglow.kernels.arithmetic.half import load_widened
 from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, scalar, vec
@@ -53,8 +53,6 @@ Chains of one row overlap from block to block.
 """
 UNPACKING = 3.0
 """Instructions that unpack a vector of weights, in those of its multiply-add."""
-EMULATED = 20.0
-"""Instructions of a multiply-add that is not one."""
 
 
 @kernel

@@ -20,7 +20,7 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.program import Instruction
-from qglow.kernels.arithmetic.fused import fused_multiply_add
+from qglow.kernels.arithmetic.fused import EMULATED, fused_multiply_add
 from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
@@ -29,7 +29,6 @@ from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.block_packing import STEP, block_sums, integer_words, short_sums
 from qglow.kernels.products.blocks import (
     BYTE_CODES,
-    EMULATED,
     WORD_BITS,
     fetch_words,
     load_scales,

@@ -15,6 +15,7 @@ from typing import ClassVar
 from qglow.core.types import Shape
 from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.instructions.program import Instruction
+from qglow.kernels.arithmetic.fused import add_product
 from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
@@ -132,16 +133,9 @@ def add_products(
             place = e.offset(lhs.start, e.plus(e.scaled(carry.index, 4), lhs.step * r))
             factor = e.splat(e.load(place, F32), lanes)
             own = carry.values[r * vectors : (r + 1) * vectors]
-            result += [multiply_add(e, factor, x, total) for x, total in zip(loaded, own, strict=True)]
+            result += [add_product(e, factor, x, total) for x, total in zip(loaded, own, strict=True)]
         carry.next(result)
     return carry.values
-
-
-def multiply_add(e: Emitter, factor: Value, x: Value, total: Value) -> Value:
-    """Add a product to a float chain of rule 9, fused where the target can."""
-    if e.target.has_fma:
-        return e.intrinsic("llvm.fma", factor, x, total)
-    return e.b.fadd(total, e.b.fmul(factor, x))
 
 
 def pieces(extent: int, block: int, least: int = 1) -> Iterator[tuple[int, int, int]]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from qglow.core.errors import InternalError
 from qglow.core.types import Array, ElementType
+from qglow.kernels.arithmetic.fused import add_product, step_instructions
 from qglow.kernels.arithmetic.half import load_widened
 from qglow.kernels.emit.builder import F32, I8, I16, I32, Value, vec
 from qglow.kernels.emit.emitter import Emitter
@@ -230,11 +231,11 @@ class PairTile(MicroTile):
 class FloatTile(MicroTile):
     """Tile of float32: one multiply-add a channel and step.
 
-    `fused`: whether the ISA has a fused multiply-add. `stored`: type of weights in memory, float32 or a
+    `step_instructions`: those of one multiply-add. `stored`: type of weights in memory, float32 or a
     16-bit float, which is widened in registers.
     """
 
-    fused: bool
+    step_instructions: float
     stored: ElementType = ElementType.FLOAT
 
     is_float: ClassVar[bool] = True
@@ -246,16 +247,13 @@ class FloatTile(MicroTile):
 
     def most_pixels(self, vectors: int) -> int:
         """Most pixels: registers also hold weights of a step, one activation and (unless fused) a product."""
-        other = 1 if self.fused else 2
+        other = 1 if self.step_instructions == 1.0 else 2
         return max(1, (self.registers - vectors - other) // vectors)
 
     def step_cycles(self, pixels: int, vectors: int) -> float:
-        """Estimated cycles: the most of what multiply-adds, loads and the latency of one chain take.
-
-        A multiply-add that is not fused is two instructions.
-        """
+        """Estimated cycles: the most of what multiply-adds, loads and the latency of one chain take."""
         model = self.model
-        multiplying = pixels * vectors * (1 if self.fused else 2) / model.products_a_cycle
+        multiplying = pixels * vectors * self.step_instructions / model.products_a_cycle
         return max(model.chain_cycles, multiplying, (pixels + vectors) / model.loads_a_cycle)
 
     def pack(self, filters: Array) -> Array:
@@ -277,10 +275,8 @@ class FloatTile(MicroTile):
     def accumulate(
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
     ) -> Value:
-        """Multiply and add, with one rounding where fused, else two."""
-        if self.fused:
-            return e.intrinsic("llvm.fma", activation[0], weights[0], total)
-        return e.b.fadd(total, e.b.fmul(activation[0], weights[0]))
+        """Multiply and add."""
+        return add_product(e, activation[0], weights[0], total)
 
 
 def _broadcast_step(e: Emitter, pointer: Value, lanes: int, element: Any) -> Value:
@@ -295,7 +291,7 @@ def select_tile(target: VectorTarget, is_float: bool, stored: ElementType = Elem
     """
     lanes, registers, model = target.float_lanes, target.registers, target.model
     if is_float:
-        return FloatTile(lanes, registers, model, target.has_fma, stored)
+        return FloatTile(lanes, registers, model, step_instructions(target), stored)
     fours, pairs = target.vector_tile(4), target.vector_tile(2)
     if fours is not None:
         return DotTile(lanes, registers, model, fours)

@@ -28,6 +28,7 @@ GENERIC = X86Target(
     register_bits=128,
     registers=16,
     has_fma=False,
+    rounds_chains_once=False,
     activation_bias=ACTIVATION_BIAS,
     tiles=(PMADDWD,),
     model=SERVER,
@@ -39,6 +40,7 @@ AVX2 = replace(
     requires=_V3,
     register_bits=256,
     has_fma=True,
+    rounds_chains_once=True,
     converts_half=True,
     tiles=(VPMADDUBSW, VPMADDWD),
     plainest=GENERIC,
@@ -88,7 +90,7 @@ AMX_EMULATED = replace(
 )
 
 # By the names of the levels that compilers and Linux distributions use.
-X86_64_V2 = replace(GENERIC, name="x86-64-v2", cpu="x86-64-v2", requires=_V2)
+X86_64_V2 = replace(GENERIC, name="x86-64-v2", cpu="x86-64-v2", requires=_V2, rounds_chains_once=True)
 X86_64_V3 = replace(AVX2, name="x86-64-v3")
 X86_64_V4 = replace(AVX2, name="x86-64-v4", cpu="x86-64-v4", requires=_V4)
 X86_64_VNNI = replace(AVX512_VNNI, name="x86-64-vnni")
@@ -103,7 +105,7 @@ ISAS: tuple[X86Target, ...] = (GENERIC, AVX2, AVX_VNNI, AVX512_VNNI, AVX512_VBMI
 
 def isa_by_name(name: str) -> X86Target:
     """The target of this name, whether or not the host can run it. Raises UsageError."""
-    for target in (*ISAS, AMX_EMULATED):
+    for target in (*ISAS, *LEVELS, AMX_EMULATED):
         if target.name == name:
             return target
     raise UsageError(f"no target is called '{name}'; there are {', '.join(target.name for target in ISAS)}")

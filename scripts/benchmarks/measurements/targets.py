@@ -36,8 +36,7 @@ def row(
         int8.save_bundle(made, isa=target)
         bundle, program = qglow.load_bundle(made), int8.compile()
         differing = sum(_differing(bundle(given), program(given)) for given in inputs)
-        counted = "" if target in WASM else f"{bundle.instructions():,}"
-        known = bundle.manifest
+        counted, known = f"{bundle.instructions():,}", bundle.manifest
         sizes = (f"{size / 1000:.1f}" for size in (known.code_bytes, known.weights_bytes, known.arena_bytes))
     return model.name, target, f"{differing}", counted, *sizes
 
