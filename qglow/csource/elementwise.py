@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from qglow.core.errors import UnsupportedError
-from qglow.csource.writer import EMITTERS, SourceSite, emits, number
+from qglow.csource.integers import quotient_or_power
+from qglow.csource.writer import EMITTERS, SourceSite, c_type, emits, number
 from qglow.instructions.ops.elementwise import (
     Affine,
     Clip,
@@ -67,7 +68,8 @@ def divide_or_raise(site: SourceSite) -> None:
     """The float operation on reals, within bounds of integers."""
     o = site.operation
     if site.kind("dest").is_plain_integer:
-        _refuse(site, "plain integers")
+        quotient_or_power(site, "power_of" if isinstance(o, ElementPower) else "quotient_of")
+        return
     with site.writer.loops(site.shape("dest")) as indices:
         left = site.declared("float", "left", site.real("lhs", indices))
         right = site.declared("float", "right", site.real("rhs", indices))
@@ -242,8 +244,7 @@ def _fixed_sum(site: SourceSite, sign: str, indices: list[str]) -> str:
 def _chosen(site: SourceSite, name: str, indices: list[str]) -> str:
     """A declared element of an operand with the parameters of the result."""
     if not site.kind("dest").is_quantized:
-        kind = "float" if site.kind(name).is_float else "int64_t"
-        return site.declared(kind, f"{name}_value", site.load(name, indices))
+        return site.declared(c_type(site.kind(name).element), f"{name}_value", site.load(name, indices))
     return site.declared("int32_t", f"{name}_value", _rescaled(site, name, indices, label=f"{name}_scaled"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import ElementType
-from qglow.csource.writer import SourceSite, emits
+from qglow.csource.writer import REALS, SourceSite, c_type, emits
 from qglow.instructions.ops.logic import Cast, Compare
 
 _RELATIONS = {
@@ -16,7 +16,6 @@ _RELATIONS = {
     "less": "<",
     "less-or-equal": "<=",
 }
-_REALS = (ElementType.FLOAT, ElementType.DOUBLE)
 
 
 @emits(Compare)
@@ -32,29 +31,19 @@ def cast(site: SourceSite) -> None:
     """Reals lose their fraction and saturate, NaN becomes 0; integers wrap; all but 0 is true."""
     source, to = site.kind("src").element, site.kind("dest").element
     with site.writer.loops(site.shape("dest")) as indices:
-        x = site.declared(_c_type(source), "x", site.load("src", indices))
+        x = site.declared(c_type(source), "x", site.load("src", indices))
         if to is ElementType.BOOL:
             site.store("dest", indices, f"{x} != 0")
-        elif source in _REALS and to not in _REALS:
+        elif source in REALS and to not in REALS:
             limits = np.iinfo(to.dtype)
             low, high = float(limits.min).hex(), float(limits.max).hex()
             ends = f"{x} > 0 ? {site.highest('dest')} : {site.lowest('dest')}"
             inside = f"(double){x} > {low} && (double){x} < {high}"
             whole = site.declared(
-                _whole(to), "whole", f"{inside} ? ({_whole(to)}){x} : {x} != {x} ? 0 : {ends}"
+                c_type(to), "whole", f"{inside} ? ({c_type(to)}){x} : {x} != {x} ? 0 : {ends}"
             )
             site.store("dest", indices, whole)
-        elif to in _REALS:
-            site.store("dest", indices, f"({_c_type(to)}){x}")
+        elif to in REALS:
+            site.store("dest", indices, f"({c_type(to)}){x}")
         else:
             site.store("dest", indices, f"(uint64_t){x}")
-
-
-def _c_type(element: ElementType) -> str:
-    if element in _REALS:
-        return "float" if element is ElementType.FLOAT else "double"
-    return _whole(element)
-
-
-def _whole(element: ElementType) -> str:
-    return "uint64_t" if element is ElementType.UINT64 else "int64_t"

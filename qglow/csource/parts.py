@@ -100,7 +100,7 @@ def selftest_text(interface: Interface, vectors: Vectors) -> str:
 def _comparison(tensor: BundleTensor, place: str, number: int, vectors: Vectors) -> list[str]:
     """Statements that return the number of an output that differs."""
     wrong = f"return {number + 1};"
-    if tensor.element is not ElementType.FLOAT:
+    if tensor.element is not ElementType.FLOAT or tensor.byte_size == 0:
         return [f"    if (memcmp({place}, expected{number}, {tensor.byte_size}u) != 0) {wrong}"]
     tolerance = float(np.float32(vectors.tolerances.get(tensor.name, 0.0))).hex()
     return [

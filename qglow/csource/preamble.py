@@ -109,6 +109,108 @@ static float fused(float a, float b, float c)
     return (float)total;
 }
 
+/* Integers without a sign that fill 64 bits have functions of their own. */
+static uint64_t quotient_of_unsigned(uint64_t a, uint64_t b)
+{
+    return b ? a / b : 0;
+}
+
+/* Towards zero; 0 by 0. The smallest number by -1 is itself. */
+static int64_t quotient_of(int64_t a, int64_t b)
+{
+    return b == -1 ? (int64_t)(0 - (uint64_t)a) : b ? a / b : 0;
+}
+
+static uint64_t remainder_of_unsigned(uint64_t a, uint64_t b)
+{
+    return b ? a % b : 0;
+}
+
+static int64_t remainder_of(int64_t a, int64_t b)
+{
+    return b == -1 || b == 0 ? 0 : a % b;
+}
+
+static uint64_t modulo_of_unsigned(uint64_t a, uint64_t b)
+{
+    return remainder_of_unsigned(a, b);
+}
+
+/* With the sign of b. */
+static int64_t modulo_of(int64_t a, int64_t b)
+{
+    const int64_t rest = remainder_of(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static uint64_t power_of_unsigned(uint64_t a, uint64_t b)
+{
+    uint64_t result = 1;
+    for (; b; b >>= 1) {
+        result = b & 1 ? result * a : result;
+        a *= a;
+    }
+    return result;
+}
+
+static int64_t power_of(int64_t a, int64_t b)
+{
+    return b < 0 && a != 1 && a != -1 ? 0 : (int64_t)power_of_unsigned((uint64_t)a, (uint64_t)b);
+}
+
+/* By places that are within the bits of the type, else 0, or copies of the sign. */
+static uint64_t moved_left(uint64_t a, uint64_t places, uint64_t bits)
+{
+    return places < bits ? a << places : 0;
+}
+
+static uint64_t moved_right_unsigned(uint64_t a, uint64_t places, uint64_t bits)
+{
+    return places < bits ? a >> places : 0;
+}
+
+static int64_t moved_right(int64_t a, int64_t places, int64_t bits)
+{
+    const int64_t by = places < 0 || places >= bits ? 63 : places;
+    return a < 0 ? ~(~a >> by) : a >> by;
+}
+
+/* An integer that is larger for what ranks earlier; NaN ranks before all. */
+static int64_t rank_of(float x, int largest)
+{
+    const float plain = x + 0.0f;
+    const int32_t size = bits_of(plain) & 0x7fffffff;
+    const int64_t key = bits_of(plain) < 0 ? ~(int64_t)size : size;
+    return x != x ? INT32_MAX : largest ? key : ~key;
+}
+
+/* Floats of 16 bits, exactly: what is stored has no more bits. */
+static float load_f16(const void *p, int32_t i)
+{
+    const int32_t n = load_u16(p, i), size = n & 0x7fff;
+    const float wide = real_of(size << 13) * 0x1p112f;
+    const int32_t whole = size < 0x7c00 ? bits_of(wide) : 0x7f800000 | (size & 0x3ff) << 13;
+    return real_of(whole | (n & 0x8000 ? INT32_MIN : 0));
+}
+
+static void store_f16(void *p, int32_t i, float x)
+{
+    const int32_t size = bits_of(x) & 0x7fffffff;
+    const int32_t normal = (size - 0x38000000) >> 13, special = 0x7c00 | (size >> 13 & 0x3ff);
+    const int32_t small = size < 0x38800000 ? (int32_t)(real_of(size) * 0x1p24f) : normal;
+    store_u16(p, i, (uint16_t)((size < 0x7f800000 ? small : special) | (bits_of(x) < 0 ? 0x8000 : 0)));
+}
+
+static float load_bf16(const void *p, int32_t i)
+{
+    return real_of(as_signed((uint32_t)load_u16(p, i) << 16));
+}
+
+static void store_bf16(void *p, int32_t i, float x)
+{
+    store_u16(p, i, (uint16_t)((uint32_t)bits_of(x) >> 16));
+}
+
 /* The sum of 16 partial sums: the upper half onto the lower until one is left. */
 static inline float tree(float *lanes)
 {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from qglow.csource.writer import SourceSite, emits, number
+from qglow.csource.writer import SourceSite, c_type, emits, number
+from qglow.instructions.ops.normalization import LocalResponse
 from qglow.instructions.ops.reduce import Reduce, RunningSum
+from qglow.numerics.normalization import response_factor
 from qglow.numerics.reductions import PARTIAL_SUMS
 from qglow.numerics.scalar.clamps import larger, smaller
+from qglow.numerics.scalar.elementary import PowerOf
 from qglow.numerics.scalar.polynomials import exp, log
 
 _INFINITY = float("inf")
@@ -110,7 +113,7 @@ def reduce(site: SourceSite) -> None:
 def _reduce_whole(site: SourceSite, at: tuple[str, str], extent: int, kind: str) -> None:
     """Reductions whose order does not matter: those of integers, and the largest and smallest of floats."""
     w, element = site.writer, site.kind("src")
-    ctype = "float" if element.is_float else "int64_t"
+    ctype = c_type(element.element)
     starts = {"sum": "0", "prod": "1", "max": site.lowest("src"), "min": site.highest("src")}
     w.line(f"{ctype} best = {starts[kind]};")
     with w.block(f"for (int32_t k = 0; k < {extent}; k++)"):
@@ -122,7 +125,7 @@ def _reduce_whole(site: SourceSite, at: tuple[str, str], extent: int, kind: str)
             w.line(f"best = x {'>' if kind == 'max' else '<'} best ? x : best;")
         else:
             sign = "+" if kind == "sum" else "*"
-            w.line(f"best = (int64_t)((uint64_t)best {sign} (uint64_t)x);")
+            w.line(f"best = ({ctype})((uint64_t)best {sign} (uint64_t)x);")
     site.store("dest", (at[0], "0", at[1]), "best")
 
 
@@ -146,6 +149,27 @@ def running_sum(site: SourceSite) -> None:
             w.line("begun = 1;")
             if not o.exclusive:
                 site.store("dest", (a, "k", b), "sum")
+
+
+@emits(LocalResponse)
+def local_response(site: SourceSite) -> None:
+    """Elements over a power of the squares around them, which are summed as 16 partial sums."""
+    w, o = site.writer, site.operation
+    extent, power = site.shape("dest")[-1], PowerOf(o.beta).real
+    with w.loops(site.shape("dest")) as indices:
+        w.line(f"float lanes[{PARTIAL_SUMS}] = {{0}};")
+        with w.block(f"for (int32_t k = 0; k < {o.size}; k++)"):
+            w.line(f"const int32_t c = {indices[-1]} + k - {(o.size - 1) // 2};")
+            with w.block(f"if (c >= 0 && c < {extent})"):
+                x = site.declared("float", "near", site.load("src", (*indices[:-1], "c")))
+                square = site.declared("float", "square", f"{x} * {x}")
+                lane = f"lanes[k % {PARTIAL_SUMS}]"
+                w.line(f"{lane} = {lane} + {square};")
+        factor = number(float(response_factor(o.alpha, o.size)))
+        scaled = site.declared("float", "scaled", f"tree(lanes) * {factor}")
+        base = site.declared("float", "base", f"{scaled} + {number(o.bias)}")
+        divisor = f"{site.functions.of(power)}({base})"
+        site.store("dest", indices, f"{site.load('src', indices)} / {divisor}")
 
 
 @emits("softmax")

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import ElementType, TensorType
+from qglow.core.types import HALF_TYPES, ElementType, TensorType
 from qglow.instructions.operation import Operation
 from qglow.instructions.program import Buffer, Instruction
 from qglow.numerics.scalar.algebra import Real
-from qglow.numerics.scalar.c_source import CAlgebra, c_function
+from qglow.numerics.scalar.c_source import CAlgebra, c_function, c_procedure
 from qglow.numerics.scalar.clamps import clip
+from qglow.numerics.scalar.half import rounded
 
 SUFFIXES = {
     ElementType.FLOAT: "f32",
@@ -30,11 +31,21 @@ SUFFIXES = {
     ElementType.UINT32: "u32",
     ElementType.UINT64: "u64",
     ElementType.BOOL: "u8",
+    ElementType.FLOAT16: "f16",
+    ElementType.BFLOAT16: "bf16",
 }
 """Ends of the names of the functions that read and write elements."""
 
 
+REALS = (ElementType.FLOAT, ElementType.DOUBLE, ElementType.FLOAT16, ElementType.BFLOAT16)
 _LARGEST = 2**63 - 1
+
+
+def c_type(element: ElementType) -> str:
+    """The type that C computes with: integers of 64 bits, and float for 16-bit floats."""
+    if element in REALS:
+        return "double" if element is ElementType.DOUBLE else "float"
+    return "uint64_t" if element is ElementType.UINT64 else "int64_t"
 
 
 class Writer:
@@ -82,6 +93,11 @@ class MeaningsInC:
     def of(self, meaning: Callable[..., Real], operands: int = 1) -> str:
         """The name of a function with this meaning."""
         text = c_function("@", meaning, operands)
+        return self.names.setdefault(text, f"function{len(self.names)}")
+
+    def of_several(self, meaning: Callable[..., Sequence[Real]], operands: int, results: int) -> str:
+        """The name of a function that writes several results behind its operands."""
+        text = c_procedure("@", meaning, operands, results)
         return self.names.setdefault(text, f"function{len(self.names)}")
 
     def texts(self) -> list[str]:
@@ -136,7 +152,10 @@ class SourceSite:
         return f"load_{self.suffix(name)}({name}, {self.place(name, indices)})"
 
     def store(self, name: str, indices: Sequence[str], value: str) -> None:
-        """Write an element."""
+        """Write an element, of 16-bit floats the nearest to a float32."""
+        if self.kind(name).is_half:
+            element = next(word for word, kind in HALF_TYPES.items() if kind is self.kind(name).element)
+            value = f"{self.functions.of(lambda x: rounded(x, element))}({value})"
         self.writer.line(f"store_{self.suffix(name)}({name}, {self.place(name, indices)}, {value});")
 
     def suffix(self, name: str) -> str:

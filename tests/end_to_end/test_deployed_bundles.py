@@ -79,6 +79,24 @@ def test_archives_need_only_listed_symbols(digits: qglow.QuantizedModel, target:
         assert all(symbol.startswith("digits_") for symbol in defined)
 
 
+def test_sources_need_only_listed_symbols(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
+    """Objects of the C sources, made by the compiler of the host."""
+    cc = shutil.which("cc") or shutil.which("gcc")
+    if cc is None:
+        pytest.skip("no C compiler is installed")
+    models = {"int8": digits, "float": qglow.load_model(DIGITS / "digits.onnx")}
+    for name, model in models.items():
+        made = tmp_path / name
+        model.save_bundle(made, isa="c")
+        sources = sorted(path.name for path in made.glob("digits_*.c"))
+        subprocess.run([cc, "-std=c99", "-O2", "-ffp-contract=off", "-c", *sources], cwd=made, check=True)
+        found = [symbols((made / source).with_suffix(".o").read_bytes()) for source in sources]
+        defined = {symbol for one in found for symbol in one.defined}
+        undefined = {symbol for one in found for symbol in one.undefined} - defined
+        assert sources and undefined <= MEMORY | {"memcmp"}
+        assert all(symbol.startswith("digits_") for symbol in defined)
+
+
 def test_pages_beside_the_arena_are_guarded(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
     """A header that says less than the code uses: the write behind the arena ends the program."""
     target = "aarch64-dotprod"

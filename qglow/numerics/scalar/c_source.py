@@ -8,8 +8,9 @@ than float (FLT_EVAL_METHOD must be 0, as on every target with float32 registers
 from __future__ import annotations
 
 import math
+import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qglow.numerics.scalar.algebra import Algebra, IntegerOperation, Real, RealOperation, Relation
@@ -141,6 +142,32 @@ def c_function(name: str, meaning: Callable[..., Real], operands: int = 1) -> st
     algebra = CAlgebra()
     names = [f"x{index}" for index in range(operands)]
     result = meaning(*(Real(algebra, Term(operand, "float")) for operand in names))
-    body = "".join(f"    {line}\n" for line in [*algebra.lines, f"return {result.value.text};"])
+    body = _body(algebra, names, [f"return {result.value.text};"])
     parameters = ", ".join(f"float {operand}" for operand in names)
     return f"static inline float {name}({parameters}) {{\n{body}}}\n"
+
+
+def c_procedure(name: str, meaning: Callable[..., Sequence[Real]], operands: int, results: int) -> str:
+    """`static inline void name(float x0, ..., float *results)` of a meaning with several results."""
+    algebra = CAlgebra()
+    names = [f"x{index}" for index in range(operands)]
+    found = meaning(*(Real(algebra, Term(operand, "float")) for operand in names))
+    writes = [f"results[{number}] = {found[number].value.text};" for number in range(results)]
+    body = _body(algebra, names, writes)
+    parameters = "".join(f"float {operand}, " for operand in names)
+    return f"static inline void {name}({parameters}float *results) {{\n{body}}}\n"
+
+
+def _body(algebra: CAlgebra, parameters: Sequence[str], ends: Sequence[str]) -> str:
+    """The lines of a function. What a meaning computes and does not use is left out."""
+    kept = list(ends)
+    for line in reversed(algebra.lines):
+        name = line.split(" = ", 1)[0].rsplit(" ", 1)[1]
+        if any(_is_in(name, later) for later in kept):
+            kept.insert(0, line)
+    unused = [f"(void){name};" for name in parameters if not any(_is_in(name, line) for line in kept)]
+    return "".join(f"    {line}\n" for line in [*unused, *kept])
+
+
+def _is_in(name: str, line: str) -> bool:
+    return re.search(rf"\b{name}\b", line) is not None
