@@ -67,7 +67,7 @@ def _branch(site: _Site, operation: Branch) -> None:
 
 
 def _loop(site: _Site, operation: Loop) -> None:
-    """What is carried lies where it starts, then in its result and a spare by turns."""
+    """Rounds. A carried value lies where it starts, then in its result and a spare by turns."""
     w, parts = site.writer, operation.places(0)
     starts, ends = (site.numbered(name, range(operation.carried)) for name in ("start", "result"))
     first_result = parts.inputs + int(operation.conditional)
