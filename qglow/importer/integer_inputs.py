@@ -12,6 +12,7 @@ from qglow.core.types import Array, ElementType, Quantization
 from qglow.importer.loading import ModelFile
 from qglow.importer.node import CannotImport
 from qglow.importer.tensors import QUANTIZED, Stored, element_name, to_array
+from qglow.numerics.half import widen
 
 INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
@@ -59,8 +60,10 @@ def _names(node: NodeProto, name: str) -> tuple[str, str] | None:
 
 
 def _read(known: dict[str, TensorProto], name: str, folder: Path | None) -> Array | None:
+    if name not in known:
+        return None
     try:
-        return to_array(known[name], folder, quantized=True) if name in known else None
+        return widen(to_array(known[name], folder, quantized=True, halves=True))
     except (ModelError, UnsupportedError) as error:
         raise CannotImport(str(error)) from error
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import qglow
 from qglow.core.errors import ModelError, QglowError, UnsupportedError
@@ -216,6 +216,20 @@ def test_an_input_of_integers_has_the_parameters_that_it_is_dequantized_with(tmp
     model = integer_input(TensorProto.INT8, np.array(-3, np.int8))
     graph = import_model(save(model, tmp_path)).graph
     assert graph.inputs[0].type.quantization == Quantization.per_tensor(0.02, -3)
+
+
+def test_an_input_of_integers_may_have_a_scale_of_float16(tmp_path: Path) -> None:
+    model = integer_input(TensorProto.UINT8, np.array(100, np.uint8))
+    [given] = [tensor for tensor in model.graph.initializer if tensor.name == "x_s"]
+    given.CopyFrom(numpy_helper.from_array(np.array(0.02, np.float16), "x_s"))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    model.opset_import[0].version = 19
+    path = save(model, tmp_path)
+    feeds = {"x": np.arange(97, 103, dtype=np.uint8).reshape(2, 3)}
+    (expected,) = session(path).run(None, feeds)
+    found = qglow.load_model(path, native=True).quantize().compile()(feeds)["y"]
+    assert found.dtype == expected.dtype == np.float16
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("kind", "zero"), [(TensorProto.UINT8, np.uint8), (TensorProto.INT8, np.int8)])
