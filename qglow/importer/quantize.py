@@ -35,12 +35,16 @@ ZERO = "the zero point"
 def import_quantize(node: ImportNode) -> None:
     """Import QuantizeLinear as a node with one scale, or as constants, which may have one a channel.
 
-    Computed values of several scales, or of 16 bits with a zero point, become plain integers by arithmetic.
+    Computed values of several scales and one zero point of 8 bits are divided by the scales and have the
+    scale 1. Other several scales, and 16 bits with a zero point, give plain integers by arithmetic.
     """
     _check_plain(node)
     x, axis, kind = node.value(0), _axis(node), _result_kind(node)
     if not x.type.is_float:
         raise Broken(f"its input '{x.name}' is {x.type}, it must be float")
+    if x.data is None and _is_apart_by_scales(node, kind):
+        _quantize_by_one_scale(node, x, kind)
+        return
     if x.data is None and _is_beyond_types(node, kind):
         _quantize_to_numbers(node, x, kind)
         return
@@ -73,8 +77,41 @@ def import_dequantize(node: ImportNode) -> None:
         _dequantize_numbers(node, x)
         return
     node.require(_block(node) == 0, f"block_size: '{x.name}' has other parameters than blocks")
+    if x.type.is_quantized and x.data is None and read_scales(node, 1).size > 1:
+        _dequantize_by_one_scale(node, x)
+        return
     quantization = read_parameters(node, x, 1, 2, axis, stored(node, 0))
     node.emit(Dequantize(), with_parameters(node, x, quantization))
+
+
+def _is_apart_by_scales(node: ImportNode, kind: Stored) -> bool:
+    """Whether results of 8 bits have several scales, and one zero point."""
+    if _block(node) or kind.element is not ElementType.INT8 or read_scales(node, 1).size == 1:
+        return False
+    zeros = _zero_points(node, 2, kind)
+    return bool(np.all(zeros == zeros.flat[0]))
+
+
+def _quantize_by_one_scale(node: ImportNode, x: Value, kind: Stored) -> None:
+    """Quantize x / scales with the scale 1: the same integers, in a type that has one scale."""
+    scales = node.part_constant("scale", _spread(node, x, read_scales(node, 1)))
+    zero = int(_zero_points(node, 2, kind).flat[0])
+    divided = node.emit(Div(), x, scales, part="divided")
+    if kind.unsigned:
+        node.context.unsigned.add(node.proto.output[0])
+    emit_quantize(node, divided, Quantization.per_tensor(1.0, zero))
+
+
+def _dequantize_by_one_scale(node: ImportNode, x: Value) -> None:
+    """Multiply what has the scale 1 by several scales. Refuses integers of another scale or zero point."""
+    scales = _spread(node, x, read_scales(node, 1))
+    zeros = _zero_points(node, 2, stored(node, 0))
+    found = x.type.quantization
+    assert found is not None
+    same = found.axis is None and found.scale == 1.0 and bool(np.all(zeros == found.zero_point))
+    node.require(same, f"it reads '{x.name}' with other parameters than it was quantized with")
+    real = node.emit(Dequantize(), x, part="real")
+    node.emit(Mul(), real, node.part_constant("scale", scales))
 
 
 def _quantize_to_numbers(node: ImportNode, x: Value, kind: Stored) -> None:

@@ -2,8 +2,9 @@
 
 Quantize and Dequantize nodes of the model give the parameters that a profile gives otherwise; rewriting
 and the exact part of folding are the same. The model's parameters are kept: nothing is equalized or
-corrected, no rescale is folded away, and a node whose operands or result have no parameters stays
-float, as the model defines it. So int8 regions are the model's own, whatever they cost.
+corrected, no rescale is folded away but that of channels with scales of their own, and a node whose operands
+or result have no parameters stays float, as the model defines it. So int8 regions are the model's own,
+whatever they cost.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from qglow.quantization.given import (
     take_weights,
     unfit_sums,
 )
+from qglow.quantization.given_scales import ScalesIntoWeights
 from qglow.quantization.half import round_chosen, store_rounded
 from qglow.quantization.interface import Interface, make_interface_int8
 from qglow.quantization.pipeline import QuantizedGraph, check_patterns, choices_of, not_quantized
@@ -78,6 +80,7 @@ class _Import:
         graph, recipe, log = self.given_graph.copy(), self.recipe, self.log
         check_patterns(graph, recipe)
         choices = choices_of(graph, recipe)
+        Pipeline((ScalesIntoWeights(),)).run(graph, verify_graph, log)
         log.pass_name = "assign"
         weights = take_weights(graph, log)
         constants = _constant_parameters(graph)

@@ -58,6 +58,15 @@ class ForeignWriter:
         integers, scale, zero = self.integers(value, parameters)
         return self.node("DequantizeLinear", integers, scale, zero)
 
+    def quantized_by_channel(self, value: str, dtype: type, zeros: Array | None = None) -> str:
+        """The pair behind a value, with a scale for each place of axis 1, and zero points (default: 0)."""
+        (found,) = session(self._model([value])).run(None, dict(self.feeds))
+        largest = np.abs(found).max(tuple(axis for axis in range(found.ndim) if axis != 1))
+        scales = np.maximum(largest, 1e-2) / np.iinfo(dtype).max
+        zeros = np.zeros(scales.size) if zeros is None else zeros
+        names = self.constant(scales), self.constant(zeros, dtype)
+        return self.node("DequantizeLinear", self.node("QuantizeLinear", value, *names), *names)
+
     def integers(self, value: str, parameters: tuple[float, int] | None = None) -> tuple[str, str, str]:
         """A QuantizeLinear behind a value: its result, its scale and its zero point."""
         scale, zero = parameters or self.ranged(value)

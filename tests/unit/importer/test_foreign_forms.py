@@ -11,7 +11,7 @@ import pytest
 
 import qglow
 from qglow.core.types import Array
-from tests.unit.importer import detector_forms, pytorch_forms, tflite_forms
+from tests.unit.importer import detector_forms, nncf_forms, pytorch_forms, tflite_forms
 from tests.unit.importer.foreign_writer import ForeignWriter
 from tests.unit.importer.tiny import save, session
 
@@ -46,6 +46,11 @@ FORMS = {
     ),
     "pt2e X86 transformer": Form(
         lambda: pytorch_forms.transformer(np.uint8, everywhere=False), X86_TRANSFORMER, 2, 1.0
+    ),
+    "NNCF": Form(
+        nncf_forms.network,
+        frozenset({"HardSwish", "HardSigmoid", "GlobalAveragePool", "QuantizeLinear", "DequantizeLinear"}),
+        2, 0.1,
     ),
     "TFLite int8": Form(lambda: tflite_forms.network(np.int8, per_channel=True), frozenset({"Softmax"})),
     "TFLite int8, one scale": Form(
