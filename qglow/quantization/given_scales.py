@@ -8,7 +8,7 @@ those of a depthwise convolution, which reads each by itself, can have them in t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,6 @@ import numpy as np
 from qglow.core.passes import Refused
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.ops.quantize import Dequantize
 from qglow.graph.rewriting import (
@@ -47,7 +46,7 @@ class ScalesIntoWeights(RewritePass):
         """Fold the factors before one Quantize, or before one depthwise convolution."""
         if node.operator.quantizes:
             return _into_producer(node, graph)
-        return _into_reader(node, graph) if isinstance(node.operator, Conv) else None
+        return None if node.operator.filters is None else _into_reader(node, graph)
 
 
 def _into_producer(node: Node, graph: Graph) -> Outcome:
@@ -55,28 +54,30 @@ def _into_producer(node: Node, graph: Graph) -> Outcome:
     kind, scaling = node.output.type.quantization, producer_of(operand(node), Affine)
     if kind is None or kind.axis is not None or kind.scale != APART or scaling is None:
         return None
-    product, factors = producer_of(operand(scaling), Conv), _factors(scaling)
-    weights = None if product is None else dequantized_constant(product.operand("w"))
-    if product is None or factors is None or weights is None:
+    product, factors = operand(scaling).producer, _factors(scaling)
+    if product is None or product.operator.filters is None or factors is None:
+        return None
+    weights = dequantized_constant(product.operand("w"))
+    if weights is None:
         return None
     refusal = private(graph, scaling.output) or private(graph, product.output)
     if refusal is not None:
         return refusal
-    operator = product.operator
-    assert isinstance(operator, Conv)
-    if operator.lo not in (-math.inf, 0.0):
-        return Refused(f"Conv '{product.name}' has the bound {operator.lo}, which differs by channel then")
-    if np.any(operator.hi * factors < INT8_MAX - kind.zero_point):
-        return Refused(f"Conv '{product.name}' has a bound below the largest integer")
+    lo, hi = product.operator.bounds
+    if lo not in (-math.inf, 0.0):
+        return Refused(f"'{product.name}' has the bound {lo}, which differs by channel then")
+    if np.any(hi * factors < INT8_MAX - kind.zero_point):
+        return Refused(f"'{product.name}' has a bound below the largest integer")
     rescaled = _rescaled(graph, product, weights, factors)
     if rescaled is None:
         return Refused("the products of scales are no float32")
     bias = product.operand("bias")
     if bias is not None:
         if bias.data is None:
-            return Refused(f"the bias of Conv '{product.name}' is not constant")
+            return Refused(f"the bias of '{product.name}' is not constant")
         bias = new_constant(graph, f"{bias.name}.scaled", (bias.data * factors).astype(np.float32))
-    unbounded = replace(operator, hi=math.inf)  # the largest integer is reached before the bound
+    # The largest integer is reached before an upper bound, which would differ by channel.
+    unbounded = product.operator.bounded(lo, math.inf) or product.operator
     fuse(graph, product, scaling, unbounded, (operand(product), rescaled, bias))
     return f"weights and bias have the factors of '{scaling.name}'"
 
@@ -87,17 +88,16 @@ def _into_reader(node: Node, graph: Graph) -> Outcome:
     weights = dequantized_constant(node.operand("w"))
     if scaling is None or weights is None or producer_of(operand(scaling), Dequantize) is None:
         return None
-    factors, operator = _factors(scaling), node.operator
-    assert isinstance(operator, Conv)
-    if factors is None:
+    factors, filters = _factors(scaling), node.operator.filters
+    if factors is None or filters is None:
         return None
-    if operator.group != factors.size:
+    if filters.groups != factors.size:
         return Refused(f"'{node.name}' adds up channels of several scales")
-    outputs = weights.type.shape[0] // factors.size
+    outputs = weights.type.shape[filters.outputs] // factors.size
     rescaled = _rescaled(graph, node, weights, np.repeat(factors, outputs))
     if rescaled is None:
         return Refused("the products of scales are no float32")
-    change(node, operator, (operand(scaling), rescaled, *node.inputs[2:]))
+    change(node, node.operator, (operand(scaling), rescaled, *node.inputs[2:]))
     remove_unread(graph, scaling)
     return f"weights have the factors of '{scaling.name}'"
 
@@ -113,9 +113,11 @@ def _factors(node: Node) -> Array | None:
 
 
 def _rescaled(graph: Graph, node: Node, weights: Value, factors: Array) -> Value | None:
-    """The same integers with other scales of output channels; None where these are no scales."""
-    found = weights.type.quantization
-    if found is None or found.axis not in (None, 0):
+    """The same integers with other scales of output channels; None where these are no scales of them."""
+    found, filters = weights.type.quantization, node.operator.filters
+    if found is None or filters is None or found.axis not in (None, filters.outputs):
+        return None
+    if weights.type.shape[filters.outputs] != factors.size:
         return None
     own, zeros = parameters(found)
     with np.errstate(over="ignore", under="ignore"):
@@ -123,7 +125,7 @@ def _rescaled(graph: Graph, node: Node, weights: Value, factors: Array) -> Value
     if not (np.all(scales > 0.0) and np.all(np.isfinite(scales))):
         return None
     kind = Quantization.per_channel(
-        scales, 0, np.broadcast_to(zeros.reshape(-1), factors.shape), found.element
+        scales, filters.outputs, np.broadcast_to(zeros.reshape(-1), factors.shape), found.element
     )
     assert weights.data is not None
     integers = constant(graph.unique_name(f"{weights.name}.scaled"), weights.data, kind)
