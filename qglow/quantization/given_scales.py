@@ -68,13 +68,13 @@ def _into_producer(node: Node, graph: Graph) -> Outcome:
         return Refused(f"'{product.name}' has the bound {lo}, which differs by channel then")
     if np.any(hi * factors < INT8_MAX - kind.zero_point):
         return Refused(f"'{product.name}' has a bound below the largest integer")
+    bias = product.operand("bias")
+    if bias is not None and bias.data is None:
+        return Refused(f"the bias of '{product.name}' is not constant")
     rescaled = _rescaled(graph, product, weights, factors)
     if rescaled is None:
         return Refused("the products of scales are no float32")
-    bias = product.operand("bias")
-    if bias is not None:
-        if bias.data is None:
-            return Refused(f"the bias of '{product.name}' is not constant")
+    if bias is not None and bias.data is not None:
         bias = new_constant(graph, f"{bias.name}.scaled", (bias.data * factors).astype(np.float32))
     # The largest integer is reached before an upper bound, which would differ by channel.
     unbounded = product.operator.bounded(lo, math.inf) or product.operator
