@@ -28,6 +28,8 @@ ACCEPTED = (
     Accepted(r"nothing holds OpenVINO to .*", 6),
     Accepted(r"the processor has no bfloat16", 1),
     Accepted(r"needs NNCF: .*", 1),
+    # Libraries that export models, gigabytes of them.
+    Accepted(r"the extra `exports` is not installed: \w+", 1),
     # Libraries that show results and run notebooks.
     Accepted(r"could not import '(matplotlib|pandas)': .*", 12),
     # Instruction sets that this processor lacks, or has.
