@@ -30,13 +30,22 @@ if [[ ! -e "$root/complete" ]]; then
     done
     python -m pip install -q --target "$site" --only-binary=:all: --python-version 3.11 --implementation cp \
         --abi cp311 --abi abi3 --abi none "${platforms[@]}" "$root"/wheels/qglow-*.whl pytest hypothesis pytest-timeout
+    # onnxruntime's wheel ends Python under QEMU 7.2 when it is imported (segmentation fault, on every processor).
+    rm -rf "$site"/onnxruntime*
     touch "$root/complete"
 fi
 
-run=(qemu-aarch64 -cpu "${QEMU_CPU:-max}" -L "$root" -E PYTHONPATH="$site" -E PYTHONDONTWRITEBYTECODE=1
-    -E QGLOW_CACHE="$root/cache/qglow" "$root/usr/bin/python3.11")
+# Python starts others of its kind by this script: the host has no other way to run a program for Arm.
+cat > "$root/python" <<END
+#!/usr/bin/env bash
+exec qemu-aarch64 -cpu "\${QEMU_CPU:-max}" -L "$root" -E PYTHONPATH="\${PYTHONPATH:+\$PYTHONPATH:}$site" \\
+    -E PYTHONDONTWRITEBYTECODE=1 -E QGLOW_CACHE="$root/cache/qglow" "$root/usr/bin/python3.11" "\$@"
+END
+chmod +x "$root/python"
+echo "import sys; sys.executable = '$root/python'" > "$site/sitecustomize.py"
+
 if [[ $# -eq 0 ]]; then
-    "${run[@]}" -c "from qglow.targets.registry import running_names; print(*running_names())"
+    "$root/python" -c "from qglow.targets.registry import running_names; print(*running_names())"
 else
-    exec "${run[@]}" "$@"
+    exec "$root/python" "$@"
 fi

@@ -24,6 +24,8 @@ from qglow.kernels.emit.operand import to_logical, to_physical
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.select import select_kernels
 from qglow.runtime.hosting import Host, hosted_nodes
+from qglow.targets import capabilities
+from qglow.targets.registry import find_target, running_names
 from qglow.targets.x86.isas import AVX512_VBMI, host_isas, isa_by_name
 from tests.portable_target import PORTABLE
 
@@ -33,8 +35,10 @@ POISON = 0xA5
 THREADS_APART, THREADS_SHARED = (3, 7), (2,)
 """Teams that every program is run by, with activations apart and on the shared memory plan."""
 
-ALL_ISAS = [*(isa.name for isa in host_isas()), PORTABLE.name]
-NATIVE_ISAS = [isa.name for isa in host_isas() if isa is not AVX512_VBMI]
+_NATIVE = host_isas() or [capabilities.machine(find_target(name)) for name in running_names()]
+"""The descriptions of what runs here: the instruction sets of x86-64, on another processor its own."""
+ALL_ISAS = [*(isa.name for isa in _NATIVE), PORTABLE.name]
+NATIVE_ISAS = [isa.name for isa in _NATIVE if isa is not AVX512_VBMI]
 """Without the one that differs from another in tables only; tables are tested on all."""
 HOST_ISAS = [*NATIVE_ISAS, PORTABLE.name]
 """What programs are run by here, the target without a processor of its own among them."""
@@ -42,7 +46,9 @@ HOST_ISAS = [*NATIVE_ISAS, PORTABLE.name]
 
 def machine(name: str) -> VectorTarget:
     """The description of a target by its name, that of the tests among them."""
-    return PORTABLE if name == PORTABLE.name else isa_by_name(name)
+    if name == PORTABLE.name:
+        return PORTABLE
+    return next((isa for isa in _NATIVE if isa.name == name), None) or isa_by_name(name)
 
 
 @dataclass

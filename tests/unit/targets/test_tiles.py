@@ -78,6 +78,7 @@ def test_vector_tile_is_its_reference(isa: VectorTarget, tile: Tile, bits: int) 
         assert np.array_equal(room[:size].view(np.int32), tile.reference(sums, left, right))
 
 
+@pytest.mark.skipif(GENERIC not in host_isas(), reason="the host is no x86-64")
 def test_matrix_tile_is_its_reference() -> None:
     """Of AMX, by its emulation, which is plain code."""
     (tile,) = (tile for tile in AMX_EMULATED.tiles if not tile.is_vector)

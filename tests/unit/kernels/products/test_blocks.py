@@ -12,8 +12,7 @@ from qglow.instructions.program import Program
 from qglow.kernels.products.blocks import exponent, power
 from qglow.kernels.products.integer_blocks import IntegerBlockProduct
 from qglow.lowering import lower
-from qglow.targets.x86.isas import isa_by_name
-from tests.runtimes import NATIVE_ISAS, plan_apart, prepare
+from tests.runtimes import NATIVE_ISAS, machine, plan_apart, prepare
 from tests.suite.blocks import product
 
 DEPTH = 768
@@ -34,7 +33,7 @@ def prepared(rows: int, columns: int, integers: bool) -> Program:
 def test_words_are_fetched_early_where_there_are_many(rows: int, integers: bool) -> None:
     """The processor does not prefetch across pages, so that every page would be waited for."""
     few, many = (
-        emit_llvm_text(prepared(rows, columns, integers), isa_by_name(NATIVE_ISAS[-1])).count("llvm.prefetch")
+        emit_llvm_text(prepared(rows, columns, integers), machine(NATIVE_ISAS[-1])).count("llvm.prefetch")
         for columns in (96, 320)
     )
     assert few == 0
@@ -44,7 +43,7 @@ def test_words_are_fetched_early_where_there_are_many(rows: int, integers: bool)
 @pytest.mark.parametrize(("rows", "held"), [(1, False), (2, True)])
 def test_sums_of_weights_are_constants_of_several_rows(rows: int, held: bool) -> None:
     """One row would have to read them."""
-    target, program = isa_by_name(NATIVE_ISAS[-1]), prepared(rows, 96, integers=True)
+    target, program = machine(NATIVE_ISAS[-1]), prepared(rows, 96, integers=True)
     (found,) = [one for one in program.code if isinstance(one.operation, BlockGemm)]
     kernel = IntegerBlockProduct(rows, 2)
     assert ("sums" in kernel.constants(found, target)) is held
