@@ -23,6 +23,7 @@ DIRECT: dict[str, set[str]] = {
     "interchange": {"graph"},
     "importer": {"interchange"},
     "exporter": {"interchange"},
+    "gguf": {"exporter"},
     "passes": {"graph"},
     "recipe": {"core"},
     "metrics": {"core"},
@@ -44,7 +45,7 @@ DIRECT: dict[str, set[str]] = {
     "artefacts": {"report"},
     "tuning": {"artefacts"},
     "baseline": {"tuning"},
-    "api": {"baseline", "generation", "cluster"},
+    "api": {"baseline", "generation", "cluster", "gguf"},
     "cli": {"api", "bisection"},
 }
 
@@ -84,7 +85,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 
 # Heavy or special third-party packages and the only places that import them.
 RESTRICTED: dict[str, set[str]] = {
-    "onnx": {"importer", "exporter", "interchange"},
+    "onnx": {"importer", "exporter", "interchange", "gguf"},
     "onnxruntime": {"report", "host"},
     "distributed": {"cluster"},
     "openvino": {"report"},

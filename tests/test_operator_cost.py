@@ -19,10 +19,10 @@ LIMITS = {
     "Gelu": 5,
     "HardSwish": 5,
     "AveragePool": 7,
-    "Concat": 8,  # exporter/sizes.py writes it to put computed sizes together
+    "Concat": 9,  # exporter/sizes.py writes it to put computed sizes together, gguf/decoder.py in decoders
     "Conv": 8,
     "MaxPool": 7,
-    "Softmax": 9,
+    "Softmax": 10,  # gguf/decoder.py writes it in decoders
 }
 """The most files that may name an operator, as a word of code or prose."""
 

@@ -20,7 +20,7 @@ PUBLIC = {
     "bench", "bench_decoding", "check_baseline", "check_limits", "compare", "compare_layers", "cut_model",
     "diagnose", "run_data", "save_timings",
     "profile_drift", "save_drift", "calibration_sufficiency", "save_sufficiency",
-    "tune", "mix_weights", "list_targets",
+    "tune", "mix_weights", "list_targets", "import_gguf",
     # stages
     "Model", "Profile", "QuantizedModel", "Executable", "StreamingExecutable",
     "Generator", "TokenSampling", "load_generator", "save_generator",

@@ -21,6 +21,7 @@ if typing.TYPE_CHECKING:
     from qglow.api.drift import profile_drift, save_drift
     from qglow.api.evaluation import bench, check_limits, compare, compare_layers, run_data, save_timings
     from qglow.api.generation import load_generator, save_generator
+    from qglow.api.gguf import import_gguf
     from qglow.api.loading import load_model
     from qglow.api.model import Model
     from qglow.api.parts import cut_model
@@ -113,6 +114,7 @@ __all__ = [
     "compare_layers",
     "cut_model",
     "diagnose",
+    "import_gguf",
     "list_targets",
     "load",
     "load_bundle",
@@ -147,6 +149,7 @@ _NAMES_OF = {
         "save_timings",
     ),
     "qglow.api.generation": ("load_generator", "save_generator"),
+    "qglow.api.gguf": ("import_gguf",),
     "qglow.api.loading": ("load_model",),
     "qglow.api.model": ("Model",),
     "qglow.api.parts": ("cut_model",),

@@ -26,6 +26,7 @@ COMMANDS = (
     "bench",
     "inspect",
     "explain",
+    "import-gguf",
     "cut",
     "opt",
     "bisect",
