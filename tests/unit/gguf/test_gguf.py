@@ -14,7 +14,19 @@ import qglow
 from qglow.cli.main import main
 from qglow.core.errors import ModelError, UnsupportedError
 from qglow.gguf.file import read_gguf
-from tests.unit.gguf.writer import DEPTH, GROUPS, LAYERS, SIZES, drawn, gguf, llama, logits, weights, write
+from tests.unit.gguf.writer import (
+    DEPTH,
+    GROUPS,
+    LAYERS,
+    SIZES,
+    drawn,
+    gguf,
+    llama,
+    logits,
+    qwen,
+    weights,
+    write,
+)
 
 TOKENS = [7, 3, 31, 12, 5, 5, 30, 1, 19]
 
@@ -58,6 +70,15 @@ def test_a_llama_computes_what_its_file_says(kind: str, tied: bool, tmp_path: Pa
     generator.read(TOKENS[:4])
     np.testing.assert_allclose(generator.read(TOKENS[4:6]) / size, wanted[5] / size, atol=2e-4)
     np.testing.assert_allclose(generator.read(TOKENS[6:]) / size, wanted[8] / size, atol=2e-4)
+
+
+def test_biases_norms_of_heads_halves_and_angles_are_those_of_the_file(tmp_path: Path) -> None:
+    metadata, tensors = qwen()
+    (tmp_path / "a.gguf").write_bytes(gguf(metadata, tensors))
+    qglow.import_gguf(tmp_path / "a.gguf", tmp_path / "a.onnx")
+    wanted = logits(tensors, TOKENS, base=500.0, slower=4.0, near=False)[-1]
+    generator = qglow.load_generator(qglow.load_model(tmp_path / "a.onnx"), context=16, piece=8)
+    np.testing.assert_allclose(generator.read(TOKENS), wanted, atol=2e-4 * np.abs(wanted).max())
 
 
 def test_a_version_2_is_read_and_others_are_refused(tmp_path: Path) -> None:

@@ -148,21 +148,48 @@ def llama(kind: str, tied: bool = False, seed: int = 5) -> tuple[dict[str, Any],
     return metadata, tensors
 
 
-def logits(tensors: Mapping[str, Stored], tokens: list[int]) -> Array:
-    """Scores of all tokens in float64, with neighbours of a head turned together as the file has them."""
+def qwen() -> tuple[dict[str, Any], dict[str, Stored]]:
+    """The same for one with biases and norms of heads, halves that turn together, and its own angles."""
+    random = np.random.default_rng(6)
+    metadata, tensors = llama("Q4_0")
+    metadata = {key.replace("llama.", "qwen3."): value for key, value in metadata.items()}
+    metadata |= {"general.architecture": "qwen3", "qwen3.rope.freq_base": 500.0,
+                 "qwen3.rope.scaling.type": "linear", "qwen3.rope.scaling.factor": 4.0}  # fmt: skip
+    for layer in range(LAYERS):
+        for name, count in (("q", HEADS), ("k", GROUPS), ("v", GROUPS)):
+            tensors[f"blk.{layer}.attn_{name}.bias"] = drawn("F32", (count * DEPTH,), random, 0.5)
+        for name in "qk":
+            tensors[f"blk.{layer}.attn_{name}_norm.weight"] = drawn("F32", (DEPTH,), random, 1.0)
+    tensors["rope_freqs.weight"] = "F32", (DEPTH // 2,), np.linspace(1, 8, DEPTH // 2, dtype="<f4").tobytes()
+    return metadata, tensors
+
+
+def logits(
+    tensors: Mapping[str, Stored],
+    tokens: list[int],
+    base: float = 10000.0,
+    slower: float = 1.0,
+    near: bool = True,
+) -> Array:
+    """Scores of all tokens in float64. near: neighbours of a head turn together, not one of each half."""
     w = {name: weights(stored).astype(np.float64) for name, stored in tensors.items()}
     x = w["token_embd.weight"][tokens]
-    angle = np.arange(len(tokens))[:, None] * 10000.0 ** (-np.arange(0, DEPTH, 2) / DEPTH)
+    angle = np.arange(len(tokens))[:, None] * base ** (-np.arange(0, DEPTH, 2) / DEPTH) / slower
+    angle = angle / w.get("rope_freqs.weight", 1.0)
 
     def norm(v: Array, name: str) -> Array:
         return np.asarray(v / np.sqrt(np.mean(v * v, -1, keepdims=True) + np.float32(1e-5)) * w[name])
 
     def heads(v: Array, name: str, count: int) -> Array:
-        h = (v @ w[name].T).reshape(len(tokens), count, DEPTH).transpose(1, 0, 2)
+        own = name.removesuffix(".weight")
+        rows = v @ w[name].T + w.get(f"{own}.bias", 0.0)
+        h = rows.reshape(len(tokens), count, DEPTH).transpose(1, 0, 2)
+        if f"{own}_norm.weight" in w:
+            h = norm(h, f"{own}_norm.weight")
         if "attn_v" not in name:
-            a, b = h[..., ::2], h[..., 1::2]
+            a, b = (h[..., ::2], h[..., 1::2]) if near else np.split(h, 2, -1)
             turned = a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)
-            h = np.stack(turned, -1).reshape(h.shape)
+            h = np.stack(turned, -1).reshape(h.shape) if near else np.concatenate(turned, -1)
         return np.asarray(np.repeat(h, HEADS // count, 0))
 
     hidden = np.triu(np.full((len(tokens), len(tokens)), -np.inf), 1)
