@@ -234,7 +234,8 @@ class OpaqueNodes:
     def _result_types(self, small: SmallModel, index: int, wanted: Sequence[str]) -> dict[str, TensorType]:
         """Types of results that are static; reals of other widths are float32 and noted."""
         by_runtime = _types_in_onnxruntime(small, wanted)
-        by_onnx = _carried_shapes(self._nodes[index]) | small.inferred()
+        stated = _carried_shapes(self._nodes[index]) if small.states_shapes else {}
+        by_onnx = stated | small.inferred()
         if any(element and not shape for element, shape in by_runtime) and small.has_custom:
             by_onnx |= small.tried(wanted)
         small.clear_outputs()

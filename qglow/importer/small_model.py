@@ -14,7 +14,7 @@ from qglow.importer.loading import first_line
 from qglow.importer.node import CannotImport
 from qglow.importer.tensors import BORDER, ELEMENTS
 from qglow.interchange.inference import InferenceRefused, infer_types, require_harmless
-from qglow.interchange.nodes import all_nodes, rename
+from qglow.interchange.nodes import all_nodes, clear_stated_shapes, rename
 
 IR_VERSION = 8
 """The IR version of the small models: the oldest that has every type here."""
@@ -23,7 +23,10 @@ NUMBERS = {element: number for number, element in (ELEMENTS | BORDER).items()}
 
 
 class SmallModel:
-    """A model of a few nodes, whose values are numbered: equal computations are equal bytes."""
+    """A model of a few nodes, whose values are numbered: equal computations are equal bytes.
+
+    states_shapes: whether shapes that bodies state of their inputs and outputs hold, as far as is known.
+    """
 
     def __init__(self, nodes: Sequence[NodeProto], opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
         self._model = ModelProto(ir_version=IR_VERSION)
@@ -33,6 +36,7 @@ class SmallModel:
         self._names: dict[str, str] = {}
         self._nodes = nodes
         self.has_custom = _has_custom(nodes)
+        self.states_shapes = True
 
     def input(self, name: str, kind: TensorType, width: int | None) -> None:
         """Add an input; reals of another width in the model, by ONNX's number, are converted first."""
@@ -101,15 +105,27 @@ class SmallModel:
     def require_fitting(self) -> None:
         """Raise CannotImport where onnxruntime may crash on the model instead of refusing it.
 
-        That is so where operators of bodies do not take the shapes that they get, too.
+        That is so where operators of bodies do not take the shapes that they get, too. Shapes that bodies
+        state of their own inputs and outputs, and that are not what they get, are removed.
         """
+        has_bodies = len(list(all_nodes(self._graph.node))) > len(self._graph.node)
         try:
-            if len(list(all_nodes(self._graph.node))) > len(self._graph.node):
-                infer_types(self._model, strict=True)
-            else:
+            if not has_bodies:
                 require_harmless(self._model)
+            elif not self._fits():
+                clear_stated_shapes(self._graph.node)
+                self.states_shapes = False
+                infer_types(self._model, strict=True)
         except InferenceRefused as error:
             raise CannotImport(f"and its operators do not fit its inputs: {first_line(error)}") from error
+
+    def _fits(self) -> bool:
+        """Whether onnx infers the types of all nodes, also in bodies."""
+        try:
+            infer_types(self._model, strict=True)
+        except InferenceRefused:
+            return False
+        return True
 
     def serialized(self) -> bytes:
         """The model as bytes, which are equal for equal models."""

@@ -75,6 +75,19 @@ def _rename_body(body: GraphProto, names: dict[str, str], fresh: Callable[[str],
         value.name = names[value.name]
 
 
+def clear_stated_shapes(nodes: Iterable[NodeProto]) -> None:
+    """Remove the shapes that bodies of nodes state of their inputs and outputs; element types stay.
+
+    Those of the number of the round and of the condition stay: onnxruntime wants them.
+    """
+    for node in all_nodes(nodes):
+        own = 2 if node.op_type == "Loop" else 0
+        for attribute in node.attribute:
+            for body in bodies(attribute):
+                for value in (*body.input[own:], *body.output):
+                    value.type.tensor_type.ClearField("shape")
+
+
 def bodies(attribute: AttributeProto) -> Iterator[GraphProto]:
     """Graphs that an attribute holds."""
     if attribute.type == AttributeProto.GRAPH:

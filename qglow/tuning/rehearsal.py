@@ -282,7 +282,7 @@ def rounded_values(source: Graph, int8_graph: Graph) -> dict[str, Value]:
 
 def _copied_for(graph: Graph, value: Value, readers: list[Node]) -> Value:
     """Let these nodes read a copy of a value, which is returned."""
-    one = constant(f"{value.name}.one", np.ones((1,) * len(value.type.shape), np.float32))
+    one = constant(graph.unique_name(f"{value.name}.one"), np.ones((1,) * len(value.type.shape), np.float32))
     copy = Value(graph.unique_name(f"{value.name}.copy"), value.type)
     node = Node(graph.unique_name(f"{value.name}.copied"), Mul(), (value, one), (copy,))
     for reader in readers:

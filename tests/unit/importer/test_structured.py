@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+import qglow
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter, interpret
@@ -282,3 +283,44 @@ def test_a_constant_that_both_sides_of_a_region_read(tmp_path: Path) -> None:
     graph = held(nodes, ["y"], tmp_path, constants=constants)
     inside = {value for region in graph.regions() for value in region.values()}
     assert not inside & set(graph.values())
+
+
+def test_shapes_that_a_body_states_may_be_wrong(tmp_path: Path) -> None:
+    """Exporters call one element a scalar: onnx's inference refuses that, onnxruntime runs it."""
+    raised = body(
+        [node("Cast", ["flag"], ["a"], to=FLOAT)], {}, {"a": (FLOAT, [])}
+    )
+    kept = body(
+        [node("Constant", [], ["b"], value_floats=[2.0])], {}, {"b": (FLOAT, [])}
+    )
+    cell = body(
+        [
+            node("If", ["go"], ["more"], then_branch=raised, else_branch=kept),
+            node("FusedGemm", ["s", "w"], ["p"], domain="com.microsoft", activation="Tanh"),
+            node("Add", ["p", "more"], ["next"]),
+            node("Not", ["flag"], ["turned"]),
+            node("Concat", ["grown", "s"], ["more_grown"], axis=0),
+        ],
+        {**START, "flag": (BOOL, []), "s": ROW, "grown": (FLOAT, ["n", 6])},
+        {"go": (BOOL, []), "turned": (BOOL, []), "next": ROW, "more_grown": (FLOAT, ["m", 6])},
+    )
+    nodes = [
+        node("Greater", ["x", "x"], ["none"]),
+        node("Slice", ["none", "from", "to", "last"], ["row"]),
+        node("Squeeze", ["row", "from"], ["first"]),
+        node("ReduceMax", ["x"], ["most"], keepdims=0),
+        node("Cast", ["most"], ["count"], to=INT64),
+        node("Loop", ["count", "", "first", "x", "x"], ["flag_after", "y", "rows"], body=cell),
+    ]
+    constants = {
+        "w": np.eye(6, dtype=np.float32)[::-1].copy(),
+        "from": np.array([0], np.int64),
+        "to": np.array([1], np.int64),
+        "last": np.array([1], np.int64),
+    }
+    model = tiny_model(nodes, {"x": (1, 6)}, ["y"], constants, opset=16)
+    model.opset_import.add(domain="com.microsoft", version=1)
+    x = np.array([[0.5, -2, 3.2, 1, 0, 2]], np.float32)
+    path = save(model, tmp_path)
+    (expected,) = session(path).run(None, {"x": x})
+    np.testing.assert_allclose(qglow.load_model(path).compile()({"x": x})["y"], expected, rtol=1e-6)
