@@ -18,6 +18,7 @@ OLDEST_OPSET = 7
 """The oldest opset that onnxruntime promises to run."""
 SAMPLES = 3
 RECURRENT = {"GRU", "LSTM", "RNN"}
+RESIZING = {"Resize", "Upsample"}
 FAMILIES = (layers, movement, pointwise)
 
 
@@ -40,6 +41,17 @@ class Case:
         """
         kinds = {node.op_type for node in onnx.load_model_from_string(self.model).graph.node}
         return any("Max" in kind or "Min" in kind or kind in RECURRENT for kind in kinds)
+
+    @property
+    def may_lose_numbers(self) -> bool:
+        """Whether a node resizes by products with neighbours, some of which have the weight 0.
+
+        Zero times NaN is NaN. Beyond an edge onnxruntime multiplies the inner neighbour by 0, the reference of
+        ONNX (and qglow) takes the edge twice.
+        """
+        nodes = onnx.load_model_from_string(self.model).graph.node
+        modes = {a.s for n in nodes if n.op_type in RESIZING for a in n.attribute if a.name == "mode"}
+        return not modes <= {b"nearest"}
 
 
 @st.composite

@@ -110,6 +110,16 @@ def test_a_recurrent_layer_of_nan_is_nan() -> None:
     assert check(finished(builder)) in ("float", "int8", "exported")
 
 
+def test_an_edge_beside_nan_is_a_number() -> None:
+    """As in the reference of ONNX; onnxruntime multiplies the inner neighbour by 0 there."""
+    builder = Builder(lambda _: 0, 19, np.random.default_rng(0), False)
+    value = builder.input(np.array([0.5, 1.5], np.float32).reshape(1, 1, 1, 2))
+    angle = builder.add("Acos", [value.name])[0]
+    scales = builder.constant(np.array([1, 1, 1, 2], np.float32))
+    builder.add("Resize", [angle.name, "", scales], mode="linear")
+    assert check(finished(builder)) in ("float", "int8", "exported")
+
+
 def test_a_campaign_goes_on_where_it_was_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--log", str(tmp_path / "log"), "--save", str(tmp_path / "failures"), "--cases"]
     assert main([*words, "2"]) == 0
