@@ -46,8 +46,8 @@ class Case:
     def may_lose_numbers(self) -> bool:
         """Whether a node resizes by products with neighbours, some of which have the weight 0.
 
-        Zero times NaN is NaN. Beyond an edge onnxruntime multiplies the inner neighbour by 0, while the reference
-        of ONNX (and qglow) takes the edge twice.
+        Zero times NaN is NaN. Beyond an edge onnxruntime multiplies the inner neighbour by 0, while the
+        reference of ONNX (and qglow) takes the edge twice.
         """
         nodes = onnx.load_model_from_string(self.model).graph.node
         modes = {a.s for n in nodes if n.op_type in RESIZING for a in n.attribute if a.name == "mode"}
