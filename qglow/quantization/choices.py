@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.numerics.schema import Schema
 from qglow.quantization.scheme import IN_ATTENTION, treatments
 from qglow.recipe.choices import FIXED, BlockFormat, Calibration
@@ -45,6 +45,11 @@ class Choice:
     left_out: Mapping[str, str] = field(default_factory=dict)
     fixed_point: bool = False
 
+    @property
+    def is_float32(self) -> bool:
+        """Whether a rule keeps the node float, weights and all."""
+        return bool(self.kept_float) and not (self.half or self.dynamic or self.weights)
+
     def under(self, number: int, rule: Rule) -> Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
         kept, half, dynamic, int8 = self.kept_float, self.half, self.dynamic, self.int8
@@ -82,16 +87,18 @@ class Choice:
 class Choices:
     """Choices by the names of nodes and values, which quantization keeps; `default` holds for all others.
 
-    unmatched: a sentence on every rule that matches nothing.
+    unmatched: a sentence on every rule that matches nothing. path: what stands before names where the graph
+    is a region; rules may have it there or not.
     """
 
     default: Choice
     nodes: Mapping[str, Choice]
     values: Mapping[str, Choice]
     unmatched: tuple[str, ...] = ()
+    path: str = ""
 
     @staticmethod
-    def of(graph: Graph, recipe: Recipe) -> Choices:
+    def of(graph: Graph, recipe: Recipe, path: str = "") -> Choices:
         """Apply the scheme, then the rules, to all nodes and inputs; later rules override earlier ones."""
         wanted = {"dynamic": recipe.dynamic, "weights": recipe.weights is not None}
         kept = " and ".join(name for name, given in wanted.items() if given)
@@ -119,20 +126,24 @@ class Choices:
         inputs = dict.fromkeys((value.name for value in graph.inputs), default)
         unmatched = []
         for number, rule in enumerate(recipe.rules, start=1):
-            fitting = {node.name for node in graph.nodes if _inside(node, rule.match)}
+            fitting = {node.name for node in graph.nodes if _inside(node, rule.match, path)}
             region = _region(graph, rule.match)
             fitting = {name for name in fitting if region is None or name in region}
-            named = [name for name in inputs if _means_input(rule.match, name)]
+            named = [name for name in inputs if _means_input(rule.match, (name, path + name))]
             for table, names in ((nodes, fitting), (inputs, named)):
                 table.update({name: table[name].under(number, rule) for name in names})
-            if not fitting and not named:
+            if not fitting and not named and not _fits_inside(graph, rule.match, path):
                 unmatched.append(f"rule {number} of the recipe ({rule.match}) fits no node or input")
         values = {v.name: nodes[node.name] for node in graph.nodes for v in node.outputs}
-        return Choices(default, nodes, inputs | values, tuple(unmatched))
+        return Choices(default, nodes, inputs | values, tuple(unmatched), path)
 
     def of_node(self, node: Node) -> Choice:
         """The choice for a node."""
         return self.nodes.get(node.name, self.default)
+
+    def names_of(self, node: Node) -> list[str]:
+        """The names that a recipe may call a node of the graph by."""
+        return names_of(node, self.path)
 
     def of_value(self, value: Value) -> Choice:
         """The choice for a value: that of the node that gives it."""
@@ -151,22 +162,38 @@ class Choices:
         return self.of_value(value).schema
 
 
-def names_of(node: Node) -> list[str]:
-    """The names that a recipe may call a node by: its own and those of its results."""
-    return [node.name, *(value.name for value in node.outputs)]
+def names_of(node: Node, path: str = "") -> list[str]:
+    """The names that a recipe may call a node by: its own and those of its results.
+
+    In a region these are the names there, and those with the region's path before them.
+    """
+    own = [node.name, *(value.name for value in node.outputs)]
+    return own + [path + name for name in own] if path else own
 
 
-def _inside(node: Node, match: Match) -> bool:
+def _inside(node: Node, match: Match, path: str) -> bool:
     """Whether a node has the name and the operator that a rule wants."""
     if match.operator is not None and match.operator != node.operator.name:
         return False
-    return any(match.fits_name(name) for name in names_of(node))
+    return any(match.fits_name(name) for name in names_of(node, path))
 
 
-def _means_input(match: Match, name: str) -> bool:
-    """Whether a rule applies to an input of the model; only rules that match by name alone can."""
+def _fits_inside(graph: Graph, match: Match, path: str) -> bool:
+    """Whether a rule is about nodes or inputs of regions of the graph, which are quantized by themselves."""
+    for inner, region in nested(graph, path):
+        if region is graph:
+            continue
+        if any(_inside(node, match, inner) for node in region.nodes):
+            return True
+        if any(_means_input(match, (v.name, inner + v.name)) for v in region.inputs):
+            return True
+    return False
+
+
+def _means_input(match: Match, names: Iterable[str]) -> bool:
+    """Whether a rule applies to an input that has these names; only rules that match by name alone can."""
     by_name = match.name is not None and not (match.operator or match.start or match.end)
-    return by_name and match.fits_name(name)
+    return by_name and any(map(match.fits_name, names))
 
 
 def _region(graph: Graph, match: Match) -> set[str] | None:

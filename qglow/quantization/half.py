@@ -13,7 +13,7 @@ from qglow.core.passes import PassLog
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.functions import RoundTo
 from qglow.numerics.half import holds, round_to, store
-from qglow.quantization.choices import Choices, names_of
+from qglow.quantization.choices import Choices
 from qglow.quantization.placement import chosen_half
 from qglow.recipe.schema import Recipe
 
@@ -30,9 +30,8 @@ def round_chosen(graph: Graph, recipe: Recipe, choices: Choices, log: PassLog) -
     chosen: dict[str, str] = {}
     rounded: set[tuple[Value, str]] = set()
     for node in list(graph.nodes):
-        element = chosen_half(
-            node, recipe.keeps_float(names_of(node), node.operator.name), choices.of_node(node)
-        )
+        pattern = recipe.keeps_float(choices.names_of(node), node.operator.name)
+        element = chosen_half(node, pattern, choices.of_node(node))
         if not element:
             continue
         results = [value for value in node.outputs if value.type.is_float]

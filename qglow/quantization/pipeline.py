@@ -201,11 +201,11 @@ class _Quantizer:
         log: PassLog | None,
         preparations: Preparations | None,
         factors: FactorsOfRecipes | None = None,
-        inside: bool = False,
+        path: str = "",
     ) -> None:
-        """inside: whether the graph is a region, which need not hold what patterns name."""
+        """path: what precedes names where the graph is a region, which need not hold what patterns name."""
         self._graph = graph.copy()
-        self._inside = inside
+        self._path = path
         self._preparations = None if log is not None else preparations
         self._profiled = statistics
         self._statistics = dict(statistics)
@@ -222,7 +222,7 @@ class _Quantizer:
         prepared = self._prepare()
         proposals = []
         for calibration in calibrations:
-            choices = choices_of(self._graph, replace(self._recipe, calibration=calibration))
+            choices = choices_of(self._graph, replace(self._recipe, calibration=calibration), self._path)
             assignment, _ = self._assigned(prepared, self._ranges(choices))
             proposals.append({value.name: kind for value, kind in assignment.items()})
         return proposals
@@ -231,9 +231,9 @@ class _Quantizer:
         """Choose the int8 nodes, equalize and split channels, and cut Gemms into groups."""
         recipe, shared = self._recipe, self._preparations
         key = preparation_key(recipe)
-        if not self._inside:
+        if not self._path:
             check_patterns(self._graph, recipe)
-        choices = choices_of(self._graph, recipe)
+        choices = choices_of(self._graph, recipe, self._path)
         if shared is not None and key in shared:
             known = shared[key]
             reasons, stated = self._resume(known), known.stated
@@ -326,7 +326,7 @@ class _Quantizer:
         formats = block_products(graph, recipe, choices)
         quantize_in_blocks(graph, formats, log, known_blocks)
         halves = {**halves, **{node.name: str(chosen) for node, chosen in formats.items()}}
-        regions = self._quantize_regions(known_blocks)
+        regions = self._quantize_regions(choices, known_blocks)
         round_in_fixed_point(graph, choices)
         verify_graph(graph, "after the final weights")
         before, folding = self._bytes_before, str(self._folding)
@@ -335,11 +335,14 @@ class _Quantizer:
         report = with_regions(report, regions)
         return QuantizedGraph(graph, source, report, recipe, rescaled, tuple(self._corrections))
 
-    def _quantize_regions(self, known_blocks: KnownBlocks | None) -> list[tuple[str, QuantizationReport]]:
+    def _quantize_regions(
+        self, choices: Choices, known_blocks: KnownBlocks | None
+    ) -> list[tuple[str, QuantizationReport]]:
         """Quantize what nodes run, each region between float values; return paths and reports."""
         recipe, found = self._recipe, []
         for node in self._graph.nodes:
-            if recipe.keeps_float(names_of(node), node.operator.name) is not None:
+            kept = recipe.keeps_float(choices.names_of(node), node.operator.name)
+            if kept is not None or choices.of_node(node).is_float32:
                 continue
             regions = []
             for name, region in zip(node.operator.region_names, node.operator.regions, strict=True):
@@ -350,7 +353,14 @@ class _Quantizer:
                     regions.append(region)
                     continue
                 inner = _Quantizer(
-                    region, seen, self._samples, region_recipe(recipe), self._folding, None, None, inside=True
+                    region,
+                    seen,
+                    self._samples,
+                    region_recipe(recipe),
+                    self._folding,
+                    None,
+                    None,
+                    path=self._path + path,
                 )
                 made = inner.run({}, known_blocks)
                 regions.append(made.graph)
@@ -413,17 +423,20 @@ class _Quantizer:
 def check_patterns(graph: Graph, recipe: Recipe) -> None:
     """Raise UsageError for a pattern of keep_float that matches nothing: probably a typing error."""
     for pattern in recipe.keep_float:
-        nodes = (node for _, part in nested(graph) for node in part.nodes)
-        if not any(pattern_fits(pattern, names_of(node), node.operator.name) for node in nodes):
+        nodes = ((path, node) for path, part in nested(graph) for node in part.nodes)
+        if not any(pattern_fits(pattern, names_of(node, path), node.operator.name) for path, node in nodes):
             raise UsageError(
                 f"keep_float {pattern}: no node, value or operator of the model is called that",
                 field="keep_float",
             )
 
 
-def choices_of(graph: Graph, recipe: Recipe) -> Choices:
-    """Resolve the rules for a graph. Raises UsageError under `strict` if a rule matches nothing."""
-    choices = Choices.of(graph, recipe)
+def choices_of(graph: Graph, recipe: Recipe, path: str = "") -> Choices:
+    """Resolve the rules for a graph, or for the region at `path`.
+
+    Raises UsageError under `strict` if a rule matches nothing.
+    """
+    choices = Choices.of(graph, recipe, path)
     if recipe.strict and choices.unmatched:
         raise UsageError("; ".join(choices.unmatched) + " (`strict`)", field="strict")
     return choices

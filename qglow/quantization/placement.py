@@ -10,7 +10,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, Recur, Table
 from qglow.numerics.pool import MOST_WIDE_TAPS
 from qglow.quantization.blocks import unfit_for_blocks
-from qglow.quantization.choices import Choice, Choices, names_of
+from qglow.quantization.choices import Choice, Choices
 from qglow.quantization.dynamic import unfit_for_rows
 from qglow.quantization.products import unfit_product
 from qglow.quantization.states import unfit_states
@@ -91,7 +91,8 @@ def float_reasons(graph: Graph, recipe: Recipe, choices: Choices | None = None) 
     for node in graph.nodes:
         if not handles_reals(node):
             continue
-        reason = _reason(node, recipe.keeps_float(names_of(node), node.operator.name), choices.of_node(node))
+        pattern = recipe.keeps_float(choices.names_of(node), node.operator.name)
+        reason = _reason(node, pattern, choices.of_node(node))
         if reason is not None:
             reasons[node] = reason
     return reasons
@@ -117,7 +118,7 @@ def dynamic_products(graph: Graph, recipe: Recipe, choices: Choices) -> dict[Nod
         node: choice.weights
         for node in graph.nodes
         if (choice := choices.of_node(node)).dynamic
-        and not recipe.keeps_float(names_of(node), node.operator.name)
+        and not recipe.keeps_float(choices.names_of(node), node.operator.name)
         and unfit_for_rows(node, choice.weights) is None
     }
 
@@ -129,7 +130,7 @@ def block_products(graph: Graph, recipe: Recipe, choices: Choices) -> dict[Node,
         for node in graph.nodes
         if (chosen := choices.of_node(node).weights) is not None
         and not choices.of_node(node).dynamic
-        and not recipe.keeps_float(names_of(node), node.operator.name)
+        and not recipe.keeps_float(choices.names_of(node), node.operator.name)
         and unfit_for_blocks(node, chosen, choices.of_node(node).stated) is None
     }
 

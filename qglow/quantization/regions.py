@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from qglow.core.passes import LogEntry
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
@@ -35,6 +36,35 @@ def region_recipe(recipe: Recipe) -> Recipe:
         correct_bias=False,
         strict=False,
     )
+
+
+def report_inside(report: QuantizationReport, path: str) -> QuantizationReport:
+    """Return what a report tells of the region at `path`, by the names there."""
+
+    def short(name: str) -> str:
+        return name.removeprefix(path)
+
+    def inside(name: str) -> bool:
+        return name.startswith(path)
+
+    islands = (tuple(filter(inside, island.nodes)) for island in report.islands)
+    return replace(
+        report,
+        quantized=tuple(replace(n, name=short(n.name)) for n in report.quantized if inside(n.name)),
+        float_nodes=tuple(replace(n, name=short(n.name)) for n in report.float_nodes if inside(n.name)),
+        islands=tuple(
+            replace(island, nodes=tuple(map(short, nodes)))
+            for island, nodes in zip(report.islands, islands, strict=True)
+            if nodes
+        ),
+        log=entries_inside(report.log, path),
+        tensors=tuple(replace(t, value=short(t.value)) for t in report.tensors if inside(t.value)),
+    )
+
+
+def entries_inside(log: Iterable[LogEntry], path: str) -> tuple[LogEntry, ...]:
+    """Return the entries of a log on the region at `path`, by the names there."""
+    return tuple(replace(e, where=e.where.removeprefix(path)) for e in log if e.where.startswith(path))
 
 
 def with_regions(

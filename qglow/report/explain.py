@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from qglow.core.errors import UsageError
+from qglow.core.errors import InternalError, UsageError
 from qglow.core.passes import LogEntry
 from qglow.core.text import format_attributes
 from qglow.display.blocks import Block, Paragraph, Section, facts, percent, significant, table
 from qglow.display.document import Document
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Node, Value, nested
+from qglow.instructions.ops.control import Structured
 from qglow.instructions.program import Program
-from qglow.quantization.choices import Choices
+from qglow.quantization.choices import Choice, Choices, names_of
+from qglow.quantization.regions import entries_inside, report_inside
 from qglow.quantization.report import QuantizationReport, is_int8
 from qglow.quantization.tensors import TensorRange
 from qglow.recipe.matching import means
@@ -24,16 +26,18 @@ from qglow.report.value_ranges import profiled_range
 _CONVERSIONS = ("quantize", "dequantize")
 
 
-def find_node(graph: Graph, name: str) -> Node:
+def find_node(graph: Graph, name: str) -> tuple[str, Node]:
     """The node of this name, or the one that gives the value of this name. Raises UsageError.
 
-    A name may be written as reports print it; one that is a name as it is comes first.
+    A name may be written as reports print it; one that is a name as it is comes first. Nodes of regions have
+    the path of the region before their names, which is returned beside the node.
     """
+    nodes = [(path, node) for path, part in nested(graph) for node in part.nodes]
     for same in (str.__eq__, means):
-        for node in graph.nodes:
-            if any(same(name, known) for known in (node.name, *(value.name for value in node.outputs))):
-                return node
-    known = [node.name for node in graph.nodes] + [v.name for node in graph.nodes for v in node.outputs]
+        for path, node in nodes:
+            if any(same(name, path + known) for known in names_of(node)):
+                return path, node
+    known = [path + known for path, node in nodes for known in names_of(node)]
     nearest = get_close_matches(name, known, 1)
     hint = f"did you mean '{nearest[0]}'?" if nearest else "qglow inspect lists them"
     raise UsageError(f"no node or value is called '{name}'; {hint}")
@@ -60,45 +64,70 @@ def explain(
     if folded and not _has(graph, name):
         gone = Section(f"Node {name}", (Paragraph("It is no longer in the graph: passes took it away."),))
         return Document(name, (gone, _rewrites_of(folded)))
-    node = find_node(graph, name)
-    sections = [_node(node), _precision(node, report, source, recipe)]
+    path, node = find_node(graph, name)
+    errors = None if diagnosis is None else node_section(diagnosis, path + node.name)
+    choice = None if source is None or recipe is None else _choice(source, recipe, path, node)
+    if path:
+        program, entries = _body(program, graph, path), entries_inside(entries, path)
+        report = None if report is None else report_inside(report, path)
+    sections = [_node(node, path), _precision(node, report, choice, recipe)]
     if report is not None:
         sections += _parameters(node, report)
-    errors = None if diagnosis is None else node_section(diagnosis, node.name)
     sections += [] if errors is None else [errors]
     sections += [_rewrites(node, entries), _kernels(node, program)]
-    return Document(f"{node.operator.name} '{node.name}'", tuple(sections))
+    return Document(f"{node.operator.name} '{path}{node.name}'", tuple(sections))
 
 
 def _has(graph: Graph, name: str) -> bool:
-    return any(means(name, known) for n in graph.nodes for known in (n.name, *(v.name for v in n.outputs)))
+    nodes = ((path, node) for path, part in nested(graph) for node in part.nodes)
+    return any(means(name, path + known) for path, node in nodes for known in names_of(node))
 
 
-def _node(node: Node) -> Section:
+def _choice(source: Graph, recipe: Recipe, path: str, node: Node) -> Choice | None:
+    """The choice for a node of the region at `path`, or of the float graph itself at "", if there is such."""
+    parts = dict(nested(source))
+    return Choices.of(parts[path], recipe, path).of_node(node) if path in parts else None
+
+
+def _body(program: Program, graph: Graph, path: str) -> Program:
+    """The program of the graph's region at `path`."""
+    for node in graph.nodes:
+        for number, name in enumerate(node.operator.region_names):
+            begin = f"{node.name}.{name}/"
+            if not path.startswith(begin):
+                continue
+            found = (i.operation for i in program.code if node.name in i.origin)
+            body = next(o.bodies[number] for o in found if isinstance(o, Structured))
+            rest = path.removeprefix(begin)
+            return _body(body, node.operator.regions[number], rest) if rest else body
+    raise InternalError(f"the program has no body at {path}")
+
+
+def _node(node: Node, path: str) -> Section:
     rows = [("operator", f"{node.operator.name} {format_attributes(node.operator)}".strip())]
     for operand, value in zip(node.operator.operands, node.inputs, strict=False):
         if value is not None:
-            rows.append((operand.rstrip("?*"), _described(value)))
-    rows += [("result", _described(value)) for value in node.outputs]
-    return Section(f"Node {node.name}", (facts(rows),))
+            rows.append((operand.rstrip("?*"), _described(value, path)))
+    rows += [("result", _described(value, path)) for value in node.outputs]
+    return Section(f"Node {path}{node.name}", (facts(rows),))
 
 
-def _described(value: Value) -> str:
+def _described(value: Value, path: str) -> str:
     if value.is_constant:
         return f"{value.name}, constant {value.type.element.name.lower()} {list(value.type.shape)}"
-    source = "input of the model" if value.producer is None else f"from {value.producer.name}"
+    begin = f"input of {path.removesuffix('/')}" if path else "input of the model"
+    source = begin if value.producer is None else f"from {value.producer.name}"
     return f"{value.name}: {value.type}, {source}"
 
 
 def _precision(
-    node: Node, report: QuantizationReport | None, source: Graph | None, recipe: Recipe | None
+    node: Node, report: QuantizationReport | None, choice: Choice | None, recipe: Recipe | None
 ) -> Section:
     rows = [("its operator", policy_text(type(node.operator)))]
     if report is None:
         return Section("Precision", (facts([*rows, ("runs in", "float32: the model is not quantized")]),))
     rows.append(("runs in", _integers(node) if is_int8(node) else _reals(node, report)))
-    if source is not None and recipe is not None:
-        choice = Choices.of(source, recipe).of_node(node)
+    if choice is not None and recipe is not None:
         listed = ", ".join(f"{n} ({recipe.rules[n - 1].match})" for n in choice.rules)
         rows.append(("rules of the recipe", listed or "none fits"))
         if choice.in_attention:

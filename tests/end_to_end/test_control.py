@@ -13,7 +13,9 @@ from onnx import helper
 import qglow
 from qglow.core.errors import ProfileError
 from qglow.core.types import Array
+from qglow.display.terminal import to_text
 from qglow.exporter.expose import expose_outputs
+from qglow.recipe import Match, Rule
 from qglow.recipe.schema import Recipe
 from tests.runtimes import HOST_ISAS, machine
 from tests.unit.importer.test_structured import BOOL, FLOAT, INT64, START, body
@@ -156,12 +158,25 @@ def test_products_inside_are_int8_with_the_same_bits_everywhere(
     assert {"QuantizeLinear", "DequantizeLinear"} <= {n.op_type for n in inner.node}
 
 
-@pytest.mark.parametrize("pattern", ["cell", "cell__MatMul"])
+@pytest.mark.parametrize("pattern", ["cell", "cell__MatMul", "cell.body/cell__MatMul", r"re:cell\.body/.*"])
 def test_patterns_reach_what_is_inside(pattern: str, path: Path, data: dict[str, Array]) -> None:
     model = qglow.load_model(path, native=True)
     quantized = model.quantize(model.profile(data), recipe=Recipe(keep_float=(pattern,)))
     products = {node.name for node in quantized.report.quantized if node.operator == "Gemm"}
     assert not inside(products, "cell.body/") and inside(products, "sign.then_body/")
+
+
+@pytest.mark.parametrize("name", ["cell", r"cell\.body/.*", "cell.body/cell__p"])
+def test_rules_reach_what_is_inside(name: str, path: Path, data: dict[str, Array]) -> None:
+    model = qglow.load_model(path, native=True)
+    recipe = Recipe(rules=(Rule(Match(name=name), dtype="float"),), strict=True)
+    quantized = model.quantize(model.profile(data), recipe=recipe)
+    products = {node.name for node in quantized.report.quantized if node.operator == "Gemm"}
+    assert not inside(products, "cell.body/") and inside(products, "sign.then_body/")
+    wide = Recipe(rules=(Rule(Match(name="cell.body/.*"), dtype="int16"),), strict=True)
+    quantized = model.quantize(model.profile(data), recipe=wide)
+    kinds = {node.name: node.result for node in quantized.report.quantized}
+    assert kinds["cell.body/cell__MatMul"].startswith("i16")
 
 
 def test_a_branch_that_never_ran_stays_float(path: Path, data: dict[str, Array]) -> None:
@@ -184,3 +199,15 @@ def test_a_profile_of_other_weights_inside_is_stale(
     other = qglow.load_model(save(changed, tmp_path, "other.onnx"), native=True)
     with pytest.raises(ProfileError, match="stale"):
         other.quantize(profile)
+
+
+def test_nodes_inside_are_explained_by_their_paths(path: Path, data: dict[str, Array]) -> None:
+    model = qglow.load_model(path, native=True)
+    quantized = model.quantize(model.profile(data))
+    text = to_text(quantized.explain("cell.body/cell__MatMul"), 200)
+    assert "Node cell.body/cell__MatMul" in text and "Gemm" in text
+    assert "int8 region" in text and "fits" in text and "No instruction is left" not in text
+    text = to_text(model.explain("sign.then_body/sign__MatMul"), 200)
+    assert "float32: the model is not quantized" in text and "input of sign.then_body" in text
+    with pytest.raises(qglow.UsageError, match="did you mean 'cell.body/"):
+        quantized.explain("cell.body/cell__MatMu")
