@@ -7,7 +7,8 @@ and including this node in the program as it runs (accumulated)?
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,14 +17,18 @@ import numpy as np
 from qglow.core.batch import batch_of
 from qglow.core.errors import DataError
 from qglow.core.types import Array, TensorType
-from qglow.graph.graph import Graph, Node
+from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import is_int8
 from qglow.report.layer_report import LayerError, LayerReport
 from qglow.report.metrics import ErrorAccumulator, StepAccumulator
+from qglow.report.rounds import Round, Rounds
 from qglow.report.tensors import FloatTensors, QdqTensors, counterpart, is_exact_when_fused
 from qglow.toolchain.observation import Observed
+
+Seen = Callable[[Value], Array | None]
+"""What a running program holds for a value of the int8 graph, if it does."""
 
 
 class Observable(Protocol):
@@ -55,18 +60,23 @@ def compare_layers(
     `float_graph` is the graph that was quantized, with the same node names (after channels were
     equalized, if they were); both graphs have the same batch, and so has `observed`. Without it there
     are no accumulated errors. Memory is that of one batch. Raises DataError for less than a batch.
+
+    Nodes of regions come last, by their names behind the path of the region, over the first rounds of each
+    batch; there the interpreter, which has the bits of compiled code, takes the place of `observed`.
     """
     work = _Layers(float_graph, int8_graph, observed)
+    inside = _Inside(float_graph, int8_graph, observed is not None)
     batch = batch_of({value.name: value.type.shape for value in int8_graph.inputs})
     count = 0
     for samples in batches(data, batch):
         if samples.fills(batch):
             work.add(samples.inputs)
+            inside.add(samples.inputs)
             count += len(samples)
             advance(len(samples))
     if not count:
         raise DataError(f"there are fewer samples than one batch of {batch}")
-    return LayerReport(count, work.result())
+    return LayerReport(count, (*work.result(), *inside.result()))
 
 
 @dataclass
@@ -81,23 +91,73 @@ class _Counts:
 
 class _Layers:
     def __init__(self, float_graph: Graph, int8_graph: Graph, observed: Observable | None) -> None:
+        self._errors = _Errors(float_graph, int8_graph)
+        self._float = FloatTensors(float_graph)
+        self._observed = observed
+
+    def add(self, inputs: Mapping[str, Array]) -> None:
+        typed, seen = self._errors.typed(inputs), None
+        if self._observed is not None:
+            outputs = self._observed(typed)
+            seen = Observed({**self._observed.activations(), **outputs}).logical
+        self._errors.add(typed, self._float.run(inputs), seen)
+
+    def result(self) -> tuple[LayerError, ...]:
+        return self._errors.result()
+
+
+class _Inside:
+    """Errors of the nodes inside of regions, each region a graph of its own between float values."""
+
+    def __init__(self, float_graph: Graph, int8_graph: Graph, accumulated: bool) -> None:
+        real, int8 = dict(nested(float_graph)), dict(nested(int8_graph))
+        paths = [path for path in int8 if path and any(map(_has_an_error_of_its_own, int8[path].nodes))]
+        self._errors = {path: _Errors(real[path], int8[path], path) for path in paths if path in real}
+        self._float = Rounds(float_graph) if self._errors else None
+        self._int8 = Rounds(int8_graph) if self._errors and accumulated else None
+        self._inputs = {value.name: value.type for value in int8_graph.inputs}
+
+    def add(self, inputs: Mapping[str, Array]) -> None:
+        if self._float is None:
+            return
+        reals, seen = self._float.run(inputs), dict[str, list[Round]]()
+        if self._int8 is not None:
+            seen = self._int8.run(_all_typed(inputs, self._inputs))
+        for path, errors in self._errors.items():
+            # Where int8 takes another branch or other rounds, they have no counterparts.
+            known = seen.get(path, [])
+            pairs = len(known) == len(reals[path])
+            for number, values in enumerate(reals[path]):
+                found = known[number] if pairs else None
+                errors.add(errors.typed(values), values, None if found is None else _by_name(found))
+
+    def result(self) -> Iterator[LayerError]:
+        return itertools.chain.from_iterable(errors.result() for errors in self._errors.values())
+
+
+def _by_name(found: Round) -> Seen:
+    return lambda value: found.get(value.name)
+
+
+class _Errors:
+    """Errors of the int8 nodes of one graph against its float form; `path` precedes their names."""
+
+    def __init__(self, float_graph: Graph, int8_graph: Graph, path: str = "") -> None:
+        self._path = path
         self._nodes = [n for n in int8_graph.nodes if _has_an_error_of_its_own(n)]
         self._names = counterpart(float_graph, int8_graph)
-        self._float = FloatTensors(float_graph)
         self._plain = QdqTensors(int8_graph, optimize=False)
         self._fused = QdqTensors(int8_graph, optimize=True)
-        self._observed = observed
         self._inputs = {value.name: value.type for value in int8_graph.inputs}
         self._counts = {node: _Counts() for node in self._nodes}
 
-    def add(self, inputs: Mapping[str, Array]) -> None:
-        reals = self._float.run(inputs)
-        typed = {name: _as_typed(inputs[name], kind) for name, kind in self._inputs.items()}
+    def typed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs in the types that the int8 graph has for them."""
+        return _all_typed(inputs, self._inputs)
+
+    def add(self, typed: Mapping[str, Array], reals: Mapping[str, Array], seen: Seen | None) -> None:
+        """Count a batch. reals: all values of the float graph. seen: those of the running program."""
         plain, fused = self._plain.run(typed), self._fused.run(typed)
-        seen = None
-        if self._observed is not None:
-            outputs = self._observed(typed)
-            seen = Observed({**self._observed.activations(), **outputs})
         for node in self._nodes:
             counts = self._counts[node]
             self._match(node, fused if _is_exact(node) else plain, counts)
@@ -115,7 +175,7 @@ class _Layers:
             rounding = counts.rounding.summary().rmse / quantization.scale
             saturated = counts.saturated / counts.rounding.elements
         return LayerError(
-            node.name,
+            self._path + node.name,
             node.operator.name,
             node.output.type,
             counts.match.summary() if counts.match.elements else None,
@@ -165,8 +225,8 @@ class _Layers:
             counts.rounding.add(rounded, expected)
             counts.saturated += _outside(expected, node.output.type)
 
-    def _accumulate(self, node: Node, reals: Mapping[str, Array], seen: Observed, counts: _Counts) -> None:
-        expected, found = reals.get(self._names.get(node.output.name, "")), seen.logical(node.output)
+    def _accumulate(self, node: Node, reals: Mapping[str, Array], seen: Seen, counts: _Counts) -> None:
+        expected, found = reals.get(self._names.get(node.output.name, "")), seen(node.output)
         if expected is not None and found is not None:
             counts.accumulated.add(_as_real(found, node.output.type), expected)
 
@@ -186,6 +246,10 @@ def _as_typed(array: Array, kind: TensorType) -> Array:
     if kind.quantization is None:
         return np.asarray(array, kind.element.dtype)
     return quantize_by(array, kind.quantization)
+
+
+def _all_typed(inputs: Mapping[str, Array], kinds: Mapping[str, TensorType]) -> dict[str, Array]:
+    return {name: _as_typed(inputs[name], kind) for name, kind in kinds.items()}
 
 
 def _outside(array: Array, kind: TensorType) -> int:

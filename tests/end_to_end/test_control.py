@@ -211,3 +211,18 @@ def test_nodes_inside_are_explained_by_their_paths(path: Path, data: dict[str, A
     assert "float32: the model is not quantized" in text and "input of sign.then_body" in text
     with pytest.raises(qglow.UsageError, match="did you mean 'cell.body/"):
         quantized.explain("cell.body/cell__MatMu")
+
+
+def test_layers_inside_are_compared_by_their_paths(path: Path, data: dict[str, Array]) -> None:
+    model = qglow.load_model(path, native=True)
+    quantized = model.quantize(model.profile(data))
+    layers = {layer.node: layer for layer in qglow.compare_layers(quantized, data).layers}
+    quantized_inside = {n.name for n in quantized.report.quantized if "body/" in n.name}
+    assert quantized_inside <= layers.keys()
+    product = layers["cell.body/cell__MatMul"]
+    assert product.isolated is not None and 25 < product.isolated.sqnr_db < 60
+    assert product.isolated.elements == int(data["rounds"].sum()) * WIDTH
+    assert product.match is not None and product.match.elements > 0 and product.match.max_step <= 1
+    # Errors of a state add up from round to round.
+    assert product.accumulated is not None
+    assert product.accumulated.sqnr_db < product.isolated.sqnr_db
