@@ -120,6 +120,15 @@ def test_an_edge_beside_nan_is_a_number() -> None:
     assert check(finished(builder)) in ("float", "int8", "exported")
 
 
+def test_what_is_equal_for_both_samples_does_not_tell_that_it_is_theirs() -> None:
+    """Normalized over the batch, x differs from that of one sample; x / x does not, but for int8."""
+    builder = Builder(lambda _: 0, 13, np.random.default_rng(0), True)
+    value = builder.input(builder.floats([1, 4, 2, 2]))
+    mixed = builder.add("MeanVarianceNormalization", [value.name])[0]
+    builder.add("Div", [mixed.name, mixed.name])
+    assert check(finished(builder)) in ("float", "int8", "exported")
+
+
 def test_a_campaign_goes_on_where_it_was_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--log", str(tmp_path / "log"), "--save", str(tmp_path / "failures"), "--cases"]
     assert main([*words, "2"]) == 0
