@@ -21,9 +21,9 @@ from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import is_int8
+from qglow.report.body_rounds import BodyRounds, Round
 from qglow.report.layer_report import LayerError, LayerReport
 from qglow.report.metrics import ErrorAccumulator, StepAccumulator
-from qglow.report.rounds import Round, Rounds
 from qglow.report.tensors import FloatTensors, QdqTensors, counterpart, is_exact_when_fused
 from qglow.toolchain.observation import Observed
 
@@ -113,8 +113,8 @@ class _Inside:
         real, int8 = dict(nested(float_graph)), dict(nested(int8_graph))
         paths = [path for path in int8 if path and any(map(_has_an_error_of_its_own, int8[path].nodes))]
         self._errors = {path: _Errors(real[path], int8[path], path) for path in paths if path in real}
-        self._float = Rounds(float_graph) if self._errors else None
-        self._int8 = Rounds(int8_graph) if self._errors and accumulated else None
+        self._float = BodyRounds(float_graph) if self._errors else None
+        self._int8 = BodyRounds(int8_graph) if self._errors and accumulated else None
         self._inputs = {value.name: value.type for value in int8_graph.inputs}
 
     def add(self, inputs: Mapping[str, Array]) -> None:

@@ -15,7 +15,7 @@ Round = dict[str, Array]
 """All values of a region in one round, by their names there."""
 
 
-class Rounds:
+class BodyRounds:
     """A graph that the interpreter runs, to see what is computed inside of its regions."""
 
     def __init__(self, graph: Graph) -> None:
