@@ -37,7 +37,8 @@ class ImportedModel:
 
     `bound_dimensions` are sentences on dimensions bound without being asked for, and on inputs and
     outputs that have another type here; `digest` is the SHA-256 of the model file in hexadecimal;
-    `inputs` and `outputs` give names and types; `dimensions` are those that the file declares, by input.
+    `inputs` and `outputs` give names and types; `dimensions` and `output_dimensions` are those that the file
+    declares, by name.
     """
 
     place: ModelPlace
@@ -48,6 +49,7 @@ class ImportedModel:
     inputs: tuple[tuple[str, TensorType], ...]
     outputs: tuple[tuple[str, TensorType], ...]
     dimensions: Mapping[str, Sequence[Dimension] | None] = field(default_factory=dict)
+    output_dimensions: Mapping[str, Sequence[Dimension] | None] = field(default_factory=dict)
 
 
 def import_model(
@@ -128,6 +130,7 @@ def import_file(
         tuple((v.name, v.type) for v in graph.inputs),
         tuple((v.name, v.type) for v in graph.outputs),
         {value.name: tensor_shape(value) for value in declared},
+        {value.name: tensor_shape(value) for value in model.proto.graph.output},
     )
 
 

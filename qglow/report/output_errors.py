@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.metrics.classification import best_class, class_scores, classification_output
 from qglow.report.metrics import ErrorAccumulator
+from qglow.report.score_axes import ScoreAxis, sample_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,12 @@ class OutputError:
 
     sqnr_db: of reals, over all elements that are finite in both; None for integers and for an output that is
     zero wherever the float model gives a finite number, which no error can be related to. agreement: of
-    integers the share of equal elements, of scores [N, classes] that of equal best classes, 0 to 1; else
+    integers the share of equal elements, of scores of classes that of equal best classes, 0 to 1; else
     None. non_finite: elements that are NaN or infinite in only one of both. max_abs: largest difference.
+    beyond_chance: Cohen's kappa of the best classes at positions: 1 where all are equal, 0 where they agree
+    as often as the frequencies of the classes alone would, such as where int8 always has the most frequent
+    one; None for other outputs and where too few positions have another class than the most frequent one.
+    probabilities: whether it is what a Softmax gives at positions.
     """
 
     name: str
@@ -28,6 +33,8 @@ class OutputError:
     agreement: float | None
     non_finite: int
     max_abs: float
+    beyond_chance: float | None = None
+    probabilities: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,19 +61,39 @@ class OutputErrors:
         return sum(output.non_finite for output in self.outputs)
 
 
+FEWEST = 16
+"""Positions of other classes than the most frequent one from which on agreement beyond chance is told."""
+
+
 @dataclass
 class _Counts:
     errors: ErrorAccumulator = field(default_factory=ErrorAccumulator)
     is_real: bool = True
     same: int = 0
     compared: int = 0
+    scores: ScoreAxis | None = None
+    chosen: tuple[Counter[int], Counter[int]] = field(default_factory=lambda: (Counter(), Counter()))
+    """How often each class is the best one at positions: of the int8 model and of the float model."""
+
+    def beyond_chance(self) -> float | None:
+        """Cohen's kappa of the choices at positions. Source: Cohen, A coefficient of agreement, 1960."""
+        ours, theirs = self.chosen
+        if self.compared - max(theirs.values(), default=0) < FEWEST:
+            return None
+        by_chance = sum(count * ours[choice] for choice, count in theirs.items()) / self.compared**2
+        return (self.same / self.compared - by_chance) / (1.0 - by_chance)
 
 
 class OutputErrorCounter:
-    """Collects outputs of both models, run by run; memory does not grow with the runs."""
+    """Collects outputs of both models, run by run; memory does not grow with the runs.
 
-    def __init__(self) -> None:
+    scores: outputs that are scores of classes, by name; without it their shapes tell which have one set of
+    scores a sample.
+    """
+
+    def __init__(self, scores: Mapping[str, ScoreAxis] | None = None) -> None:
         self._counts: dict[str, _Counts] = {}
+        self._scores = scores
 
     def add(self, found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
         """Count in the outputs of one run: of the int8 model, as reals, and of the float model."""
@@ -85,10 +112,17 @@ class OutputErrorCounter:
         if not counts.is_real:
             counts.same += int(np.count_nonzero(found == expected))
             counts.compared += expected.size
-        elif classification_output({name: expected}, len(expected) if expected.ndim else 0) is not None:
-            chosen = best_class(class_scores(found)) == best_class(class_scores(expected))
-            counts.same += int(np.count_nonzero(chosen))
-            counts.compared += len(expected)
+            return
+        scores = sample_scores(expected.shape) if self._scores is None else self._scores.get(name)
+        if scores is None:
+            return
+        ours, theirs = scores.chosen(found), scores.chosen(expected)
+        counts.scores = scores
+        counts.same += int(np.count_nonzero(ours == theirs))
+        counts.compared += theirs.size
+        if scores.by_position:
+            for tally, chosen in zip(counts.chosen, (ours, theirs), strict=True):
+                tally.update(chosen.tolist())
 
 
 def _result(name: str, counts: _Counts) -> OutputError:
@@ -97,4 +131,7 @@ def _result(name: str, counts: _Counts) -> OutputError:
         return OutputError(name, None, agreement, 0, 0.0)
     summary = counts.errors.summary()
     level = summary.sqnr_db if counts.is_real and summary.sqnr_db > -math.inf else None
-    return OutputError(name, level, agreement, summary.non_finite, summary.max_abs)
+    probabilities = counts.scores is not None and counts.scores.by_position and counts.scores.probabilities
+    return OutputError(
+        name, level, agreement, summary.non_finite, summary.max_abs, counts.beyond_chance(), probabilities
+    )

@@ -24,6 +24,9 @@ MOST = 0.5
 """Share of samples, or of integers, that have to agree: fewer are an answer of another model."""
 NEARLY_ALL = 0.75
 """Share of integers that agree in a good model: of eight labels two may be close calls."""
+ALIKE = 0.9
+"""Agreement beyond chance from which probabilities at positions answer as the float model does: their SQNR
+counts close calls that turn, each as large as a whole answer, and is 12 dB where 3 % of them do."""
 SHOWN = 5
 """Values that a verdict names."""
 
@@ -47,7 +50,8 @@ class ModelVerdict(Shown):
     word: "good", "suspicious" or "broken". samples: number of the profile's samples that it was measured on;
     0 where it is predicted from the profile. sqnr_db: the smallest SQNR of an output, in dB, -inf for NaN
     and infinities that float has not; None where no output has one. agreement: the smallest share, 0 to 1, of
-    equal best classes of an output of scores, or of equal integers; None without such outputs. outputs:
+    equal best classes of an output of scores (of samples, or of their positions), or of equal integers; None
+    without such outputs. outputs:
     measured errors of each. worst: at most five values, the one that loses most first. note: a sentence on
     why there were no samples, or on what was compared where that is not all outputs, or "".
     """
@@ -142,15 +146,18 @@ def word_of(errors: OutputErrors) -> str:
 
     Reals decide where there are any, since integers such as the order of equal scores may differ in a
     good model. Scores of a model with little noise that still choose other classes are suspicious.
+    Probabilities at positions that choose the same classes are good down to where models break.
     """
     level = errors.sqnr_db
     if level is None:
         share = 1.0 if errors.agreement is None else errors.agreement
         return BROKEN if share < MOST else SUSPICIOUS if share < NEARLY_ALL else GOOD
-    chosen = [o.agreement for o in errors.outputs if o.sqnr_db is not None and o.agreement is not None]
-    if min(chosen, default=1.0) < MOST:
+    if any(map(_chooses_others, errors.outputs)):
         return SUSPICIOUS if level >= GOOD_DB else BROKEN
-    return _word(level)
+    if errors.non_finite:
+        return BROKEN
+    judged = [o.sqnr_db for o in errors.outputs if o.sqnr_db is not None and not _answers_alike(o)]
+    return _word(min(judged, default=GOOD_DB))
 
 
 def verdict_section(verdict: ModelVerdict) -> Section:
@@ -180,11 +187,23 @@ def _word(sqnr_db: float) -> str:
     return GOOD if sqnr_db >= GOOD_DB else SUSPICIOUS if sqnr_db >= BROKEN_DB else BROKEN
 
 
+def _chooses_others(output: OutputError) -> bool:
+    """Whether scores choose other classes than the float model's most of the time."""
+    share = output.agreement if output.beyond_chance is None else output.beyond_chance
+    return output.sqnr_db is not None and share is not None and share < MOST
+
+
+def _answers_alike(output: OutputError) -> bool:
+    """Whether probabilities choose the classes of the float model, so that their SQNR says less than that."""
+    alike = output.beyond_chance is not None and output.beyond_chance >= ALIKE
+    return output.probabilities and alike and output.sqnr_db is not None and output.sqnr_db >= BROKEN_DB
+
+
 def _suffers(output: OutputError) -> bool:
     if output.non_finite:
         return True
     if output.sqnr_db is not None:
-        return output.sqnr_db < GOOD_DB or (output.agreement is not None and output.agreement < MOST)
+        return _chooses_others(output) or (output.sqnr_db < GOOD_DB and not _answers_alike(output))
     return output.max_abs > 0.0 and (output.agreement is None or output.agreement < NEARLY_ALL)
 
 

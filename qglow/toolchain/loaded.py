@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,7 @@ class LoadedModel:
     that were bound without being asked for. passes: the pipeline as text. log: what its passes did and did
     not do. native: whether nodes that qglow does not know were refused. values: inputs that were given and
     are constants. given: shapes that the caller gave. dimensions: those that the model declares, by input.
+    output_dimensions: those that it declares by output.
     """
 
     place: ModelPlace
@@ -40,6 +41,7 @@ class LoadedModel:
     values: Mapping[str, Given] = field(default_factory=dict)
     given: Mapping[str, Shape] = field(default_factory=dict)
     dimensions: Mapping[str, Sequence[Dimension] | None] = field(default_factory=dict)
+    output_dimensions: Mapping[str, Sequence[Dimension] | None] = field(default_factory=dict)
 
     @property
     def has_symbols(self) -> bool:
@@ -53,6 +55,20 @@ class LoadedModel:
 
     def _open_inputs(self) -> list[str]:
         return [name for name, d in self.dimensions.items() if d is None or not all(map(_is_number, d))]
+
+    @property
+    def open_output_axes(self) -> dict[str, frozenset[int]]:
+        """Axes of the outputs whose size the data decides, by name.
+
+        They are those that the file states no number for, where it leaves more of the inputs open than
+        their batch; with inputs of fixed sizes it could have stated all.
+        """
+        if all(dims is not None and all(map(_is_number, dims[1:])) for dims in self.dimensions.values()):
+            return {}
+        return {
+            value.name: frozenset(_open_axes(self.output_dimensions.get(value.name), value.type))
+            for value in self.graph.outputs
+        }
 
     @property
     def source(self) -> ModelReference:
@@ -160,7 +176,15 @@ def read_model(
         dict(values or {}),
         {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()},
         imported.dimensions,
+        imported.output_dimensions,
     )
+
+
+def _open_axes(declared: Sequence[Dimension] | None, kind: TensorType) -> Iterator[int]:
+    """The axes of an output that the file states no number for."""
+    for axis in range(len(kind.shape)):
+        if declared is None or len(declared) != len(kind.shape) or not _is_number(declared[axis]):
+            yield axis
 
 
 def _is_number(dimension: Dimension) -> bool:

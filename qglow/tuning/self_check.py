@@ -20,6 +20,7 @@ from qglow.quantization.report import constant_bytes
 from qglow.report.output_errors import OutputErrorCounter, OutputErrors
 from qglow.report.parts import QuantizedParts
 from qglow.report.runner import RealInterface, filled
+from qglow.report.score_axes import ScoreAxis, score_axes
 from qglow.report.verdict import ModelVerdict, can_be_judged, measured_verdict, predicted_verdict
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph
@@ -67,21 +68,27 @@ def float_runs(graph: Graph, samples: Sequence[Sample], options: CompileOptions 
 
 
 def measure_outputs(
-    runs: FloatRuns, int8_graph: Graph, options: CompileOptions | None = None
+    runs: FloatRuns,
+    int8_graph: Graph,
+    options: CompileOptions | None = None,
+    scores: Mapping[str, ScoreAxis] | None = None,
 ) -> OutputErrors:
     """Compile an int8 graph, run it over the inputs of `runs`, and measure each output against the float one.
 
     The graph has the same inputs, outputs and batch as the float graph of the runs; inputs and outputs may
-    be int8. `sqnr_db` of the result is the smallest SQNR of an output, in dB, and `outputs` has each of them.
+    be int8. scores: outputs that are scores of classes (default: those [N, classes]). `sqnr_db` of the
+    result is the smallest SQNR of an output, in dB, and `outputs` has each of them.
     The result is the same on all processors with fused multiply-add, and always the same on any other one.
     """
-    return _measured(runs, int8_graph, compile_graph(int8_graph, options))
+    return _measured(runs, int8_graph, compile_graph(int8_graph, options), scores)
 
 
-def _measured(runs: FloatRuns, int8_graph: Graph, executable: Executable) -> OutputErrors:
+def _measured(
+    runs: FloatRuns, int8_graph: Graph, executable: Executable, scores: Mapping[str, ScoreAxis] | None
+) -> OutputErrors:
     kinds = ({v.name: v.type for v in int8_graph.inputs}, {v.name: v.type for v in int8_graph.outputs})
     program = RealInterface(executable, *kinds)
-    counter = OutputErrorCounter()
+    counter = OutputErrorCounter(scores)
     for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
         counter.add(program(inputs), expected)
     return counter.result(runs.samples)
@@ -105,16 +112,16 @@ def check_model(
     worst = worst_values(sources)
     note = profile.kept_note or "The profile keeps no samples to measure on"
     if profile.kept:
-        remembered = Remembered.of(
-            "errors", [model.graph, parts.int8], arrays_of(profile.kept), options or CompileOptions()
-        )
+        scores = score_axes(model.graph, model.open_output_axes)
+        facts = [*arrays_of(profile.kept), scores]
+        remembered = Remembered.of("errors", [model.graph, parts.int8], facts, options or CompileOptions())
         errors = remembered.get(OutputErrors)
         if errors is None:
             if runs is None or runs.samples != len(profile.kept):
                 runs = float_runs(model.graph, profile.kept, options)
             if program is None or program.state:
                 program = obtain_executable(lower_graph(parts.int8, options), options)
-            errors = _measured(runs, parts.int8, program)
+            errors = _measured(runs, parts.int8, program, scores)
             remembered.keep(errors)
         if can_be_judged(errors):
             return replace(measured_verdict(errors, worst), note=_tail_note(parts.int8))

@@ -287,12 +287,8 @@ def test_a_constant_that_both_sides_of_a_region_read(tmp_path: Path) -> None:
 
 def test_shapes_that_a_body_states_may_be_wrong(tmp_path: Path) -> None:
     """Exporters call one element a scalar: onnx's inference refuses that, onnxruntime runs it."""
-    raised = body(
-        [node("Cast", ["flag"], ["a"], to=FLOAT)], {}, {"a": (FLOAT, [])}
-    )
-    kept = body(
-        [node("Constant", [], ["b"], value_floats=[2.0])], {}, {"b": (FLOAT, [])}
-    )
+    raised = body([node("Cast", ["flag"], ["a"], to=FLOAT)], {}, {"a": (FLOAT, [])})
+    kept = body([node("Constant", [], ["b"], value_floats=[2.0])], {}, {"b": (FLOAT, [])})
     cell = body(
         [
             node("If", ["go"], ["more"], then_branch=raised, else_branch=kept),

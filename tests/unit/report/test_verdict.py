@@ -57,6 +57,36 @@ def test_words(outputs: list[tuple[float | None, float | None]], word: str) -> N
     assert word_of(errors(*outputs)) == word
 
 
+@pytest.mark.parametrize(
+    ("sqnr_db", "agreement", "beyond_chance", "probabilities", "word"),
+    [
+        (11.2, 0.95, 0.92, True, GOOD),
+        (11.2, 0.95, 0.85, True, SUSPICIOUS),
+        (11.2, 0.95, 0.92, False, SUSPICIOUS),
+        (5.9, 0.95, 0.92, True, BROKEN),
+        (11.2, 0.9, 0.0, True, BROKEN),
+        (25.0, 0.9, 0.0, False, SUSPICIOUS),
+        (25.0, 0.9, 0.6, False, GOOD),
+        (25.0, 0.99, None, True, GOOD),
+        (11.2, 1.0, None, True, SUSPICIOUS),
+    ],
+)
+def test_words_on_scores_at_positions(
+    sqnr_db: float, agreement: float, beyond_chance: float | None, probabilities: bool, word: str
+) -> None:
+    output = OutputError("y", sqnr_db, agreement, 0, 0.5, beyond_chance, probabilities)
+    verdict = measured_verdict(OutputErrors(8, (output,)))
+    assert verdict.word == word
+    assert bool(verdict.suffering) == (word != GOOD)
+    poor = OutputError("z", 7.0, None, 0, 0.5)
+    assert word_of(OutputErrors(8, (output, poor))) in (SUSPICIOUS, BROKEN)
+
+
+def test_probabilities_that_agree_do_not_hide_nan() -> None:
+    output = OutputError("y", 12.0, 1.0, 1, 0.5, 1.0, True)
+    assert word_of(OutputErrors(8, (output,))) == BROKEN
+
+
 def test_new_nan_breaks_a_model() -> None:
     assert word_of(errors((40.0, None), non_finite=1)) == BROKEN
 

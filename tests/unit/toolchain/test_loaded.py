@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto, helper, save
 
 import qglow
 from qglow.core.errors import ModelError, ProfileError, UsageError
@@ -55,3 +56,20 @@ def test_batches_of_calibration_samples_are_whole_and_spread_evenly() -> None:
 def test_unknown_pass_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="no-such-pass"):
         read_model(DIGITS, passes="no-such-pass")
+
+
+def test_axes_of_outputs_are_open_where_more_than_the_batch_of_inputs_is(tmp_path: Path) -> None:
+    def written(taken: list[object], given: list[object] | None) -> Path:
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, taken)
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, given)
+        graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+        path = tmp_path / "m.onnx"
+        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+        return path
+
+    def axes(taken: list[object], given: list[object] | None) -> dict[str, frozenset[int]]:
+        return read_model(written(taken, given), {"x": (1, 8)}).open_output_axes
+
+    assert axes(["n", 8], ["n", "m"]) == axes(["n", 8], None) == {}
+    assert axes(["n", "m"], ["n", 8]) == {"y": {0}}
+    assert axes(["n", "m"], ["n", "k"]) == axes(["n", "m"], None) == {"y": {0, 1}}

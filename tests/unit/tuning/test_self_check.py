@@ -11,6 +11,7 @@ import qglow
 from qglow.core.types import Array
 from qglow.profiling.samples import Sample
 from qglow.report.output_errors import OutputErrorCounter, OutputErrors
+from qglow.report.score_axes import ScoreAxis
 from qglow.tuning.self_check import float_runs, measure_outputs
 from tests.zoo import REPOSITORY
 
@@ -68,6 +69,30 @@ def test_scores_agree_in_their_best_class() -> None:
     assert measured(a=(scores[:, ::-1].copy(), scores)).agreement == 1.0
     assert measured(a=(-scores, scores)).agreement == 0.0
     assert measured(a=(scores.reshape(3, 1), scores.reshape(3, 1))).agreement is None
+
+
+def test_scores_at_positions_agree_beyond_chance() -> None:
+    blank, letter = reals(0.9, 0.1, 0.0), reals(0.2, 0.8, 0.0)
+    expected = np.stack([letter if place % 10 == 0 else blank for place in range(200)]).reshape(2, 100, 3)
+    silent = np.broadcast_to(blank, expected.shape).copy()
+    late = np.roll(expected, 1, axis=1)
+    for found, agreement, beyond in ((silent, 0.9, 0.0), (expected, 1.0, 1.0), (late, 0.8, -1 / 9)):
+        counter = OutputErrorCounter({"y": ScoreAxis(2, True, True)})
+        for sample in (0, 1):
+            counter.add({"y": found[sample : sample + 1]}, {"y": expected[sample : sample + 1]})
+        [error] = counter.result(2).outputs
+        assert error.agreement == pytest.approx(agreement)
+        assert error.beyond_chance == pytest.approx(beyond) and error.probabilities
+    few = OutputErrorCounter({"y": ScoreAxis(2, True, True)})
+    few.add({"y": silent[:1]}, {"y": expected[:1]})
+    assert few.result(1).outputs[0].beyond_chance is None
+
+
+def test_named_scores_alone_are_compared_by_class() -> None:
+    counter = OutputErrorCounter({"y": ScoreAxis(1)})
+    scores = reals(0.1, 0.7, 0.2).reshape(1, 3)
+    counter.add({"y": scores, "wave": scores}, {"y": scores, "wave": -scores})
+    assert {error.name: error.agreement for error in counter.result(1).outputs} == {"y": 1.0, "wave": None}
 
 
 def test_scalars_and_empty_outputs_are_compared() -> None:

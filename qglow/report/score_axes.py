@@ -1,0 +1,102 @@
+"""Outputs that are scores of classes: along which axis the classes lie, and what has one set of them.
+
+Scores [N, classes], but for axes of size 1, have one set a sample. Scores at positions, such as
+[N, T, classes] of a tagger, a CTC recogniser or a language model, are what a Softmax, a LogSoftmax or a
+linear layer gives. An axis whose size the data decides is never one of classes, as M of a waveform [N, M].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.types import Array, Shape
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.ops.softmax import Normalizing, Softmax
+
+OpenAxes = Mapping[str, Collection[int]]
+"""Axes of outputs whose size the data decides, by name of the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreAxis:
+    """The axis of the classes of one output.
+
+    by_position: each sample has one set of scores at every place of the other axes. probabilities: they are
+    what Softmax gives.
+    """
+
+    axis: int
+    by_position: bool = False
+    probabilities: bool = False
+
+    def chosen(self, scores: Array) -> Array:
+        """The best class of each set of scores, the lower one of equals, as a vector of integers."""
+        return np.asarray(np.argmax(scores, axis=self.axis)).reshape(-1)
+
+
+def sample_scores(shape: Shape) -> ScoreAxis | None:
+    """The axis of the classes where a shape is [N, classes], two or more, but for axes of size 1."""
+    if len(shape) < 2 or shape[1] < 2 or int(np.prod(shape)) != shape[0] * shape[1]:
+        return None
+    return ScoreAxis(1)
+
+
+def score_axes(graph: Graph, open_axes: OpenAxes) -> dict[str, ScoreAxis]:
+    """Find the outputs of a float graph that are scores of classes, by name."""
+    makers = {value: node for node in graph.nodes for value in node.outputs}
+    found: dict[str, ScoreAxis] = {}
+    for output in graph.outputs:
+        if not output.type.is_float:
+            continue
+        scores = sample_scores(output.type.shape) or _scores_of_positions(output, makers)
+        if scores is not None and scores.axis not in open_axes.get(output.name, ()):
+            found[output.name] = scores
+    return found
+
+
+def _scores_of_positions(output: Value, makers: Mapping[Value, Node]) -> ScoreAxis | None:
+    """The axis of the classes of an output of three axes or more, behind nodes that only move elements."""
+    moved: list[Node] = []
+    node = makers.get(output)
+    while node is not None and node.operator.passes_integers_on and node.inputs[0] is not None:
+        moved.append(node)
+        node = makers.get(node.inputs[0])
+    if node is None or len(output.type.shape) < 3:
+        return None
+    axis = _axis_of_classes(node, makers, len(output.type.shape))
+    for step in reversed(moved):
+        effect = None if axis is None else step.operator.axis_effect(0, axis, step.input_types())
+        axis = None if effect is None else effect.axis
+    if not axis or output.type.shape[axis] != _classes(node):
+        return None
+    return ScoreAxis(axis, True, isinstance(node.operator, Softmax))
+
+
+def _axis_of_classes(node: Node, makers: Mapping[Value, Node], rank: int) -> int | None:
+    """The axis of a result along which it has scores; None where it has none.
+
+    A linear layer's are scores in an output [N, T, classes] alone: of more axes they may be of an image.
+    """
+    operator = node.operator
+    if isinstance(operator, Normalizing):
+        return None if _weighs(node, makers) else operator.axis % len(node.output.type.shape)
+    is_linear = operator.filters is not None and operator.window(node.input_types()) is None
+    bounded = np.isfinite(operator.bounds).any()
+    return len(node.output.type.shape) - 1 if rank == 3 and is_linear and not bounded else None
+
+
+def _weighs(node: Node, makers: Mapping[Value, Node]) -> bool:
+    """Whether a Softmax gives the weights of attention, from products of two activations."""
+    source: Node | None = node
+    while source is node or (source is not None and source.operator.is_light):
+        operands = [value for value in source.inputs if value is not None and value.data is None]
+        source = makers.get(operands[0]) if operands else None
+    return source is not None and source.operator.multiplies_activations
+
+
+def _classes(node: Node) -> int:
+    axis = node.operator.axis if isinstance(node.operator, Normalizing) else -1
+    return node.output.type.shape[axis]
