@@ -341,6 +341,10 @@ class Traits:
         """Axis, from 0, along which results are shares that add up to 1; None for others. (attention)"""
         return None
 
+    def scores_along(self, inputs: Types) -> int | None:
+        """Axis, from 0, along which results are shares that add up to 1, or logarithms of such. (verdict)"""
+        return self.distributes_along(inputs)
+
     def scales_along(self, axis: int) -> bool:
         """Whether f(k x) = k f(x) for factors k > 0, one for each index along `axis` of x. (equalization)
 

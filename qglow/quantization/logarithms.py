@@ -3,11 +3,16 @@
 Even steps of int8 over such a value make everything below one step equal, and the logarithm then tells
 nothing of it; a root makes one step of 255 a sixteenth of the largest. Their nodes stay float, back to where
 the values come from: sums of products, of which those of powers (never negative) stay float too.
+
+Under a logarithm the products whose squares are taken stay float too where they transform a signal that
+comes in, such as the Fourier transform of a spectrogram, with what prepares the signal: rounding is a noise
+that all its bands have the same share of, and the weak ones, which the logarithm tells from one another,
+would drown in it. Squares of what a network computes have no such bands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -38,6 +43,56 @@ def keep_logarithms_float(
         function = f"the {node.operator.name} '{node.output.name}'"
         for part in chain:
             _keep(part, f"{function} is taken of it: {_why(wide)}", reasons)
+        if not node.operator.is_root:
+            for part in _transforms(chain):
+                _keep(part, f"{function} is taken of its squares: rounding would drown weak bands", reasons)
+
+
+def _transforms(chain: Sequence[Node]) -> Iterator[Node]:
+    """The linear products of a signal that comes in whose squares a chain begins with, and what is before."""
+    squares = [value for node in chain if _is_square(node) for value in _computed(node)]
+    for product in _before(squares, lambda node: node.operator.sums_products):
+        if product.operator.accumulate is None:
+            continue
+        above = _before(_computed(product), lambda node: False)
+        is_plain = not any(map(_has_weights, above)) or all(map(_is_linear, above))
+        if is_plain and _is_linear(product):
+            yield from (product, *above)
+
+
+def _before(values: Sequence[Value], ends: Callable[[Node], bool]) -> list[Node]:
+    """The nodes that compute values, back to the inputs and to nodes, among them, that `ends` holds of."""
+    found: dict[Node, None] = {}
+    waiting = list(values)
+    while waiting:
+        producer = waiting.pop().producer
+        if producer is None or producer in found:
+            continue
+        found[producer] = None
+        waiting += [] if ends(producer) else _computed(producer)
+    return list(found)
+
+
+def _is_square(node: Node) -> bool:
+    """Whether a result is the same for x and -x: a square, another even power, or a magnitude."""
+    first = node.inputs[0] if node.inputs else None
+    if not node.operator.elementwise or first is None or any(value is not first for value in node.inputs):
+        return False
+    with np.errstate(all="ignore"):  # functions need not be defined below 0
+        [results] = node.operator.evaluate([np.array([-1.5, 1.5], np.float32)] * len(node.inputs))
+    return bool(results[0] == results[1])
+
+
+def _has_weights(node: Node) -> bool:
+    return node.operator.sums_products or node.operator.recurs is not None
+
+
+def _is_linear(node: Node) -> bool:
+    """Whether a node has no bounds, applies no function, and multiplies with constants alone."""
+    operator = node.operator
+    if _has_weights(node) and operator.accumulate is None:
+        return False
+    return not operator.is_tabulated and not np.isfinite(operator.bounds).any()
 
 
 def _gathers(node: Node) -> bool:

@@ -25,7 +25,7 @@ class OutputError:
     beyond_chance: Cohen's kappa of the best classes at positions: 1 where all are equal, 0 where they agree
     as often as the frequencies of the classes alone would, such as where int8 always has the most frequent
     one; None for other outputs and where too few positions have another class than the most frequent one.
-    probabilities: whether it is what a Softmax gives at positions.
+    probabilities: whether it has shares of classes at positions.
     """
 
     name: str

@@ -1,8 +1,9 @@
 """Outputs that are scores of classes: along which axis the classes lie, and what has one set of them.
 
 Scores [N, classes], but for axes of size 1, have one set a sample. Scores at positions, such as
-[N, T, classes] of a tagger, a CTC recogniser or a language model, are what a Softmax, a LogSoftmax or a
-linear layer gives. An axis whose size the data decides is never one of classes, as M of a waveform [N, M].
+[N, T, classes] of a tagger, a CTC recogniser or a language model, are shares of classes, their logarithms,
+or what a linear layer gives. An axis whose size the data decides is never one of classes, as M of a waveform
+[N, M].
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.ops.softmax import Normalizing, Softmax
 
 OpenAxes = Mapping[str, Collection[int]]
 """Axes of outputs whose size the data decides, by name of the output."""
@@ -25,7 +25,7 @@ class ScoreAxis:
     """The axis of the classes of one output.
 
     by_position: each sample has one set of scores at every place of the other axes. probabilities: they are
-    what Softmax gives.
+    shares that add up to 1.
     """
 
     axis: int
@@ -67,12 +67,22 @@ def _scores_of_positions(output: Value, makers: Mapping[Value, Node]) -> ScoreAx
     if node is None or len(output.type.shape) < 3:
         return None
     axis = _axis_of_classes(node, makers, len(output.type.shape))
-    for step in reversed(moved):
-        effect = None if axis is None else step.operator.axis_effect(0, axis, step.input_types())
-        axis = None if effect is None else effect.axis
-    if not axis or output.type.shape[axis] != _classes(node):
+    if axis is None:
         return None
-    return ScoreAxis(axis, True, isinstance(node.operator, Softmax))
+    classes, place = node.output.type.shape[axis], _place_behind(moved, axis)
+    if not place or output.type.shape[place] != classes:
+        return None
+    return ScoreAxis(place, True, node.operator.distributes_along(node.input_types()) is not None)
+
+
+def _place_behind(moved: list[Node], axis: int) -> int | None:
+    """Where an axis is behind nodes that move elements, the last one first; None where it is merged."""
+    for step in reversed(moved):
+        effect = step.operator.axis_effect(0, axis, step.input_types())
+        if effect is None or effect.axis is None:
+            return None
+        axis = effect.axis
+    return axis
 
 
 def _axis_of_classes(node: Node, makers: Mapping[Value, Node], rank: int) -> int | None:
@@ -81,22 +91,18 @@ def _axis_of_classes(node: Node, makers: Mapping[Value, Node], rank: int) -> int
     A linear layer's are scores in an output [N, T, classes] alone: of more axes they may be of an image.
     """
     operator = node.operator
-    if isinstance(operator, Normalizing):
-        return None if _weighs(node, makers) else operator.axis % len(node.output.type.shape)
+    axis = operator.scores_along(node.input_types())
+    if axis is not None:
+        return None if _weighs(node, makers) else axis
     is_linear = operator.filters is not None and operator.window(node.input_types()) is None
     bounded = np.isfinite(operator.bounds).any()
     return len(node.output.type.shape) - 1 if rank == 3 and is_linear and not bounded else None
 
 
 def _weighs(node: Node, makers: Mapping[Value, Node]) -> bool:
-    """Whether a Softmax gives the weights of attention, from products of two activations."""
+    """Whether shares are the weights of attention, from products of two activations."""
     source: Node | None = node
     while source is node or (source is not None and source.operator.is_light):
         operands = [value for value in source.inputs if value is not None and value.data is None]
         source = makers.get(operands[0]) if operands else None
     return source is not None and source.operator.multiplies_activations
-
-
-def _classes(node: Node) -> int:
-    axis = node.operator.axis if isinstance(node.operator, Normalizing) else -1
-    return node.output.type.shape[axis]

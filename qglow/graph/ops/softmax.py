@@ -32,6 +32,10 @@ class Normalizing(Operator):
         along = normal_axis(self.axis, len(operand(inputs, 0, "x").shape))
         return AxisEffect(axis, -math.inf if axis == along else None)
 
+    def scores_along(self, inputs: Types) -> int | None:
+        """The axis."""
+        return normal_axis(self.axis, len(operand(inputs, 0, "x").shape))
+
 
 @register
 @dataclass(frozen=True)

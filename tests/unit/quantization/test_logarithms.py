@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,14 @@ from qglow.core.types import Array, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
-from qglow.graph.ops.elementwise import Add, Mul
-from qglow.graph.ops.functions import Log, PowerOf, Sqrt
+from qglow.graph.operator import Operator
+from qglow.graph.ops.elementwise import Add, Mul, Sub
+from qglow.graph.ops.functions import Abs, Exp, Log, PowerOf, Sigmoid, Sqrt
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.reduce import ReduceMean
+from qglow.graph.ops.shape import Reshape
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization import pipeline
+from qglow.quantization import logarithms, pipeline
 from qglow.quantization.logarithms import keep_logarithms_float, spans_widely
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.placement import FloatReasons
@@ -68,10 +72,61 @@ def kept(graph: Graph, x: Array) -> dict[str, str]:
     return {node.output.name: reason for node, reason in reasons.items()}
 
 
-def test_the_chain_of_a_wide_spectrum_stays_float_back_to_its_transform() -> None:
+def test_the_chain_of_a_wide_spectrum_stays_float_with_its_transform() -> None:
     found = kept(spectrum(), SIGNAL)
-    assert set(found) == {"levels", "safe", "bands", "power"}
+    assert set(found) == {"levels", "safe", "bands", "power", "waves"}
+    why = "the Log 'levels' is taken of its squares: rounding would drown weak bands"
+    assert found.pop("waves") == why
     assert all("'levels' is taken of it: int8 would make the small values" in why for why in found.values())
+
+
+def squared(operator: Operator | None, hidden: Operator | None, bound: float = math.inf) -> Graph:
+    """Log of a function of a linear layer, of a signal less its mean or of a layer with a function."""
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(64, 32))
+    signal = b.node(Sub(), x, b.node(ReduceMean(axes=(1,), keepdims=True), x, name="mean"), name="signal")
+    if hidden is not None:
+        layer = b.node(Gemm(), signal, b.constant("h", np.eye(32, dtype=np.float32)), name="layer")
+        signal = b.node(hidden, layer, name="hidden")
+    waves = b.node(Gemm(hi=bound), signal, b.constant("f", FOURIER), name="waves")
+    power = b.node(Mul(), waves, waves) if operator is None else b.node(operator, waves)
+    safe = b.node(Add(), power, b.constant("eps", np.array(1e-9, np.float32)), name="safe")
+    return b.finish(b.node(Log(), safe, name="levels"))
+
+
+@pytest.mark.parametrize("operator", [None, PowerOf(2.0), Abs()], ids=["product", "power", "magnitude"])
+def test_what_prepares_the_signal_of_a_transform_stays_float_too(operator: Operator | None) -> None:
+    assert {"waves", "signal", "mean"} <= set(kept(squared(operator, None), SIGNAL))
+
+
+def test_layers_that_only_cut_frames_are_no_obstacle() -> None:
+    found = kept(squared(None, Reshape((64, 32))), SIGNAL)
+    assert {"waves", "hidden", "layer", "signal"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("operator", "hidden", "bound"),
+    [
+        (None, Sigmoid(), math.inf),  # a network's own result
+        (None, None, 3.0),  # a bounded layer
+        (Exp(), None, math.inf),  # a likelihood, no square
+    ],
+)
+def test_layers_of_a_network_stay_int8_before_a_logarithm(
+    operator: Operator | None, hidden: Operator | None, bound: float
+) -> None:
+    found = kept(squared(operator, hidden, bound), SIGNAL)
+    assert "levels" in found and not {"waves", "signal", "layer"} & set(found)
+
+
+def test_weak_bands_do_not_drown(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = squared(None, None)
+    assert not quantize_with(graph, statistics(graph, SIGNAL), 1, Recipe()).report.quantized
+    monkeypatch.setattr(logarithms, "_transforms", lambda chain: iter(()))
+    rounded = quantize_with(graph, statistics(graph, SIGNAL), 1, Recipe())
+    assert "Gemm" in {node.operator for node in rounded.report.quantized}
+    exact, found = (Interpreter(each).run({"x": SIGNAL})["levels"] for each in (graph, rounded.graph))
+    assert float(np.abs(found - exact).max()) > 1.0
 
 
 def test_squares_under_a_root_stay_float_back_to_their_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
