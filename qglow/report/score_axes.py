@@ -76,7 +76,7 @@ def _scores_of_positions(output: Value, makers: Mapping[Value, Node]) -> ScoreAx
 
 
 def _place_behind(moved: list[Node], axis: int) -> int | None:
-    """Where an axis is behind nodes that move elements, the last one first; None where it is merged."""
+    """The place of an axis behind nodes that move elements, the last one first; None where it is merged."""
     for step in reversed(moved):
         effect = step.operator.axis_effect(0, axis, step.input_types())
         if effect is None or effect.axis is None:
