@@ -15,7 +15,7 @@ from qglow.baseline.entries import Entry, Samples
 from qglow.baseline.file import load_baseline
 from qglow.baseline.verdicts import BaselineReport, Outcome, failure, judge, measure
 from qglow.core.batch import batch_of
-from qglow.core.errors import InputFileError, QglowError, UnsupportedError, UsageError
+from qglow.core.errors import InputFileError, QglowError, UndecidedError, UnsupportedError, UsageError
 from qglow.core.progress import Phases, Progress
 from qglow.profiling.profile_file import load
 from qglow.recipe.loading import load_recipe
@@ -29,7 +29,8 @@ from qglow.runtime.cores import choose_threads
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import read_model
-from qglow.toolchain.profiling import profile_model
+from qglow.toolchain.profiling import profile_free_model, profile_model
+from qglow.toolchain.undecided import UndecidedModel, open_model
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
 
 LAYER_SAMPLES = 8
@@ -91,6 +92,12 @@ class _EntryCheck:
             return self._with_layers(found, parts) if found.has_changed else found
         except UnsupportedError as error:
             return failure(entry, str(error))
+        except UndecidedError as error:
+            names = ", ".join(f"'{name}'" for name in error.inputs)
+            raise UsageError(
+                f"{entry.name}: the values of {names} decide shapes or parameters; quantize the model with "
+                "them, and name the directory as `quantized`"
+            ) from error
         except UsageError as error:
             raise UsageError(f"{entry.name}: {error}") from error
         except InputFileError as error:
@@ -117,12 +124,18 @@ class _EntryCheck:
         """The model of the entry, profiled over its calibration data and quantized."""
         entry, recipe = self.entry, self._recipe() or Recipe()
         assert entry.model is not None and entry.calibration is not None
-        model = read_model(self.folder / entry.model)
+        model = open_model(self.folder / entry.model)
         calibration = CalibrationSamples(
             self._located(entry.calibration), entry.calibration.select, entry.calibration.samples
         )
         told = self._told("profiling")
-        profile = profile_model(model, calibration, recipe=recipe, options=self.options, progress=told)
+        if isinstance(model, UndecidedModel):
+            profile = profile_free_model(
+                model, calibration, recipe=recipe, options=self.options, progress=told
+            )
+            model = model.at(profile.shapes)
+        else:
+            profile = profile_model(model, calibration, recipe=recipe, options=self.options, progress=told)
         options = QuantizeOptions(calibration=calibration, code=self.options)
         return quantize_model(model, profile, recipe, options)
 

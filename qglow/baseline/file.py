@@ -48,7 +48,9 @@ def update_baseline(path: Path, outcomes: Sequence[Outcome]) -> None:
     except ValueError as error:
         raise InputFileError(f"cannot update the baseline {path}: {error}") from error
     if any(found[name] != measured for name, measured in figures.items()):
-        raise InputFileError(f"cannot update the baseline {path}: write its models in block style, no braces")
+        raise InputFileError(
+            f"cannot update the baseline {path}: write each of its entries out, without anchors"
+        )
     write_atomically(path, changed)
 
 
@@ -106,22 +108,43 @@ def _samples(values: Mapping[str, Any], prefix: str) -> Samples:
 
 
 def _with_figures(text: str, figures: Mapping[str, Measured]) -> str:
-    """The text with new `measured` mappings, from the last entry to the first so that lines stay in place."""
+    """The text with new `measured` mappings, from the last entry to the first so that places stay."""
     text = text if text.endswith("\n") else text + "\n"
-    lines = text.splitlines(keepends=True)
     for key, node in reversed(_children(_children(yaml.compose(text))[0][1])):
         measured = figures.get(str(key.value))
         if measured is None:
             continue
         pairs = _children(node)
-        old = next((value for name, value in pairs if name.value == MEASURED), None)
-        column = pairs[0][0].start_mark.column
-        if old is None:
-            start = end = _last_line(node, lines)
-        else:
-            start = next(name for name, _ in pairs if name.value == MEASURED).start_mark.line
-            end = _last_line(old, lines)
-        lines[start:end] = _measured_lines(measured, column)
+        old = next((pair for pair in pairs if pair[0].value == MEASURED), None)
+        text = (_in_braces if node.flow_style else _in_lines)(text, pairs, node, old, measured)
+    return text
+
+
+def _in_braces(
+    text: str, pairs: Sequence[tuple[Any, Any]], node: Any, old: tuple[Any, Any] | None, measured: Measured
+) -> str:
+    """The text with new figures in an entry that is written in braces."""
+    new = f"{MEASURED}: {_inner(measured)}"
+    if old is not None:
+        return text[: old[0].start_mark.index] + new + text[old[1].end_mark.index :]
+    end = pairs[-1][1].end_mark.index
+    return f"{text[:end]}, {new}{text[end:]}"
+
+
+def _inner(measured: Measured) -> str:
+    return "{" + ", ".join(f"{key}: {value!r}" for key, value in _figures_of(measured).items()) + "}"
+
+
+def _in_lines(
+    text: str, pairs: Sequence[tuple[Any, Any]], node: Any, old: tuple[Any, Any] | None, measured: Measured
+) -> str:
+    """The text with new figures in an entry that is written with a line for each key."""
+    lines = text.splitlines(keepends=True)
+    if old is None:
+        start = end = _last_line(node, lines)
+    else:
+        start, end = old[0].start_mark.line, _last_line(old[1], lines)
+    lines[start:end] = _measured_lines(measured, pairs[0][0].start_mark.column)
     return "".join(lines)
 
 
@@ -142,9 +165,12 @@ def _last_line(node: Any, lines: Sequence[str]) -> int:
 
 def _measured_lines(measured: Measured, column: int) -> list[str]:
     pad = " " * column
-    figures = {key: value for key, value in asdict(measured).items() if value is not None}
-    inner = [f"{pad}{' ' * _INDENT}{key}: {value!r}\n" for key, value in figures.items()]
+    inner = [f"{pad}{' ' * _INDENT}{key}: {value!r}\n" for key, value in _figures_of(measured).items()]
     return [f"{pad}{MEASURED}:\n", *inner]
+
+
+def _figures_of(measured: Measured) -> dict[str, Any]:
+    return {key: value for key, value in asdict(measured).items() if value is not None}
 
 
 def _measured(**values: Any) -> Measured:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper, save
 
 from qglow.cli.main import main
 from tests.emulated import needs
@@ -100,3 +102,49 @@ def test_an_unknown_entry_names_the_nearest(folder: Path, capsys: Capture) -> No
     path = str(folder / "accuracy.yaml")
     assert main(["check", "--baseline", path, "--entry", "digit"]) == 2
     assert "did you mean 'digits'" in capsys.readouterr().err
+
+
+def _free_filter(path: Path, *, sized: bool) -> None:
+    """A filter of signals [batch, N]; sized: and of as many elements as an input says."""
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "N"])]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    held = [numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")]
+    if sized:
+        inputs.append(helper.make_tensor_value_info("ends", TensorProto.INT64, [1]))
+        held.append(numpy_helper.from_array(np.int64([0]), "zero"))
+        nodes = [
+            helper.make_node("Slice", ["x", "zero", "ends"], ["cut"]),
+            helper.make_node("MatMul", ["cut", "w"], ["y"]),
+        ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", inputs, [output], held)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+def _signals(folder: Path, **others: object) -> None:
+    random = np.random.default_rng(1)
+    for name in ("c.npz", "t.npz"):
+        signals = random.normal(size=(12, 8)).astype(np.float32)
+        np.savez(folder / name, x=signals, **others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", ["{model: m.onnx, calibration: c.npz, data: t.npz, metric: sqnr}", "lines"])
+def test_free_dimensions_are_those_of_the_data(tmp_path: Path, capsys: Capture, form: str) -> None:
+    _free_filter(tmp_path / "m.onnx", sized=False)
+    _signals(tmp_path)
+    lines = "\n    model: m.onnx\n    calibration: c.npz\n    data: t.npz\n    metric: sqnr\n"
+    path = tmp_path / "b.yaml"
+    path.write_text(f"models:\n  m: {lines if form == 'lines' else form}\n")
+    assert main(["check", "--baseline", str(path), "--update"]) == 0
+    assert main(["check", "--baseline", str(path), "--require-baseline"]) == 0
+    assert "1 Pass." in capsys.readouterr().out
+
+
+def test_values_that_decide_shapes_are_named(tmp_path: Path, capsys: Capture) -> None:
+    _free_filter(tmp_path / "m.onnx", sized=True)
+    _signals(tmp_path, ends=np.full((12, 1), 1))
+    path = tmp_path / "b.yaml"
+    path.write_text("models: {m: {model: m.onnx, calibration: c.npz, data: t.npz, metric: sqnr}}\n")
+    assert main(["check", "--baseline", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "the values of 'ends' decide shapes" in error and "`quantized`" in error and "--value" not in error

@@ -230,13 +230,42 @@ def test_update_writes_figures_and_leaves_everything_else(baseline: Path) -> Non
     assert [entry.measured for entry in load_baseline(baseline)] == [counted] * 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "models: {m: {model: a.onnx, calibration: c.npz, data: t.npz}, n: {profile: p, data: t.npz,}}\n",
+        "models:\n  m: {model: a.onnx,  # the first\n"
+        "      calibration: c.npz, data: t.npz  # its data\n     }\n"
+        "  n:\n    profile: p\n    data: t.npz  # the second\n",
+        "models:\n  {m: {measured: {value: 1.0, int8_nodes: 1, float_nodes: 1, islands: 1, bytes: 1},"
+        " profile: p, data: t.npz},\n   n: {profile: p, data: t.npz}}",
+    ],
+    ids=["braces", "mixed", "measured"],
+)
+def test_update_edits_entries_in_braces(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "b.yaml"
+    path.write_text(text)
+    before = load_baseline(path)
+    for value in (91.5, 92.5):
+        now = replace(BEFORE, value=value, kernels="generic, c")
+        update_baseline(path, [judge(entry, now) for entry in before])
+        entries = load_baseline(path)
+        assert [entry.measured for entry in entries] == [now] * 2
+        assert [replace(entry, measured=None) for entry in entries] == [
+            replace(entry, measured=None) for entry in before
+        ]
+    comments = [line.split("#")[1] for line in text.splitlines() if "#" in line]
+    assert all(comment in path.read_text() for comment in comments)
+
+
 def test_update_refuses_what_it_cannot_edit(tmp_path: Path) -> None:
     path = tmp_path / "b.yaml"
-    path.write_text("models: {m: {model: a.onnx, calibration: c.npz, data: t.npz}}\n")
+    text = "models:\n  m: &same {model: a.onnx, calibration: c.npz, data: t.npz}\n  n: *same\n"
+    path.write_text(text)
     entries = load_baseline(path)
     with pytest.raises(InputFileError, match="cannot update the baseline"):
-        update_baseline(path, [judge(entries[0], BEFORE)])
-    assert path.read_text().startswith("models: {m:")
+        update_baseline(path, [judge(entry, replace(BEFORE, value=i)) for i, entry in enumerate(entries)])
+    assert path.read_text() == text
 
 
 @pytest.mark.parametrize(
