@@ -24,27 +24,25 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from llvmlite import ir
 
 from qglow.codegen.cache import KernelCache
+from qglow.codegen.calling import CallEmitter
 from qglow.codegen.calls import Call, make_calls
 from qglow.codegen.functions import BATCH_SIZE, Batch, Functions, JointFunctions, KernelFunctions
+from qglow.codegen.places import Places, Roots, with_bodies
 from qglow.codegen.slots import CallSlots
 from qglow.codegen.steps import ProgramStep, Work, is_worth_a_team, make_steps
-from qglow.codegen.structured import emit_structured
 from qglow.codegen.team import NONE, Team
 from qglow.codegen.weights import WeightBlob
-from qglow.core.errors import InternalError
 from qglow.core.text import format_attributes
 from qglow.core.types import Array
-from qglow.instructions.program import Buffer, BufferKind, Program
+from qglow.instructions.program import Program
 from qglow.instructions.text import print_program
 from qglow.kernels.emit.builder import I64, PTR, VOID, Value
 from qglow.kernels.emit.emitter import Emitter
-from qglow.kernels.emit.operand import to_physical
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection import families as families
 
@@ -65,29 +63,6 @@ def _collection_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@dataclass(frozen=True)
-class _Roots:
-    """Base addresses of operands, from the arguments of an entry or of a body.
-
-    host_at: number of the first of the two pointers in the table by which the host is called.
-    """
-
-    e: Emitter
-    arena: Value
-    weights: Value
-    table: Value
-    host_at: int
-    pointers: dict[int, Value] = field(default_factory=dict)
-
-    def pointer(self, number: int) -> Value:
-        """The pointer of this number in the table, loaded once in each function that needs it."""
-        if number not in self.pointers:
-            with self.e.at_entry():
-                place = self.e.target.pointer_bytes * number
-                self.pointers[number] = self.e.load(self.e.offset(self.table, place), PTR)
-        return self.pointers[number]
 
 
 class ModuleBuilder:
@@ -122,33 +97,14 @@ class ModuleBuilder:
         self._steps: list[ProgramStep] = []
         # Constants of a program that stops after every kernel can be exchanged for others of the same sizes.
         self.blob = WeightBlob(shared=not stepped) if blob is None else blob
-        self.constants: dict[Buffer, int] = {}
-        self.stored: dict[Call, list[int]] = {}
-        self.places = {buffer: i for i, buffer in enumerate(program.placeholders)}
         self.placeholders = tuple(buffer.name for buffer in program.placeholders)
         self.calls = make_calls(program, target)
-        self._add_places(self.calls)
-        self.hosted = [call for call in _with_bodies(self.calls) if call.hosted]
-        self._place_constants()
-
-    def _add_places(self, calls: Sequence[Call]) -> None:
-        """Number the placeholders of programs inside of instructions, each in a table of its own."""
-        for call in calls:
-            for body, inner in zip(call.group[0].operation.bodies, call.bodies, strict=True):
-                self.places |= {buffer: number for number, buffer in enumerate(body.placeholders)}
-                self._add_places(inner)
-
-    def _place_constants(self) -> None:
-        """Assign offsets to all constants, in the order of their first use."""
-        for call in _with_bodies(self.calls):
-            for buffer in call.buffers:
-                if buffer.root.kind is BufferKind.CONSTANT:
-                    self._constant(buffer.root)
-            self._stored(call)
+        self.places = Places(self.calls, program.placeholders, self.blob, target.activation_bias)
+        self.hosted = [call for call in with_bodies(self.calls) if call.hosted]
 
     @property
     def _compiled_calls(self) -> list[Call]:
-        return [call for call in _with_bodies(self.calls) if call.has_function]
+        return [call for call in with_bodies(self.calls) if call.has_function]
 
     @property
     def content(self) -> str:
@@ -156,12 +112,12 @@ class ModuleBuilder:
         kind = "stepped" if self.stepped else f"timed {self.timed}"
         settings = f"{kind} part {self.part_cycles!r}"
         # Equal contents are stored once, so that digests alone do not tell which constant is whose.
-        offsets = repr((list(self.constants.values()), list(self.stored.values())))
+        offsets = repr(self.places.offsets())
         return "\n".join([settings, print_program(self.program), offsets, *self.blob.contents()])
 
     def slots(self) -> tuple[CallSlots, ...]:
         """Slots of the constants of every call, in the order of the calls."""
-        return tuple(CallSlots.of(call, self.stored, self.constants) for call in self.calls)
+        return tuple(self.places.slots(call) for call in self.calls)
 
     def weights(self) -> Array:
         """The constants that the code expects at `weights`."""
@@ -184,7 +140,7 @@ class ModuleBuilder:
         share: the number of the part to do, and the number of parts.
         """
         arena, weights, table = memory
-        self._call_all(e, _Roots(e, arena, weights, table, len(self.placeholders)), calls, share)
+        self._calls.emit_all(e, Roots(e, arena, weights, table, len(self.placeholders)), calls, share)
 
     def functions(self, cache: KernelCache | None, batch_size: float = BATCH_SIZE) -> KernelFunctions:
         """The functions that the program calls, to be given to `batches`, none of them emitted yet."""
@@ -226,10 +182,10 @@ class ModuleBuilder:
         operation = call.group[0].operation
         return (
             functions[call].name if call.has_function else operation.opcode + format_attributes(operation),
-            tuple(self._place(buffer) for buffer in call.buffers),
+            tuple(self.places.place(buffer) for buffer in call.buffers),
             tuple(buffer.type.byte_size for buffer in call.buffers if call.bodies),
-            tuple(self._stored(call)),
-            tuple(self._place(count) for count in call.counts),
+            tuple(self.places.packed(call)),
+            tuple(self.places.place(count) for count in call.counts),
             tuple(tuple(self._call_key(functions, inner) for inner in body) for body in call.bodies),
         )
 
@@ -258,8 +214,8 @@ class ModuleBuilder:
         return str(module)
 
     def _add_entries(self, module: Any, functions: Functions) -> None:
-        self._module, self._functions = module, functions
-        self._bodies: dict[tuple[Call, int], Any] = {}
+        self._module = module
+        self._calls = CallEmitter(module, functions, self.target, self.places, self.hosted)
         self._emit_entry(self.calls)
         if self.is_shared:
             self._emit_team_entry(self._steps)
@@ -295,7 +251,7 @@ class ModuleBuilder:
                     for number, step in enumerate(steps[first : first + SECTION], first):
                         self._emit_step(inner, roots, team, number, step)
 
-    def _emit_step(self, e: Emitter, roots: _Roots, team: Team, number: int, step: ProgramStep) -> None:
+    def _emit_step(self, e: Emitter, roots: Roots, team: Team, number: int, step: ProgramStep) -> None:
         shares = team.parts(step.parts)
         parts = e.plus(shares, int(step.apart))
         take, work, done = (e.b.append_basic_block(f"step{number}.{n}") for n in ("take", "work", "done"))
@@ -308,18 +264,14 @@ class ModuleBuilder:
         with e.b.if_else(first) as (then, otherwise):
             with then:
                 for call in step.alone:
-                    self._call(e, roots, call, (e.index(0), e.index(1)))
+                    self._calls.emit(e, roots, call, (e.index(0), e.index(1)))
                 if not step.apart:
-                    self._call_all(e, roots, step.shared, (e.index(0), shares))
+                    self._calls.emit_all(e, roots, step.shared, (e.index(0), shares))
             with otherwise:
-                self._call_all(e, roots, step.shared, (e.plus(part, -int(step.apart)), shares))
+                self._calls.emit_all(e, roots, step.shared, (e.plus(part, -int(step.apart)), shares))
         team.finish(number, parts)
         e.b.branch(take)
         e.b.position_at_end(done)
-
-    def _call_all(self, e: Emitter, roots: _Roots, calls: Sequence[Call], share: tuple[Value, Value]) -> None:
-        for call in calls:
-            self._call(e, roots, call, share)
 
     @contextmanager
     def _entry(self, name: str, more: list[Any]) -> Iterator[tuple[Emitter, list[Value]]]:
@@ -335,7 +287,7 @@ class ModuleBuilder:
     @contextmanager
     def _section(
         self, e: Emitter, given: list[Value], count: int, first: int
-    ) -> Iterator[tuple[Emitter, _Roots, list[Value]]]:
+    ) -> Iterator[tuple[Emitter, Roots, list[Value]]]:
         """The part of an entry that starts at number `first` of `count`.
 
         It is a function of its own if there are several: LLVM takes more than twice as long for a
@@ -354,9 +306,9 @@ class ModuleBuilder:
         yield self._with_roots(inner, list(function.args))
         inner.b.ret_void()
 
-    def _with_roots(self, e: Emitter, given: list[Value]) -> tuple[Emitter, _Roots, list[Value]]:
+    def _with_roots(self, e: Emitter, given: list[Value]) -> tuple[Emitter, Roots, list[Value]]:
         arena, weights, table, *others = given
-        return e, _Roots(e, arena, weights, table, len(self.placeholders)), others
+        return e, Roots(e, arena, weights, table, len(self.placeholders)), others
 
     @property
     def _last_pointer(self) -> int:
@@ -364,114 +316,19 @@ class ModuleBuilder:
         return len(self.placeholders) + 2 * bool(self.hosted)
 
     def _timed_call(
-        self, e: Emitter, roots: _Roots, number: int, call: Call, share: tuple[Value, Value]
+        self, e: Emitter, roots: Roots, number: int, call: Call, share: tuple[Value, Value]
     ) -> None:
         if self.stepped:
             with e.when(
                 e.b.icmp_unsigned("==", e.load(roots.pointer(self._last_pointer), I64), e.index(number))
             ):
-                self._call(e, roots, call, share)
+                self._calls.emit(e, roots, call, share)
             return
         if not self.timed:
-            self._call(e, roots, call, share)
+            self._calls.emit(e, roots, call, share)
             return
         before = self.target.cycles(e)
-        self._call(e, roots, call, share)
+        self._calls.emit(e, roots, call, share)
         taken = e.b.sub(self.target.cycles(e), before)
         slot = e.offset(roots.pointer(self._last_pointer), 8 * number)
         e.store(e.b.add(e.load(slot, I64), taken), slot)
-
-    def _call(self, e: Emitter, roots: _Roots, call: Call, share: tuple[Value, Value]) -> None:
-        """Emit a call; `share` is the number of the part to do, and the number of parts."""
-        arguments = [self._address(e, roots, buffer) for buffer in call.buffers]
-        if call.hosted:
-            self._call_host(e, roots, call, arguments)
-            return
-        if call.bodies:
-            self._run_bodies(e, roots, call, arguments)
-            return
-        arguments += [e.offset(roots.weights, offset) for offset in self._stored(call)]
-        arguments += [e.load(self._address(e, roots, count), I64) for count in call.counts]
-        e.b.call(self._functions.callee(call, self._module), [*arguments, *share])
-
-    def _run_bodies(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:
-        hosts = [any(inner.hosted for inner in _with_bodies(calls)) for calls in call.bodies]
-
-        def run(number: int, arena: Value, table: Value) -> None:
-            first = len(call.group[0].operation.bodies[number].placeholders)
-            for place in (0, 1) if hosts[number] else ():
-                target = e.offset(table, self.target.pointer_bytes * (first + place))
-                e.store(roots.pointer(roots.host_at + place), target, align=self.target.pointer_bytes)
-            e.b.call(self._body(call, number), [arena, roots.weights, table])
-
-        emit_structured(e, call.group[0], arguments, run, 2 if any(hosts) else 0)
-
-    def _body(self, call: Call, number: int) -> Any:
-        """The function of a program inside of an instruction, emitted when it is first called."""
-        known = self._bodies.get((call, number))
-        if known is not None:
-            return known
-        name = f"qglow_body{len(self._bodies)}"
-        function = ir.Function(self._module, ir.FunctionType(VOID, [PTR] * 3), name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        function.attributes.add("nounwind")
-        self._bodies[call, number] = function
-        e, first = Emitter(function, self.target), len(call.group[0].operation.bodies[number].placeholders)
-        arena, weights, table = function.args
-        roots = _Roots(e, arena, weights, table, first)
-        for inner in call.bodies[number]:
-            self._call(e, roots, inner, (e.index(0), e.index(1)))
-        e.b.ret_void()
-        return function
-
-    def _call_host(self, e: Emitter, roots: _Roots, call: Call, arguments: Sequence[Value]) -> None:
-        function, number = (roots.pointer(roots.host_at + place) for place in range(2))
-        with e.at_entry():
-            operands = e.b.alloca(PTR, len(arguments))
-        for place, argument in enumerate(arguments):
-            e.store(argument, e.offset(operands, 8 * place))
-        kind = ir.FunctionType(VOID, [I64, PTR, I64])
-        node = e.index(self.hosted.index(call))
-        e.call_address(function, kind, [node, operands, e.b.ptrtoint(number, I64)])
-
-    def _stored(self, call: Call) -> list[int]:
-        """Offsets of a call's packed constants in the blob, to which the first request adds them."""
-        if call not in self.stored:
-            self.stored[call] = [self.blob.add(array) for array in call.arrays]
-        return self.stored[call]
-
-    def _address(self, e: Emitter, roots: _Roots, buffer: Buffer) -> Value:
-        """The address of element (0, ..., 0)."""
-        kind, number, offset = self._place(buffer)
-        if kind is BufferKind.PLACEHOLDER:
-            return e.offset(roots.pointer(number), offset)
-        return e.offset(roots.weights if kind is BufferKind.CONSTANT else roots.arena, offset)
-
-    def _place(self, buffer: Buffer) -> tuple[BufferKind, int, int]:
-        """Place of element (0, ..., 0): kind of memory, number of the placeholder, offset in bytes."""
-        root = buffer.root
-        start = buffer.layout.offset * buffer.type.element.size
-        if root.kind is BufferKind.PLACEHOLDER:
-            return root.kind, self.places[root], start
-        if root.kind is BufferKind.CONSTANT:
-            return root.kind, 0, self._constant(root) + start
-        if root.arena_offset is None:
-            raise InternalError(f"%{root.name} has no place in the arena; memory is not planned")
-        return BufferKind.ACTIVATION, 0, root.arena_offset + start
-
-    def _constant(self, buffer: Buffer) -> int:
-        if buffer not in self.constants:
-            if buffer.data is None:
-                raise InternalError(f"constant %{buffer.name} has no data")
-            stored = to_physical(buffer.data, buffer.type, self.target.activation_bias)
-            self.constants[buffer] = self.blob.add(stored)
-        return self.constants[buffer]
-
-
-def _with_bodies(calls: Sequence[Call]) -> Iterator[Call]:
-    """Calls, each followed by those of the programs inside of it."""
-    for call in calls:
-        yield call
-        for body in call.bodies:
-            yield from _with_bodies(body)
