@@ -1,4 +1,4 @@
-"""Where the operands of a program's calls lie: constants in the weights, placeholders, and the arena."""
+"""Places of the operands of a program's calls: constants in the weights, placeholders, and the arena."""
 
 from __future__ import annotations
 

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import ElementType, TensorType
 from qglow.counts.count import Count
+from qglow.counts.counted_graph import CountedGraph, Counts
 from qglow.counts.fillers import (
     CountedPlaces,
     Filler,
     JoinedPlaces,
-    LivePlaces,
     NewPlace,
     PlacesFromEnd,
     ShiftedPlaces,
@@ -38,8 +38,6 @@ from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.selection import Where
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import quantize_by
-
-Counts = tuple[Count, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +101,9 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     verify_graph(graph, "run-time counts")
     return BoundedGraph(
         graph,
-        {v.name: work.counts(v) for v in graph.inputs if v in work.own_inputs},
-        {v.name: work.counts(v) for v in graph.outputs},
-        tuple(work.fillers),
+        {v.name: work.graph.counts(v) for v in graph.inputs if v in work.own_inputs},
+        {v.name: work.graph.counts(v) for v in graph.outputs},
+        tuple(work.graph.fillers),
         work.computed,
         {
             value.name: work.grown[value]
@@ -122,52 +120,39 @@ class _Work:
     """The conversion of one graph, node by node."""
 
     def __init__(self, samples: AlignedGraphs) -> None:
-        self.fillers: list[Filler] = []
+        self.graph = CountedGraph(samples)
         self.computed: dict[str, Counts] = {}
         self.grown: dict[Value, GrownInput] = {}
         self.own_inputs = set(samples.bound.inputs)
         self._samples = samples
-        self._graph = samples.bound
-        self._counts: dict[Value, Counts] = {}
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
-        self._live: dict[tuple[Count, int, int], Value] = {}
         self._reached: dict[Value, list[int]] = {}
         self._reliance = Reliance()
         self._relied: set[Place] = set()
         self._summed: dict[Value, Count] = {}
-        self._numbers: dict[Count, str] = {}
         for value in samples.bound.inputs:
-            for axis in self._counted(value):
+            for axis in self.graph.counted(value):
                 self._rests[value, axis] = Rest.FINITE if value.type.is_quantized else Rest.ZERO
-
-    def counts(self, value: Value) -> Counts:
-        """Sizes of the axes of a value."""
-        if value not in self._counts:
-            self._counts[value] = self._samples.counts(value)
-        return self._counts[value]
-
-    def _counted(self, value: Value) -> list[int]:
-        return [axis for axis, count in enumerate(self.counts(value)) if not count.is_constant]
 
     def live_axes(self) -> dict[str, tuple[LiveAxis, ...]]:
         """Axes of each result whose places that are not live may be left out, the outermost first."""
-        for value in self._graph.outputs:
+        for value in self.graph.bound.outputs:
             if value in self.grown:  # the next call reads it, whatever this one leaves there
-                self._reliance.rely(*((value, axis) for axis in self._counted(value)))
+                self._reliance.rely(*((value, axis) for axis in self.graph.counted(value)))
         self._relied = self._reliance.spread(self._tells)
         found = {}
         for value, axes in self._reached.items():
             idle = [axis for axis in sorted(axes) if (value, axis) not in self._relied]
             if idle:
-                counts = self.counts(value)
-                found[value.name] = tuple(LiveAxis(axis, self._number(counts[axis])) for axis in idle)
+                counts = self.graph.counts(value)
+                found[value.name] = tuple(LiveAxis(axis, self.graph.number(counts[axis])) for axis in idle)
         return found
 
     def is_loose(self, value: Value) -> bool:
         """Whether a model's input may hold anything where it is not live, once `live_axes` is known."""
         return value in self.own_inputs and not any(
-            (value, axis) in self._relied for axis in self._counted(value)
+            (value, axis) in self._relied for axis in self.graph.counted(value)
         )
 
     def _tells(self, place: Place) -> bool:
@@ -176,14 +161,7 @@ class _Work:
 
     def summed_places(self) -> dict[str, str]:
         """Sums of products of which only the first terms matter, and the inputs with their number."""
-        return {value.name: self._number(count) for value, count in self._summed.items()}
-
-    def _number(self, count: Count) -> str:
-        """The input with a count as a number."""
-        if count not in self._numbers:
-            self._numbers[count] = self._input("live_places", TensorType(ElementType.INT64, (1,))).name
-            self.fillers.append(NewPlace(self._numbers[count], count))
-        return self._numbers[count]
+        return {value.name: self.graph.number(count) for value, count in self._summed.items()}
 
     def convert(self, node: Node) -> None:
         """Make the results of a node independent of places that are not live."""
@@ -210,16 +188,18 @@ class _Work:
             self._mask(node, index, axis, neutral)
         if node.operator.sums_products and len(wanted) == 2:
             # Terms behind the live ones have a factor of zero now.
-            self._summed[node.output] = self.counts(self._operand(node, wanted[0][0]))[wanted[0][1]]
+            self._summed[node.output] = self.graph.counts(self._operand(node, wanted[0][0]))[wanted[0][1]]
         for value in node.outputs:
-            for axis in self._counted(value):
+            for axis in self.graph.counted(value):
                 if axis not in reached and axis != joined and not (cuts or node.operator.states_shape):
-                    raise _dependent(node, f"axis {axis} of its result grows with {self.counts(value)[axis]}")
+                    raise _dependent(
+                        node, f"axis {axis} of its result grows with {self.graph.counts(value)[axis]}"
+                    )
                 self._rests[value, axis] = at_least(value, reached.get(axis, Rest.ANY))
             self._reached[value] = list(reached)
             for axis, places in sources.items():
                 self._reliance.follows((value, axis), *places)
-        if joined is not None and joined in self._counted(node.output):
+        if joined is not None and joined in self.graph.counted(node.output):
             self._join(node, joined)
 
     def _counted_operands(self, node: Node, joined: int | None) -> Iterator[tuple[int, Value, int]]:
@@ -227,7 +207,7 @@ class _Work:
         for index, value in enumerate(node.inputs):
             if value is None or value.is_constant:
                 continue
-            for axis in self._counted(value):
+            for axis in self.graph.counted(value):
                 if axis != joined:
                     yield index, value, axis
 
@@ -243,20 +223,16 @@ class _Work:
                 continue  # as many places as the bound has hold the number that each size has
             if value.type.quantization is not None:
                 raise _dependent(node, f"its weights '{value.name}' are others for other sizes")
-            made = Value(value.name, value.type)
-            self._counts[made] = self._samples.counts(value)
-            for axis in self._counted(made):
+            made = self.graph.replace_constant(value)
+            for axis in self.graph.counted(made):
                 self._rests[made, axis] = Rest.ZERO
             places = self._samples.first_number(value)
             if places is None:
-                self.computed[value.name] = self._counts[made]
+                self.computed[value.name] = self.graph.counts(made)
             else:
-                (bound,), (count,) = made.type.shape, self._counts[made]
+                (bound,), (count,) = made.type.shape, self.graph.counts(made)
                 kind = str(made.type.element.dtype)
-                self.fillers.append(CountedPlaces(made.name, places, count, bound, kind))
-            self._graph.inputs.append(made)
-            for user in value.users():
-                user.inputs = tuple(made if v is value else v for v in user.inputs)
+                self.graph.fillers.append(CountedPlaces(made.name, places, count, bound, kind))
 
     def _cuts(self, node: Node) -> bool:
         """Whether the result is a part of the operand; it then begins where the sizes of a call tell."""
@@ -277,10 +253,9 @@ class _Work:
         if first.is_constant:
             return
         extent = value.type.shape[axis]
-        places = self._input(f"{node.name}__places", TensorType(ElementType.INT64, (extent,)))
-        self.fillers.append(ShiftedPlaces(places.name, first, first.at(self._samples.sizes), extent))
-        moved = self._before(node, Gather(axis), (value, places), f"{node.name}__moved", value.type)
-        self._counts[moved] = self.counts(value)
+        places = self.graph.add_input(f"{node.name}__places", TensorType(ElementType.INT64, (extent,)))
+        self.graph.fillers.append(ShiftedPlaces(places.name, first, first.at(self._samples.sizes), extent))
+        moved = self.graph.insert_before(node, Gather(axis), (value, places), f"{node.name}__moved", value)
         node.inputs = (moved, *node.inputs[1:])
 
     def _choose(self, node: Node, axis: int) -> None:
@@ -291,8 +266,8 @@ class _Work:
                 return
             raise _dependent(node, f"indices along axis {axis} may count from the end")
         if (indices.data < 0).any():
-            made = self._input(f"{indices.name}__from_end", indices.type)
-            self.fillers.append(PlacesFromEnd(made.name, indices.data, self.counts(value)[axis]))
+            made = self.graph.add_input(f"{indices.name}__from_end", indices.type)
+            self.graph.fillers.append(PlacesFromEnd(made.name, indices.data, self.graph.counts(value)[axis]))
             node.inputs = (value, made)
 
     def _effect(self, node: Node, index: int, axis: int) -> AxisEffect:
@@ -301,10 +276,14 @@ class _Work:
         value = self._operand(node, index)
         if effect is None and not index and self._has_one_factor(node):
             effect = AxisEffect(axis)
-        count = self.counts(value)[axis]
+        count = self.graph.counts(value)[axis]
         if effect is None:
             raise _dependent(node, f"it needs all {count} places along axis {axis} of '{value.name}'")
-        if effect.axis is not None and not effect.cuts and self.counts(node.output)[effect.axis] != count:
+        if (
+            effect.axis is not None
+            and not effect.cuts
+            and self.graph.counts(node.output)[effect.axis] != count
+        ):
             raise _dependent(node, f"axis {effect.axis} of its result does not grow as '{value.name}' does")
         return effect
 
@@ -361,16 +340,16 @@ class _Work:
                 raise _dependent(node, f"'{value.name}' has no element without effect")
             else:
                 data = number.astype(value.type.element.dtype)
-            other = constant(self._graph.unique_name(f"{value.name}__neutral"), data, quantization)
-            live = self._live_places(
-                self.counts(value)[axis], value.type.shape[axis], len(value.type.shape) - axis
+            other = constant(self.graph.bound.unique_name(f"{value.name}__neutral"), data, quantization)
+            live = self.graph.live_places(
+                self.graph.counts(value)[axis], value.type.shape[axis], len(value.type.shape) - axis
             )
-            masked = self._before(node, Where(), (live, value, other), f"{value.name}__live", value.type)
-            self._counts[masked] = self.counts(value)
-            for place in self._counted(value):
+            operands = live, value, other
+            masked = self.graph.insert_before(node, Where(), operands, f"{value.name}__live", value)
+            for place in self.graph.counted(value):
                 self._rests[masked, place] = self._rest(value, place)
             self._rests[masked, axis] = at_least(masked, Rest.ZERO if neutral == 0.0 else Rest.ANY)
-            self._reached[masked] = [place for place in self._counted(value) if place != axis]
+            self._reached[masked] = [place for place in self.graph.counted(value) if place != axis]
             for place in self._reached[masked]:
                 self._reliance.follows((masked, place), (value, place))
             self._masked[key] = masked
@@ -379,58 +358,28 @@ class _Work:
     def _join(self, node: Node, axis: int) -> None:
         """Move live places together behind the node."""
         values = [value for value in node.inputs if value is not None]
-        parts = [(self.counts(value)[axis], value.type.shape[axis]) for value in values]
+        parts = [(self.graph.counts(value)[axis], value.type.shape[axis]) for value in values]
         rest = min(
-            (self._rest(v, axis) for v in values if not self.counts(v)[axis].is_constant),
+            (self._rest(v, axis) for v in values if not self.graph.counts(v)[axis].is_constant),
             default=Rest.ANY,
         )
         old = node.output
         if any(not count.is_constant for count, _ in parts[:-1]):
-            places = self._input(
+            places = self.graph.add_input(
                 f"{node.name}__places", TensorType(ElementType.INT64, (old.type.shape[axis],))
             )
             joined = JoinedPlaces(places.name, tuple(parts))
-            self.fillers.append(joined)
-            new = Value(old.name, old.type)
-            self._graph.replace_value(old, new)
-            old.name = self._graph.unique_name(f"{old.name}__joined")
-            gather = Node(
-                self._graph.unique_name(f"{node.name}__together"), Gather(axis), (old, places), (new,)
-            )
-            self._graph.insert_after(node, gather)
-            self._counts[new] = self._samples.counts(old)
+            self.graph.fillers.append(joined)
+            new = self.graph.gather_behind(node, axis, places)
             if not parts[0][0].is_constant and values[0] in self.own_inputs:
                 self.grown[new] = GrownInput(values[0].name, axis, joined)
-            for place in self._counted(old):
+            for place in self.graph.counted(old):
                 self._rests[new, place] = self._rest(old, place)
                 self._reliance.follows((new, place), (old, place))
             self._reliance.follows((new, axis), *((value, axis) for value in values))
             old = new
         self._rests[old, axis] = at_least(old, rest)
         self._reliance.follows((old, axis), *((value, axis) for value in values))
-
-    def _live_places(self, count: Count, bound: int, rank: int) -> Value:
-        key = count, bound, rank
-        if key not in self._live:
-            kind = TensorType(ElementType.BOOL, (bound,) + (1,) * (rank - 1))
-            self._live[key] = self._input("live", kind)
-            self.fillers.append(LivePlaces(self._live[key].name, count, bound, rank))
-        return self._live[key]
-
-    def _input(self, wanted: str, kind: TensorType) -> Value:
-        value = Value(self._graph.unique_name(wanted), kind)
-        self._graph.inputs.append(value)
-        self._counts[value] = tuple(Count((), extent) for extent in kind.shape)
-        return value
-
-    def _before(
-        self, node: Node, operator: Gather | Where, operands: Sequence[Value], wanted: str, kind: TensorType
-    ) -> Value:
-        """Result of a new node in front of another one."""
-        made = Value(self._graph.unique_name(wanted), replace(kind, unsigned=False))
-        name = self._graph.unique_name(wanted)
-        self._graph.insert_before(node, Node(name, operator, operands, (made,)))
-        return made
 
 
 def _has_factors(node: Node) -> bool:
