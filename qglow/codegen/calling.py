@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from qglow.codegen.calls import Call
 from qglow.codegen.functions import Functions
-from qglow.codegen.places import Places, Roots, with_bodies
+from qglow.codegen.places import OperandPlaces, Roots, with_bodies
 from qglow.codegen.structured import emit_structured
 from qglow.kernels.emit.builder import I64, PTR, VOID, Value
 from qglow.kernels.emit.emitter import Emitter
@@ -23,7 +23,12 @@ class CallEmitter:
     """
 
     def __init__(
-        self, module: Any, functions: Functions, target: VectorTarget, places: Places, hosted: Sequence[Call]
+        self,
+        module: Any,
+        functions: Functions,
+        target: VectorTarget,
+        places: OperandPlaces,
+        hosted: Sequence[Call],
     ) -> None:
         self._module, self._functions, self._target = module, functions, target
         self._places, self._hosted = places, hosted

@@ -32,7 +32,7 @@ from qglow.codegen.cache import KernelCache
 from qglow.codegen.calling import CallEmitter
 from qglow.codegen.calls import Call, make_calls
 from qglow.codegen.functions import BATCH_SIZE, Batch, Functions, JointFunctions, KernelFunctions
-from qglow.codegen.places import Places, Roots, with_bodies
+from qglow.codegen.places import OperandPlaces, Roots, with_bodies
 from qglow.codegen.slots import CallSlots
 from qglow.codegen.steps import ProgramStep, Work, is_worth_a_team, make_steps
 from qglow.codegen.team import NONE, Team
@@ -99,7 +99,7 @@ class ModuleBuilder:
         self.blob = WeightBlob(shared=not stepped) if blob is None else blob
         self.placeholders = tuple(buffer.name for buffer in program.placeholders)
         self.calls = make_calls(program, target)
-        self.places = Places(self.calls, program.placeholders, self.blob, target.activation_bias)
+        self.places = OperandPlaces(self.calls, program.placeholders, self.blob, target.activation_bias)
         self.hosted = [call for call in with_bodies(self.calls) if call.hosted]
 
     @property

@@ -46,7 +46,7 @@ class Roots:
         return self.pointers[number]
 
 
-class Places:
+class OperandPlaces:
     """Places of all operands of a program's calls.
 
     placeholders: buffers in the order of the pointer table. blob: takes the constants. bias: what the target
