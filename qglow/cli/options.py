@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from qglow.api.options import (
     CALIBRATION,
     DATA,
+    LIMITS,
     MODEL,
     OUTPUT,
     CustomOperatorOptions,
@@ -60,6 +61,13 @@ MOVED_MODEL = Option(
 STATES = Option(
     "Input that keeps an output for the next call, where names do not tell",
     group=MODEL,
+    metavar="INPUT=OUTPUT",
+    flags=("--state",),
+    typed=list[str],
+)
+STREAM_STATES = Option(
+    "Input that takes an output of the call before: the verdict looks at a stream too",
+    group=LIMITS,
     metavar="INPUT=OUTPUT",
     flags=("--state",),
     typed=list[str],

@@ -61,6 +61,18 @@ class OutputErrors:
         return sum(output.non_finite for output in self.outputs)
 
 
+@dataclass(frozen=True)
+class StreamErrors:
+    """Errors of both models where each takes its own states again, call after call, over `calls` calls.
+
+    first, last: over the first and the last quarter of them, without the states.
+    """
+
+    calls: int
+    first: OutputErrors
+    last: OutputErrors
+
+
 FEWEST = 16
 """Positions of other classes than the most frequent one from which on agreement beyond chance is told."""
 

@@ -10,7 +10,7 @@ from qglow.core.errors import ComparisonFailed, UsageError
 from qglow.display.blocks import Block, Paragraph, Section, decibels, percent, significant, table
 from qglow.display.frames import frame
 from qglow.display.shown import Shown
-from qglow.report.output_errors import OutputError, OutputErrors
+from qglow.report.output_errors import OutputError, OutputErrors, StreamErrors
 
 if TYPE_CHECKING:
     import pandas
@@ -53,7 +53,8 @@ class ModelVerdict(Shown):
     equal best classes of an output of scores (of samples, or of their positions), or of equal integers; None
     without such outputs. outputs:
     measured errors of each. worst: at most five values, the one that loses most first. note: a sentence on
-    why there were no samples, or on what was compared where that is not all outputs, or "".
+    why there were no samples, or on what was compared where that is not all outputs, or "". stream: errors
+    where both models take their own states again for many calls; None where no states are named.
     """
 
     word: str
@@ -63,6 +64,7 @@ class ModelVerdict(Shown):
     outputs: tuple[OutputError, ...] = ()
     worst: tuple[WorstValue, ...] = ()
     note: str = ""
+    stream: StreamErrors | None = None
 
     @property
     def is_measured(self) -> bool:
@@ -76,8 +78,14 @@ class ModelVerdict(Shown):
 
     @property
     def suffering(self) -> tuple[OutputError, ...]:
-        """Outputs that are not good, the worst first."""
+        """Outputs that are not good in single calls, the worst first."""
         return tuple(sorted(filter(_suffers, self.outputs), key=_level))
+
+    @property
+    def lowest_db(self) -> float | None:
+        """The smallest SQNR of an output in single calls and at the end of a stream, in dB; None if none."""
+        late = None if self.stream is None else self.stream.last.sqnr_db
+        return min((each for each in (self.sqnr_db, late) if each is not None), default=None)
 
     def __str__(self) -> str:
         return f"{self.word}: {self.figures}"
@@ -105,7 +113,8 @@ class ModelVerdict(Shown):
         figures += [] if self.agreement is None else [f"agreement {percent(self.agreement)}"]
         listed = ", ".join(figures)
         samples = "sample" if self.samples == 1 else "samples"
-        return f"{listed}, measured on {self.samples} {samples} of the profile"
+        streamed = "" if self.stream is None else f"; {_stream_figures(self.stream)}"
+        return f"{listed}, measured on {self.samples} {samples} of the profile{streamed}"
 
     def require(self, min_sqnr_db: float | None = None, *, strict: bool = False) -> None:
         """Hold the verdict to a limit, and under `strict` to the word "good".
@@ -116,18 +125,30 @@ class ModelVerdict(Shown):
         if min_sqnr_db is not None:
             if not math.isfinite(min_sqnr_db):
                 raise UsageError(f"min_sqnr {min_sqnr_db}: it has to be a finite number", field="min_sqnr")
-            if self.sqnr_db is None:
+            if self.lowest_db is None:
                 raise UsageError("min_sqnr: no output has a signal-to-noise ratio", field="min_sqnr")
-            if self.sqnr_db < min_sqnr_db:
+            if self.lowest_db < min_sqnr_db:
                 raise ComparisonFailed(f"the int8 model is {self}; at least {min_sqnr_db:g} dB must be")
         if strict and self.word != GOOD:
             raise ComparisonFailed(f"the int8 model is {self} (`strict`)")
 
 
-def measured_verdict(errors: OutputErrors, worst: tuple[WorstValue, ...] = ()) -> ModelVerdict:
-    """The verdict on measured errors."""
+def measured_verdict(
+    errors: OutputErrors, worst: tuple[WorstValue, ...] = (), stream: StreamErrors | None = None
+) -> ModelVerdict:
+    """The verdict on measured errors of single calls and, if there is one, of the end of a stream."""
+    words = [word_of(errors)]
+    if stream is not None and can_be_judged(stream.last):
+        words.append(word_of(stream.last))
+    word = max(words, key=(GOOD, SUSPICIOUS, BROKEN).index)
     return ModelVerdict(
-        word_of(errors), errors.samples, errors.sqnr_db, errors.agreement, errors.outputs, worst[:SHOWN]
+        word,
+        errors.samples,
+        errors.sqnr_db,
+        errors.agreement,
+        errors.outputs,
+        worst[:SHOWN],
+        stream=stream,
     )
 
 
@@ -172,6 +193,18 @@ def verdict_section(verdict: ModelVerdict) -> Section:
         losses = [(worst.value, _decibels(worst.sqnr_db), worst.reason) for worst in verdict.worst]
         blocks.append(table(("value", "SQNR>", "why"), losses, "Values that lose most"))
     return Section(f"Verdict: {verdict.word}", tuple(blocks), f"verdict {verdict.word}")
+
+
+def _stream_figures(stream: StreamErrors) -> str:
+    """Figures of a stream in words."""
+
+    def told(errors: OutputErrors) -> str:
+        parts = [] if errors.sqnr_db is None else [_decibels(errors.sqnr_db)]
+        parts += [] if errors.agreement is None else [f"agreement {percent(errors.agreement)}"]
+        return ", ".join(parts) or "no figures"
+
+    quarters = f"{told(stream.first)} in its first quarter, {told(stream.last)} in its last"
+    return f"as a stream of {stream.calls} calls {quarters}"
 
 
 def _meaning(verdict: ModelVerdict) -> str:

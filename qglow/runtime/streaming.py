@@ -32,7 +32,7 @@ class StreamingExecutable(DelegatingExecutable):
         """
         self._executable = executable
         self._states = dict(states)
-        self._kinds = _kinds(executable, self._states)
+        self._kinds = state_kinds(executable.inputs, executable.outputs, self._states)
         self._kept = {name: np.zeros(kind.shape, _dtype(kind)) for name, kind in self._kinds.items()}
         self._lock = threading.RLock()
         self.reset()
@@ -152,9 +152,13 @@ class StreamingExecutable(DelegatingExecutable):
             )
 
 
-def _kinds(executable: Executable, states: Mapping[str, str]) -> dict[str, TensorType]:
-    """Types of the states by the name of their input. Raises UsageError for pairs that do not fit."""
-    taken, given = executable.inputs, executable.outputs
+def state_kinds(
+    taken: Mapping[str, TensorType], given: Mapping[str, TensorType], states: Mapping[str, str]
+) -> dict[str, TensorType]:
+    """Types of the states by the name of their input, of inputs `taken` and outputs `given`.
+
+    Raises UsageError for pairs that do not fit.
+    """
     for name, output in states.items():
         if name not in taken:
             raise UsageError(f"state '{name}': no input has this name; the inputs are {_listed(taken)}")

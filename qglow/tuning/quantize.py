@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from qglow.quantization.report import constant_bytes
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, model_info
 from qglow.runtime.executable import Executable
+from qglow.runtime.streaming import state_kinds
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import LoadedModel
@@ -40,7 +42,8 @@ class QuantizeOptions:
     keeps the layers whose weights are rounded already. code: options for programs that run over the
     samples. progress: reports long work.
     interrupted: is told where the user interrupts an effort or rounding, which then gives what is done. jobs:
-    where networks run over samples for an effort (default: here).
+    where networks run over samples for an effort (default: here). states: inputs that take an output of the
+    call before, for a verdict over a stream.
     """
 
     effort: str = FAST
@@ -52,6 +55,7 @@ class QuantizeOptions:
     progress: Progress | None = None
     interrupted: Interrupted | None = None
     jobs: Jobs | None = None
+    states: Mapping[str, str] = field(default_factory=dict)
 
 
 def quantize_model(
@@ -64,6 +68,9 @@ def quantize_model(
     `assert_all_quantized` does not hold.
     """
     options = options or QuantizeOptions()
+    state_kinds(model.inputs, model.outputs, options.states)
+    if options.states and profile is None:
+        raise UsageError("states: without a profile there is no verdict on a stream", field="states")
     if model.is_quantized:
         _check_imported(model, profile, recipe, options)
         return _parts(model, recipe, quantize_imported(model.graph, recipe))
@@ -76,7 +83,7 @@ def quantize_model(
     release_after(constant_bytes(model.graph))
     parts = _open(model, _parts(model, made.recipe, made.result), replace(profile, kept=()))
     if options.check:
-        verdict = check_model(model, profile, parts, options.code, made.runs, made.program)
+        verdict = check_model(model, profile, parts, options.code, made.runs, made.program, options.states)
         parts = replace(parts, verdict=verdict)
     return parts
 

@@ -17,7 +17,7 @@ from qglow.graph.graph import Graph
 from qglow.profiling.profile import Profile
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import constant_bytes
-from qglow.report.output_errors import OutputErrorCounter, OutputErrors
+from qglow.report.output_errors import OutputErrorCounter, OutputErrors, StreamErrors
 from qglow.report.parts import QuantizedParts
 from qglow.report.runner import RealInterface, filled
 from qglow.report.score_axes import ScoreAxis, score_axes
@@ -28,6 +28,7 @@ from qglow.toolchain.artefacts import obtain_executable
 from qglow.toolchain.loaded import LoadedModel
 from qglow.tuning.noise_sources import noise_sources, predicted_sqnr_db, worst_values
 from qglow.tuning.remembered import Remembered, arrays_of
+from qglow.tuning.stream_check import stream_errors
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,23 @@ def float_runs(graph: Graph, samples: Sequence[Sample], options: CompileOptions 
     """
     if not samples:
         return FloatRuns(0, (), ())
-    size = batch_of({value.name: value.type.shape for value in graph.inputs})
-    inputs = [
-        batch.inputs if batch.whole else {name: filled(array, size) for name, array in batch.inputs.items()}
-        for batch in batches(samples, size)
-    ]
+    inputs = float_inputs(graph, samples)
     program = compile_graph(graph, options)
     runs = FloatRuns(len(samples), inputs, [_copied(program(given)) for given in inputs])
     del program
     release_after(constant_bytes(graph))
     return runs
+
+
+def float_inputs(graph: Graph, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    """Inputs of a float graph for runs over samples, in its batch; the last run is filled with copies."""
+    size = batch_of({value.name: value.type.shape for value in graph.inputs})
+    return [
+        dict(batch.inputs)
+        if batch.whole
+        else {name: filled(array, size) for name, array in batch.inputs.items()}
+        for batch in batches(samples, size)
+    ]
 
 
 def measure_outputs(
@@ -86,8 +94,7 @@ def measure_outputs(
 def _measured(
     runs: FloatRuns, int8_graph: Graph, executable: Executable, scores: Mapping[str, ScoreAxis] | None
 ) -> OutputErrors:
-    kinds = ({v.name: v.type for v in int8_graph.inputs}, {v.name: v.type for v in int8_graph.outputs})
-    program = RealInterface(executable, *kinds)
+    program = _real_program(int8_graph, executable)
     counter = OutputErrorCounter(scores)
     for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
         counter.add(program(inputs), expected)
@@ -101,12 +108,14 @@ def check_model(
     options: CompileOptions | None = None,
     runs: FloatRuns | None = None,
     program: Executable | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> ModelVerdict:
     """Return a verdict on the int8 form of a float model, measured on the samples that its profile keeps.
 
     Without samples, or where all outputs are zero or empty on them, it is predicted from the histograms.
     runs: of the model on the first of these samples, which need not be made again if they are all. program:
-    the compiled int8 form, if there is one already; one that keeps state is compiled anew.
+    the compiled int8 form, if there is one already; one that keeps state is compiled anew. states: inputs
+    that take an output of the call before, for which a stream is measured too.
     """
     sources = noise_sources(parts, profile.check_matches(model.with_profiled_batch().graph))
     worst = worst_values(sources)
@@ -124,9 +133,35 @@ def check_model(
             errors = _measured(runs, parts.int8, program, scores)
             remembered.keep(errors)
         if can_be_judged(errors):
-            return replace(measured_verdict(errors, worst), note=_tail_note(parts.int8))
+            stream = _stream(model, profile, parts, options, states, scores) if states else None
+            return replace(measured_verdict(errors, worst, stream), note=_tail_note(parts.int8))
         note = "All outputs are zero or empty on the samples that the profile keeps"
     return predicted_verdict(predicted_sqnr_db(sources), worst, note)
+
+
+def _stream(
+    model: LoadedModel,
+    profile: Profile,
+    parts: QuantizedParts,
+    options: CompileOptions | None,
+    states: Mapping[str, str],
+    scores: Mapping[str, ScoreAxis],
+) -> StreamErrors:
+    """Errors over a stream of the samples that the profile keeps, in their order."""
+    facts = [*arrays_of(profile.kept), scores, states]
+    remembered = Remembered.of("streams", [model.graph, parts.int8], facts, options or CompileOptions())
+    errors = remembered.get(StreamErrors)
+    if errors is None:
+        program = _real_program(parts.int8, compile_graph(parts.int8, options))
+        inputs = float_inputs(model.graph, profile.kept)
+        errors = stream_errors(compile_graph(model.graph, options), program, inputs, states, scores)
+        remembered.keep(errors)
+    return errors
+
+
+def _real_program(int8_graph: Graph, executable: Executable) -> RealInterface:
+    kinds = ({v.name: v.type for v in int8_graph.inputs}, {v.name: v.type for v in int8_graph.outputs})
+    return RealInterface(executable, *kinds)
 
 
 def _tail_note(graph: Graph) -> str:

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 import qglow
+from qglow.cli.main import main
 from qglow.core.types import Array
 
 RANDOM = np.random.default_rng(5)
@@ -77,3 +78,62 @@ def test_tags_are_compared_by_position(tmp_path: Path, calibration: str, words: 
     [output] = verdict.outputs
     assert output.probabilities and output.agreement is not None and output.beyond_chance is not None
     assert output.beyond_chance < output.agreement < 1.0
+
+
+def _integrator(path: Path) -> Path:
+    """A sum of signals over calls, which they add up to little by little: frame, total -> mean, next."""
+    nodes = [
+        helper.make_node("MatMul", ["frame", "w"], ["step"]),
+        helper.make_node("Add", ["total", "step"], ["next"]),
+        helper.make_node("MatMul", ["next", "v"], ["level"]),
+    ]
+    weights = {
+        "w": (RANDOM.normal(size=(16, 32)) * 0.01).astype(np.float32),
+        "v": RANDOM.normal(size=(32, 8)).astype(np.float32),
+    }
+    floats = (("frame", [1, 16]), ("total", [1, 32]), ("next", [1, 32]), ("level", [1, 8]))
+    infos = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in floats}
+    held = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(
+        nodes, "g", [infos["frame"], infos["total"]], [infos["level"], infos["next"]], held
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def _frames(path: Path) -> Path:
+    """Frames, with totals as single calls would have them."""
+    frames = RANDOM.normal(size=(24, 16)).astype(np.float32)
+    np.savez(path, frame=frames, total=RANDOM.normal(size=(24, 32)).astype(np.float32))
+    return path
+
+
+def test_states_that_are_named_make_a_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, data = _integrator(tmp_path / "m.onnx"), _frames(tmp_path / "d.npz")
+    profile, out = tmp_path / "p.yaml", tmp_path / "out"
+    assert main(["profile", str(model), "--data", str(data), "-o", str(profile)]) == 0
+    words = ["quantize", "--profile", str(profile), "-o", str(out)]
+    assert main([*words, "--state", "total=next"]) == 0
+    assert "as a stream of 64 calls" in capsys.readouterr().out
+    verdict = qglow.load_quantized(out).verdict
+    assert verdict is not None and verdict.stream is not None and verdict.sqnr_db is not None
+    last = verdict.stream.last
+    assert [output.name for output in last.outputs] == ["level"]
+    assert last.sqnr_db is not None and last.sqnr_db < verdict.sqnr_db
+    assert main(words) == 0
+    plain = qglow.load_quantized(out).verdict
+    assert plain is not None and plain.stream is None
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [("sum=next", "no input has this name"), ("total=level", "types have to be equal")],
+)
+def test_states_that_do_not_fit_are_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, message: str
+) -> None:
+    model, data = _integrator(tmp_path / "m.onnx"), _frames(tmp_path / "d.npz")
+    profile, out = tmp_path / "p.yaml", tmp_path / "out"
+    assert main(["profile", str(model), "--data", str(data), "-o", str(profile)]) == 0
+    assert main(["quantize", "--profile", str(profile), "--state", state, "-o", str(out)]) == 2
+    assert message in capsys.readouterr().err and not out.exists()

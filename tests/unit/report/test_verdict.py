@@ -10,7 +10,7 @@ from qglow.core.errors import ComparisonFailed, UsageError
 from qglow.display.document import Document
 from qglow.display.markdown import to_markdown
 from qglow.display.plain import from_plain, to_plain
-from qglow.report.output_errors import OutputError, OutputErrors
+from qglow.report.output_errors import OutputError, OutputErrors, StreamErrors
 from qglow.report.verdict import (
     BROKEN,
     GOOD,
@@ -85,6 +85,24 @@ def test_words_on_scores_at_positions(
 def test_probabilities_that_agree_do_not_hide_nan() -> None:
     output = OutputError("y", 12.0, 1.0, 1, 0.5, 1.0, True)
     assert word_of(OutputErrors(8, (output,))) == BROKEN
+
+
+def test_the_end_of_a_stream_may_make_the_verdict_worse() -> None:
+    def streamed(last: float) -> ModelVerdict:
+        return measured_verdict(
+            errors((30.0, None)), (), StreamErrors(64, errors((25.0, 1.0)), errors((last, 0.9)))
+        )
+
+    assert [streamed(last).word for last in (20.0, 10.0, 3.0)] == [GOOD, SUSPICIOUS, BROKEN]
+    told = text(streamed(10.0))
+    assert "as a stream of 64 calls 25.00 dB, agreement 100.00 % in its first quarter, 10.00 dB" in told
+    assert from_plain(ModelVerdict, to_plain(streamed(10.0))) == streamed(10.0)
+    with pytest.raises(ComparisonFailed, match="at least 15 dB"):
+        streamed(10.0).require(15.0)
+    zeros = measured_verdict(
+        errors((30.0, None)), (), StreamErrors(64, errors((None, None)), errors((None, None)))
+    )
+    assert zeros.word == GOOD and "no figures" in text(zeros)
 
 
 def test_new_nan_breaks_a_model() -> None:
