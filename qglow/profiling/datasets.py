@@ -275,7 +275,7 @@ def _check_arrays(
             raise DataError(
                 f"{path}: input '{name}' has shape {list(array.shape)}, "
                 f"the model takes {forms_text(specs[name], batch=True)}, with N samples"
-                f"{remedy(name, array.shape[1:], specs[name])}"
+                f"{remedy({each: rows.shape[1:] for each, rows in arrays.items()}, specs)}"
             )
 
 

@@ -123,7 +123,7 @@ def fit_sample(sample: Sample, specs: InputSpecs) -> Sample:
     Raises DataError, naming sample and input, for another shape, a lossy dtype, NaN or infinity.
     """
     whole = are_inputs(sample.inputs, specs)
-    inputs = {name: _fit(sample, name, spec, whole) for name, spec in specs.items()}
+    inputs = {name: _fit(sample, name, specs, whole) for name in specs}
     return Sample(sample.key, inputs, sample.label, whole)
 
 
@@ -143,14 +143,15 @@ def _fits(found: Sequence[int], wanted: Sequence[int | None]) -> bool:
     )
 
 
-def _fit(sample: Sample, name: str, spec: InputSpec, whole: bool) -> Array:
-    value = np.asarray(sample.inputs[name])
+def _fit(sample: Sample, name: str, specs: InputSpecs, whole: bool) -> Array:
+    value, spec = np.asarray(sample.inputs[name]), specs[name]
     where = f"{sample.key}: input '{name}'"
     if not spec.is_ambiguous and _has_shape(value, spec.whole):
         value = value[0]
     if not _has_shape(value, spec.whole if whole else spec.shape):
         taken = f"the model takes {forms_text(spec)}"
-        raise DataError(f"{where} has shape {list(value.shape)}, {taken}{remedy(name, value.shape, spec)}")
+        shapes = {each: np.shape(array) for each, array in sample.inputs.items()}
+        raise DataError(f"{where} has shape {list(value.shape)}, {taken}{remedy(shapes, specs)}")
     if not np.can_cast(value.dtype, spec.dtype, "same_kind") and not _is_whole(value, spec.dtype):
         raise DataError(f"{where} is {value.dtype}, the model takes {spec.dtype}")
     value = np.asarray(value, dtype=spec.dtype, order="C")
@@ -174,12 +175,21 @@ def shape_text(shape: tuple[int | None, ...], batch: bool = False) -> str:
     return "[" + ", ".join(["N", *sizes] if batch else sizes) + "]"
 
 
-def remedy(name: str, found: Sequence[int], spec: InputSpec) -> str:
-    """Say what to do with samples of one axis more, which the model may have as well."""
-    if len(found) != len(spec.shape) + 1 or not _fits(found[1:], spec.shape):
+def remedy(found: Mapping[str, Sequence[int]], specs: InputSpecs) -> str:
+    """Say what to do with samples that have one axis more in some inputs, which the model may have as well.
+
+    found: shapes of one sample by input.
+    """
+    stated = [
+        f"`shapes={name}={','.join(map(str, found[name]))}`"
+        for name, spec in specs.items()
+        if len(found[name]) == len(spec.shape) + 1 and _fits(found[name][1:], spec.shape)
+    ]
+    if not stated:
         return ""
-    sizes = ",".join(map(str, found))
-    return f"; if the first axis of the input is not one of samples, state it: `shapes={name}={sizes}`"
+    if len(stated) == 1:
+        return f"; if the first axis of the input is not one of samples, state it: {stated[0]}"
+    return f"; if the first axes of the inputs are not of samples, state them: {' '.join(stated)}"
 
 
 def forms_text(spec: InputSpec, batch: bool = False) -> str:

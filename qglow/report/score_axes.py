@@ -3,7 +3,7 @@
 Scores [N, classes], but for axes of size 1, have one set a sample. Scores at positions, such as
 [N, T, classes] of a tagger, a CTC recogniser or a language model, are shares of classes, their logarithms,
 or what a linear layer gives. An axis whose size the data decides is never one of classes, as M of a waveform
-[N, M].
+[N, M], and neither is one that convolutions or pools slide along.
 """
 
 from __future__ import annotations
@@ -51,10 +51,41 @@ def score_axes(graph: Graph, open_axes: OpenAxes) -> dict[str, ScoreAxis]:
     for output in graph.outputs:
         if not output.type.is_float:
             continue
-        scores = sample_scores(output.type.shape) or _scores_of_positions(output, makers)
+        scores = sample_scores(output.type.shape)
+        if scores is None:
+            scores = _scores_of_positions(output, makers)
+        elif _is_slid_along(output, scores.axis, makers):
+            continue
         if scores is not None and scores.axis not in open_axes.get(output.name, ()):
             found[output.name] = scores
     return found
+
+
+def _is_slid_along(value: Value, axis: int, makers: Mapping[Value, Node]) -> bool:
+    """Whether an axis is one of pixels or of time in the convolution or pool that it comes from."""
+    node = makers.get(value)
+    while node is not None:
+        slides = node.operator.filters is not None or node.operator.window(node.input_types()) is not None
+        if slides:
+            return len(node.output.type.shape) > 2 and axis > 1
+        origin = _origin(node, axis)
+        if origin is None:
+            return False
+        value, axis = origin
+        node = makers.get(value)
+    return False
+
+
+def _origin(node: Node, axis: int) -> tuple[Value, int] | None:
+    """The computed operand, and its axis, whose places decide those of a result; None where there is none."""
+    for index, value in enumerate(node.inputs):
+        if value is None or value.data is not None or not value.type.is_float:
+            continue
+        for place in range(len(value.type.shape)):
+            effect = node.operator.axis_effect(index, place, node.input_types())
+            if effect is not None and effect.axis == axis and value.type.shape[place] > 1:
+                return value, place
+    return None
 
 
 def _scores_of_positions(output: Value, makers: Mapping[Value, Node]) -> ScoreAxis | None:

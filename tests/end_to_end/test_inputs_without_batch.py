@@ -159,6 +159,27 @@ def test_inputs_that_happen_to_begin_alike_are_whole_where_the_data_is(tmp_path:
         model.profile({"x": data["x"], "state": rows["state"][:4]})
 
 
+def test_all_shapes_to_state_are_told_at_once(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["nodes", "w"], ["p"]),
+        helper.make_node("Gather", ["p", "ends"], ["y"]),
+    ]
+    weight = np.random.default_rng(8).normal(size=(SIZE, CLASSES)).astype(np.float32)
+    made = tiny_model(nodes, {"nodes": ("n", SIZE), "ends": ("m",)}, ["y"], {"w": weight})
+    made.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    path = save(made, tmp_path)
+    random = np.random.default_rng(9)
+    data = {
+        "nodes": random.normal(size=(4, 6, SIZE)).astype(np.float32),
+        "ends": random.integers(0, 6, (4, 9)),
+    }
+    told = "axes of the inputs are not of samples, state them: `shapes=nodes=6,8` `shapes=ends=9`"
+    with pytest.raises(DataError, match=told):
+        qglow.load_model(path).profile(data)
+    stated = qglow.load_model(path, shapes={"nodes": (6, 8), "ends": (9,)})
+    assert stated.profile(data).samples == 4
+
+
 def _pair(folder: Path) -> Path:
     nodes = [
         helper.make_node("Unsqueeze", ["state", "axis"], ["column"]),

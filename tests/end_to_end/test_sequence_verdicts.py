@@ -26,14 +26,29 @@ def _saved(
     return path
 
 
-def _filter(path: Path, given: list[object]) -> Path:
-    """A filter of a signal [batch, N]."""
+def _filter(path: Path) -> Path:
+    """A filter of a signal [batch, N], by a convolution."""
     nodes = [
         helper.make_node("Unsqueeze", ["x", "one"], ["channel"]),
         helper.make_node("Conv", ["channel", "w"], ["filtered"], pads=[2, 2]),
         helper.make_node("Squeeze", ["filtered", "one"], ["y"]),
     ]
     weights = {"one": np.int64([1]), "w": np.float32([[[0.1, 0.2, 0.4, 0.2, 0.1]]])}
+    return _saved(path, nodes, ["batch", 2000], ["batch", 2000], weights)
+
+
+def _blocks(path: Path, given: list[object]) -> Path:
+    """A transform of each eight samples of a signal [batch, N], there and back."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "rows"], ["cut"]),
+        helper.make_node("MatMul", ["cut", "w"], ["turned"]),
+        helper.make_node("Reshape", ["turned", "line"], ["y"]),
+    ]
+    weights = {
+        "rows": np.int64([0, -1, 8]),
+        "line": np.int64([0, -1]),
+        "w": np.linalg.qr(RANDOM.normal(size=(8, 8)))[0].astype(np.float32),
+    }
     return _saved(path, nodes, ["batch", "N"], given, weights)
 
 
@@ -46,9 +61,11 @@ def _quantized(path: Path, data: Array, **options: object) -> qglow.QuantizedMod
 def test_a_signal_is_not_taken_for_scores(tmp_path: Path) -> None:
     times = np.arange(2000, dtype=np.float32)
     waves = np.stack([np.sin(times / RANDOM.uniform(3, 30)) for _ in range(8)])
-    verdict = _quantized(_filter(tmp_path / "f.onnx", ["batch", "M"]), waves).verdict
-    assert verdict is not None and verdict.word == "good" and verdict.agreement is None
-    stated = _quantized(_filter(tmp_path / "g.onnx", ["batch", 2000]), waves).verdict
+    for path in (_filter(tmp_path / "f.onnx"), _blocks(tmp_path / "g.onnx", ["batch", "M"])):
+        verdict = _quantized(path, waves).verdict
+        assert verdict is not None and verdict.word == "good" and verdict.agreement is None
+        assert verdict.sqnr_db is not None and verdict.sqnr_db < 100.0
+    stated = _quantized(_blocks(tmp_path / "h.onnx", ["batch", 2000]), waves).verdict
     assert stated is not None and stated.agreement is not None
 
 

@@ -12,6 +12,7 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Mul
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
+from qglow.graph.ops.reduce import ReduceMean
 from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.report.score_axes import ScoreAxis, score_axes
@@ -39,6 +40,20 @@ def test_an_axis_of_run_time_size_is_not_one_of_classes() -> None:
     assert found(b, linear(b), (0,)) == ScoreAxis(1)
     b = GraphBuilder("g")
     assert found(b, linear(b), (1,)) is None
+
+
+def convolved(b: GraphBuilder, channels: int) -> Value:
+    """A convolution over 7 samples of time, with a sigmoid."""
+    weights = b.constant("w", np.ones((channels, 4, 1, 1), np.float32))
+    return b.node(Sigmoid(), b.node(Conv(), b.input("x", float_type(1, 4, 1, 7)), weights))
+
+
+def test_an_axis_of_time_is_not_one_of_classes() -> None:
+    b = GraphBuilder("g")
+    assert found(b, b.node(Reshape((1, 7, 1)), convolved(b, 1))) is None
+    b = GraphBuilder("g")
+    pooled = b.node(ReduceMean(axes=(2, 3), keepdims=False), convolved(b, 5))
+    assert found(b, pooled) == ScoreAxis(1)
 
 
 @pytest.mark.parametrize(("normalized", "is_probable"), [(Softmax(-1), True), (LogSoftmax(2), False)])
