@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from qglow.graph.graph import Graph, Node
 from qglow.graph.operator import Accumulate, Recur
 from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.movement.control import usual_rounds
 from qglow.kernels.selection.select import select_kernels
+from qglow.numerics.loops import Rounds
 from qglow.toolchain import lower_graph
 
 
@@ -28,8 +31,17 @@ def node_cycles(graph: Graph, target: VectorTarget) -> dict[str, float]:
 
 
 def multiply_adds(graph: Graph) -> float:
-    """Multiplications with weights in a run of the graph."""
-    return math.fsum(node_multiply_adds(node) for node in graph.nodes)
+    """Multiplications with weights in a run of the graph, those of all regions included."""
+    return math.fsum(work for _, work in named_multiply_adds(graph))
+
+
+def named_multiply_adds(graph: Graph, path: str = "", runs: int = 1) -> Iterator[tuple[str, float]]:
+    """Names of nodes, in regions behind their paths, with multiplications in so many runs of the graph."""
+    for node in graph.nodes:
+        yield path + node.name, runs * node_multiply_adds(node)
+        rounds = runs * (usual_rounds(node.operator) if isinstance(node.operator, Rounds) else 1)
+        for name, region in zip(node.operator.region_names, node.operator.regions, strict=True):
+            yield from named_multiply_adds(region, f"{path}{node.name}.{name}/", rounds)
 
 
 def node_multiply_adds(node: Node) -> float:

@@ -65,6 +65,15 @@ class Mix:
         return Mix(**{f: tuple(name for name in order[f] if owner[name] == f) for f in fields})
 
 
+def mix_rules(mix: Mix) -> list[Rule]:
+    """Rules of a recipe for a mix."""
+    return [
+        Rule(Match(name="|".join(map(re.escape, names))), dtype=dtype)
+        for dtype, names in mix.by_type()
+        if names
+    ]
+
+
 def with_mix(recipe: Recipe, mix: Mix) -> Recipe:
     """Return the recipe with these nodes in other precisions in addition, whatever its own rules say."""
     patterns = (exactly(name) for name in mix.keep_float)

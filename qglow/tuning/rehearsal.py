@@ -15,6 +15,7 @@ import numpy as np
 from qglow.core.files import sha256_hex
 from qglow.core.text import format_attributes
 from qglow.core.types import Array, Quantization
+from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate
 from qglow.graph.ops.elementwise import Mul
@@ -151,13 +152,15 @@ def _digest(data: Array) -> str:
 
 
 def _skeleton(graph: Graph) -> list[object]:
-    """All of a graph but the contents of its constants."""
+    """All of a graph but the contents of its constants; regions stand there as a whole."""
     values = [graph.inputs, graph.outputs, graph.constants()]
     named: list[object] = [[(value.name, str(value.type)) for value in part] for part in values]
     for node in graph.nodes:
         operands = [None if value is None else value.name for value in node.inputs]
         results = [(value.name, str(value.type)) for value in node.outputs]
-        named.append((node.name, node.operator.name, format_attributes(node.operator), operands, results))
+        inside = [fingerprint(region) for region in node.operator.regions]
+        attributes = format_attributes(node.operator)
+        named.append((node.name, node.operator.name, attributes, operands, results, inside))
     return named
 
 
@@ -181,7 +184,7 @@ def _round(array: Array, kind: Quantization) -> None:
 
 
 def _with_integer_weights(source: Graph, int8_graph: Graph, exchange: Exchange) -> Graph:
-    """Return the float graph with the dequantized weights and biases of the int8 graph."""
+    """Return the float graph with the dequantized weights and biases of the int8 graph, and its regions."""
     graph = source.copy()
     nodes = {node.name: node for node in graph.nodes}
     for made in int8_graph.nodes:
@@ -191,6 +194,10 @@ def _with_integer_weights(source: Graph, int8_graph: Graph, exchange: Exchange) 
             continue
         if not isinstance(policy, Accumulate):
             node.inputs = _with_integer_operands(node, int8)
+            if node.operator.region_names:
+                node.operator = node.operator.with_regions(
+                    [region.copy() for region in int8.operator.regions]
+                )
             continue
         positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
         operands = [*node.inputs, *(None for _ in range(len(positions) - len(node.inputs)))]

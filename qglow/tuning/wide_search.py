@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from qglow.recipe.schema import Recipe
 from qglow.report.verdict import BROKEN_DB, GOOD_DB
-from qglow.tuning.costs import multiply_adds, node_multiply_adds
-from qglow.tuning.mix import Mix
+from qglow.tuning.bodies import Bodies
+from qglow.tuning.costs import multiply_adds, named_multiply_adds
+from qglow.tuning.mix import Mix, mix_rules
 from qglow.tuning.stage import Stage
-from qglow.tuning.widening import mix_rules, wide_mixes, widest_mixes
+from qglow.tuning.widening import wide_mixes, widest_mixes
 
 GAIN_DB = 1.0
 """Least gain in SQNR, in dB, for more nodes in int16 or float."""
@@ -43,7 +44,13 @@ class WideSearch:
         self.best, self.mixed = plain, Mix()
 
     def run(self, goal_db: float) -> None:
-        """Widen what costs the outputs most, until the worst is at `goal_db` or nothing more is won."""
+        """Widen what costs the outputs most, until the worst is at `goal_db` or nothing more is won.
+
+        Nodes inside of regions come first: errors there go through all rounds.
+        """
+        self._grow(Bodies(self.best).mixes(), self.mixed, goal_db)
+        if self.best.sqnr_db >= goal_db:
+            return
         for _ in range(_ROUNDS):
             before = self.best
             self._grow(wide_mixes(before, self._share), self.mixed, goal_db)
@@ -91,8 +98,8 @@ class WideSearch:
 
     def _multiplications(self, mix: Mix) -> float:
         names = {*mix.keep_float, *mix.int16}
-        nodes = self._plain.result.graph.nodes
-        return math.fsum(node_multiply_adds(node) for node in nodes if node.name in names)
+        graph = self._plain.result.graph
+        return math.fsum(work for name, work in named_multiply_adds(graph) if name in names)
 
     def _longest(self, won_db: float) -> float:
         """Cycles that a run may take for so many more dB than were reached already."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from functools import reduce
 from itertools import zip_longest
 from operator import attrgetter
 
-from qglow.recipe.rules import Match, Rule
 from qglow.tuning.costliest import Group
 from qglow.tuning.costs import multiply_adds, node_multiply_adds
 from qglow.tuning.mix import Mix, Precision
@@ -33,8 +31,8 @@ def wide_mixes(stage: Stage, share: float) -> list[tuple[Mix, ...]]:
     graph = stage.result.graph
     limit, groups = share * multiply_adds(graph), _costly(stage)
     by_form = [
-        _growing([reduce(_joined, map(form, group), Needs()) for group in groups], limit, SIZES)
-        for form in (attrgetter("to_int16"), _light_int16, attrgetter("to_float"))
+        _growing([reduce(joined, map(form, group), Needs()) for group in groups], limit, SIZES)
+        for form in (attrgetter("to_int16"), light_int16, attrgetter("to_float"))
     ]
     return [
         tuple(dict.fromkeys(mix for mix in mixes if mix)) for mixes in zip_longest(*by_form, fillvalue=Mix())
@@ -52,11 +50,11 @@ def widest_mixes(stage: Stage) -> list[Mix]:
     rest = sorted(places.keys() - told, key=lambda name: (-stage.own_noise.get(name, 0.0), name))
     groups = [*_costly(stage), *([Place.of(places[name])] for name in rest)]
     sizes = [2**power for power in range(len(groups).bit_length()) if 2**power > SIZES[-1]]
-    steps = [reduce(_joined, (place.to_int16 for place in group), Needs()) for group in groups]
+    steps = [reduce(joined, (place.to_int16 for place in group), Needs()) for group in groups]
     return _growing(steps, math.inf, (*sizes, len(groups)))
 
 
-def _light_int16(place: Place) -> Needs:
+def light_int16(place: Place) -> Needs:
     """Needs for a value to be int16 where light nodes read it; what sums products reads it as int8."""
     source = place.value.producer
     return {
@@ -70,24 +68,15 @@ def _growing(steps: Sequence[Needs], limit: float, sizes: Sequence[int]) -> list
     """Mixes for the first needs of `steps`, as many as `sizes` has it, without those beyond the limit."""
     found, wide, count = list[Mix](), Needs(), 0
     for step in steps:
-        more = _joined(wide, step)
+        more = joined(wide, step)
         if not more or sum(map(node_multiply_adds, more)) > limit:
             continue
         wide, count = more, count + 1
         if count in sizes:
-            found.append(_mix(wide))
+            found.append(mix_of(wide))
         if count == sizes[-1]:
             return found
-    return found if not wide or count in sizes else [*found, _mix(wide)]
-
-
-def mix_rules(mix: Mix) -> list[Rule]:
-    """Rules of a recipe for a mix."""
-    return [
-        Rule(Match(name="|".join(map(re.escape, names))), dtype=dtype)
-        for dtype, names in mix.by_type()
-        if names
-    ]
+    return found if not wide or count in sizes else [*found, mix_of(wide)]
 
 
 def _costly(stage: Stage) -> list[list[Place]]:
@@ -101,7 +90,7 @@ def _causes(stage: Stage) -> list[Group]:
     return [group for group, left in stage.costliest.items() if left < _LEAST]
 
 
-def _joined(needs: Needs, more: Needs) -> Needs:
+def joined(needs: Needs, more: Needs) -> Needs:
     """Each node with the larger precision of both."""
     found = dict(needs)
     for node, precision in more.items():
@@ -109,8 +98,10 @@ def _joined(needs: Needs, more: Needs) -> Needs:
     return found
 
 
-def _mix(needs: Needs) -> Mix:
+def mix_of(needs: Needs, path: str = "") -> Mix:
+    """The mix that gives nodes what they need; `path` precedes names where the graph is a region."""
+
     def named(precision: Precision) -> tuple[str, ...]:
-        return tuple(node.name for node, wanted in needs.items() if wanted is precision)
+        return tuple(path + node.name for node, wanted in needs.items() if wanted is precision)
 
     return Mix(named(Precision.FLOAT), named(Precision.INT16))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from qglow.core.types import float_type
+from qglow.core.types import ElementType, TensorType, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
+from qglow.graph.ops.control import Loop
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.functions import Sigmoid
@@ -118,3 +119,18 @@ def rare() -> Graph:
         scores = b.node(Sigmoid(), logits, name=name)
         heads.append(b.node(Transpose((1, 0)), scores))
     return b.finish(*heads)
+
+
+def recurrent() -> Graph:
+    """A loop whose cell takes a small difference of large values, three times."""
+    b = GraphBuilder("cell")
+    b.input("number", TensorType(ElementType.INT64, ()))
+    state = b.input("s", float_type(1, 40))
+    eye, none = np.eye(40, dtype=np.float32), np.zeros(40, np.float32)
+    y = b.node(Gemm(), state, b.constant("eye", eye), b.constant("none", none), name="p")
+    y = b.node(Add(), y, b.constant("up", np.full((1, 40), 30, np.float32)), name="large")
+    y = b.node(Add(), y, b.constant("down", np.full((1, 40), -30, np.float32)), name="small")
+    y = b.node(Gemm(), y, b.constant("decay", 0.9 * eye), b.constant("nought", none), name="q")
+    cell, b = b.finish(y), GraphBuilder("recurrent")
+    x = b.input("x", float_type(1, 40))
+    return b.finish(b.node(Loop(rounds=3, carried=1, body=cell), None, None, x, name="y"))
