@@ -27,7 +27,7 @@ _LEAST = 0.98
 
 
 class Bodies:
-    """What is rounded in the regions of a stage's int8 graph, by the path and the name of the value."""
+    """Values that are rounded in the regions of a stage's int8 graph, by the path and the name."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage

@@ -14,7 +14,7 @@ from qglow.importer.rules import supported_operators
 from tests.graphs.__main__ import main, read, save
 from tests.graphs.builder import MAKERS, NEWEST_OPSET, Builder
 from tests.graphs.campaign_log import CampaignLog
-from tests.graphs.checker import check
+from tests.graphs.checker import Batch, check
 from tests.graphs.drawing import OLDEST_OPSET, Case, cases, finished, grow
 
 NOT_GENERATED = {
@@ -118,6 +118,17 @@ def test_an_edge_beside_nan_is_a_number() -> None:
     scales = builder.constant(np.array([1, 1, 1, 2], np.float32))
     builder.add("Resize", [angle.name, "", scales], mode="linear")
     assert check(finished(builder)) in ("float", "int8", "exported")
+
+
+def test_a_product_over_the_batch_is_no_result_of_one_sample() -> None:
+    """Though what is divided by it and by the other sample is, but for rounding."""
+    builder = Builder(lambda _: 0, 11, np.random.default_rng(0), True)
+    value = builder.input(np.array([0.7228996], np.float32))
+    whole = builder.add("ReduceProd", [value.name], axes=[0], keepdims=0)[0]
+    builder.add("Div", [builder.add("Div", [whole.name, value.name])[0].name, whole.name])
+    case = finished(builder)
+    assert not Batch.of(case.model, case.samples[:2]).outputs
+    assert check(case) in ("float", "int8", "exported")
 
 
 def test_what_is_equal_for_both_samples_does_not_tell_that_it_is_theirs() -> None:
