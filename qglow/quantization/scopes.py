@@ -206,6 +206,8 @@ def _moved(operator: Operator, value: Value, layout: ChannelLayout) -> ChannelLa
     along[layout.axis] = -1
     indices = np.broadcast_to(layout.channels.astype(np.float32).reshape(along), shape)
     (found,) = operator.evaluate([np.ascontiguousarray(indices)])
+    if found.size == 0:
+        raise NoScope(f"{operator.name} of %{value.name} leaves no channels")
     for axis in range(found.ndim):
         rows = np.moveaxis(found, axis, 0).reshape(found.shape[axis], -1)
         if np.all(rows == rows[:, :1]) and rows.shape[0] > 1:

@@ -25,7 +25,7 @@ from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
 from qglow.runtime.executable import Executable
-from qglow.tuning.bodies import Bodies
+from qglow.tuning.body_search import RoundedInside
 from qglow.tuning.costs import multiply_adds
 from qglow.tuning.harm import FAMILIES, harmful, leaving_out
 from qglow.tuning.quantizer import Quantizer
@@ -96,7 +96,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     runs = float_runs(quantizer.graph, affordable(quantizer, kept), quantizer.options)
     search = _Search(quantizer, runs)
     stage = search.stage(recipe)
-    if not stage.rehearsal.rounded and not Bodies(stage):
+    if not stage.rehearsal.rounded and not RoundedInside(stage):
         return Repaired(recipe, (), stage.result, runs)
     if recipe.calibration.is_default:
         stage = search.with_calibration(stage)

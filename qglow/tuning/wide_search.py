@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from qglow.recipe.schema import Recipe
 from qglow.report.verdict import BROKEN_DB, GOOD_DB
-from qglow.tuning.bodies import Bodies
+from qglow.tuning.body_search import RoundedInside
 from qglow.tuning.costs import multiply_adds, named_multiply_adds
 from qglow.tuning.mix import Mix, mix_rules
 from qglow.tuning.stage import Stage
@@ -48,7 +48,7 @@ class WideSearch:
 
         Nodes inside of regions come first: errors there go through all rounds.
         """
-        self._grow(Bodies(self.best).mixes(), self.mixed, goal_db)
+        self._grow(RoundedInside(self.best).mixes(), self.mixed, goal_db)
         if self.best.sqnr_db >= goal_db:
             return
         for _ in range(_ROUNDS):

@@ -16,6 +16,7 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, PRelu, Relu
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.reduce import ReduceMean
 from qglow.graph.ops.shape import Reshape
@@ -116,6 +117,22 @@ def test_it_declines_with_a_reason(graph: Graph, reason: str) -> None:
     statistics, log = equalized(graph)
     assert log.rewrites == 0 and reason in log.entries[0].what
     assert all(profile.total for profile in statistics.values())
+
+
+def empty_network() -> Graph:
+    """A convolution of which nothing is read."""
+    b = GraphBuilder("g")
+    w = b.constant("w", np.ones((4, 3, 1, 1), np.float32))
+    y = b.node(Conv(), b.input("x", float_type(8, 3, 6, 6)), w, name="first")
+    nothing = Slice(starts=(0, 0, 0, 0), ends=(8, 0, 6, 6), steps=(1, 1, 1, 1))
+    return b.finish(b.node(nothing, y, name="y"))
+
+
+def test_channels_that_lead_nowhere_are_left_alone() -> None:
+    graph = empty_network()
+    statistics, log = profiled(graph), PassLog()
+    equalize(graph, statistics, len(DATA), {}, Equalization(), lambda value: Schema.asymmetric, log)
+    assert log.rewrites == 0 and "leaves no channels" in log.entries[0].what
 
 
 def linear_network(middle: str) -> Graph:

@@ -7,7 +7,7 @@ import pytest
 
 from qglow.profiling.samples import Sample
 from qglow.recipe.schema import Recipe
-from qglow.tuning.bodies import Bodies
+from qglow.tuning.body_search import RoundedInside
 from qglow.tuning.costs import multiply_adds, named_multiply_adds
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.repair import repaired
@@ -36,7 +36,7 @@ def test_a_rehearsal_has_the_noise_of_regions(kept: list[Sample]) -> None:
 def test_the_value_at_fault_is_found_and_is_wide(kept: list[Sample]) -> None:
     quantizer = made(recurrent(), kept)
     stage = plain_stage(quantizer, kept)
-    assert Bodies(stage).mixes()[0][0].int16 == (LARGE,)
+    assert RoundedInside(stage).mixes()[0][0].int16 == (LARGE,)
     found = repaired(Recipe(), quantizer, kept)
     (repair,) = found.repairs
     assert repair.values == (LARGE,) and repair.what == f"int16 for {LARGE}"
@@ -49,14 +49,14 @@ def test_nothing_is_tried_where_regions_cost_little(
     quantizer = made(recurrent(), kept)
     stage = plain_stage(quantizer, kept)
     monkeypatch.setattr(Stage, "tried", lambda self, recipe, runs: stage.own.noise_on(runs))
-    assert not Bodies(stage).mixes()
+    assert not RoundedInside(stage).mixes()
 
 
 def test_multiplications_inside_count_in_every_round() -> None:
     work = dict(named_multiply_adds(recurrent()))
     assert work["Loop_0.body/Gemm_0"] == 3 * 40 * 40 and work["Loop_0"] == 0.0
     assert multiply_adds(recurrent()) == 2 * 3 * 40 * 40
-    assert not Bodies(plain_stage(made(common_mode(), offsets()), offsets()))
+    assert not RoundedInside(plain_stage(made(common_mode(), offsets()), offsets()))
 
 
 def offsets() -> list[Sample]:

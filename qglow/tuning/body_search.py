@@ -26,7 +26,7 @@ _LEAST = 0.98
 """Largest share of the noise that may be left where such values are not rounded."""
 
 
-class Bodies:
+class RoundedInside:
     """Values that are rounded in the regions of a stage's int8 graph, by the path and the name."""
 
     def __init__(self, stage: Stage) -> None:
