@@ -190,6 +190,11 @@ class Operator(Traits, ABC):
         """The graphs that it runs, in the order of `region_names`."""
         return tuple(getattr(self, name) for name in self.region_names)
 
+    @property
+    def usual_rounds(self) -> int:
+        """How often it runs a region, as estimates count it."""
+        return 1
+
     def with_regions(self, regions: Sequence[Any]) -> Self:
         """The operator with these graphs in place of its own."""
         return dataclasses.replace(self, **dict(zip(self.region_names, regions, strict=True)))

@@ -77,7 +77,7 @@ def import_dequantize(node: ImportNode) -> None:
         _dequantize_numbers(node, x)
         return
     node.require(_block(node) == 0, f"block_size: '{x.name}' has other parameters than blocks")
-    if x.type.is_quantized and x.data is None and read_scales(node, 1).size > 1:
+    if x.type.is_quantized and x.data is None and not _has_one_finite_scale(node):
         _dequantize_by_one_scale(node, x)
         return
     quantization = read_parameters(node, x, 1, 2, axis, stored(node, 0))
@@ -85,8 +85,8 @@ def import_dequantize(node: ImportNode) -> None:
 
 
 def _is_apart_by_scales(node: ImportNode, kind: Stored) -> bool:
-    """Whether results of 8 bits have several scales, and one zero point."""
-    if _block(node) or kind.element is not ElementType.INT8 or read_scales(node, 1).size == 1:
+    """Whether results of 8 bits have several scales or an infinite one, and one zero point."""
+    if _block(node) or kind.element is not ElementType.INT8 or _has_one_finite_scale(node):
         return False
     zeros = _zero_points(node, 2, kind)
     return bool(np.all(zeros == zeros.flat[0]))
@@ -94,7 +94,7 @@ def _is_apart_by_scales(node: ImportNode, kind: Stored) -> bool:
 
 def _quantize_by_one_scale(node: ImportNode, x: Value, kind: Stored) -> None:
     """Quantize x / scales with the scale 1: the same integers, in a type that has one scale."""
-    scales = node.part_constant("scale", _spread(node, x, read_scales(node, 1)))
+    scales = node.part_constant("scale", _spread(node, x, read_scales(node, 1, endless=True)))
     zero = int(_zero_points(node, 2, kind).flat[0])
     divided = node.emit(Div(), x, scales, part="divided")
     if kind.unsigned:
@@ -103,8 +103,11 @@ def _quantize_by_one_scale(node: ImportNode, x: Value, kind: Stored) -> None:
 
 
 def _dequantize_by_one_scale(node: ImportNode, x: Value) -> None:
-    """Multiply what has the scale 1 by several scales. Refuses integers of another scale or zero point."""
-    scales = _spread(node, x, read_scales(node, 1))
+    """Multiply what has the scale 1 by scales. Refuses integers of another scale or zero point.
+
+    The zero point times an infinite scale is NaN.
+    """
+    scales = _spread(node, x, read_scales(node, 1, endless=True))
     zeros = _zero_points(node, 2, stored(node, 0))
     found = x.type.quantization
     assert found is not None
@@ -225,14 +228,23 @@ def read_parameters(
     return Quantization.per_channel(scales, axis % rank, zeros, kind.element)
 
 
-def read_scales(node: ImportNode, index: int) -> Array:
-    """The scales in this input, float32. Raises Broken where one is not positive and finite."""
+def _has_one_finite_scale(node: ImportNode) -> bool:
+    scales = read_scales(node, 1, endless=True)
+    return scales.size == 1 and bool(np.isfinite(scales).all())
+
+
+def read_scales(node: ImportNode, index: int, endless: bool = False) -> Array:
+    """The scales in this input, float32. Raises Broken where one is not positive and finite.
+
+    endless: whether they may be infinite. Quantizers write that for a range from the least to the largest
+    float, such as that of a mask.
+    """
     name, scales = node.value(index).name, node.array(index, "the scale")
     node.require(scales.dtype == np.float32, f"the scale '{name}' is {scales.dtype}; float32 is supported")
     if not scales.size:
         raise Broken(f"the scale '{name}' is empty")
     for scale in scales.reshape(-1):
-        if not (scale > 0.0 and np.isfinite(scale)):
+        if not (scale > 0.0 and (endless or np.isfinite(scale))):
             raise Broken(f"the scale '{name}' holds {scale}; a scale is positive and finite")
     return scales
 

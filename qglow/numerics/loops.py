@@ -10,6 +10,8 @@ from typing import TypeVar
 from qglow.core.types import Array
 
 Item = TypeVar("Item")
+_USUAL = 16
+"""Rounds of a loop that data ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,11 @@ class Rounds:
     scanned: tuple[bool, ...] = ()
     collected: tuple[bool, ...] = ()
     conditional: bool = False
+
+    @property
+    def usual_rounds(self) -> int:
+        """Rounds that estimates count."""
+        return _USUAL if self.rounds is None or self.conditional else self.rounds
 
     def fault(self, is_open: bool) -> str | None:
         """Reason why these numbers fit no loop. is_open: whether an operand may end the loop."""

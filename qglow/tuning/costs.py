@@ -9,9 +9,7 @@ from qglow.graph.graph import Graph, Node
 from qglow.graph.operator import Accumulate, Recur
 from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.movement.control import usual_rounds
 from qglow.kernels.selection.select import select_kernels
-from qglow.numerics.loops import Rounds
 from qglow.toolchain import lower_graph
 
 
@@ -39,7 +37,7 @@ def named_multiply_adds(graph: Graph, path: str = "", runs: int = 1) -> Iterator
     """Names of nodes, in regions behind their paths, with multiplications in so many runs of the graph."""
     for node in graph.nodes:
         yield path + node.name, runs * node_multiply_adds(node)
-        rounds = runs * (usual_rounds(node.operator) if isinstance(node.operator, Rounds) else 1)
+        rounds = runs * node.operator.usual_rounds
         for name, region in zip(node.operator.region_names, node.operator.regions, strict=True):
             yield from named_multiply_adds(region, f"{path}{node.name}.{name}/", rounds)
 

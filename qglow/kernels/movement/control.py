@@ -10,15 +10,6 @@ from qglow.instructions.ops.control import Branch, Loop
 from qglow.instructions.program import Instruction, Program
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel, parse_kernel
 from qglow.kernels.emit.target import VectorTarget
-from qglow.numerics.loops import Rounds
-
-USUAL_ROUNDS = 16
-"""Rounds that estimates count for a loop that data ends."""
-
-
-def usual_rounds(loop: Rounds) -> int:
-    """Rounds of a loop that estimates count."""
-    return USUAL_ROUNDS if loop.rounds is None or loop.conditional else loop.rounds
 
 
 @kernel
@@ -31,7 +22,7 @@ class Inside(Kernel):
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cost of the dearest body, in all rounds."""
         operation = instruction.operation
-        rounds = usual_rounds(operation) if isinstance(operation, Loop) else 1
+        rounds = operation.usual_rounds if isinstance(operation, Loop) else 1
         return rounds * max(_cost(body, target) for body in operation.bodies)
 
     def emit(self, site: Site) -> None:

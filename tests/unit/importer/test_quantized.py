@@ -209,6 +209,30 @@ def integer_input(kind: int, zero: Array) -> ModelProto:
     return tiny_model(nodes, {"x": [2, 3]}, ["y"], {**PARAMETERS, "z": zero}, input_type=kind)
 
 
+@pytest.mark.parametrize("zero", [np.int8(-128), np.int8(3), np.uint8(0)])
+def test_an_infinite_scale_of_computed_values_gives_their_zero_point_and_then_nan(
+    zero: np.generic, tmp_path: Path
+) -> None:
+    """NNCF writes it for masks whose range is that of all floats; Softmax behind it is guarded."""
+    least = np.finfo(np.float32).min
+    nodes = [
+        helper.make_node("Where", ["c", "x", "least"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "endless", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "endless", "z"], ["d"]),
+        helper.make_node("Add", ["d", "x"], ["y"]),
+        helper.make_node("DequantizeLinear", ["q", "one", "z"], ["n"]),
+    ]
+    constants = {"c": np.arange(5) > 2, "least": least, "endless": np.float32(np.inf), "z": zero}
+    constants["one"] = np.float32(1)
+    path = save(tiny_model(nodes, {"x": [2, 5]}, ["y", "n"], constants), tmp_path)
+    feeds = {"x": RNG.standard_normal((2, 5)).astype(np.float32)}
+    expected = session(path).run(["y", "n"], feeds)
+    assert np.isnan(expected[0]).all()
+    found = Interpreter(import_model(path, native=True).graph).run(feeds)
+    np.testing.assert_array_equal(found["y"], expected[0])
+    np.testing.assert_array_equal(found["n"], expected[1])
+
+
 def test_an_input_of_integers_has_the_parameters_that_it_is_dequantized_with(tmp_path: Path) -> None:
     model = integer_input(TensorProto.UINT8, np.array(100, np.uint8))
     graph = import_model(save(model, tmp_path)).graph
@@ -294,6 +318,7 @@ def reads(node: int, index: int, name: str) -> Callable[[ModelProto], None]:
 
 BROKEN = {
     "scale 0": (constant("x_s", 0.0, np.float32), "the scale 'x_s' holds 0.0"),
+    "scale of weights infinite": (constant("v_s", [1, np.inf, 1], np.float32), "the scale 'v_s' holds inf"),
     "scale NaN": (constant("x_s", np.nan, np.float32), "the scale 'x_s' holds nan"),
     "scale negative": (constant("v_s", [1, -1, 1], np.float32), "the scale 'v_s' holds -1.0"),
     "scale empty": (constant("x_s", [], np.float32), "the scale 'x_s' is empty"),
