@@ -192,7 +192,7 @@ class Operator(Traits, ABC):
 
     @property
     def usual_rounds(self) -> int:
-        """How often it runs a region, as estimates count it."""
+        """Number of runs of a region, as estimates count it."""
         return 1
 
     def with_regions(self, regions: Sequence[Any]) -> Self:
