@@ -37,6 +37,8 @@ def least_divergence(distribution: Distribution, schema: Schema) -> tuple[float,
     if largest <= 0.0 or distribution.total == 0.0:
         return low, high
     counts, levels = _magnitudes(distribution, largest), _levels(low, high, schema)
+    if not counts.any():  # all elements are too small to be told from zero
+        return low, high
     filled = (counts > 0.0).astype(np.float64)
     before = np.concatenate([[0.0], np.cumsum(filled)])
     candidates = _candidates(levels)

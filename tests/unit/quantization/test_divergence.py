@@ -52,3 +52,9 @@ def test_few_thresholds_are_computed_in_full(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(divergence, "_divergence", counted)
     least_divergence(distribution(SAMPLES[name]), Schema.asymmetric)
     assert 1 <= len(calls) < 10
+
+
+def test_elements_that_zero_swallows_keep_their_range(recwarn: pytest.WarningsRecorder) -> None:
+    below = distribution(_MANY[:40] * 1e-41)
+    assert least_divergence(below, Schema.asymmetric) == below.range
+    assert not recwarn
