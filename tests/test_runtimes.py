@@ -39,6 +39,7 @@ from tests.suite import (
     resize,
     rows,
     selection,
+    tables,
     transposed,
     wide,
 )
@@ -66,6 +67,7 @@ FAMILIES = {
     "resize": resize,
     "rows": rows,
     "selection": selection,
+    "tables": tables,
     "transposed": transposed,
     "wide": wide,
 }

@@ -263,6 +263,15 @@ class Traits:
         return False
 
     @property
+    def table_blocks(self) -> BlockForm | None:
+        """The form of the rows that it looks up in blocks, which each lie together; None for others."""
+        return None
+
+    def of_columns(self) -> Self | None:
+        """The look-up in blocks of the same rows that are columns, as products have them; None for others."""
+        return None
+
+    @property
     def hosted(self) -> HostedNodes | None:
         """The ONNX nodes that onnxruntime executes; None for an operator that qglow executes itself."""
         return None

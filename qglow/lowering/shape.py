@@ -56,7 +56,27 @@ def lower_transpose(lowering: Lowering, node: Node, operator: graph.Transpose) -
     x = node.inputs[0]
     assert x is not None
     order = tuple(operator.perm.index(axis) for axis in lowering.order(x))
+    if _are_columns(x) and not lowering.graph.is_output(node.output):
+        _rows_of_columns(lowering, node, x, operator.perm)
+        return
     lowering.rename(node.output, x, order)
+
+
+def _are_columns(x: Value) -> bool:
+    """Whether a value is made of columns of a constant matrix, whose rows all that follows computes with."""
+    found = None if x.producer is None else x.producer.operator
+    table = None if x.producer is None else x.producer.inputs[0]
+    if not isinstance(found, movement.Gather) or table is None or table.data is None:
+        return False
+    return found.axis == 1 and table.data.ndim == 2
+
+
+def _rows_of_columns(lowering: Lowering, node: Node, x: Value, perm: Order) -> None:
+    """Lower to one transposition, or to none where there is one column."""
+    lies = lowering.order(x)
+    unmoved = [a for a in perm if x.type.shape[a] != 1] == [a for a in lies if x.type.shape[a] != 1]
+    source, order = lowering.read(x, lies if unmoved else perm), natural(node.output.type.shape)
+    lowering.alias(node.output, source, order, permuted(node.output.type, order))
 
 
 @lowers(graph.ChannelShuffle)

@@ -169,16 +169,18 @@ def gather_blocks(
     width: int,
     bits: int,
     block: int,
+    transposed: bool = False,
 ) -> Array:
     """float32 rows [..., width] of a table of codes [rows, bytes], whose blocks lie along its rows.
 
-    scales: [rows, blocks]; zero points likewise, or packed along rows. Raises IndexError for an index that is
-    out of range.
+    scales: [rows, blocks]; zero points likewise, or packed along rows. transposed: whether all three are
+    stored with their axes exchanged. Raises IndexError for an index that is out of range.
     """
-    parts = [
-        None if a is None else np.take(a, indices.reshape(-1), 0).T for a in (table, scales, zero_points)
-    ]
-    packed, factors, zeros = parts
+    chosen = indices.reshape(-1)
+    packed, factors, zeros = (
+        None if a is None else np.take(a, chosen, 1) if transposed else np.take(a, chosen, 0).T
+        for a in (table, scales, zero_points)
+    )
     assert packed is not None and factors is not None
     found = dequantized(packed, factors, zeros, width, bits, block)
     return np.ascontiguousarray(found.T).reshape(*indices.shape, width)

@@ -26,6 +26,7 @@ from qglow.passes.raise_layer_norm import RaiseLayerNorm
 from qglow.passes.raise_sigmoid import RaiseSigmoid
 from qglow.passes.raise_softmax import RaiseSoftmax
 from qglow.passes.raise_swish import RaiseSwish
+from qglow.passes.share_tables import ShareTables
 from qglow.passes.simplify_algebra import SimplifyAlgebra
 from qglow.passes.simplify_slices import SimplifySlices
 from qglow.passes.sink_reshapes import SinkReshapes
@@ -57,6 +58,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     FuseActivation,
     DequantizeConstants,
     MergeProducts,
+    ShareTables,
 )
 
 
@@ -101,7 +103,7 @@ def canonical_pipeline() -> Pipeline[Graph]:
 
 def lowering_pipeline() -> Pipeline[Graph]:
     """Return the passes over a graph, float or int8, before its lowering. No bit of a result changes."""
-    return Pipeline((DequantizeConstants(), MergeProducts()))
+    return Pipeline((DequantizeConstants(), MergeProducts(), ShareTables()))
 
 
 def canonicalize(graph: Graph, log: PassLog | None = None) -> Graph:

@@ -60,6 +60,7 @@ from qglow.quantization.rewrite import rewrite
 from qglow.quantization.split_channels import split_channels
 from qglow.quantization.table_rows import scale_table_rows
 from qglow.quantization.tensors import tensor_ranges
+from qglow.quantization.tied_tables import find_ties, tables_of, tie_tables
 from qglow.quantization.unsuited import keep_unsuited_float
 from qglow.quantization.weights import FloatWeights, set_integers
 from qglow.recipe.choices import Calibration
@@ -296,8 +297,10 @@ class _Quantizer:
         return assignment, narrow_operands(int8, assignment, ranges)
 
     def run(self, seen_again: Mapping[str, ValueProfile], known_blocks: KnownBlocks | None) -> QuantizedGraph:
+        tables = tables_of(self._graph)
         prepared = self._prepare()
         graph, recipe, log = self._graph, self._recipe, self._log
+        ties = find_ties(graph, tables)
         choices, reasons, groups = prepared.choices, prepared.reasons, prepared.groups
         source = graph.copy()
         rescaled = self._see_again(seen_again)
@@ -326,6 +329,9 @@ class _Quantizer:
         formats = block_products(graph, recipe, choices)
         quantize_in_blocks(graph, formats, log, known_blocks)
         halves = {**halves, **{node.name: str(chosen) for node, chosen in formats.items()}}
+        tied, in_blocks = tie_tables(graph, ties, log)
+        by_name |= tied
+        halves |= {name: halves.get(product) or rows.formats[product] for name, product in in_blocks.items()}
         regions = self._quantize_regions(choices, known_blocks)
         round_in_fixed_point(graph, choices)
         verify_graph(graph, "after the final weights")

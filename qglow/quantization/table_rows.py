@@ -19,7 +19,8 @@ from qglow.quantization.placement import FloatReasons
 PASS = "table-rows"
 NARROWEST = 8
 """Least number of elements of a row for which a scale of its own pays."""
-_PRODUCT = ".rows"
+SCALE, PRODUCT = ".scale", ".rows"
+"""Endings of names of the look-up of scales, and of the multiplication by them."""
 REASON = "transformer: it multiplies rows of an int8 table by their scales"
 
 
@@ -47,7 +48,7 @@ def scale_table_rows(
 
 def table_of(name: str) -> str | None:
     """The lookup whose rows a node of this name multiplies by their scales; None for other nodes."""
-    return name.removesuffix(_PRODUCT) if name.endswith(_PRODUCT) else None
+    return name.removesuffix(PRODUCT) if name.endswith(PRODUCT) else None
 
 
 def _suits(table: Array) -> bool:
@@ -68,8 +69,8 @@ def _split(graph: Graph, node: Node, name: str, table: Array) -> tuple[Node, Nod
     column = constant(graph.unique_name(f"{name}.scales"), scales)
     kind = looked_up.type.with_shape((*looked_up.type.shape[:-1], 1))
     chosen = Value(graph.unique_name(f"{real.name}.scale"), kind)
-    lookup = Node(graph.unique_name(f"{node.name}.scale"), node.operator, [column, indices], [chosen])
-    product = Node(graph.unique_name(f"{node.name}{_PRODUCT}"), Mul(), [looked_up, chosen], [real])
+    lookup = Node(graph.unique_name(f"{node.name}{SCALE}"), node.operator, [column, indices], [chosen])
+    product = Node(graph.unique_name(f"{node.name}{PRODUCT}"), Mul(), [looked_up, chosen], [real])
     graph.insert_after(node, lookup)
     graph.insert_after(lookup, product)
     return lookup, product

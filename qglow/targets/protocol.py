@@ -171,6 +171,17 @@ class SteppedProgram(Protocol):
 
 
 @runtime_checkable
+class SharingTarget(RunningTarget, Protocol):
+    """A target whose programs of one model share packed constants among different instructions."""
+
+    def share(self, programs: Sequence[Program]) -> None:
+        """Let selected programs of one model read constants where others have them packed, in place.
+
+        What they compute stays the same.
+        """
+
+
+@runtime_checkable
 class SteppedTarget(RunningTarget, Protocol):
     """A target whose programs stop after every kernel, with the very code and memory plan of the whole."""
 

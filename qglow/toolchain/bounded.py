@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.model_place import ModelPlace
+from qglow.core.passes import PassLog
 from qglow.core.types import Shape
 from qglow.counts import Count, SizedGraph, bounded_graph
 from qglow.graph.graph import Graph
+from qglow.passes.share_tables import ShareTables
 from qglow.quantization.row_states import keep_rows_in_int8, scales_name
 from qglow.toolchain.bounded_inputs import BoundedInputs, ProgramSizes
 from qglow.toolchain.bounded_program import BoundedExecutable, BoundedForm, BoundedProgram
@@ -107,7 +109,11 @@ class ResizableModel:
     def _graph(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> Graph:
         """The graph of some sizes, with the outputs that calls of the program need."""
         graph = self.at(self.dimensions.shapes(sizes))
-        graph = graph if self.narrowed is None else self.narrowed(taken.sizes, graph)
+        if self.narrowed is not None:
+            # Tables are read where products have them, in programs without these products too.
+            graph = graph.copy()
+            ShareTables().run(graph, PassLog())
+            graph = self.narrowed(taken.sizes, graph)
         return graph if self.int8_states is None else self.int8_states.keep(graph)
 
     def _refuse_tail(self, graph: Graph) -> None:

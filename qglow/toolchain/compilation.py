@@ -26,7 +26,7 @@ from qglow.runtime.cores import choose_processes, choose_threads
 from qglow.runtime.executable import Executable
 from qglow.runtime.tailed import with_tail
 from qglow.runtime.variant import CodeVariant
-from qglow.targets.protocol import Emission, RunningTarget, Target
+from qglow.targets.protocol import Emission, RunningTarget, SharingTarget, Target
 from qglow.targets.registry import find_or_select, select_target
 from qglow.toolchain.artefacts import known_executable
 from qglow.toolchain.options import CompileOptions
@@ -137,6 +137,8 @@ def emit_together(
     for program in reversed(others):
         target.select(program, choices, like=selected)
         selected.append(program)
+    if isinstance(target, SharingTarget):
+        target.share(selected)
     blob, codes = WeightBlob(), []
     for program in programs:
         plan_within_limit(program, target)

@@ -18,6 +18,7 @@ from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction import block_products_of, round_blocks, round_weights, scale_inputs
 from qglow.quantization.reconstruction.rounding import rounded_nodes
 from qglow.quantization.reconstruction.state import load_rounding
+from qglow.quantization.tied_tables import follow_products
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationRuns, CalibrationSamples
@@ -91,11 +92,12 @@ def reconstruct(
         state=None if state is None else load_rounding(state, _about(result, recipe, runs)),
         interruption=interruption,
     )
-    if not blocks or (interruption is not None and interruption.happened):
-        return rounded
-    if recipe.rounding in SCALING:
+    if blocks and recipe.rounding in SCALING and not (interruption and interruption.happened):
         return scale_inputs(rounded, tensors, True, advance=advance, interruption=interruption)
-    return round_blocks(rounded, tensors, advance=advance, interruption=interruption)
+    if blocks and not (interruption and interruption.happened):
+        rounded = round_blocks(rounded, tensors, advance=advance, interruption=interruption)
+    follow_products(result.graph, rounded.graph)
+    return rounded
 
 
 def _about(result: QuantizedGraph, recipe: Recipe, runs: CalibrationRuns) -> dict[str, str]:

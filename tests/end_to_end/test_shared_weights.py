@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,32 @@ def test_an_interpreter_shares_nothing_and_gives_the_same(tmp_path: Path) -> Non
     found, wanted = bounded(given), model.compile()(given)
     np.testing.assert_allclose(found["logits"], wanted["logits"], rtol=1e-3, atol=1e-5)
     assert bounded.weight_bytes == max(one.executable.weight_bytes for one in bounded._programs)
+
+
+TIED = LlamaSize(layers=1, width=128, heads=2, groups=2, inner=128, words=12_000)
+"""The table of words is nearly all of it."""
+TABLE_BYTES = {"float": 4.0, "dynamic": 1.0, "blocks": 0.5, "dynamic blocks": 0.5}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_head_and_the_table_of_words_are_held_once(form: str, tmp_path: Path) -> None:
+    model = llama(tmp_path, TIED, form)
+    path = tmp_path / "llama.qglow"
+    qglow.save_generator(model, path, context=32, piece=32)
+    with zipfile.ZipFile(path) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+    table = TABLE_BYTES[form] * TIED.words * TIED.width
+    constants = sum(size for name, size in sizes.items() if name.startswith("constants/"))
+    packed = sum(size for name, size in sizes.items() if name.endswith("weights.bin"))
+    assert table < constants < 1.5 * table
+    # What is packed has scales too, and sums of blocks for many rows.
+    assert table < packed < 1.5 * table
+    generator, single = (
+        qglow.load_generator(qglow.load(path, trust=True)),
+        qglow.load_generator(model, context=32),
+    )
+    tokens = np.random.default_rng(1).integers(0, TIED.words, 21).tolist()
+    every = generator.read(tokens)
+    for token in tokens:
+        found = single.read([token])
+    np.testing.assert_array_equal(every, found)

@@ -7,8 +7,8 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.graph.axes import AxisEffect
@@ -132,6 +132,7 @@ class BlockGather(Operator):
     table [rows, bytes] holds codes of `bits` bits, of a row of `width` several in a byte, the first in the
     lowest bits. scales, and zero points where these are not the middle of the codes, are given for every
     `block` codes of a row: [rows, blocks]. scales may be float16, and zero points packed like codes.
+    by_columns: whether the axes of all three are exchanged, as those of the weights of a BlockGemm.
     """
 
     name: ClassVar[str] = "BlockGather"
@@ -142,6 +143,7 @@ class BlockGather(Operator):
     width: int
     bits: int = 4
     block: int = 32
+    by_columns: bool = False
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[..., width], for indices [...]."""
@@ -150,15 +152,33 @@ class BlockGather(Operator):
         scales, indices = float_operand(inputs, 2, "scales", 2), operand(inputs, 1, "indices")
         integers = (ElementType.INT32, ElementType.INT64)
         require(indices.element in integers, f"operand indices is {indices}, it must be integers")
-        rows = scales.shape[0]
-        wanted = TensorType(ElementType.UINT8, (rows, packed_rows(self.width, self.bits)))
+        rows, blocks = scales.shape[self.axis], block_count(self.width, self.block)
+        wanted = self._bytes(rows, packed_rows(self.width, self.bits))
         require(inputs[0] == wanted, f"operand table is {inputs[0]}, it must be {wanted}")
-        blocks = (rows, block_count(self.width, self.block))
-        require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
-        zeros, kind = inputs[3] if len(inputs) > 3 else None, TensorType(ElementType.UINT8, blocks)
-        packed = TensorType(ElementType.UINT8, (rows, packed_rows(blocks[1], self.bits)))
+        kind, packed = self._bytes(rows, blocks), self._bytes(rows, packed_rows(blocks, self.bits))
+        real = float_type(*kind.shape)
+        require(scales.shape == real.shape, f"operand scales is {scales}, it must be {real}")
+        zeros = inputs[3] if len(inputs) > 3 else None
         require(zeros in (None, kind, packed), f"operand zero_points is {zeros}, it must be {kind}")
         return (float_type(*indices.shape, self.width),)
+
+    @property
+    def axis(self) -> int:
+        """The axis of rows."""
+        return int(self.by_columns)
+
+    @property
+    def table_blocks(self) -> BlockForm | None:
+        """Bits and block of its fields."""
+        return None if self.by_columns else BlockForm(self.bits, self.block)
+
+    def of_columns(self) -> Self:
+        """The same look-up by columns."""
+        return replace(self, by_columns=True)
+
+    def _bytes(self, rows: int, each: int) -> TensorType:
+        """Type of so many bytes for each row."""
+        return TensorType(ElementType.UINT8, (each, rows) if self.by_columns else (rows, each))
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """Axes of the indices stand in place of the one that they choose from."""
@@ -167,6 +187,5 @@ class BlockGather(Operator):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.blocks. Raises IndexError for an index that is out of range."""
         table, indices, scales = (given(inputs, index) for index in range(3))
-        return (
-            gather_blocks(table, indices, scales, optional(inputs, 3), self.width, self.bits, self.block),
-        )
+        zeros, form = optional(inputs, 3), (self.width, self.bits, self.block, self.by_columns)
+        return (gather_blocks(table, indices, scales, zeros, *form),)

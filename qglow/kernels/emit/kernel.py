@@ -15,6 +15,7 @@ from qglow.instructions.program import Instruction, Padding
 from qglow.kernels.emit.builder import Value
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.operand import Memory, without_scale
+from qglow.kernels.emit.packing import ColumnPacking
 from qglow.kernels.emit.target import OwnKernels, VectorTarget
 
 MOST_VARIANTS = 8
@@ -147,6 +148,10 @@ class Kernel(ABC):
         An array with the name of a constant operand replaces that operand. Other constant operands are
         stored dense; int8 activations among them have the target's bias added.
         """
+        return {}
+
+    def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, ColumnPacking]:
+        """Packings of constant matrices whose columns look-ups may read, by name of the operand."""
         return {}
 
     def scratch_bytes(self, instruction: Instruction) -> int:

@@ -40,15 +40,15 @@ class GatherRuns(Kernel):
         if 0 in dest.shape:
             return
         with before_axis(e, dest, src, axis) as (to, start), along_axis(e, dest, axis) as i:
-            chosen = e.scaled(_index(site, i), src.strides[axis] * src.element_bytes)
+            index = chosen_index(site, i, src.shape[axis])
+            chosen = e.scaled(index, src.strides[axis] * src.element_bytes)
             place = e.offset(to, e.scaled(i, dest.strides[axis] * dest.element_bytes))
             emit_copy(e, behind_axis(dest, axis, place), behind_axis(src, axis, e.offset(start, chosen)))
 
 
-def _index(site: Site, position: Index) -> Value:
-    """Load an index, count a negative one from the end, and clamp it to the axis."""
+def chosen_index(site: Site, position: Index, extent: int) -> Value:
+    """Load an index of an axis, count a negative one from the end, and clamp it to the axis."""
     e, indices = site.e, site["indices"]
-    extent = site["src"].shape[site.operation.axis]
     place = e.offset(indices.pointer, e.scaled(position, indices.element_bytes))
     value = e.load(place, indices.element)
     if value.type != I64:

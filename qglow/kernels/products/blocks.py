@@ -8,7 +8,7 @@ stay where they are, others are shifted there together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.packing import ColumnPacking, panels
 from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.matmul import even_height, live_rows, pieces
@@ -87,6 +88,10 @@ class BlockProduct(Kernel):
         if "bias" in data:
             found["bias"] = panels(data["bias"][None, :], width)
         return found
+
+    def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, ColumnPacking]:
+        """Codes in whole words, and scales, in panels of all columns."""
+        return block_packings(instruction, self.vectors * target.float_lanes)
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of multiply-adds, and of unpacking once for each block of rows."""
@@ -305,6 +310,13 @@ def _words(codes: Array, bits: int) -> Array:
     return words.view(np.int32)
 
 
+def block_packings(instruction: Instruction, width: int, flipped: bool = False) -> dict[str, ColumnPacking]:
+    """Packings of codes in order, and of scales, in panels of this width; flipped as `ColumnPacking` is."""
+    columns = instruction.operand("scales").type.shape[1]
+    scales = ColumnPacking(width, -(-columns // width))
+    return {"filter": replace(scales, flipped=flipped), "scales": scales}
+
+
 def stored_scales(scales: Array, width: int) -> Array:
     """Scales [blocks, N] in panels; those of 16 bits as integers that hold them."""
     return panels(scales.view(np.int16) if scales.dtype == np.float16 else scales, width)
@@ -324,14 +336,6 @@ def load_scales(site: Site, panel: Index, block: Index, form: tuple[int, int], c
     if element is ElementType.FLOAT:
         return [e.load(place, vec(F32, lanes)) for place in places]
     return [load_widened(e, place, element, lanes) for place in places]
-
-
-def panels(rows: Array, width: int) -> Array:
-    """[R, N] in the order [panels, R, width]; the last panel is filled up with zeros."""
-    count, columns = rows.shape
-    panels = -(-columns // width)
-    filled = np.pad(rows, ((0, 0), (0, panels * width - columns)))
-    return np.ascontiguousarray(filled.reshape(count, panels, width).transpose(1, 0, 2))
 
 
 @candidates_for(BlockGemm)

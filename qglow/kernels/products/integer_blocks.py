@@ -12,7 +12,7 @@ the row's sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,14 +25,15 @@ from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.packing import ColumnPacking, panels
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.block_packing import STEP, block_sums, integer_words, short_sums
 from qglow.kernels.products.blocks import (
     BYTE_CODES,
     WORD_BITS,
+    block_packings,
     fetch_words,
     load_scales,
-    panels,
     stored_scales,
 )
 from qglow.kernels.products.matmul import even_height, live_rows, pieces
@@ -90,6 +91,18 @@ class IntegerBlockProduct(Kernel):
             found["zeros"] = panels(zeros, width)
         if "bias" in data:
             found["bias"] = panels(data["bias"][None, :], width)
+        return found
+
+    def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, ColumnPacking]:
+        """Codes in words as steps read them, where all are whole, and scales."""
+        operation, depth = instruction.operation, instruction.operand("src").type.shape[1]
+        assert isinstance(operation, BlockGemm)
+        split = _splits_zeros(operation, tile_of(operation, target))
+        found = block_packings(instruction, self.vectors * target.float_lanes, split)
+        if operation.bits < BYTE_CODES:
+            found["filter"] = replace(found["filter"], bits=operation.bits)
+        if depth * operation.bits % WORD_BITS:
+            del found["filter"]
         return found
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:

@@ -19,10 +19,12 @@ from qglow.kernels.convolution.conv import (
     tile_of,
 )
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
+from qglow.kernels.emit.packing import ColumnPacking
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.tiled.blocking import blocking_cost, choose_blocking, ranked_blockings
+from qglow.kernels.tiled.blocking import blocking_cost, choose_blocking, divide, ranked_blockings
 from qglow.kernels.tiled.geometry import linear_geometry
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
+from qglow.kernels.tiles.tile import DotTile, FloatTile
 
 
 @kernel
@@ -40,6 +42,18 @@ class TiledFullyConnected(TiledProduct):
         tile = self.tile(instruction, target)
         geometry = linear_geometry(instruction).with_step(tile.step)
         return product_constants(instruction, columns(instruction), geometry, tile, self.vectors, target)
+
+    def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, ColumnPacking]:
+        """Blocks of vectors of columns, of tiles whose steps are elements or four bytes in order."""
+        tile = self.tile(instruction, target)
+        if not isinstance(tile, FloatTile | DotTile):
+            return {}
+        pieces = divide(-(-instruction.operand("filter").type.shape[1] // tile.lanes), self.vectors)
+        first, *others = pieces
+        narrow = others[0].size * tile.lanes if others else 0
+        # Look-ups read bytes as activations, which memory holds with the target's bias.
+        flipped = not tile.is_float and target.activation_bias != 0
+        return {"filter": ColumnPacking(first.size * tile.lanes, first.count, narrow, flipped=flipped)}
 
     def variants(self, instruction: Instruction, target: VectorTarget) -> list[Kernel]:
         """Other sizes of tiles and orders of loops."""

@@ -11,6 +11,7 @@ from qglow.kernels.elementwise import elementwise as elementwise
 from qglow.kernels.movement import control as control
 from qglow.kernels.movement import copy as copy
 from qglow.kernels.movement import gather as gather
+from qglow.kernels.movement import gather_packed as gather_packed
 from qglow.kernels.movement import hosted as hosted
 from qglow.kernels.movement import insert_at as insert_at
 from qglow.kernels.movement import resize as resize

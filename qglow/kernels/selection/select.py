@@ -25,6 +25,7 @@ from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.alike import kernels_alike
 from qglow.kernels.selection.choice import NO_CHOICES, Choices, best_kernel
 from qglow.kernels.selection.epilogue_choice import fuse_epilogues
+from qglow.kernels.selection.tables import read_packed_tables
 
 
 def select_kernels(
@@ -59,6 +60,7 @@ def select_kernels(
         instruction.kernel = kernel.describe()
         _add_scratch(code, instruction, kernel.scratch_bytes(instruction))
     code.finish()
+    read_packed_tables([program], target)
     if epilogues:
         fuse_epilogues(program, target, choices)
     usage = Usage(program)

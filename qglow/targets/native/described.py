@@ -14,6 +14,7 @@ from qglow.instructions.program import Program
 from qglow.kernels.emit.target import CodeSize, VectorTarget
 from qglow.kernels.selection.choice import NO_CHOICES, Choices
 from qglow.kernels.selection.select import select_kernels
+from qglow.kernels.selection.tables import read_packed_tables
 from qglow.lowering.backend import Backend
 from qglow.targets.protocol import Saving, TargetDescription
 
@@ -72,6 +73,10 @@ class DescribedTarget:
     ) -> None:
         """Write the best kernel on every instruction, in place. Raises UnsupportedError."""
         select_kernels(program, self.machine, choices, epilogues, like)
+
+    def share(self, programs: Sequence[Program]) -> None:
+        """Let look-ups read weights where products have them packed, in place."""
+        read_packed_tables(programs, self.machine)
 
     def plan(self, program: Program, *, reuse: bool = True) -> MemoryPlan:
         """Place activations in one arena, in place."""
