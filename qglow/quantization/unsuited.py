@@ -6,6 +6,9 @@
 - A constant with rare extremes: all other elements would share a few levels.
 - Indices carried as floats, such as positions: 255 steps cannot tell more of them apart. They come from
   integers, or become integers or answers of comparisons in the end.
+- Values of unlike ranges put together, such as boxes of hundreds of pixels and scores up to 1, in what a
+  model gives: in the range of all, the smaller ones would have a few levels or none. Where sums of products
+  read them together, int8 has one scale for them anyway.
 
 Light nodes alone stay float for these reasons: they add up no products. Sums of products stay float where
 they read marks.
@@ -29,6 +32,8 @@ RARE = 0.01
 """Share of the elements of a constant that are extremes at most."""
 LEAST_DB = 20.0
 """SQNR of the other elements, in dB, below which the extremes leave them too few levels."""
+UNLIKE = 64.0
+"""Ratio of ranges from which on the smaller of two values has at most four of the 256 levels of both."""
 _WHOLE_NUMBERS = (ElementType.INT32, ElementType.INT64)
 
 Statistics = Mapping[str, ValueProfile]
@@ -41,6 +46,7 @@ def keep_unsuited_float(graph: Graph, statistics: Statistics, reasons: FloatReas
     """
     _keep_marks(graph, statistics, reasons)
     _keep_constants(graph, reasons)
+    _keep_unlike(graph, statistics, reasons)
     _keep_carried_integers(graph, statistics, reasons)
     _keep_coming_integers(graph, reasons)
 
@@ -103,6 +109,36 @@ def has_rare_extremes(data: Array) -> bool:
     step = (float(data.max(initial=0.0)) - float(data.min(initial=0.0))) / 255.0
     power = float(np.mean(rest**2))
     return 0.0 < power < float(step**2 / 12.0 * 10.0 ** (LEAST_DB / 10.0))
+
+
+def _keep_unlike(graph: Graph, statistics: Statistics, reasons: FloatReasons) -> None:
+    """Keep joins of unlike ranges float that no sum of products reads, and what passes their results on."""
+    for node in list(_candidates(graph, reasons)):
+        if node.operator.joined_axis(node.input_types()) is None:
+            continue
+        profiles = [(value, statistics.get(value.name)) for value in _data(node) if value.data is None]
+        ranges = {value: p.high - p.low for value, p in profiles if p is not None and p.total}
+        widest = max(ranges.values(), default=0.0)
+        lost = next((value for value, extent in ranges.items() if 0.0 < extent * UNLIKE < widest), None)
+        behind = [] if lost is None else _passed_on(node)
+        if lost is None or any(user.operator.sums_products or user.operator.recurs for user in behind):
+            continue
+        why = f"'{lost.name}' would have few levels or none in the range of all that is put together"
+        for each in (node, *(user for user in behind if user.operator.passes_integers_on)):
+            if handles_reals(each):
+                reasons.setdefault(each, why)
+
+
+def _passed_on(node: Node) -> list[Node]:
+    """The nodes that read a node's results, as they are or passed on."""
+    found: dict[Node, None] = {}
+    waiting = [node]
+    while waiting:
+        for user in [user for value in waiting.pop().outputs for user in value.users()]:
+            if user not in found:
+                found[user] = None
+                waiting += [user] if user.operator.passes_integers_on else []
+    return list(found)
 
 
 def _keep_carried_integers(graph: Graph, statistics: Statistics, reasons: FloatReasons) -> None:

@@ -8,10 +8,12 @@ import pytest
 from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
+from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.elementwise import Add, Mul, Relu
+from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.logic import Compare
-from qglow.graph.ops.shape import Cast, Reshape
+from qglow.graph.ops.shape import Cast, Concat, Reshape, Transpose
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.choices import Choices
 from qglow.quantization.pipeline import quantize_with
@@ -51,6 +53,47 @@ def test_what_reads_a_mark_or_gives_one_stays_float() -> None:
     found = kept(graph, x=NORMAL, mask=np.array([[0, -1e4]]), total=masked(), positive=np.maximum(NORMAL, 0))
     assert set(found) == {"total", "positive", "z"}
     assert all("'total' holds the mark -1e+04" in reason for reason in found.values())
+
+
+def joined(read: bool = False) -> tuple[Graph, dict[str, Array]]:
+    """Boxes and scores put together, sorted by nothing; `read`: by a linear layer."""
+    b = GraphBuilder("g")
+    boxes, logits = b.input("boxes", float_type(4, 64)), b.input("logits", float_type(4, 64))
+    scores = b.node(Sigmoid(), logits, name="scores")
+    both = b.node(Concat(1), boxes, scores, name="both")
+    turned = b.node(Transpose((1, 0)), both, name="turned")
+    if read:
+        turned = b.node(Gemm(), turned, b.constant("w", np.ones((4, 3), np.float32)), name="y")
+    seen = {"boxes": 300.0 * np.abs(NORMAL), "scores": 1.0 / (1.0 + np.exp(-NORMAL)), "logits": NORMAL}
+    return b.finish(turned), seen
+
+
+def test_scores_that_would_have_no_levels_beside_boxes_stay_float() -> None:
+    graph, seen = joined()
+    found = kept(graph, **seen)
+    assert set(found) == {"both", "turned"}
+    assert all("'scores' would have few levels or none in the range of all" in why for why in found.values())
+
+
+def test_joins_of_like_ranges_and_those_that_a_layer_reads_may_be_int8() -> None:
+    graph, seen = joined()
+    assert kept(graph, **{**seen, "boxes": NORMAL}) == {}
+    assert kept(graph) == {}
+    graph, seen = joined(read=True)
+    assert kept(graph, **seen) == {}
+
+
+def test_joined_scores_keep_their_order() -> None:
+    graph, seen = joined()
+    inputs = {"boxes": seen["boxes"].astype(np.float32), "logits": NORMAL}
+    statistics = {}
+    for name, elements in (*seen.items(), ("both", np.concatenate([seen["boxes"], seen["scores"]], 1))):
+        statistics[name] = ValueProfile()
+        statistics[name].observe(np.asarray(elements, np.float32))
+    statistics["turned"] = statistics["both"]
+    result = quantize_with(graph, statistics, 1, Recipe())
+    exact, found = (Interpreter(each).run(inputs)["turned"][64:] for each in (graph, result.graph))
+    assert float(np.abs(exact - found).max()) < 0.01
 
 
 def test_values_without_statistics_have_no_marks() -> None:
