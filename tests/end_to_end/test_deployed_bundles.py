@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import struct
 import subprocess
@@ -20,7 +21,7 @@ from qglow.cli.main import main
 from qglow.emulation.bundle import load_bundle
 from qglow.emulation.machines import EMULATORS
 from qglow.emulation.programs import build, run
-from qglow.targets.registry import running_names
+from qglow.targets.registry import find_target, running_names
 from tests.emulated import needs
 
 DIGITS = Path(__file__).parents[2] / "calib_data"
@@ -188,6 +189,51 @@ def test_a_header_is_c_plus_plus_too(digits: qglow.QuantizedModel, tmp_path: Pat
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic"]
     subprocess.run([compiler, *flags, str(tmp_path / "program.cc"), *paths], check=True, capture_output=True)
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
+
+
+LIBRARY = """
+#include "digits.h"
+static _Alignas(64) unsigned char arena[DIGITS_ARENA_BYTES];
+int32_t app_check(void) { return digits_check(arena, digits_weights); }
+void app_run(const float *input, float *logits)
+{
+    const digits_io io = {.input = input, .logits = logits};
+    digits_run(arena, digits_weights, &io);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "triple"),
+    [
+        ("aarch64", "aarch64-linux-android"),
+        ("aarch64-dotprod", "aarch64-linux-android"),
+        ("armv7", "arm-linux-androideabi"),
+        ("x86-64-v2", "x86_64-linux-android"),
+    ],
+)
+def test_a_shared_library_for_android_takes_a_bundle(
+    digits: qglow.QuantizedModel, target: str, triple: str, tmp_path: Path
+) -> None:
+    """The linker, which refuses code that depends on its address, finds everything but memory functions."""
+    if find_spec("ziglang") is None:
+        pytest.skip("no C compiler is installed")
+    made, app = tmp_path / "made", tmp_path / "libapp.so"
+    digits.save_bundle(made, isa=target)
+    (tmp_path / "app.c").write_text(LIBRARY)
+    flags = ["-target", triple, "-shared", "-fPIC", "-O1", "-nostdlib"]
+    paths = [str(tmp_path / "app.c"), f"-I{made}", f"-L{made}", "-ldigits", "-o", str(app)]
+    command = [sys.executable, "-m", "ziglang", "cc", *flags, *paths]
+    subprocess.run(command, check=True, capture_output=True)
+    assert set(symbols(app.read_bytes()).undefined) <= MEMORY
+    if find_target(target).refusal() is not None or sys.platform != "linux":
+        return
+    library = ctypes.CDLL(str(app))
+    given, found = np.linspace(-2, 2, 64, dtype=np.float32), np.zeros((1, 10), np.float32)
+    assert library.app_check() == 0
+    library.app_run(ctypes.c_void_p(given.ctypes.data), ctypes.c_void_p(found.ctypes.data))
+    wanted = digits.compile()({"input": given.reshape(1, 1, 8, 8)})["logits"]
+    assert found.tobytes() == wanted.tobytes()
 
 
 def test_the_loader_needs_no_qglow(digits: qglow.QuantizedModel, tmp_path: Path) -> None:

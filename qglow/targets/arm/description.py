@@ -127,6 +127,10 @@ class Aarch64Target(VectorTarget):
         """Restore FPCR."""
         e.call("llvm.aarch64.set.fpcr", VOID, [saved])
 
+    def cycles(self, e: Builder) -> Value:
+        """Read the counter of virtual time: systems do not let programs read the one of cycles."""
+        return _system_register(e, "CNTVCT_EL0")
+
 
 @dataclass(frozen=True)
 class Arm32Target(VectorTarget):

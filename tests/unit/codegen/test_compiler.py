@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import itertools
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +25,23 @@ from qglow.instructions.ops.pool import MaxPool
 from qglow.instructions.ops.quantize import Lookup, Quantize
 from qglow.instructions.program import Program
 from qglow.kernels.selection.select import select_kernels
-from qglow.targets.registry import select_target
+from qglow.targets import capabilities
+from qglow.targets.registry import find_target, running_names, select_target
 from qglow.targets.x86.isas import AMX, GENERIC, ISAS, host_isas, isa_by_name
-from tests.runtimes import HOST_ISAS, Guarded, assert_same_bits, execute, plan_apart, prepare
+from tests.runtimes import (
+    HOST_ISAS,
+    NATIVE_ISAS,
+    Guarded,
+    assert_same_bits,
+    execute,
+    machine,
+    plan_apart,
+    prepare,
+)
 
-DENORMALS_TO_ZERO = 0x8040
-ROUND_DOWN = 0x2000
+IS_X86 = platform.machine() == "x86_64"
+DENORMALS_TO_ZERO, ROUND_DOWN = (0x8040, 0x2000) if IS_X86 else (1 << 24, 2 << 22)
+"""Bits of mxcsr, and of FPCR on 64-bit Arm."""
 
 
 def doubled(times: int, size: int = 20) -> Program:
@@ -71,7 +83,7 @@ def test_long_entries_are_several_functions(monkeypatch: pytest.MonkeyPatch) -> 
     """Otherwise they would take longer than in proportion; any part may be shared by threads."""
     monkeypatch.setattr("qglow.codegen.module.SECTION", 3)
     program = doubled(8, 9000)
-    assert_same_bits(program, {"src": np.linspace(-1, 1, 9000, dtype=np.float32)}, ["generic", "avx2"])
+    assert_same_bits(program, {"src": np.linspace(-1, 1, 9000, dtype=np.float32)}, HOST_ISAS[:2])
     text = ModuleBuilder(ready(program, "generic"), GENERIC, part_cycles=0).text()
     names = ("qglow_run", "qglow_share")
     assert all(f'define internal void @"{name}_{first}"' in text for name in names for first in (0, 3, 6))
@@ -184,14 +196,16 @@ def test_host_that_lacks_the_isa_refuses_to_load() -> None:
 
 def test_select_isa(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QGLOW_ISA", raising=False)
-    assert select_target().machine is host_isas()[-1]
-    assert select_target("generic").machine is GENERIC
-    monkeypatch.setenv("QGLOW_ISA", "generic")
-    assert select_target().machine is GENERIC
+    names = running_names()
+    assert select_target().machine is capabilities.machine(find_target(names[-1]))
+    slowest = capabilities.machine(find_target(names[0]))
+    assert select_target(names[0]).machine is slowest
+    monkeypatch.setenv("QGLOW_ISA", names[0])
+    assert select_target().machine is slowest
     with pytest.raises(UsageError, match="no target is called 'sse9'; there are generic, avx2"):
         select_target("sse9")
     if AMX not in host_isas():
-        with pytest.raises(UsageError, match="this host cannot run ISA 'amx'; it has generic"):
+        with pytest.raises(UsageError, match=f"this host cannot run ISA 'amx'; it has {names[0]}"):
             select_target("amx")
 
 
@@ -210,7 +224,7 @@ def test_callers_float_environment_is_neither_used_nor_changed(isa_name: str) ->
     values[:4] = [1e-40, -1e-40, 1.0, 3.0]
     inputs = {"src": values, "other": values * np.float32(1e-8)}
     expected = execute(program, isa_name, inputs, {}).outputs
-    with MxcsrChanged(DENORMALS_TO_ZERO | ROUND_DOWN) as environment:
+    with FloatControlChanged(DENORMALS_TO_ZERO | ROUND_DOWN) as environment:
         actual = execute(program, isa_name, inputs, {}).outputs
         assert environment.current() & (DENORMALS_TO_ZERO | ROUND_DOWN) == DENORMALS_TO_ZERO | ROUND_DOWN
     for name, array in expected.items():
@@ -218,10 +232,10 @@ def test_callers_float_environment_is_neither_used_nor_changed(isa_name: str) ->
     assert expected["total"][0] != 0.0
 
 
-class MxcsrChanged:
-    """Sets bits of the control register of SSE while inside, through glibc's fenv_t."""
+class FloatControlChanged:
+    """Sets bits of the control register of floats while inside, through glibc's fenv_t."""
 
-    CONTROL = 28  # offset of mxcsr in fenv_t on x86-64
+    CONTROL = 28 if IS_X86 else 0  # offset of the register in fenv_t
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
@@ -235,7 +249,7 @@ class MxcsrChanged:
     def current(self) -> int:
         return int.from_bytes(self._get()[self.CONTROL : self.CONTROL + 4], "little")
 
-    def __enter__(self) -> MxcsrChanged:
+    def __enter__(self) -> FloatControlChanged:
         self.saved = self._get()
         changed = ctypes.create_string_buffer(self.saved.raw, 32)
         value = self.current() | self.bits
@@ -248,9 +262,11 @@ class MxcsrChanged:
 
 
 def test_timed_code_counts_cycles_of_every_instruction() -> None:
-    program = ready(doubled(3), "generic")
-    compiled = compile_program(program, GENERIC, timed=True)
-    src, dest = np.ones(20, np.float32), np.zeros(20, np.float32)
+    isa = NATIVE_ISAS[0]
+    # Counters of some processors advance a few dozen times in a microsecond.
+    program = ready(doubled(3, 20_000), isa)
+    compiled = compile_program(program, machine(isa), timed=True)
+    src, dest = np.ones(20_000, np.float32), np.zeros(20_000, np.float32)
     cycles = np.zeros(len(program.code), np.uint64)
     arena, weights = Guarded("the arena", compiled.arena_size), Guarded("constants", len(compiled.weights))
     table = (ctypes.c_void_p * 3)(src.ctypes.data, dest.ctypes.data, cycles.ctypes.data)
@@ -258,6 +274,15 @@ def test_timed_code_counts_cycles_of_every_instruction() -> None:
     assert np.all(dest == 8.0)
     touched = [i.operation.touches_memory for i in program.code]
     assert np.array_equal(cycles > 0, touched)
+
+
+def test_timed_code_for_arm_reads_a_counter_that_programs_may_read() -> None:
+    target = capabilities.machine(find_target("aarch64"))
+    program = doubled(3)
+    select_kernels(program, target)
+    plan_apart(program)
+    text = assembly(ModuleBuilder(program, target, timed=True).text(), target)
+    assert "cntvct_el0" in text.lower() and "pmccntr" not in text.lower()
 
 
 def test_equal_constants_are_stored_once() -> None:

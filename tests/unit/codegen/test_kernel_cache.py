@@ -23,7 +23,7 @@ from qglow.instructions.program import Program
 from qglow.kernels.emit.target import VectorTarget
 from qglow.targets.x86.isas import GENERIC, isa_by_name
 from tests.portable_target import PORTABLE
-from tests.runtimes import Built, plan_apart, prepare, reference
+from tests.runtimes import NATIVE_ISAS, Built, machine, plan_apart, prepare, reference
 
 AVX2 = isa_by_name("avx2")
 
@@ -167,11 +167,12 @@ def test_keys_can_be_read_back_to_the_last_bit() -> None:
 def test_kernels_from_the_cache_compute_the_same(tmp_path: Path) -> None:
     """Programs that were never compiled run on kernels of those that were."""
     src = np.linspace(-2, 2, 20, dtype=np.float32)
-    cache = KernelCache(tmp_path, GENERIC)
+    isa = NATIVE_ISAS[0]
+    cache = KernelCache(tmp_path, machine(isa))
     for number, operations in enumerate([(ADD, MUL), (MUL, ADD), (MUL, MUL, ADD)]):
-        prepared = prepare(chain(*operations), "generic")
+        prepared = prepare(chain(*operations), isa)
         plan_apart(prepared)
-        built = Built(prepared, "generic", cache)
+        built = Built(prepared, isa, cache)
         assert built.compiled.kernels_compiled == (0 if number else 2)
         expected = reference(prepared, {"src": src}).outputs["dest"]
         assert built.run({"src": src}, {}).outputs["dest"].tobytes() == expected.tobytes()

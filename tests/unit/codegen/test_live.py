@@ -25,9 +25,10 @@ from qglow.instructions.ops.softmax import Softmax
 from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.program import Buffer, Live, Program
 from qglow.kernels.emit.operand import to_logical, to_physical
+from qglow.targets.x86.isas import AVX512_VNNI
 from qglow.toolchain.compilation import compile_lowered
 from qglow.toolchain.options import CompileOptions
-from tests.runtimes import NATIVE_ISAS, machine, plan_apart, prepare
+from tests.runtimes import NATIVE_ISAS, plan_apart, prepare
 
 ROWS = 96
 Pairs = tuple[tuple[int, int], ...]
@@ -328,12 +329,12 @@ def wide_layer(builder: ProgramBuilder) -> Limited:
 
 
 def test_few_rows_fetch_all_weights_of_the_next_block_early() -> None:
-    """The two tiles of a call of 16 rows do what the 32 of 256 rows share."""
-    lines = []
+    """The two tiles of a call of 16 rows do what the 32 of 256 rows share: in vectors of 512 bits."""
+    lines, isa = [], AVX512_VNNI
     for limited in (False, True):
-        prepared = prepare(program(wide_layer, limited)[0], NATIVE_ISAS[-1])
+        prepared = prepare(program(wide_layer, limited)[0], isa.name)
         plan_apart(prepared)
-        text = emit_llvm_text(prepared, machine(NATIVE_ISAS[-1]))
+        text = emit_llvm_text(prepared, isa)
         lines.append(text.count("call void @llvm.prefetch") + text.count('call void @"llvm.prefetch'))
     assert lines[1] >= 2 * lines[0] > 0
 
