@@ -19,6 +19,7 @@ from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import constant_bytes
 from qglow.report.output_errors import OutputErrorCounter, OutputErrors, StreamErrors
 from qglow.report.parts import QuantizedParts
+from qglow.report.ranked import before_ranking
 from qglow.report.runner import RealInterface, filled
 from qglow.report.score_axes import ScoreAxis, score_axes
 from qglow.report.verdict import ModelVerdict, can_be_judged, measured_verdict, predicted_verdict
@@ -66,12 +67,11 @@ def float_runs(graph: Graph, samples: Sequence[Sample], options: CompileOptions 
 
 def float_inputs(graph: Graph, samples: Sequence[Sample]) -> list[dict[str, Array]]:
     """Inputs of a float graph for runs over samples, in its batch; the last run is filled with copies."""
+    names = [value.name for value in graph.inputs]
     size = batch_of({value.name: value.type.shape for value in graph.inputs})
     return [
-        dict(batch.inputs)
-        if batch.whole
-        else {name: filled(array, size) for name, array in batch.inputs.items()}
-        for batch in batches(samples, size)
+        {name: b.inputs[name] if b.whole else filled(b.inputs[name], size) for name in names}
+        for b in batches(samples, size)
     ]
 
 
@@ -122,21 +122,40 @@ def check_model(
     note = profile.kept_note or "The profile keeps no samples to measure on"
     if profile.kept:
         scores = score_axes(model.graph, model.open_output_axes)
-        facts = [*arrays_of(profile.kept), scores]
-        remembered = Remembered.of("errors", [model.graph, parts.int8], facts, options or CompileOptions())
-        errors = remembered.get(OutputErrors)
-        if errors is None:
-            if runs is None or runs.samples != len(profile.kept):
-                runs = float_runs(model.graph, profile.kept, options)
-            if program is None or program.state:
-                program = obtain_executable(lower_graph(parts.int8, options), options)
-            errors = _measured(runs, parts.int8, program, scores)
-            remembered.keep(errors)
+        ranked = before_ranking(model.graph, parts.int8)
+        if ranked is None:
+            errors = _errors(model.graph, parts.int8, profile.kept, scores, options, runs, program)
+        else:
+            errors = _errors(ranked[0], ranked[1], profile.kept, scores, options)
         if can_be_judged(errors):
             stream = _stream(model, profile, parts, options, states, scores) if states else None
-            return replace(measured_verdict(errors, worst, stream), note=_tail_note(parts.int8))
+            told = _tail_note(parts.int8) if ranked is None else _ranking_note(ranked[2])
+            return replace(measured_verdict(errors, worst, stream), note=told)
         note = "All outputs are zero or empty on the samples that the profile keeps"
     return predicted_verdict(predicted_sqnr_db(sources), worst, note)
+
+
+def _errors(
+    real: Graph,
+    int8: Graph,
+    kept: Sequence[Sample],
+    scores: Mapping[str, ScoreAxis],
+    options: CompileOptions | None,
+    runs: FloatRuns | None = None,
+    program: Executable | None = None,
+) -> OutputErrors:
+    """Errors of the outputs of an int8 graph on samples; runs, program: see `check_model`."""
+    facts = [*arrays_of(kept), scores]
+    remembered = Remembered.of("errors", [real, int8], facts, options or CompileOptions())
+    errors = remembered.get(OutputErrors)
+    if errors is None:
+        if runs is None or runs.samples != len(kept):
+            runs = float_runs(real, kept, options)
+        if program is None or program.state:
+            program = obtain_executable(lower_graph(int8, options), options)
+        errors = _measured(runs, int8, program, scores)
+        remembered.keep(errors)
+    return errors
 
 
 def _stream(
@@ -170,6 +189,12 @@ def _tail_note(graph: Graph) -> str:
         return ""
     listed = ", ".join(f"'{name}'" for name in graph.tail.results)
     return f"Data decides the shape of {listed}: what they are computed from is compared instead"
+
+
+def _ranking_note(outputs: Sequence[str]) -> str:
+    """A sentence on what is compared where a ranking chooses the elements of outputs."""
+    listed = ", ".join(f"'{name}'" for name in outputs)
+    return f"The model chooses the elements of {listed} by rank: what it chooses from is compared instead"
 
 
 def _copied(outputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,0 +1,71 @@
+"""Verdicts on detectors that give their best boxes, in an order that the least noise turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+import qglow
+from qglow.core.types import Array
+
+RANDOM = np.random.default_rng(6)
+CELLS, BEST = 64, 12
+
+
+def _detector(path: Path, *, ranked: bool = True) -> Path:
+    """Boxes [1, 12, 4] of the 12 best of 64 cells, and a number of features, of x [1, 16]."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Gemm", ["r", "b"], ["flat"]),
+        helper.make_node("Reshape", ["flat", "cells"], ["boxes"]),
+        helper.make_node("Gemm", ["r", "s"], ["logits"]),
+        helper.make_node("Sigmoid", ["logits"], ["scores"]),
+        helper.make_node("TopK", ["scores", "best"], ["top", "places"], axis=1),
+        helper.make_node("Squeeze", ["places", "first"], ["row"]),
+        helper.make_node("Gather", ["boxes", "row" if ranked else "fixed"], ["y"], axis=1),
+    ]
+    weights: dict[str, Array] = {
+        "w": RANDOM.normal(size=(16, 32)).astype(np.float32),
+        "b": RANDOM.normal(size=(32, 4 * CELLS)).astype(np.float32),
+        "s": (RANDOM.normal(size=(32, CELLS)) * 0.002).astype(np.float32),
+        "cells": np.int64([1, CELLS, 4]),
+        "best": np.int64([BEST]),
+        "first": np.int64([0]),
+        "fixed": np.arange(BEST),
+    }
+    held = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    floats = {"x": [1, 16], "y": [1, BEST, 4], "r": [1, 32]}
+    info = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in floats.items()}
+    graph = helper.make_graph(nodes, "g", [info["x"]], [info["y"], info["r"]], held)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def _quantized(path: Path, **options: object) -> qglow.QuantizedModel:
+    data = {"x": RANDOM.normal(size=(24, 16)).astype(np.float32)}
+    model = qglow.load_model(path)
+    return model.quantize(model.profile(data), **options)  # type: ignore[arg-type]
+
+
+def test_what_is_ranked_is_compared_and_not_what_comes_first(tmp_path: Path) -> None:
+    made = _quantized(_detector(tmp_path / "m.onnx"), repair=False)
+    verdict = made.verdict
+    assert verdict is not None and verdict.word == "good", verdict
+    assert [output.name for output in verdict.outputs] == ["boxes", "scores", "r"]
+    assert "chooses the elements of 'y' by rank" in verdict.note
+    data = {"x": RANDOM.normal(size=(8, 16)).astype(np.float32)}
+    found = qglow.compare(made, data).pairings[0].outputs["y"]
+    assert found.sqnr_db < 6.0  # the order of nearly equal scores turns
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_a_broken_detector_is_not_good(tmp_path: Path, ranked: bool) -> None:
+    verdict = _quantized(
+        _detector(tmp_path / "m.onnx", ranked=ranked), calibration="percentile:51", repair=False
+    ).verdict
+    assert verdict is not None and verdict.word != "good"
+    assert ("by rank" in verdict.note) == ranked
