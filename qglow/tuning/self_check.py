@@ -130,7 +130,8 @@ def check_model(
         if can_be_judged(errors):
             stream = _stream(model, profile, parts, options, states, scores) if states else None
             told = _tail_note(parts.int8) if ranked is None else _ranking_note(ranked[2])
-            return replace(measured_verdict(errors, worst, stream), note=told)
+            notes = filter(None, (told, _state_note(profile.kept, states or {})))
+            return replace(measured_verdict(errors, worst, stream), note=". ".join(notes))
         note = "All outputs are zero or empty on the samples that the profile keeps"
     return predicted_verdict(predicted_sqnr_db(sources), worst, note)
 
@@ -189,6 +190,13 @@ def _tail_note(graph: Graph) -> str:
         return ""
     listed = ", ".join(f"'{name}'" for name in graph.tail.results)
     return f"Data decides the shape of {listed}: what they are computed from is compared instead"
+
+
+def _state_note(kept: Sequence[Sample], states: Mapping[str, str]) -> str:
+    """A sentence on states of which the profile has seen nothing but zeros, or ""."""
+    empty = [name for name in states if not any(np.any(sample.inputs[name]) for sample in kept)]
+    listed = ", ".join(f"'{name}'" for name in empty)
+    return f"The samples have only zeros for {listed}: calibrate with states that occur" if empty else ""
 
 
 def _ranking_note(outputs: Sequence[str]) -> str:

@@ -142,6 +142,20 @@ def test_states_that_are_named_make_a_stream(tmp_path: Path, capsys: pytest.Capt
     assert plain is not None and plain.stream is None
 
 
+def test_states_that_are_always_zero_are_told(tmp_path: Path) -> None:
+    data = {
+        "frame": RANDOM.normal(size=(24, 16)).astype(np.float32),
+        "total": np.zeros((24, 32), np.float32),
+    }
+    model = qglow.load_model(_integrator(tmp_path / "m.onnx"))
+    profile = model.profile(data)
+    streamed = model.quantize(profile, states={"total": "next"}).verdict
+    assert streamed is not None and "only zeros for 'total': calibrate with states" in streamed.note
+    assert streamed.stream is not None and streamed.word != "good"
+    plain = model.quantize(profile).verdict
+    assert plain is not None and plain.note == "" and plain.word == "good"
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [("sum=next", "no input has this name"), ("total=level", "types have to be equal")],
