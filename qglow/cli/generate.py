@@ -38,7 +38,9 @@ class WriterOptions(TargetOptions):
     model: Path | None = declare(MOVED_MODEL, None)
     trust: bool = declare(TRUST, False)
     states: Sequence[str] = declare(STATES, ())
-    tokenizer: Path | None = option(None, "The model's tokenizer.json", group=GENERATION, metavar="FILE")
+    tokenizer: Path | None = option(
+        None, "The model's tokenizer.json [default: the one beside it]", group=GENERATION, metavar="FILE"
+    )
     prompt: str | None = option(None, "Text to go on from", group=GENERATION, metavar="TEXT")
     tokens: str | None = option(
         None, "Tokens to go on from, instead of a text", group=GENERATION, metavar="N,N,..."
@@ -84,13 +86,14 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
     sampling = TokenSampling(choice.temperature, choice.top_k, choice.seed)
     if choice.count < 1:
         raise UsageError(f"count is {choice.count}, it must be at least 1", field="count")
-    _check(what)
+    tokenizer = _tokenizer(what)
+    _check(what, tokenizer)
     given = [] if what.tokens is None else _tokens(what.tokens)
     text = None
-    if what.tokenizer is not None:
+    if tokenizer is not None:
         from qglow.generation.text import TextTokens
 
-        text = TextTokens(what.tokenizer)
+        text = TextTokens(tokenizer)
     generator = load_generator(
         _opened(what, running),
         parse_states(what.states),
@@ -120,10 +123,19 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
         note(timed.report(len(given), generator))
 
 
-def _check(what: WriterOptions) -> None:
+def _tokenizer(what: WriterOptions) -> Path | None:
+    """The tokenizer that is named, or for text the one beside the model or in its directory."""
+    if what.tokenizer is not None or what.tokens is not None or not (what.chat or what.prompt):
+        return what.tokenizer
+    folders = [what.target] if what.target.is_dir() else []
+    places = [folder / "tokenizer.json" for folder in (*folders, what.target.parent)]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _check(what: WriterOptions, tokenizer: Path | None) -> None:
     """Raise UsageError where it is not told what to go on from."""
     if what.chat:
-        if what.tokenizer is None or what.tokens is not None:
+        if tokenizer is None or what.tokens is not None:
             raise UsageError(
                 "--chat needs the tokenizer of the model, --tokenizer tokenizer.json, and no --tokens"
             )
@@ -134,7 +146,7 @@ def _check(what: WriterOptions) -> None:
         raise UsageError("--template goes with --chat")
     if (what.prompt is None) == (what.tokens is None):
         raise UsageError("give --prompt with --tokenizer, or --tokens")
-    if what.prompt is not None and what.tokenizer is None:
+    if what.prompt is not None and tokenizer is None:
         raise UsageError("--prompt needs the tokenizer of the model: --tokenizer tokenizer.json")
 
 

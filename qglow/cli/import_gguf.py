@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from qglow.api.gguf import TOKENIZER
 from qglow.api.options import MODEL, OUTPUT
 from qglow.cli.output import say
 from qglow.core.options import Writes, option
@@ -32,12 +33,14 @@ def import_gguf(what: ImportFlags) -> None:
     """Write the language model of a GGUF file as an ONNX model, with its weights exactly as they are stored.
 
     The result has keys and values of past tokens as inputs and outputs: `qglow generate` runs it, and so does
-    onnxruntime.
+    onnxruntime. The file's tokenizer is written beside it, as tokenizer.json.
     """
     from qglow.api import import_gguf as write
 
     output = what.output or Path(f"{what.model.stem}.onnx")
     forms = write(what.model, output)
+    tokenizer = forms.pop(TOKENIZER)
     say(f"{output}: {len(forms)} tensors")
     for form, count in Counter(forms.values()).most_common():
         say(f"  {count:>4}  {form}")
+    say(f"{TOKENIZER}: {tokenizer}")

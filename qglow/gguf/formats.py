@@ -68,15 +68,17 @@ class Format:
     def read_floats(self, data: memoryview) -> Array:
         """Elements in float32, one axis."""
         raw = np.frombuffer(data, np.uint8).reshape(-1, self.size)
-        if self.floats is not None:
-            return self.floats(raw).reshape(-1)
-        assert self.blocks is not None
-        return self.blocks(raw).dequantized().reshape(-1)
+        with np.errstate(all="ignore"):  # a damaged file has any numbers
+            if self.floats is not None:
+                return self.floats(raw).reshape(-1)
+            assert self.blocks is not None
+            return self.blocks(raw).dequantized().reshape(-1)
 
     def read_blocks(self, data: memoryview, rows: int) -> StoredBlocks:
         """Blocks of a matrix with so many rows; of a format of integers alone."""
         assert self.blocks is not None
-        found = self.blocks(np.frombuffer(data, np.uint8).reshape(-1, self.size))
+        with np.errstate(all="ignore"):  # a damaged file has any numbers
+            found = self.blocks(np.frombuffer(data, np.uint8).reshape(-1, self.size))
         zeros, offsets = (
             None if a is None else a.reshape(rows, -1) for a in (found.zero_points, found.offsets)
         )

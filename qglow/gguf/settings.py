@@ -47,10 +47,9 @@ def read_settings(file: GgufFile) -> DecoderSettings:
     or no number.
     """
     name = file.metadata.get("general.architecture")
-    if name not in PAIRED:
+    if not isinstance(name, str) or name not in PAIRED:
         shown = f"'{name}'" if isinstance(name, str) else "none"
         raise UnsupportedError(f"{file.path}: its architecture is {shown}; known are {', '.join(PAIRED)}")
-    assert isinstance(name, str)
     told = _Told(file, name)
     for key in _REFUSED:
         if told.number(key, 0.0):

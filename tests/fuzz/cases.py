@@ -12,7 +12,7 @@ import numpy as np
 
 from qglow.core.files import sha256_hex
 from tests.fuzz.corpus import CORPUS
-from tests.fuzz.mutators import arrays, artefacts, documents, images, models, raw
+from tests.fuzz.mutators import arrays, artefacts, documents, gguf, images, models, raw
 from tests.fuzz.mutators.raw import Random
 from tests.fuzz.mutators.texts import HOSTILE
 from tests.fuzz.networks import feeds, write_data
@@ -220,6 +220,15 @@ def _image(rng: Random, bench: Workbench, folder: Path) -> Lines:
     return _readers(rng, str(folder / "image.onnx"), data_words, folder)
 
 
+def _gguf(rng: Random, bench: Workbench, folder: Path) -> Lines:
+    path = folder / "changed.gguf"
+    path.write_bytes(gguf.mutated(rng))
+    made: Lines = [("import-gguf", str(path), "-o", "made.onnx")]
+    return (
+        made if rng.random() < 0.8 else [*made, ("generate", "made.onnx", "--tokens", "1,3", "--count", "2")]
+    )
+
+
 def _program(rng: Random, bench: Workbench, folder: Path) -> Lines:
     path = folder / "model.qglow"
     path.write_bytes(artefacts.mutated_program(rng, path.read_bytes()))
@@ -366,6 +375,7 @@ KINDS: dict[str, tuple[float, Maker]] = {
     "program": (8, _program),
     "directory": (5, _directory),
     "options": (4, _options),
+    "gguf": (5, _gguf),
     "names": (3, _names),
     "anything": (1, _anything),
 }

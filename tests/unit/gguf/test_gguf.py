@@ -140,3 +140,29 @@ def test_scales_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(gguf(metadata, tensors))
     with pytest.raises(ModelError, match=r"'output\.weight' has numbers that are not finite"):
         qglow.import_gguf(tmp_path / "a.gguf", tmp_path / "a.onnx")
+
+
+def test_hostile_numbers_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metadata, tensors = llama("Q4_K")
+    kind, shape, data = tensors["output.weight"]
+    infinite = np.frombuffer(data, np.uint8).copy()
+    infinite.reshape(-1, SIZES[kind][2])[0, :16] = [0x00, 0x7C, 0x00, 0x7C, *[0] * 12]
+    tensors["output.weight"] = kind, shape, infinite.tobytes()
+    (tmp_path / "a.gguf").write_bytes(gguf(metadata, tensors))
+    (tmp_path / "b.gguf").write_bytes(gguf({**metadata, "general.architecture": np.zeros(3)}, tensors))
+    for name, code in (("a", 4), ("b", 3)):
+        assert main(["import-gguf", str(tmp_path / f"{name}.gguf"), "-o", str(tmp_path / "a.onnx")]) == code
+        assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "a.onnx").exists()
+
+
+@pytest.mark.parametrize(("kind", "most"), [("F32", 4.0), ("Q8_0", 1.4), ("Q4_0", 0.8), ("Q4_K", 0.95)])
+def test_a_tied_head_is_held_once(kind: str, most: float, tmp_path: Path) -> None:
+    metadata, tensors = llama(kind, tied=True)
+    words = 9000
+    tensors["token_embd.weight"] = drawn(kind, (words, 256), np.random.default_rng(3), 1e-3)
+    (tmp_path / "a.gguf").write_bytes(gguf(metadata, tensors))
+    qglow.import_gguf(tmp_path / "a.gguf", tmp_path / "a.onnx")
+    generator = qglow.load_generator(qglow.load_model(tmp_path / "a.onnx"), context=16, piece=16)
+    others = sum(int(np.prod(shape)) for name, (_, shape, _) in tensors.items() if name.startswith("blk"))
+    assert generator.executable.weight_bytes < most * 1.05 * (words * 256 + others)

@@ -98,8 +98,14 @@ def text(value: str) -> bytes:
 def _entry(value: Any) -> bytes:
     if isinstance(value, str):
         return struct.pack("<I", 8) + text(value)
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
     if isinstance(value, float):
         return struct.pack("<If", 6, value)
+    if isinstance(value, np.ndarray):
+        kind = {"f": 6, "i": 5}[value.dtype.kind]
+        numbers = value.astype("<f4" if kind == 6 else "<i4")
+        return struct.pack("<IIQ", 9, kind, len(value)) + numbers.tobytes()
     if isinstance(value, list):
         return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(text, value))
     return struct.pack("<II", 4, value)
