@@ -36,12 +36,12 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 class NoTokenizerError(ValueError):
-    """Why a file's tokenizer cannot be written. The message goes on from "no tokenizer.json: "."""
+    """Reason why the tokenizer of a file cannot be written."""
 
 
 @dataclass(frozen=True)
 class _Told:
-    """What metadata tells of a tokenizer. kinds: types of tokens, from 1."""
+    """A tokenizer as metadata tells of it. kinds: types of tokens, from 1."""
 
     kind: str
     tokens: tuple[str, ...]
@@ -153,7 +153,7 @@ def _sentence_pieces(told: _Told) -> dict[str, Any]:
 
 
 def _joints(told: _Told, scores: Array) -> list[tuple[str, str]]:
-    """Every pair of tokens whose joint is a token, those of the highest score first."""
+    """Pairs of tokens whose joint is a token, those of the highest score first."""
     numbers = {token: number for number, token in enumerate(told.tokens)}
     apart = frozenset(told.tokens[number] for number in told.marked(_UNKNOWN, _CONTROL, _BYTE))
     found: list[tuple[float, int, int, tuple[str, str]]] = []
@@ -187,7 +187,7 @@ def _added(number: int, token: str, special: bool) -> dict[str, Any]:
 
 
 def _beginning(told: _Told) -> dict[str, Any] | None:
-    """What puts the first token before a text; None where none is put there."""
+    """The step that puts the first token before a text; None where none is put there."""
     if told.begin is None or not told.adds_begin:
         return None
     token = told.tokens[told.begin]
