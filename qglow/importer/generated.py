@@ -1,6 +1,6 @@
 """Import of values that shapes and numbers determine, and of what chooses by place.
 
-https://onnx.ai/onnx/operators/ EyeLike, Hardmax, NonZero, OneHot, Range, Size, Trilu
+https://onnx.ai/onnx/operators/ EyeLike, Hardmax, NonZero, OneHot, Range, Size, Trilu, Unique
 """
 
 from __future__ import annotations
@@ -108,6 +108,22 @@ def import_non_zero(node: ImportNode) -> None:
     node.constant(np.array(np.nonzero(data), np.int64))
 
 
+def import_unique(node: ImportNode) -> None:
+    """Import Unique of a constant: its different elements or slices, where each is, and how often."""
+    data = node.array(0, "the tensor, whose content decides the shape of the results,")
+    axis = node.axis(node.integer("axis", 0), node.rank()) if node.has("axis") else None
+    found, firsts, inverse, counts = np.unique(data, True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not node.integer("sorted", 1):
+        order = np.argsort(firsts)
+        found, firsts, counts = np.take(found, order, axis or 0), firsts[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    results = (found, *(np.asarray(array, np.int64) for array in (firsts, inverse, counts)))
+    for number, array in enumerate(results[: len(node.proto.output)]):
+        if node.proto.output[number]:
+            node.constant(array, output=number)
+
+
 def _at_place(node: ImportNode, indices: Value, axis: int, first: int, count: int) -> Value:
     """Whether an index is first, first + 1, ... along an axis on which indices have one element."""
     shape = [1] * len(indices.type.shape)
@@ -129,4 +145,5 @@ RULES: dict[str, ImportRule] = {
     "Range": ImportRule(import_range, newest=27),
     "Size": ImportRule(import_size, newest=25),
     "Trilu": ImportRule(import_trilu, newest=14),
+    "Unique": ImportRule(import_unique, newest=28),
 }

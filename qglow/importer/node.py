@@ -271,10 +271,10 @@ class ImportNode:
         self.results[result] = self.context.emit(name, operator, inputs, result)
         return self.results[result]
 
-    def constant(self, data: Array) -> None:
-        """Let the node's first output be a constant."""
-        output = self.proto.output[0]
-        self.results[output] = self.context.constant(output, data)
+    def constant(self, data: Array, output: int = 0) -> None:
+        """Let an output of the node, by default the first, be a constant."""
+        name = self.proto.output[output]
+        self.results[name] = self.context.constant(name, data)
 
     def part_constant(self, part: str, data: Array) -> Value:
         """A constant operand that import makes itself."""

@@ -43,6 +43,7 @@ from qglow.importer import (
     spectrum,
     transformers,
     transposed,
+    unpool,
 )
 from qglow.importer.node import CannotImport, ImportFunction, ImportRule
 
@@ -81,6 +82,7 @@ RULES: dict[str, ImportRule] = {
         softmax,
         spectrum,
         transposed,
+        unpool,
     )
     for name, rule in family.RULES.items()
 }

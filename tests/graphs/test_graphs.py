@@ -31,7 +31,7 @@ NOT_GENERATED = {
         ("OptionalGetElement", "OptionalHasElement"),
         "takes optional values, which no node makes",
     ),
-    **dict.fromkeys(("Compress", "NonZero"), "has a shape that depends on values"),
+    **dict.fromkeys(("Compress", "NonZero", "Unique"), "has a shape that depends on values"),
     **dict.fromkeys(
         (
             "ConvInteger",
@@ -44,6 +44,7 @@ NOT_GENERATED = {
         ),
         "makes the model a quantized one, which takes no profile",
     ),
+    "MaxUnpool": "takes places of a MaxPool, which are computed",
     "BitCast": "reads the bits of its input, which no other operator gives a meaning",
     "BitShift": "takes unsigned integers",
     "CumProd": "onnxruntime does not have it",

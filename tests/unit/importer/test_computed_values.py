@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.reference
 import pytest
 from onnx import TensorProto, helper
 
@@ -109,6 +111,54 @@ def test_values_that_numbers_determine_are_constants(name: str, tmp_path: Path) 
     graph = import_model(path).graph
     assert [n.operator.name for n in graph.nodes] == ["Add"]
     assert_as_onnxruntime(graph, path)
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("in_order", [0, 1])
+def test_unique_elements_of_a_constant(axis: int | None, in_order: int, tmp_path: Path) -> None:
+    table = np.array([[2, 1, 2], [0, 3, 0], [2, 1, 2], [5, 1, 5]], np.float32)
+    attributes = {} if axis is None else {"axis": axis}
+    made, names = ["a", "b", "c", "d"], ["found", "firsts", "inverse", "counts"]
+    nodes = [
+        helper.make_node("Unique", ["t"], made, sorted=in_order, **attributes),
+        *(helper.make_node("Cast", [a], [b], to=1) for a, b in zip(made, names, strict=True)),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    path = save(tiny_model(nodes, {"x": [2]}, ["y", *names], {"t": table}), tmp_path)
+    feeds = {"x": np.ones(2, np.float32)}
+    found = Interpreter(import_model(path, native=True).graph).run(feeds)
+    for name, expected in zip(names, session(path).run(names, feeds), strict=True):
+        np.testing.assert_array_equal(found[name], expected, name)
+
+
+UNPOOLED = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+
+def test_maxima_go_back_to_known_places(tmp_path: Path) -> None:
+    places = np.array([5, 7, 13, 15], np.int64).reshape(1, 1, 2, 2)
+    nodes = [helper.make_node("MaxUnpool", ["x", "p"], ["y"], **UNPOOLED)]
+    path = save(tiny_model(nodes, {"x": [1, 1, 2, 2]}, ["y"], {"p": places}, opset=11), tmp_path)
+    assert_as_onnxruntime(import_model(path, native=True).graph, path)
+
+
+def test_a_larger_result_of_unpooling_ends_in_zeros(tmp_path: Path) -> None:
+    """As in the reference of ONNX; onnxruntime counts places in the larger shape."""
+    constants = {"p": np.array([5, 7, 13, 15], np.int64).reshape(1, 1, 2, 2), "s": ints(1, 1, 5, 6)}
+    nodes = [helper.make_node("MaxUnpool", ["x", "p", "s"], ["y"], **UNPOOLED)]
+    path = save(tiny_model(nodes, {"x": [1, 1, 2, 2]}, ["y"], constants, opset=11), tmp_path)
+    feeds = {"x": floats(1, 1, 2, 2)}
+    (expected,) = onnx.reference.ReferenceEvaluator(onnx.load(path)).run(["y"], feeds)
+    found = Interpreter(import_model(path, native=True).graph).run(feeds)["y"]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("place", "shape"), [(16, (1, 1, 4, 4)), (-1, (1, 1, 4, 4)), (15, (1, 1, 4, 3))])
+def test_places_beyond_the_result_are_errors(place: int, shape: tuple[int, ...], tmp_path: Path) -> None:
+    constants = {"p": np.array([5, 7, 13, place], np.int64).reshape(1, 1, 2, 2), "s": ints(*shape)}
+    nodes = [helper.make_node("MaxUnpool", ["x", "p", "s"], ["y"], **UNPOOLED)]
+    path = save(tiny_model(nodes, {"x": [1, 1, 2, 2]}, ["y"], constants, opset=11), tmp_path)
+    with pytest.raises(QglowError, match="places for|a result of"):
+        import_model(path, native=True)
 
 
 def test_computed_bounds_and_statistics(tmp_path: Path) -> None:
