@@ -41,8 +41,12 @@ def output_types(graph: Graph) -> list[tuple[str, TensorType | onnx.TypeProto]]:
 def _export(
     builder: ProtoBuilder, text: str, name: str, inputs: Sequence[str], outputs: Sequence[str]
 ) -> None:
-    model = _for_export(ModelProto.FromString(decode(text)), name)
-    names = {value.name: given for value, given in zip(model.graph.input, inputs, strict=True)}
+    given = ModelProto.FromString(decode(text))
+    for entry in given.opset_import:
+        if entry.domain:
+            builder.version(entry.domain, entry.version)
+    model = _for_export(given, name)
+    names = {value.name: read for value, read in zip(model.graph.input, inputs, strict=True)}
     for tensor in model.graph.initializer:
         names[tensor.name] = builder.tensor(f"{name}__{tensor.name}", tensor)
     results = {v.name: output for v, output in zip(model.graph.output, outputs, strict=True)}

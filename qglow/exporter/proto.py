@@ -51,6 +51,7 @@ class ProtoBuilder:
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: dict[str, onnx.TensorProto] = {}
         self._functions: dict[tuple[str, str], onnx.FunctionProto] = {}
+        self._versions: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:
         """`wanted`, or `wanted` with a number, whichever no tensor has; taken from then on."""
@@ -108,11 +109,16 @@ class ProtoBuilder:
         node.name = unique(name, self._node_names)
         self._nodes.append(node)
 
+    def version(self, domain: str, version: int) -> None:
+        """State the operator set of another domain that nodes are of; the newest one stays."""
+        self._versions[domain] = max(version, self._versions.get(domain, 1))
+
     def inside(self) -> ProtoBuilder:
         """A builder for the body of a node: its names and constants are those of this one."""
         inner = ProtoBuilder((), self._apart)
         inner._taken, inner._node_names = self._taken, self._node_names
         inner._initializers, inner._functions = self._initializers, self._functions
+        inner._versions = self._versions
         return inner
 
     def body(
@@ -153,7 +159,7 @@ class ProtoBuilder:
         own = {n.op_type for n in nodes if not n.domain}
         others = sorted({n.domain for n in nodes if n.domain})
         opsets = [helper.make_opsetid("", _lowest_opset(own))]
-        opsets += [helper.make_opsetid(domain, 1) for domain in others]
+        opsets += [helper.make_opsetid(domain, self._versions.get(domain, 1)) for domain in others]
         model = helper.make_model(
             graph,
             opset_imports=opsets,

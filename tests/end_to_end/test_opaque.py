@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import qglow
 from qglow.api.evaluation import bench_hosted
@@ -72,6 +72,39 @@ def test_all_runtimes_agree(path: Path, data: dict[str, Array], tmp_path: Path) 
         np.testing.assert_array_equal(run(feeds)["y"], interpreted)
     (exported,) = session(tmp_path / "q" / "model.qdq.onnx").run(None, feeds)
     np.testing.assert_allclose(exported, interpreted, atol=0.05)
+
+
+def test_operators_of_a_newer_set_of_another_domain_are_exported(
+    data: dict[str, Array], tmp_path: Path
+) -> None:
+    tree = helper.make_node(
+        "TreeEnsemble",
+        ["a"],
+        ["y"],
+        domain="ai.onnx.ml",
+        n_targets=1,
+        aggregate_function=1,
+        post_transform=0,
+        tree_roots=[0],
+        nodes_modes=numpy_helper.from_array(np.uint8([0])),
+        nodes_featureids=[3],
+        nodes_splits=numpy_helper.from_array(np.float32([0.1])),
+        nodes_truenodeids=[0],
+        nodes_trueleafs=[1],
+        nodes_falsenodeids=[1],
+        nodes_falseleafs=[1],
+        leaf_targetids=[0, 0],
+        leaf_weights=numpy_helper.from_array(np.float32([-2.0, 5.0])),
+    )
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), tree]
+    model = tiny_model(nodes, {"x": [1, 8]}, ["y"], {"w": CONSTANTS["w"]})
+    model.opset_import.add(domain="ai.onnx.ml", version=5)
+    path = save(model, tmp_path)
+    quantized = qglow.load_model(path).quantize(qglow.load_model(path).profile({"x": data["x"]}))
+    quantized.save(tmp_path / "q")
+    feeds = {"x": data["x"][:1]}
+    (exported,) = session(tmp_path / "q" / "model.qdq.onnx").run(None, feeds)
+    np.testing.assert_array_equal(exported, quantized.interpret(feeds)["y"])
 
 
 def test_the_time_in_onnxruntime_is_measured(path: Path, data: dict[str, Array]) -> None:
