@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qglow.core.types import Array
 from qglow.metrics.boxes import Boxes
 from qglow.metrics.classification import top1, top5
 from qglow.metrics.detection import box_f1, map50, mean_average_precision
 from qglow.metrics.images import miou, psnr
 from qglow.metrics.positions import (
     agreement,
+    divergences,
     kl_float,
     label_cross_entropy,
     label_likelihood,
@@ -78,6 +80,9 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "perplexity": label_perplexity,
 }
 """Metrics that need no decoder."""
+
+ONE_BY_ONE: dict[str, Callable[..., Array]] = {"kl_float": divergences}
+"""Numbers [samples, positions] of metrics that are their mean, with the metrics' own parameters."""
 
 LOWER_IS_BETTER = frozenset({"kl_float", "cross_entropy", "perplexity"})
 """Metrics that are better the lower they are; of all others, higher is better."""

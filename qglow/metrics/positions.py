@@ -41,8 +41,8 @@ def agreement(
     >>> agreement({"y": np.eye(3)[[[0, 1, 1, 2]]]}, expected, labels=np.array([[0, 1, -100, 2]]))
     100.0
     """
-    found, reference = _pairs(outputs, expected, labels)
-    return 100.0 * float(np.mean(best_class(found) == best_class(reference)))
+    found, reference, counted = _pairs(outputs, expected, labels)
+    return 100.0 * float(np.mean((best_class(found) == best_class(reference))[counted]))
 
 
 def kl_float(
@@ -56,8 +56,21 @@ def kl_float(
     >>> kl_float({"y": np.array([[0.25, 0.75]])}, expected)  # log(2) / 2 + log(2 / 3) / 2
     0.1438...
     """
-    found, reference = (log_probabilities(rows) for rows in _pairs(outputs, expected, labels))
-    return float(np.mean(np.sum(np.exp(reference) * (reference - found), axis=1)))
+    return float(np.nanmean(divergences(outputs, expected, labels)))
+
+
+def divergences(
+    outputs: Mapping[str, Array], expected: Mapping[str, Array], labels: Array | None = None
+) -> Array:
+    """Divergences of `kl_float`, one by one: float64 [samples, positions], one position for [N, classes].
+
+    NaN where a position does not count.
+    """
+    found, reference, counted = _pairs(outputs, expected, labels)
+    found, reference = (log_probabilities(rows[counted]) for rows in (found, reference))
+    each = np.full(len(counted), np.nan)
+    each[counted] = np.sum(np.exp(reference) * (reference - found), axis=1)
+    return each.reshape(len(next(iter(expected.values()))), -1)
 
 
 def label_cross_entropy(
@@ -109,8 +122,8 @@ def log_probabilities(scores: Array) -> Array:
 
 def _pairs(
     outputs: Mapping[str, Array], expected: Mapping[str, Array], labels: Array | None
-) -> tuple[Array, Array]:
-    """Scores [M, classes] of a program and of the float model, without positions that do not count."""
+) -> tuple[Array, Array, Array]:
+    """Scores [M, classes] of a program and of the float model, and which of them count, bool [M]."""
     samples = len(next(iter(expected.values())))
     name, counted = None, None
     if labels is not None and labels.ndim == 2:
@@ -118,7 +131,8 @@ def _pairs(
     if name is None:
         counted, name = None, classification_output(expected, samples)
         if name is not None:
-            return class_scores(outputs[name]), class_scores(expected[name])
+            reference = class_scores(expected[name])
+            return class_scores(outputs[name]), reference, np.ones(len(reference), bool)
         shapes = [array.shape[1] for array in expected.values() if array.ndim == 3]
         fitting = (position_output(expected, samples, positions) for positions in shapes)
         name = next((each for each in fitting if each is not None), None)
@@ -126,7 +140,7 @@ def _pairs(
         shown = ", ".join(f"{key} {list(array.shape)}" for key, array in expected.items())
         raise ValueError(f"no output [N, classes] or [N, T, classes] fits; there are {shown}")
     found, reference = position_scores(outputs[name]), position_scores(expected[name])
-    return (found, reference) if counted is None else (found[counted], reference[counted])
+    return found, reference, np.ones(len(reference), bool) if counted is None else counted
 
 
 def _next_tokens(outputs: Mapping[str, Array], tokens: Array) -> tuple[dict[str, Array], Array]:

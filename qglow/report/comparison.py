@@ -207,12 +207,11 @@ class _Counting:
         if metric is None:
             return None
         expected = self._answers[FLOAT]
-        values = {
-            name: metric.of(answers, expected)
-            for name, answers in self._answers.items()
-            if not (name == FLOAT and metric.is_relative)
-        }
-        return MetricFigures(metric.name, values, metric.lower_is_better)
+        measured = {n: a for n, a in self._answers.items() if not (n == FLOAT and metric.is_relative)}
+        values = {name: metric.of(answers, expected) for name, answers in measured.items()}
+        spreads = {name: metric.spread(answers, expected) for name, answers in measured.items()}
+        known = {name: spread for name, spread in spreads.items() if spread is not None}
+        return MetricFigures(metric.name, values, metric.lower_is_better, known)
 
     def _count_labels(
         self, batch: Batch, results: Mapping[str, Mapping[str, Array]], scored: ScoredOutput

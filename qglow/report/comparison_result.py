@@ -142,6 +142,7 @@ def comparison_section(comparison: Comparison) -> Section:
         blocks += flip_table(comparison)
     if comparison.metric is not None:
         blocks.append(metric_table(comparison.metric))
+        blocks += spread_tables(comparison.metric)
     if any(pairing.agreement for pairing in comparison.pairings):
         blocks.append(agreement_table(comparison))
     blocks += [error_table(pairing) for pairing in comparison.pairings]
@@ -208,6 +209,25 @@ def metric_table(figures: MetricFigures) -> Grid:
     rows = [(name, f"{value:.6g}") for name, value in figures.values.items()]
     better = "lower" if figures.lower_is_better else "higher"
     return table(("program", f"{figures.name}>"), rows, f"Metric, {better} is better")
+
+
+def spread_tables(figures: MetricFigures) -> list[Grid]:
+    """Tables of the positions whose mean a metric is: the largest, and means along the positions."""
+    ends: list[tuple[str, ...]] = []
+    along: list[tuple[str, ...]] = []
+    for name, spread in figures.spreads.items():
+        place = f"{spread.sample}, {spread.position}"
+        ends.append((name, f"{spread.high:.6g}", f"{spread.largest:.6g}", place))
+        if spread.quarters:
+            along.append((name, *(f"{mean:.6g}" for mean in spread.quarters)))
+    tables = []
+    if ends:
+        places = ("program", "99 % below>", "largest>", "sample, position")
+        tables.append(table(places, ends, f"{figures.name} by position"))
+    if along:
+        parts = ("program", "first quarter>", "second>", "third>", "last>")
+        tables.append(table(parts, along, f"{figures.name} along the positions"))
+    return tables
 
 
 def agreement_table(comparison: Comparison) -> Grid:

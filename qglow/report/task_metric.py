@@ -7,19 +7,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from qglow.core.errors import DataError, QglowError, UsageError
 from qglow.core.types import Array
-from qglow.metrics.built_in import DECODED, FUNCTIONS, LOWER_IS_BETTER
+from qglow.metrics.built_in import DECODED, FUNCTIONS, LOWER_IS_BETTER, ONE_BY_ONE
 from qglow.metrics.built_in import NAMES as METRICS
 from qglow.metrics.decoders import DECODERS
 from qglow.metrics.truth import Truth
 from qglow.profiling.labels import Label
 from qglow.profiling.samples import Batch
 from qglow.profiling.sources import find_function
+
+T = TypeVar("T")
 
 ARGUMENTS = ("outputs", "labels", "keys", "expected", "inputs", "tokens", "photos", "sequences")
 """Names of the parameters that a metric may have."""
@@ -42,6 +44,8 @@ class TaskMetric:
     photos, sequences: what `truth` knows of every sample, a list of `Photo` or of tuples of integers;
     without that file, sequences are the labels of positions that count.
     wanted, optional: parameters of the function; optional ones are given where the data has them.
+    one_by_one: gives the numbers [samples, positions] whose mean the figure is, of the same parameters; NaN
+    where a position does not count. None for a figure that is none.
     """
 
     name: str
@@ -50,6 +54,7 @@ class TaskMetric:
     truth: Truth = field(default_factory=lambda: Truth(None))
     optional: tuple[str, ...] = ()
     lower_is_better: bool = False
+    one_by_one: Callable[..., Array] | None = None
 
     @property
     def is_relative(self) -> bool:
@@ -69,6 +74,20 @@ class TaskMetric:
 
     def of(self, answers: Answers, expected: Answers) -> float:
         """The figure of a program. Raises UsageError if the function fails or gives no number."""
+        value = self._called(answers, expected, lambda given: float(self.function(**given)))
+        if math.isnan(value):
+            raise UsageError(f"metric {self.name} is not a number on this data", field="metric")
+        return value
+
+    def spread(self, answers: Answers, expected: Answers) -> Spread | None:
+        """How the numbers are spread whose mean the figure is; None where it is none. Raises UsageError."""
+        one_by_one = self.one_by_one
+        if one_by_one is None:
+            return None
+        return Spread.of(self._called(answers, expected, lambda given: one_by_one(**given)), answers.keys)
+
+    def _called(self, answers: Answers, expected: Answers, function: Callable[[dict[str, Any]], T]) -> T:
+        """The result of a function of the parameters that are wanted. Raises UsageError where it fails."""
         given: dict[str, Callable[[], Any]] = {
             "outputs": answers.outputs,
             "labels": lambda: self._labels(answers),
@@ -81,14 +100,11 @@ class TaskMetric:
         }
         known = self.optional if _are_alike(answers.labels) else ()
         try:
-            value = float(self.function(**{name: given[name]() for name in (*self.wanted, *known)}))
+            return function({name: given[name]() for name in (*self.wanted, *known)})
         except QglowError:
             raise
         except Exception as error:
             raise UsageError(f"metric {self.name} raised {type(error).__name__}: {error}") from error
-        if math.isnan(value):
-            raise UsageError(f"metric {self.name} is not a number on this data", field="metric")
-        return value
 
     def _labels(self, answers: Answers) -> Array:
         """Labels as int64 [samples] or [samples, positions].
@@ -159,12 +175,46 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Numbers of all positions whose mean is a figure.
+
+    high: 99 % of them are at most that large. largest: the largest, at a position of the sample of this name.
+    quarters: means over each quarter of the positions, in order; empty for fewer than four.
+    """
+
+    high: float
+    largest: float
+    sample: str
+    position: int
+    quarters: tuple[float, ...]
+
+    @staticmethod
+    def of(numbers: Array, keys: Sequence[str]) -> Spread:
+        """Numbers [samples, positions], NaN where one does not count."""
+        samples, positions = numbers.shape
+        place = int(np.nanargmax(numbers))
+        parts = [part for part in np.array_split(numbers, 4, axis=1) if positions >= 4]
+        counted = all(np.any(np.isfinite(part)) for part in parts)
+        return Spread(
+            high=float(np.nanpercentile(numbers, 99)),
+            largest=float(numbers.reshape(-1)[place]),
+            sample=keys[place // positions] if len(keys) == samples else str(place // positions),
+            position=place % positions,
+            quarters=tuple(float(np.nanmean(part)) for part in parts) if counted else (),
+        )
+
+
+@dataclass(frozen=True)
 class MetricFigures:
-    """Values of a metric by program; the float model has none where the metric compares with it."""
+    """Values of a metric by program; the float model has none where the metric compares with it.
+
+    spreads: of the numbers whose means the values are, where the metric has such.
+    """
 
     name: str
     values: dict[str, float]
     lower_is_better: bool = False
+    spreads: dict[str, Spread] = field(default_factory=dict)
 
     def drop(self, subject: str, reference: str) -> float | None:
         """Difference by which the subject is worse; None if the reference has no figure."""
@@ -194,7 +244,8 @@ def open_metric(
         return _described(getattr(metric, "__name__", "metric"), metric, truth)
     if metric in FUNCTIONS:
         found = _described(metric, FUNCTIONS[metric], truth)
-        return replace(found, lower_is_better=metric in LOWER_IS_BETTER)
+        one_by_one = ONE_BY_ONE.get(metric)
+        return replace(found, lower_is_better=metric in LOWER_IS_BETTER, one_by_one=one_by_one)
     decoded = _decoder_of(metric)
     if decoded is not None:
         name, decode = decoded

@@ -58,6 +58,8 @@ def test_metrics_of_sequences_have_limits_by_command(
 ) -> None:
     compare = ("compare", folder / "int8", "--samples", 20, "--data", folder / "plain.npz", "--metric")
     assert run(*compare, "kl_float", "--max-metric", 0.01) == 0
+    out = capsys.readouterr().out
+    assert "kl_float by position" in out and "kl_float along the positions" in out
     assert run(*compare, "agreement", "--min-metric", 99) == 0
     labels = ("--labels", folder / "masked.npy")
     assert run(*compare, "perplexity", *labels, "--max-metric", 1.01, "--max-metric-drop", 0.01) == 0

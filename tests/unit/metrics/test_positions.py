@@ -9,7 +9,7 @@ import pytest
 
 from qglow.metrics import agreement, ctc_decode, kl_float, top1, top5
 from qglow.metrics.decoders import DECODERS
-from qglow.metrics.positions import label_cross_entropy, label_perplexity, log_probabilities
+from qglow.metrics.positions import divergences, label_cross_entropy, label_perplexity, log_probabilities
 
 BEST = np.array([[0, 1, 2], [3, 3, 0]])
 """Best classes of two samples with three positions."""
@@ -48,6 +48,16 @@ def test_agreement_and_divergence_from_float_by_hand() -> None:
     expected = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
     assert kl_float({"y": quarter + 7}, {"y": half - 3}) == pytest.approx(expected)
     assert kl_float({"y": np.exp(quarter)}, {"y": np.exp(half)}) == pytest.approx(expected)
+
+
+def test_divergences_are_those_of_each_position() -> None:
+    half, quarter = np.log([0.5, 0.5]), np.log([0.25, 0.75])
+    reference, found = np.stack([[half] * 3] * 2), np.stack([[half, quarter, half]] * 2)
+    one = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
+    each = divergences({"y": found}, {"y": reference}, np.array([[0, 0, -100], [0, 0, 1]]))
+    np.testing.assert_allclose(each, [[0, one, np.nan], [0, one, 0]], atol=1e-12)
+    assert kl_float({"y": found}, {"y": reference}) == pytest.approx(one / 3)
+    assert divergences({"y": found[0]}, {"y": reference[0]}).shape == (3, 1)
 
 
 def test_labels_that_fit_no_output_mask_nothing() -> None:

@@ -9,10 +9,10 @@ import pytest
 from qglow.core.errors import ComparisonFailed, DataError, UsageError
 from qglow.metrics.classification import classification_output
 from qglow.report.comparison import Limits, check, compare
-from qglow.report.comparison_result import FLOAT, INT8, QDQ
+from qglow.report.comparison_result import FLOAT, INT8, QDQ, spread_tables
 from qglow.report.drift import DriftLimits
 from qglow.report.runner import run_samples
-from qglow.report.task_metric import MetricFigures
+from qglow.report.task_metric import MetricFigures, Spread
 from qglow.tuning.search import Goal
 from tests.unit.report.models import Function, samples
 
@@ -154,3 +154,16 @@ def test_progress_is_told_in_samples() -> None:
     told: list[int] = []
     compare(Function(4), Function(), samples(10), advance=told.append)
     assert told == [4, 4, 2]
+
+
+def test_numbers_whose_mean_a_metric_is_are_told_apart() -> None:
+    numbers = np.zeros((2, 8))
+    numbers[1, 5], numbers[0, 0], numbers[0, 7] = 4.0, 1.0, np.nan
+    spread = Spread.of(numbers, ["a", "b"])
+    assert (spread.largest, spread.sample, spread.position) == (4.0, "b", 5)
+    assert spread.high == np.nanpercentile(numbers, 99)
+    assert spread.quarters == (0.25, 0.0, 1.0, 0.0)
+    assert Spread.of(numbers[:, :3], ["a", "b"]).quarters == ()
+    figures = MetricFigures("kl_float", {INT8: 1.0}, True, {INT8: spread})
+    ends, along = spread_tables(figures)
+    assert "b, 5" in str(ends) and "0.25" in str(along)
