@@ -80,7 +80,7 @@ class TaskMetric:
         return value
 
     def spread(self, answers: Answers, expected: Answers) -> Spread | None:
-        """How the numbers are spread whose mean the figure is; None where it is none. Raises UsageError."""
+        """Spread of the numbers whose mean the figure is; None where it is none. Raises UsageError."""
         one_by_one = self.one_by_one
         if one_by_one is None:
             return None
