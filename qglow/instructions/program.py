@@ -29,6 +29,14 @@ class BufferKind(enum.Enum):
     VIEW = "view"
 
 
+@dataclass(frozen=True)
+class Transposed:
+    """A constant of the graph, by its name, with its axes in this order."""
+
+    name: str
+    axes: tuple[int, ...]
+
+
 _GEOMETRY = frozenset(("type", "padding", "base", "offsets"))
 """Attributes of a buffer that its own layout, and those of views of it, depend on."""
 
@@ -40,7 +48,8 @@ class Buffer:
     `padding` (top, left, bottom, right) surrounds axes 1 and 2 of a four-dimensional buffer with elements
     that hold the zero point (0.0 for floats); `type.shape` never counts it. A view has a `base`, and
     `offsets` (one for each axis of the base) at which it starts there; a view without offsets is a
-    reshape of the whole contiguous base.
+    reshape of the whole contiguous base. made_of: what a constant holds, where that is known to be a constant
+    of the graph.
     """
 
     name: str
@@ -51,6 +60,7 @@ class Buffer:
     base: Buffer | None = None
     offsets: Shape = ()
     arena_offset: int | None = None
+    made_of: Transposed | None = None
     _root: tuple[int, Buffer] | None = field(default=None, init=False, repr=False)
     _layout: tuple[int, Layout] | None = field(default=None, init=False, repr=False)
     """The last root or layout computed, and the number of the last edit before that."""

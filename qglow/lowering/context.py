@@ -19,7 +19,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.memory import AllocActivation, DeallocActivation, TensorView
 from qglow.instructions.ops.movement import Transpose
-from qglow.instructions.program import Buffer, BufferKind, Instruction, Live, Program
+from qglow.instructions.program import Buffer, BufferKind, Instruction, Live, Program, Transposed
 from qglow.lowering.live import LiveAxes
 
 Order = tuple[int, ...]
@@ -81,6 +81,7 @@ class Lowering:
         if value.data is not None:
             data = np.asarray(np.transpose(value.data, order), order="C")
             found = self.constant(_suffixed(value.name, order), data, value.type)
+            found.made_of = Transposed(value.name, tuple(order))
         else:
             found = self._reordered(value, order)
         self._buffers[value, order] = found

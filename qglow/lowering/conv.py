@@ -6,6 +6,7 @@ from qglow.core.errors import UnsupportedError
 from qglow.graph.graph import Node
 from qglow.graph.ops.conv import Conv
 from qglow.instructions.ops.conv import Convolution
+from qglow.instructions.program import Transposed
 from qglow.lowering.accumulation import emit_accumulation
 from qglow.lowering.context import NHWC, Lowering
 from qglow.lowering.rules import lowers
@@ -22,8 +23,8 @@ def lower_conv(lowering: Lowering, node: Node, operator: Conv) -> None:
     if w.data is None:
         raise UnsupportedError(f"node '{node.name}' (Conv): weights must be constant")
     source = lowering.read(x, NHWC)
-    name = f"{w.name}.ohwi"
-    filters = lowering.constant(name, w.data.transpose(0, 2, 3, 1))
+    filters = lowering.constant(f"{w.name}.ohwi", w.data.transpose(NHWC))
+    filters.made_of = Transposed(w.name, NHWC)
     dest = lowering.write(node.output, NHWC)
     operation = Convolution(
         strides=operator.strides,

@@ -21,7 +21,7 @@ special to one (no float unit, no fused multiply-add) is done in `select`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -151,20 +151,26 @@ class SteppedProgram(Protocol):
         """Run the program on logical arrays by name of its inputs; state begins as zeros."""
 
     def run_changed(
-        self, inputs: Mapping[str, Array], changes: Mapping[str, Callable[[Array], None]]
+        self,
+        inputs: Mapping[str, Array],
+        changes: Mapping[str, Callable[[Array], None]],
+        keep: bool = False,
     ) -> dict[str, Array]:
         """Run the program with changes to intermediate values; returns outputs by name.
 
-        A change modifies the buffer of its name in place as soon as all of it is written.
+        A change modifies the buffer of its name in place as soon as all of it is written. Equal changes do
+        the same. The array that a change is given holds the elements of its buffer in any order of axes.
+        Memory is planned without reuse, and names are keys of `liveness.whole_at`.
 
-        The array that a change is given holds the elements of its buffer in any order of axes. Memory is
-        planned without reuse, and names are keys of `liveness.whole_at`.
+        keep: whether memory may be kept for more runs with this very mapping, whose arrays stay as they are:
+        these then make anew only what other changes or constants make different.
         """
 
-    def exchanged(self, constants: Mapping[str, Array], changed: Collection[str]) -> SteppedProgram | None:
+    def exchanged(self, constants: Mapping[str, Array], changed: Mapping[str, str]) -> SteppedProgram | None:
         """Return the program with other contents of some constants, which have the same shapes and types.
 
-        constants: all that the program itself need not hold, by name; changed: those with other contents.
+        changed: digests of those with other contents than now, by name. constants: contents by name, of all
+        that the program itself need not hold and that kernels read beside one of these.
         None where it has to be made anew: the program has no constant of a changed name, or reads it more
         than once, or its code depends on the contents.
         """

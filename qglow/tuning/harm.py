@@ -20,7 +20,7 @@ from typing import Protocol
 from qglow.quantization.corrections import Correction
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.tuning.rehearsal import Exchange
+from qglow.tuning.rehearsed_constants import Exchange
 from qglow.tuning.stage import Stage
 
 Part = tuple[Correction, ...]

@@ -6,46 +6,40 @@ Weights and biases are the dequantized integers of one int8 graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qglow.core.files import sha256_hex
-from qglow.core.text import format_attributes
 from qglow.core.types import Array, Quantization
-from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.operator import Accumulate
 from qglow.graph.ops.elementwise import Mul
 from qglow.graph.verifier import verify_graph
 from qglow.instructions.liveness import whole_at
 from qglow.instructions.program import Program
 from qglow.kernels.selection.choice import NO_CHOICES
-from qglow.numerics.quantize import dequantize_by
 from qglow.quantization.report import is_int8
 from qglow.report.tensors import counterpart
 from qglow.targets.capabilities import stepped
 from qglow.targets.protocol import SteppedProgram, SteppedTarget
 from qglow.targets.registry import running_targets, select_target
 from qglow.toolchain import CompileOptions, lower_graph
-from qglow.tuning.sensitivity import int8_values, real_constants
+from qglow.tuning.rehearsed_constants import (
+    Constant,
+    Exchange,
+    Form,
+    Sources,
+    contents_of,
+    digest,
+    reals_of,
+    skeleton_of,
+    with_integer_weights,
+)
+from qglow.tuning.sensitivity import int8_values
 
 Parameters = Mapping[str, Quantization]
 """Parameters by the name of a value of the float graph, or of a copy of one, see `rescaled_copies`."""
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """Nodes, by name, whose constants are not those of the int8 graph.
-
-    exact: those that keep their float weights and biases. instead: int8 nodes of other int8 forms of the same
-    float graph, whose constants count.
-    """
-
-    exact: Collection[str] = frozenset()
-    instead: Mapping[str, Node] = field(default_factory=dict)
 
 
 class Rehearsal:
@@ -68,61 +62,116 @@ class Rehearsal:
         exchange: nodes with other constants than those of the int8 graph.
         Raises UsageError if no target can stop between instructions, where values are rounded.
         """
-        graph = _with_integer_weights(source, int8_graph, exchange or Exchange())
+        graph, self._reals = with_integer_weights(source, int8_graph, exchange or Exchange())
         places = _places(graph, source, int8_graph)
         verify_graph(graph, "with copies of values that are rounded")
         self._program: SteppedProgram
         self._whole: frozenset[str]
-        self._form: _Form
-        form = _Form.of(graph)
-        if not self._shares(others, graph, form):
-            self._compile(graph, form, options or CompileOptions())
+        self._sources: Sources
+        self._form = Form.of(graph)
+        if not self._shares(others, graph):
+            self._compile(graph, options or CompileOptions())
         self._places = {name: place for name, place in places.items() if place in self._whole}
+        self._constants = {value.name: Constant.of(value) for value in graph.constants()}
         # A graph is made of cycles: its constants would stay until Python collects them.
         for value in graph.constants():
             value.data = None
 
-    def _compile(self, graph: Graph, form: _Form, options: CompileOptions) -> None:
+    def _compile(self, graph: Graph, options: CompileOptions) -> None:
         target = _target(options)
         program = lower_graph(graph, CompileOptions(isa=options.isa, observe=True))
         target.select(program, target.choices() if options.cache else NO_CHOICES, epilogues=False)
         target.plan(program, reuse=False)
-        self._whole, self._form = frozenset(whole_at(program)), form
-        self._program = target.stepped(program, cache=options.cache)
+        self._whole = frozenset(whole_at(program))
+        self._program, self._sources = target.stepped(program, cache=options.cache), Sources.of(program)
         _forget(program, graph)
 
-    def _shares(self, others: Iterable[Rehearsal], graph: Graph, form: _Form) -> bool:
+    def _shares(self, others: Iterable[Rehearsal], graph: Graph) -> bool:
         """Take the code of one of these where that is possible; return whether it was."""
+        constants = {value.name: value.data for value in graph.constants() if value.data is not None}
         for other in others:
-            exchanged = other._exchanged(graph, form)
-            if exchanged is not None:
-                # The code's own form: further exchanges begin with its constants.
-                self._program, self._whole, self._form = exchanged, other._whole, other._form
+            if other._form.skeleton != self._form.skeleton:
+                continue
+            program = other._exchanged(constants, self._form.contents)
+            if program is not None:
+                self._program, self._whole, self._sources = program, other._whole, other._sources
                 return True
         return False
 
-    def _exchanged(self, graph: Graph, form: _Form) -> SteppedProgram | None:
-        """The program for another graph, if it differs in the contents of constants alone."""
-        if form.skeleton != self._form.skeleton:
-            return None
+    def _exchanged(
+        self, constants: Mapping[str, Array], contents: Mapping[str, str]
+    ) -> SteppedProgram | None:
+        """The program with these constants, whose digests are `contents`."""
         known = self._form.contents
-        changed = {name for name, content in form.contents.items() if content != known.get(name)}
-        constants = {value.name: value.data for value in graph.constants() if value.data is not None}
-        return self._program.exchanged(constants, changed)
+        changed = {name: content for name, content in contents.items() if content != known.get(name)}
+        places = self._sources.places
+        if any(name not in places for name in changed):
+            return None
+        digests = {place: content for name, content in changed.items() for place, _ in places[name]}
+        return self._program.exchanged(self._sources.placed(constants), digests)
+
+    def with_constants(self, constants: Mapping[str, Array]) -> Rehearsal | None:
+        """The same code with other contents of some constants, by name; None where it has to be made anew."""
+        if any(name not in self._form.contents for name in constants):
+            return None
+        contents = {name: digest(data) for name, data in constants.items()}
+        program = self._exchanged(constants, contents)
+        if program is None:
+            return None
+        other = copy.copy(self)
+        other._program = program
+        other._form = replace(self._form, contents={**self._form.contents, **contents})
+        return other
+
+    def exchanged(self, source: Graph, int8_graph: Graph, exchange: Exchange) -> Rehearsal | None:
+        """The same with constants exchanged; None where it has to be made anew.
+
+        source, int8_graph: those that this was made of, without an exchange.
+        """
+        nodes, found = {node.name: node for node in source.nodes}, dict[str, Array]()
+        for made in int8_graph.nodes:
+            if made.name not in exchange.exact and made.name not in exchange.instead:
+                continue
+            reals = dict(reals_of(nodes.get(made.name), made, exchange).values())
+            if made.operator.regions or reals.keys() != self._reals.get(made.name, frozenset()):
+                return None
+            found.update(reals)
+        return self.with_constants(found)
+
+    def exact(self, source: Graph, graph: Graph) -> Rehearsal | None:
+        """The same with the constants of a float graph; None where that is another one but for these.
+
+        source: the float graph that this was made of. Without rounded values, runs are then those of `graph`.
+        """
+        has_regions = any(node.operator.regions for node in graph.nodes)  # which are int8 here
+        if has_regions or skeleton_of(source, names=False) != skeleton_of(graph, names=False):
+            return None
+        nodes, found = {node.name: node for node in graph.nodes}, dict[str, Array]()
+        for name, constant_of in self._constants.items():
+            read = [nodes[node].inputs[index:] for node, index in constant_of.readers if node in nodes]
+            contents = [contents_of(operands, constant_of.shape) for operands in read]
+            if any(not np.array_equal(each, contents[0]) for each in contents[1:]):
+                return None
+            if contents:
+                found[name] = contents[0]
+        return self.with_constants(found)
 
     @property
     def rounded(self) -> frozenset[str]:
         """Names of the values of the float graph that can be rounded."""
         return frozenset(self._places)
 
-    def __call__(self, inputs: Mapping[str, Array], parameters: Parameters) -> dict[str, Array]:
-        """Run once with these values rounded, and no others; return the outputs by name."""
-        changes: dict[str, Callable[[Array], None]] = {
-            self._places[name]: partial(_round, kind=kind)
-            for name, kind in parameters.items()
-            if name in self._places
+    def __call__(
+        self, inputs: Mapping[str, Array], parameters: Parameters, keep: bool = False
+    ) -> dict[str, Array]:
+        """Run once with these values rounded, and no others; return the outputs by name.
+
+        keep: whether the same inputs come again, see `SteppedProgram.run_changed`.
+        """
+        changes = {
+            self._places[name]: RoundedTo(kind) for name, kind in parameters.items() if name in self._places
         }
-        return self._program.run_changed(inputs, changes)
+        return self._program.run_changed(inputs, changes, keep)
 
 
 def _target(options: CompileOptions) -> SteppedTarget:
@@ -131,105 +180,30 @@ def _target(options: CompileOptions) -> SteppedTarget:
     return target if isinstance(target, SteppedTarget) else stepped(running_targets()[-1])
 
 
-@dataclass(frozen=True)
-class _Form:
-    """Facts that tell graphs apart, without their constants, which may be large.
-
-    skeleton: all but the contents of constants. contents: a digest of each constant, by its name.
-    """
-
-    skeleton: list[object]
-    contents: Mapping[str, str]
-
-    @staticmethod
-    def of(graph: Graph) -> _Form:
-        contents = {v.name: _digest(v.data) for v in graph.constants() if v.data is not None}
-        return _Form(_skeleton(graph), contents)
-
-
-def _digest(data: Array) -> str:
-    return sha256_hex(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
-
-
-def _skeleton(graph: Graph) -> list[object]:
-    """All of a graph but the contents of its constants; regions stand there as a whole."""
-    values = [graph.inputs, graph.outputs, graph.constants()]
-    named: list[object] = [[(value.name, str(value.type)) for value in part] for part in values]
-    for node in graph.nodes:
-        operands = [None if value is None else value.name for value in node.inputs]
-        results = [(value.name, str(value.type)) for value in node.outputs]
-        inside = [fingerprint(region) for region in node.operator.regions]
-        attributes = format_attributes(node.operator)
-        named.append((node.name, node.operator.name, attributes, operands, results, inside))
-    return named
-
-
 def _forget(program: Program, graph: Graph) -> None:
     """Let go of constants that the code has a form of its own of, and that come anew with each exchange."""
     given = {value.name: value.data for value in graph.constants()}
     for buffer in program.constants:
-        if buffer.data is given.get(buffer.name):
+        if buffer.made_of is not None or buffer.data is given.get(buffer.name):
             buffer.data = None
 
 
-def _round(array: Array, kind: Quantization) -> None:
-    """Round and clip elements to the reals that the parameters can represent, in place. NaN stays."""
-    low, high = kind.real_range
-    scale = np.float32(kind.scale)
-    with np.errstate(all="ignore"):
-        np.divide(array, scale, out=array)
-        np.clip(array, np.float32(round(low / kind.scale)), np.float32(round(high / kind.scale)), out=array)
-        np.rint(array, out=array)
-        np.multiply(array, scale, out=array)
+@dataclass(frozen=True)
+class RoundedTo:
+    """Change of an array, in place: elements are rounded and clipped to what parameters can represent."""
 
+    kind: Quantization
 
-def _with_integer_weights(source: Graph, int8_graph: Graph, exchange: Exchange) -> Graph:
-    """Return the float graph with the dequantized weights and biases of the int8 graph, and its regions."""
-    graph = source.copy()
-    nodes = {node.name: node for node in graph.nodes}
-    for made in int8_graph.nodes:
-        int8 = exchange.instead.get(made.name, made)
-        policy, node = int8.operator.policy, nodes.get(int8.name)
-        if node is None or node.operator.name != int8.operator.name:
-            continue
-        if not isinstance(policy, Accumulate):
-            node.inputs = _with_integer_operands(node, int8)
-            if node.operator.region_names:
-                node.operator = node.operator.with_regions(
-                    [region.copy() for region in int8.operator.regions]
-                )
-            continue
-        positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
-        operands = [*node.inputs, *(None for _ in range(len(positions) - len(node.inputs)))]
-        for name, data in (real_constants(int8, policy) or {}).items():
-            known = operands[positions[name]]
-            if int8.name in exchange.exact:
-                data = _exact(known, data)
-            operands[positions[name]] = constant(f"{node.name}.{name}.real", data)
-        node.inputs = operands
-    return graph
-
-
-def _exact(known: Value | None, rounded: Array) -> Array:
-    """The contents of a float constant that was rounded; a bias that is missing is zero."""
-    if known is None:
-        return np.zeros_like(rounded)
-    same = known.data is not None and known.data.shape == rounded.shape
-    return known.data.astype(np.float32) if same and known.data is not None else rounded
-
-
-def _with_integer_operands(node: Node, int8: Node) -> list[Value | None]:
-    """Return the operands of a float node with the reals that constants of its int8 form stand for."""
-    operands = list(node.inputs)
-    for index, (value, integers) in enumerate(zip(node.inputs, int8.inputs, strict=False)):
-        if value is None or integers is None or value.data is None or integers.data is None:
-            continue
-        kind = integers.type.quantization
-        fits = kind is not None and (len(kind.scales) == 1 or node.operator.recurs is not None)
-        if kind is not None and fits and integers.data.shape == value.data.shape:
-            real = dequantize_by(integers.data, kind).astype(np.float32)
-            operands[index] = constant(f"{node.name}.{index}.real", real)
-    return operands
+    def __call__(self, array: Array) -> None:
+        """NaN stays."""
+        kind = self.kind
+        scale = np.float32(kind.scale)
+        low, high = (np.float32(round(bound / kind.scale)) for bound in kind.real_range)
+        with np.errstate(all="ignore"):
+            np.divide(array, scale, out=array)
+            np.clip(array, low, high, out=array)
+            np.rint(array, out=array)
+            np.multiply(array, scale, out=array)
 
 
 def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:

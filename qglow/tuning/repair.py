@@ -30,7 +30,7 @@ from qglow.tuning.costs import multiply_adds
 from qglow.tuning.harm import FAMILIES, harmful, leaving_out
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.remembered import Remembered, arrays_of
-from qglow.tuning.self_check import FloatRuns, float_runs
+from qglow.tuning.self_check import FloatRuns
 from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import Stage
 from qglow.tuning.wide_search import WideSearch, affords_wide
@@ -93,9 +93,9 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         chosen = known.chosen
         quantizer.factors[preparation_key(chosen)] = known_factors(known.factors)
         return Repaired(_stated(chosen, quantizer), known.repairs, quantizer(chosen))
-    runs = float_runs(quantizer.graph, affordable(quantizer, kept), quantizer.options)
+    stage = Stage.first(recipe, quantizer, affordable(quantizer, kept))
+    runs = stage.runs
     search = _Search(quantizer, runs)
-    stage = search.stage(recipe)
     if not stage.rehearsal.rounded and not RoundedInside(stage):
         return Repaired(recipe, (), stage.result, runs)
     if recipe.calibration.is_default:

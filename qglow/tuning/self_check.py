@@ -5,7 +5,7 @@ Both graphs run as qglow's own compiled programs, so that no other runtime is ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +31,9 @@ from qglow.tuning.noise_sources import noise_sources, predicted_sqnr_db, worst_v
 from qglow.tuning.remembered import Remembered, arrays_of
 from qglow.tuning.stream_check import stream_errors
 
+Runs = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""A graph that is compiled: outputs by name for inputs by name."""
+
 
 @dataclass(frozen=True)
 class FloatRuns:
@@ -49,16 +52,21 @@ class FloatRuns:
         return FloatRuns(-(-self.samples * len(inputs) // max(len(self.inputs), 1)), inputs, outputs)
 
 
-def float_runs(graph: Graph, samples: Sequence[Sample], options: CompileOptions | None = None) -> FloatRuns:
+def float_runs(
+    graph: Graph,
+    samples: Sequence[Sample],
+    options: CompileOptions | None = None,
+    program: Runs | None = None,
+) -> FloatRuns:
     """Compile a float graph and run it once over samples, for `measure_outputs` to compare with.
 
     `samples` have no batch axis and fit the graph's inputs, as those of `Profile.kept` do. Without samples
-    nothing is compiled and there are no runs.
+    nothing is compiled and there are no runs. program: the compiled graph, if there is one already.
     """
     if not samples:
         return FloatRuns(0, (), ())
     inputs = float_inputs(graph, samples)
-    program = compile_graph(graph, options)
+    program = program or compile_graph(graph, options)
     runs = FloatRuns(len(samples), inputs, [_copied(program(given)) for given in inputs])
     del program
     release_after(constant_bytes(graph))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
-from qglow.core.types import Quantization
+from qglow.core.types import Array, Quantization
 from qglow.graph.fingerprint import fingerprint
+from qglow.profiling.samples import Sample
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.quantization.value_noise import value_noise
 from qglow.recipe.choices import Calibration
@@ -22,9 +23,10 @@ from qglow.toolchain.artefacts import obtain_executable
 from qglow.tuning.costliest import Group, costliest
 from qglow.tuning.costs import multiply_adds, node_cycles
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.rehearsal import Exchange, Parameters, Rehearsal, rescaled_copies, rounded_values
+from qglow.tuning.rehearsal import Parameters, Rehearsal, rescaled_copies, rounded_values
+from qglow.tuning.rehearsed_constants import Exchange
 from qglow.tuning.rehearsed_noise import RehearsedNoise, output_steps
-from qglow.tuning.self_check import FloatRuns
+from qglow.tuning.self_check import FloatRuns, float_runs
 from qglow.tuning.sensitivity import decibels
 
 ENOUGH_TO_JUDGE = 8
@@ -64,6 +66,23 @@ class Stage:
         self._equal = next((other for other in known if self.equals(other)), None)
         self._others = () if self._equal is not None else tuple(known)
         self._known: list[RehearsedNoise] = [] if self._equal is None else self._equal._known
+
+    @staticmethod
+    def first(recipe: Recipe, quantizer: Quantizer, samples: Sequence[Sample]) -> Stage:
+        """The first stage: runs of the float graph over samples are made by the code of its rehearsal.
+
+        Where int8 needs another float graph, that is compiled by itself.
+        """
+        stage = Stage(recipe, quantizer, FloatRuns(0, (), ()))
+        code = stage.rehearsal.exact(stage.result.source, quantizer.graph)
+        plain = None if code is None else partial(code, parameters={})
+        stage._runs = float_runs(quantizer.graph, samples, quantizer.options, plain)
+        return stage
+
+    @property
+    def runs(self) -> FloatRuns:
+        """Runs of the float graph, which it is compared with."""
+        return self._runs
 
     @cached_property
     def rehearsal(self) -> Rehearsal:
@@ -160,7 +179,7 @@ class Stage:
 
         def left(group: Group) -> float:
             others = {name: kind for name, kind in self.parameters.items() if name not in group}
-            return RehearsedNoise.joined(self._noise(run, others) for run in runs).even.total
+            return RehearsedNoise.joined(self._again(run, others) for run in runs).even.total
 
         start = left(())
         found = costliest(names, start, left, trials, _MOST_COSTLY)
@@ -210,18 +229,20 @@ class Stage:
 
     def chosen(self, parameters: Parameters) -> RehearsedNoise:
         """Measure the noise on the runs to choose on."""
-        return RehearsedNoise.joined(self._noise(run, parameters) for run in self.choosing)
+        return RehearsedNoise.joined(self._again(run, parameters) for run in self.choosing)
 
     def tried(self, recipe: Recipe, runs: range) -> RehearsedNoise:
         """The noise by another recipe, of which nothing is kept."""
         other = Stage(recipe, replace(self._quantizer), self._runs, (self,))
-        return RehearsedNoise.joined(other._noise(run, other.parameters) for run in runs)
+        return RehearsedNoise.joined(other._again(run, other.parameters) for run in runs)
 
     def exchanged(self, exchange: Exchange, parameters: Parameters, runs: range) -> RehearsedNoise:
         """The noise with other constants and these parameters."""
-        source, graph, options = self.result.source, self.result.graph, self._quantizer.options
-        rehearsal = Rehearsal(source, graph, options, (self.rehearsal,), exchange)
-        return RehearsedNoise.joined(self._noise(run, parameters, rehearsal) for run in runs)
+        graphs = self.result.source, self.result.graph
+        rehearsal = self.rehearsal.exchanged(*graphs, exchange)
+        if rehearsal is None:
+            rehearsal = Rehearsal(*graphs, self._quantizer.options, (self.rehearsal,), exchange)
+        return RehearsedNoise.joined(self._again(run, parameters, rehearsal) for run in runs)
 
     def judged(self) -> RehearsedNoise:
         """The noise of the recipe on the runs to judge by; without such, on those to choose on."""
@@ -234,9 +255,17 @@ class Stage:
         count = len(self._runs.inputs)
         return range(0, count, 2)[:_MOST_TO_CHOOSE] if self.can_judge else range(count)
 
-    def _noise(self, run: int, parameters: Parameters, rehearsal: Rehearsal | None = None) -> RehearsedNoise:
+    def _noise(self, run: int, parameters: Parameters) -> RehearsedNoise:
+        """The noise in a run that is rehearsed once."""
+        return self._added(self.rehearsal(self._runs.inputs[run], parameters), run)
+
+    def _again(self, run: int, parameters: Parameters, rehearsal: Rehearsal | None = None) -> RehearsedNoise:
+        """The noise in a run that is rehearsed many times, with little differences."""
+        given = (rehearsal or self.rehearsal)(self._runs.inputs[run], parameters, keep=True)
+        return self._added(given, run)
+
+    def _added(self, given: Mapping[str, Array], run: int) -> RehearsedNoise:
         noise = RehearsedNoise(steps=self._steps)
-        given = (rehearsal or self.rehearsal)(self._runs.inputs[run], parameters)
         noise.add(given, self._runs.outputs[run])
         return noise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from qglow.core.types import Array
 from qglow.instructions.interpreter import ArenaInterpreter
@@ -33,9 +33,12 @@ class SteppedInterpreter:
         yield from steps
 
     def run_changed(
-        self, inputs: Mapping[str, Array], changes: Mapping[str, Callable[[Array], None]]
+        self,
+        inputs: Mapping[str, Array],
+        changes: Mapping[str, Callable[[Array], None]],
+        keep: bool = False,
     ) -> dict[str, Array]:
-        """Outputs by name, as `SteppedProgram` says."""
+        """Outputs by name, as `SteppedProgram` says; nothing is kept."""
         after = changed_after(whole_at(self._program), changes)
         buffers = {buffer.name: buffer for buffer in self._program.all_buffers()}
 
@@ -46,7 +49,7 @@ class SteppedInterpreter:
         return self._interpreter.run_between(inputs, change)
 
     def exchanged(
-        self, constants: Mapping[str, Array], changed: Collection[str]
+        self, constants: Mapping[str, Array], changed: Mapping[str, str]
     ) -> SteppedInterpreter | None:
         """None: an interpreter costs little to make."""
         return None

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable, Mapping
 
+import numpy as np
+import pytest
+
+from qglow.core.types import Array
+from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
 from qglow.graph.text import parse_graph
 from qglow.graph.verifier import verify_graph
-from qglow.tuning.rehearsal import _copied_for
+from qglow.profiling.samples import Sample
+from qglow.quantization.pipeline import QuantizedGraph
+from qglow.recipe.schema import Recipe
+from qglow.targets.native.stepped import SteppedCode
+from qglow.tuning.rehearsal import Parameters, Rehearsal, _copied_for, rounded_values
+from qglow.tuning.rehearsed_constants import Exchange
+from qglow.tuning.self_check import float_runs
+from tests.unit.profiling.networks import residual_network
+from tests.unit.profiling.networks import samples as small_images
+from tests.unit.tuning.repair_networks import comb, made, offsets, outliers
+from tests.unit.tuning.test_harm import images, shifted, torn
 
 GRAPH = """graph g (%x: float<1 x 3>) -> (%z) {
   %a: float<1 x 3> = Relu @"n0" (%x)
@@ -29,3 +44,106 @@ def test_readers_of_a_value_may_have_copies_of_their_own() -> None:
     assert len({copy.name for copy in copies}) == 2
     data = np.array([[-1.5, 0.0, 2.0]], np.float32)
     np.testing.assert_array_equal(interpret(graph, {"x": data})["z"], 3 * np.maximum(data, 0))
+
+
+def parameters_of(result: QuantizedGraph) -> Parameters:
+    values = rounded_values(result.source, result.graph)
+    kinds = {name: value.type.quantization for name, value in values.items()}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def equal(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+NETWORKS: list[tuple[Callable[[], Graph], Callable[[int], list[Sample]]]] = [
+    (comb, offsets),
+    (outliers, small_images),
+    (residual_network, small_images),
+    (torn, images),
+    (shifted, images),
+]
+
+
+@pytest.mark.parametrize(("network", "drawn"), NETWORKS)
+def test_the_float_graph_runs_by_the_code_of_its_rehearsal(
+    network: Callable[[], Graph], drawn: Callable[[int], list[Sample]]
+) -> None:
+    """Also where channels are scaled, and a bias is corrected that there is not."""
+    kept = drawn(4)
+    quantizer = made(network(), kept)
+    result = quantizer(Recipe())
+    rehearsal = Rehearsal(result.source, result.graph, quantizer.options)
+    code = rehearsal.exact(result.source, quantizer.graph)
+    assert code is not None
+    runs = float_runs(quantizer.graph, kept, quantizer.options)
+    for inputs, outputs in zip(runs.inputs, runs.outputs, strict=True):
+        equal(code(inputs, {}), outputs)
+
+
+def test_another_float_graph_has_code_of_its_own() -> None:
+    kept = small_images(4)
+    quantizer = made(residual_network(), kept)
+    result = quantizer(Recipe())
+    rehearsal = Rehearsal(result.source, result.graph, quantizer.options)
+    assert rehearsal.exact(result.source, outliers()) is None
+
+
+@pytest.mark.parametrize("network", [torn, shifted])
+def test_runs_go_on_from_what_an_earlier_one_left(
+    network: Callable[[], Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is rounded, and whatever constants the code has; with less work."""
+    kept = images(4)
+    quantizer = made(network(), kept)
+    result, other = quantizer(Recipe()), quantizer(Recipe(correct_bias=False, per_tensor=True))
+    graphs, whole = (result.source, result.graph), parameters_of(result)
+    rehearsal = Rehearsal(*graphs, quantizer.options)
+    instead = {node.name: node for node in other.graph.nodes}
+    random, names = np.random.default_rng(1), sorted(whole)
+    inputs = float_runs(quantizer.graph, kept, quantizer.options).inputs
+    steps = [0, 0]
+    step = SteppedCode._step
+
+    def counted(code: SteppedCode, *given: object) -> None:
+        steps[is_kept] += 1
+        step(code, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SteppedCode, "_step", counted)
+    for number in range(40):
+        drawn = random.choice(sorted(instead), size=number % 3, replace=False).tolist()
+        exchanges = Exchange(instead={n: instead[n] for n in drawn}), Exchange(exact=drawn)
+        code = rehearsal.exchanged(*graphs, exchanges[number % 2])
+        assert code is not None
+        left_out = random.choice(names, size=number % 4, replace=False).tolist()
+        parameters = {name: kind for name, kind in whole.items() if name not in left_out}
+        found = []
+        for is_kept in (False, True):
+            found.append(code(inputs[number % 2], parameters, keep=is_kept))
+        equal(*found)
+    assert steps[True] < 0.9 * steps[False]
+    before = steps[True]
+    equal(code(inputs[1], parameters, keep=True), found[1])
+    assert steps[True] == before
+
+
+def test_constants_that_are_exchanged_are_those_of_a_graph_made_anew() -> None:
+    kept = images(4)
+    quantizer = made(shifted(), kept)
+    result, other = quantizer(Recipe()), quantizer(Recipe(correct_bias=False))
+    graphs, inputs = (result.source, result.graph), {"x": kept[0].inputs["x"][None]}
+    first = Rehearsal(*graphs, quantizer.options)
+    nodes = [node.name for node in other.graph.nodes if node.operator.name == "Conv"]
+    instead = {node.name: node for node in other.graph.nodes if node.name in nodes[:2]}
+    for exchange in (Exchange(instead=instead), Exchange(exact=nodes[1:]), Exchange(nodes[:1], instead)):
+        found = first.exchanged(*graphs, exchange)
+        anew = Rehearsal(*graphs, quantizer.options, exchange=exchange)
+        assert found is not None
+        equal(found(inputs, parameters_of(result)), anew(inputs, parameters_of(result)))
+        # Once more, on top of what is exchanged.
+        again = found.exchanged(*graphs, Exchange(exact=nodes))
+        assert again is not None
+        exact = Rehearsal(*graphs, quantizer.options, exchange=Exchange(exact=nodes))
+        equal(again(inputs, {}), exact(inputs, {}))

@@ -22,7 +22,7 @@ from qglow.profiling.samples import Sample
 from qglow.quantization.channel_factors import FactorSearch
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
-from qglow.tuning import remembered, repair, self_check
+from qglow.tuning import remembered, self_check, stage
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.remembered import ENVIRONMENT_VARIABLE, Remembered, arrays_of
 from qglow.tuning.repair import Decision, Repaired, repaired
@@ -71,7 +71,7 @@ def test_repair_looks_at_the_samples_once(monkeypatch: pytest.MonkeyPatch, cache
     kept = images(8)
     first = repaired(Recipe(), made(outliers(), kept), kept)
     assert first.repairs and len(answers(cache)) == 1
-    forbid(monkeypatch, repair)
+    forbid(monkeypatch, stage)
     again = repaired(Recipe(), made(outliers(), kept), kept)
     assert bits(again) == bits(first)
 
@@ -221,7 +221,7 @@ def test_a_warm_directory_has_the_bytes_of_a_cold_one(
 
     cold = directory("cold")
     assert len(answers(cache)) == (2 if repairs else 1)
-    forbid(monkeypatch, repair, self_check)
+    forbid(monkeypatch, stage, self_check)
     assert directory("warm") == cold
 
 
