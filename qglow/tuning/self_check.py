@@ -129,7 +129,12 @@ def check_model(
     worst = worst_values(sources)
     note = profile.kept_note or "The profile keeps no samples to measure on"
     if profile.kept:
-        scores = score_axes(model.graph, model.open_output_axes)
+        kept = set((states or {}).values())  # what is carried is no answer
+        scores = {
+            name: axis
+            for name, axis in score_axes(model.graph, model.open_output_axes).items()
+            if name not in kept
+        }
         ranked = before_ranking(model.graph, parts.int8)
         if ranked is None:
             errors = _errors(model.graph, parts.int8, profile.kept, scores, options, runs, program)

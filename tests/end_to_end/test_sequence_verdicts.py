@@ -152,8 +152,10 @@ def test_states_that_are_always_zero_are_told(tmp_path: Path) -> None:
     streamed = model.quantize(profile, states={"total": "next"}).verdict
     assert streamed is not None and "only zeros for 'total': calibrate with states" in streamed.note
     assert streamed.stream is not None and streamed.word != "good"
+    assert [output.name for output in streamed.outputs if output.agreement is not None] == ["level"]
     plain = model.quantize(profile).verdict
     assert plain is not None and plain.note == "" and plain.word == "good"
+    assert all(output.agreement is not None for output in plain.outputs)
 
 
 @pytest.mark.parametrize(
