@@ -66,7 +66,7 @@ STATES = Option(
     typed=list[str],
 )
 STREAM_STATES = Option(
-    "Input that takes an output of the call before: the verdict looks at a stream too",
+    "Judge a stream with this state too",
     group=LIMITS,
     metavar="INPUT=OUTPUT",
     flags=("--state",),
