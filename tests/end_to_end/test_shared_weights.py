@@ -21,7 +21,8 @@ from scripts.random_llama import LlamaSize, random_llama
 from tests.runtimes import NATIVE_ISAS, machine
 from tests.unit.importer.tiny import save
 
-SIZE = LlamaSize(layers=1, width=128, heads=4, groups=4, inner=512, words=2000)
+SIZE = LlamaSize(layers=1, width=128, heads=4, groups=4, inner=512, words=8000)
+"""Its weights take more than a megabyte in int8, the least for which programs pack them alike."""
 SMALL = LlamaSize(layers=1, width=32, heads=4, groups=4, inner=64, words=40)
 FORMS: dict[str, dict[str, Any]] = {
     "float": {},
