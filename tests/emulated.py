@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,14 +41,25 @@ TOGETHER = 40
 """Most self-tests in one program: more do not fit the code memory of a board."""
 
 
-def needs(target: str) -> None:
-    """Skip where the target has no emulator here."""
+def needs(target: str, version: int = 0) -> None:
+    """Skip where the target has no emulator here, or one of a version before `version`."""
     if is_wasm(machine(find_target(target))):
         is_missing = find_spec("wasmtime") is None
     else:
         is_missing = shutil.which(EMULATORS[target].command[0]) is None
     if is_missing or find_spec("ziglang") is None:
         pytest.skip("no emulator of the processor is installed")
+    if version and _version(EMULATORS[target].command[0]) < version:
+        pytest.skip(f"QEMU before {version} has a fault of its own in what this runs")
+
+
+@cache
+def _version(emulator: str) -> int:
+    """First number of QEMU's version."""
+    done = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"version (\d+)", done.stdout)
+    assert found is not None, done.stdout
+    return int(found[1])
 
 
 @dataclass(frozen=True)
