@@ -20,6 +20,7 @@ from qglow.report.decoding import OnnxruntimeDecoder, decoding_section, measure_
 from scripts.benchmarks.frame import run
 from scripts.benchmarks.measurements import decoding
 from scripts.benchmarks.rivals.decoders import packed
+from scripts.benchmarks.rivals.openvino_decoders import OpenvinoDecoder, Weights
 from scripts.random_llama import LlamaSize, random_llama
 from scripts.random_llama import main as write_llama
 from tests.unit.importer.tiny import save
@@ -165,11 +166,35 @@ def test_a_model_without_a_cache_is_refused(tmp_path: Path, capsys: Capture) -> 
     assert "the model has no cache" in capsys.readouterr().err
 
 
-def test_the_benchmark_has_a_row_for_each_program(capsys: Capture) -> None:
+@pytest.mark.parametrize(("more", "count"), [([], 7), (["--openvino"], 10)])
+def test_the_benchmark_has_a_row_for_each_program(more: list[str], count: int, capsys: Capture) -> None:
+    if more:
+        pytest.importorskip("openvino")
+        pytest.importorskip("nncf")
     times = ["--prefill=9", "--decode=3", "--texts=1", "--piece=8"]
-    assert run(decoding.BENCHMARK, [*SIZES, *times]) == 0
+    assert run(decoding.BENCHMARK, [*SIZES, *times, *more]) == 0
     lines = capsys.readouterr().out.strip().splitlines()
-    assert len(lines) == 9 and lines[2].startswith("| qglow float32 |")
+    assert len(lines) == count + 2 and lines[2].startswith("| qglow float32 |")
+
+
+def test_openvino_goes_on_as_the_file_does(llama: Path) -> None:
+    pytest.importorskip("openvino")
+    pytest.importorskip("nncf")
+    roles = find_roles(qglow.load_model(llama).dimensions)
+    states = {name: name.replace("past_key_values", "present") for name in roles.states}
+    made: dict[Weights, OpenvinoDecoder] = {
+        weights: OpenvinoDecoder(llama, weights, states, "logits", roles.arrays)
+        for weights in ("float32", "int8")
+    }
+    oracle = in_onnxruntime(llama)
+    for begin, end in itertools.pairwise((0, 5, 6, 7, len(TOKENS))):
+        wanted = oracle.read(TOKENS[begin:end])
+        for weights, rival in made.items():
+            near = 1e-4 if weights == "float32" else 0.05 * float(np.abs(wanted).max())
+            np.testing.assert_allclose(rival.read(TOKENS[begin:end]), wanted, rtol=0, atol=near)
+    made["float32"].reset()
+    oracle.reset()
+    np.testing.assert_allclose(made["float32"].read(TOKENS), oracle.read(TOKENS), rtol=1e-3, atol=1e-4)
 
 
 def test_weights_of_4_bits_are_near_the_real_ones() -> None:

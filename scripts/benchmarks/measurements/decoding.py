@@ -3,8 +3,9 @@
 The model is a Llama with drawn weights, of 110 million parameters if nothing else is asked for, or the one of
 --file. Each program reads --prefill tokens, then --decode others one by one. qglow runs it in float32, with
 dynamic int8, and with weights of 8 and 4 bits; onnxruntime the same file, that file with its own dynamic
-quantization, and with weights in 4 bits as MatMulNBits, whose activations it rounds to int8 (level 4). On one
-thread times are its processor time, in which other processes do not count.
+quantization, and with weights in 4 bits as MatMulNBits, whose activations it rounds to int8 (level 4). With
+--openvino OpenVINO runs it with weights in float32, and in 8 and 4 bits as NNCF compresses them, all with
+float activations. On one thread times are its processor time, in which other processes do not count.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from qglow.generation import Generator, find_roles
 from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
 from scripts.benchmarks.frame import Benchmark, Outcome, announce
 from scripts.benchmarks.rivals.decoders import weights_of_4_bits, with_dynamic_int8
+from scripts.benchmarks.rivals.openvino_decoders import OpenvinoDecoder, Weights
 from scripts.benchmarks.tables import markdown_table
 from scripts.random_llama import LlamaSize, random_llama
 
@@ -54,9 +56,19 @@ def own_shapes(model: qglow.Model) -> dict[str, Shape]:
 
 
 def measure(
-    path: Path, folder: Path, prefill: int, decode: int, texts: int, threads: int, piece: int
+    path: Path,
+    folder: Path,
+    prefill: int,
+    decode: int,
+    texts: int,
+    threads: int,
+    piece: int,
+    openvino: bool = False,
 ) -> DecodingResult:
-    """Measure all programs over one file. folder: takes the models that are made of it."""
+    """Measure all programs over one file. folder: takes the models that are made of it.
+
+    openvino: whether OpenVINO's programs are among them.
+    """
     model = qglow.load_model(path)
     bound = qglow.load_model(path, own_shapes(model))
     roles = find_roles(model.dimensions)
@@ -70,15 +82,24 @@ def measure(
     def rival(file: Path) -> OnnxruntimeDecoder:
         return OnnxruntimeDecoder(file, made[0].states, made[0].scores, roles.arrays, threads)
 
+    def other(weights: Weights) -> OpenvinoDecoder:
+        return OpenvinoDecoder(path, weights, made[0].states, made[0].scores, roles.arrays, threads)
+
     programs: Mapping[str, Callable[[], Decoder]] = {
         "qglow float32": lambda: ready(model),
         "onnxruntime float32": lambda: rival(path),
+        "OpenVINO float32": lambda: other("float32"),
         "qglow `int8` weights": lambda: ready(bound.quantize(weights="int8")),
+        "OpenVINO int8 weights": lambda: other("int8"),
         "qglow `int4` weights": lambda: ready(bound.quantize(weights="int4")),
+        "OpenVINO 4-bit weights": lambda: other("int4"),
         "onnxruntime MatMulNBits, 4 bits": lambda: rival(weights_of_4_bits(path, folder)),
         "qglow `dynamic`": lambda: ready(bound.quantize(dynamic=True)),
         "onnxruntime dynamic int8": lambda: rival(with_dynamic_int8(path, folder)),
     }
+
+    if not openvino:
+        programs = {name: make for name, make in programs.items() if not name.startswith("OpenVINO")}
 
     def drawn() -> list[int]:
         random = np.random.default_rng(0)
@@ -108,14 +129,14 @@ def _measure_all(options: argparse.Namespace) -> Outcome:
                 random_llama(LlamaSize(**{f.name: getattr(options, f.name) for f in fields(LlamaSize)})), path
             )
         announce("its programs")
-        result = measure(
-            path, folder, options.prefill, options.decode, options.texts, options.threads, options.piece
-        )
+        sizes = (options.prefill, options.decode, options.texts, options.threads, options.piece)
+        result = measure(path, folder, *sizes, options.openvino)
     return Outcome(markdown_table(TITLES, rows(result)))
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", type=Path, metavar="FILE", help="a decoder instead of the drawn one")
+    parser.add_argument("--openvino", action="store_true", help="OpenVINO's programs too (extra bench)")
     for name, default in (("prefill", 128), ("decode", 64), ("texts", 5), ("threads", 1), ("piece", 64)):
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"({default})")
     for field in fields(LlamaSize):
