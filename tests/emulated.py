@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import struct
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,7 +22,7 @@ from qglow.codegen.module import ModuleBuilder
 from qglow.codegen.parallel import compile_apart
 from qglow.core.types import Array
 from qglow.emulation.machines import EMULATORS
-from qglow.emulation.programs import build_program, run
+from qglow.emulation.programs import build_program, emulator_version, run
 from qglow.emulation.wasm import WasmModule
 from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.passes import optimize
@@ -49,17 +46,8 @@ def needs(target: str, version: int = 0) -> None:
         is_missing = shutil.which(EMULATORS[target].command[0]) is None
     if is_missing or find_spec("ziglang") is None:
         pytest.skip("no emulator of the processor is installed")
-    if version and _version(EMULATORS[target].command[0]) < version:
+    if version and emulator_version(EMULATORS[target].command[0]) < version:
         pytest.skip(f"QEMU before {version} has a fault of its own in what this runs")
-
-
-@cache
-def _version(emulator: str) -> int:
-    """First number of QEMU's version."""
-    done = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True)
-    found = re.search(r"version (\d+)", done.stdout)
-    assert found is not None, done.stdout
-    return int(found[1])
 
 
 @dataclass(frozen=True)

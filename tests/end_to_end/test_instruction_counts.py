@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import qglow
 from qglow.bundles.library import read_library
 from qglow.bundles.objects import symbols
 from qglow.emulation.bundle import BundleExecutable, load_bundle
+from qglow.emulation.machines import EMULATORS
+from qglow.emulation.programs import emulator_version
 from tests.emulated import needs
 from tests.zoo import zoo_path
 
@@ -119,6 +122,32 @@ def test_a_call_takes_few_instructions_and_little_code(
     counted = made.instructions()
     assert 50_000 < counted <= MOST_INSTRUCTIONS[target] and counted == made.instructions()
     assert made.manifest.code_bytes <= MOST_CODE.get(target, made.manifest.code_bytes)
+
+
+STATIC = """#!/bin/sh
+for word; do
+    if [ "$word" = -plugin ]; then echo "qemu: unknown option 'plugin'" >&2; exit 1; fi
+    if [ "$word" = --version ]; then echo "qemu-aarch64 version 10.0.2"; exit 0; fi
+done
+exec qemu-aarch64 "$@"
+"""
+
+
+def test_an_emulator_without_plugins_runs_and_does_not_count(
+    digits: qglow.QuantizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian links version 10 of QEMU for programs of Linux statically."""
+    needs("aarch64")
+    static = tmp_path / "qemu-static"
+    static.write_text(STATIC)
+    static.chmod(0o755)
+    there = EMULATORS["aarch64"]
+    monkeypatch.setitem(EMULATORS, "aarch64", replace(there, command=(str(static), *there.command[1:])))
+    made = bundle(digits, "aarch64", tmp_path)
+    assert made({"input": np.ones((1, 1, 8, 8), np.float32)})["logits"].any()
+    assert emulator_version(str(static)) == 10
+    with pytest.raises(qglow.UsageError, match="qemu-static takes no plugins"):
+        made.instructions()
 
 
 @pytest.mark.parametrize("target", MOST_IN_FIXED_POINT)
