@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qglow.core.errors import UsageError
 from qglow.core.progress import Progress, start
-from qglow.graph.graph import Node
+from qglow.graph.graph import Node, nested
 from qglow.profiling.profile import Profile
 from qglow.quantization.tensors import TensorRange
 from qglow.recipe.schema import Recipe
@@ -58,26 +58,29 @@ def diagnose_parts(
 
 
 def _nodes(parts: QuantizedParts, found: Sensitivity) -> list[NodeDiagnosis]:
-    """Return the diagnoses of all nodes that add noise, in graph order."""
-    int8 = parts.int8
-    names = counterpart(parts.real, int8)
+    """Return the diagnoses of all nodes that add noise, in graph order; those of regions come last."""
     tensors = {} if parts.report is None else {tensor.value: tensor for tensor in parts.report.tensors}
-    noisy = {source.value for source in found.sources}
-    return [
-        _node(node, value.name, found, tensors.get(names.get(value.name, value.name)))
-        for node in int8.nodes
-        for value in node.outputs
-        if value.name in noisy
-    ]
+    noisy, real = {source.value for source in found.sources}, dict(nested(parts.real))
+    nodes = []
+    for path, graph in nested(parts.int8):
+        names = counterpart(real[path], graph) if path in real else {}
+        nodes += [
+            _node(path + node.name, node, path + value.name, found, tensors.get(path + known))
+            for node in graph.nodes
+            for value in node.outputs
+            if path + value.name in noisy
+            for known in (names.get(value.name, value.name),)
+        ]
+    return nodes
 
 
-def _node(node: Node, value: str, found: Sensitivity, tensor: TensorRange | None) -> NodeDiagnosis:
+def _node(name: str, node: Node, value: str, found: Sensitivity, tensor: TensorRange | None) -> NodeDiagnosis:
     noise = Noise(*(found.of(value, kind) for kind in (WEIGHTS, ROUNDING, CLIPPING)))
     channels = None if tensor is None else tensor.channels
     if channels is None:
-        return NodeDiagnosis(node.name, node.operator.name, value, noise)
+        return NodeDiagnosis(name, node.operator.name, value, noise)
     return NodeDiagnosis(
-        node.name,
+        name,
         node.operator.name,
         value,
         noise,

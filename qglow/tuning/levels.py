@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from qglow.graph.graph import Graph, Node, Value
 from qglow.quantization.assign import needs_narrow
 from qglow.quantization.report import is_int8
+from qglow.tuning.costs import PlacedNode, placed_nodes
 from qglow.tuning.mix import Precision
 from qglow.tuning.needs import Place, carried_by, readers
 
@@ -22,14 +23,18 @@ INT8, INT16, FLOAT = Precision
 class Levels:
     """Precisions of the nodes of an int8 graph, immutable; answers are computed anew each time."""
 
-    def __init__(self, precisions: Mapping[Node, Precision], cycles: Cycles) -> None:
+    def __init__(
+        self, precisions: Mapping[Node, Precision], cycles: Cycles, placed: Mapping[Node, PlacedNode]
+    ) -> None:
         self._precisions = precisions
         self._cycles = cycles
+        self._placed = placed
 
     @staticmethod
     def of(graph: Graph, cycles: Cycles) -> Levels:
-        """Return the precisions that the nodes of a graph have now."""
-        return Levels({node: _present(node) for node in graph.nodes if is_int8(node)}, cycles)
+        """Return the precisions that the nodes of a graph and of its regions have now."""
+        placed = {each.node: each for each in placed_nodes(graph)}
+        return Levels({node: _present(node) for node in placed if is_int8(node)}, cycles, placed)
 
     def precision(self, node: Node) -> Precision:
         """Precision that a node computes in; FLOAT for the float nodes of the int8 graph."""
@@ -41,7 +46,7 @@ class Levels:
 
     def changed(self, changes: Mapping[Node, Precision]) -> Levels:
         """Return a copy with other precisions for some nodes."""
-        return Levels({**self._precisions, **changes}, self._cycles)
+        return Levels({**self._precisions, **changes}, self._cycles, self._placed)
 
     def exact(self, place: Place) -> bool:
         """Whether no reader of a value gets it rounded to int8 any more."""
@@ -79,28 +84,31 @@ class Levels:
         return INT16 if takes_wide and self._is_wide(value) else INT8
 
     def _node_cost(self, node: Node) -> float:
-        precision = self.precision(node)
-        cost = self._cycles[INT8].get(node.name, 0.0)
+        precision, name, runs = self.precision(node), self._placed[node].name, self._placed[node].runs
+        cost = self._cycles[INT8].get(name, 0.0)
         operands = (v for v in node.inputs if v is not None and v.type.is_quantized and not v.is_constant)
         if precision is FLOAT:
-            cost = max(self._cycles[FLOAT].get(node.name, 0.0), cost)
+            cost = max(self._cycles[FLOAT].get(name, 0.0), cost)
         elif any(self._read_as(node, value) is INT16 for value in operands):
-            cost = max(self._cycles.get(INT16, {}).get(node.name, 0.0), cost)
+            cost = max(self._cycles.get(INT16, {}).get(name, 0.0), cost)
         elif precision is INT16:
-            cost += node.output.type.size / _CONVERTED_A_CYCLE  # twice the bytes; sums by an instruction more
+            # Twice the bytes; sums by an instruction more.
+            cost += runs * node.output.type.size / _CONVERTED_A_CYCLE
         return cost
 
     def _converted(self, value: Value) -> int:
         """Number of elements that are converted for the readers of a value in other precisions."""
         if not value.type.is_quantized or value.is_constant:
             return 0
-        read = {self._read_as(node, value) for node in value.users()}
+        users = value.users()
+        read = {self._read_as(node, value) for node in users}
+        size = value.type.size * (self._placed[users[0]].runs if users else 1)
         if self._comes_in_float(value):
-            return value.type.size * len(read - {FLOAT})
+            return size * len(read - {FLOAT})
         assert value.producer is not None
         if read == {FLOAT} and value.producer.operator.sums_products:
             return 0  # sums are given in float as they are
-        return value.type.size * len(read - {INT16 if INT16 in read else INT8})
+        return size * len(read - {INT16 if INT16 in read else INT8})
 
 
 def _present(node: Node) -> Precision:

@@ -9,6 +9,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.quantization.assign import needs_narrow
 from qglow.quantization.placement import reads_wide
 from qglow.quantization.report import is_int8
+from qglow.tuning.costs import placed_nodes
 from qglow.tuning.mix import Precision
 
 Needs = dict[Node, Precision]
@@ -68,8 +69,8 @@ def int16_needs(value: Value) -> Needs:
 
 
 def widest(graph: Graph) -> tuple[str, ...]:
-    """Names of all nodes of an int8 graph that have an int16 form."""
-    return tuple(node.name for node in graph.nodes if is_int8(node) and reads_wide(node))
+    """Names of all nodes of an int8 graph that have an int16 form, those of regions behind their paths."""
+    return tuple(each.name for each in placed_nodes(graph) if is_int8(each.node) and reads_wide(each.node))
 
 
 def readers(value: Value) -> Iterator[Node]:

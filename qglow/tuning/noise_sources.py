@@ -10,13 +10,14 @@ import numpy as np
 
 from qglow.core.threads import each
 from qglow.core.types import Array
-from qglow.graph.graph import Node
+from qglow.graph.graph import Node, nested
 from qglow.graph.operator import Accumulate
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.tensors import TensorRange
 from qglow.quantization.value_noise import ValueNoise, value_noise
 from qglow.report.parts import QuantizedParts
 from qglow.report.verdict import SHOWN, WorstValue
+from qglow.tuning.costs import placed_nodes
 from qglow.tuning.sensitivity import decibels, real_constants
 
 FAR = 8.0
@@ -104,13 +105,15 @@ def _share(share: float) -> str:
 
 
 def _weights(parts: QuantizedParts) -> Iterator[PlaceNoise]:
-    real = {node.name: node for node in parts.real.nodes}
-    pairs = [(node, real[node.name]) for node in parts.int8.nodes if node.name in real]
-    elements = sum(value.type.size for value in parts.int8.constants())
-    noises = each(lambda pair: _weight_noise(*pair), pairs, elements)
-    for (node, _), noise in zip(pairs, noises, strict=True):
+    real = {placed.name: placed.node for placed in placed_nodes(parts.real)}
+    named = [placed.name for placed in placed_nodes(parts.int8) if placed.name in real]
+    int8 = {placed.name: placed.node for placed in placed_nodes(parts.int8)}
+    elements = sum(value.type.size for _, graph in nested(parts.int8) for value in graph.constants())
+    noises = each(lambda name: _weight_noise(int8[name], real[name]), named, elements)
+    for name, noise in zip(named, noises, strict=True):
         if noise is not None:
-            yield PlaceNoise(node.output.name, noise, f"rounding of the weights of {node.name}")
+            value = name.removesuffix(int8[name].name) + int8[name].output.name
+            yield PlaceNoise(value, noise, f"rounding of the weights of {name}")
 
 
 def _weight_noise(int8: Node, real: Node) -> float | None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.quantization.report import is_int8
+from qglow.tuning.costs import placed_nodes
 from qglow.tuning.levels import Cycles, Levels
 from qglow.tuning.mix import Mix, Precision
 from qglow.tuning.needs import Needs, Place, carried_by
@@ -112,17 +113,22 @@ class _Ladder:
         halves: Mapping[str, str],
     ) -> None:
         self._halves = halves
-        known = {node.name for node in model.nodes}
-        nodes = [node for node in int8_graph.nodes if node.name in known and is_int8(node)]
-        self._weights = {node: found.of(node.outputs[0].name, WEIGHTS) for node in nodes if node.outputs}
+        known = {placed.name for placed in placed_nodes(model)}
+        self._names = {placed.node: placed.name for placed in placed_nodes(int8_graph)}
+        nodes = [node for node, name in self._names.items() if name in known and is_int8(node)]
+        candidates = {node for node in nodes if node.outputs}
+        self._weights: dict[Node, float] = {}
         self._noise: dict[Place, float] = {}
         wanted: list[Needs] = []
-        for place in map(Place.of, int8_values(int8_graph)):
-            if not place.to_float or any(int8_graph.is_output(moved) for moved in place.moved):
-                continue
-            # Also where there is no noise: a step that moves a border further may save conversions.
-            self._noise[place] = found.of(place.value.name, ROUNDING, CLIPPING)
-            wanted += [place.to_float, place.to_int16]
+        for path, graph in nested(int8_graph):
+            own = {node: path + node.outputs[0].name for node in graph.nodes if node in candidates}
+            self._weights |= {node: found.of(name, WEIGHTS) for node, name in own.items()}
+            for place in map(Place.of, int8_values(graph)):
+                if not place.to_float or any(graph.is_output(moved) for moved in place.moved):
+                    continue
+                # Also where there is no noise: a step that moves a border further may save conversions.
+                self._noise[place] = found.of(path + place.value.name, ROUNDING, CLIPPING)
+                wanted += [place.to_float, place.to_int16]
         wanted += [{node: Precision.FLOAT} for node, noise in self._weights.items() if noise > 0.0]
         self._places: dict[Node, list[Place]] = {}
         for place in self._noise:
@@ -144,7 +150,8 @@ class _Ladder:
         self._levels = self._levels.changed(best.changes)
         for candidate in [c for c in self._ratings if not c.reach.isdisjoint(best.changes)]:
             del self._ratings[candidate]
-        return Promotion(_mix(best.changes, self._halves), best.noise, best.cycles)
+        changes = {self._names[node]: to for node, to in best.changes.items()}
+        return Promotion(_mix(changes, self._halves), best.noise, best.cycles)
 
     def _rating(self, candidate: _Candidate) -> _Rated:
         """Return the rating of a candidate, cached until a node that it depends on changes."""
@@ -198,9 +205,9 @@ def _carried_along(values: Iterable[Value]) -> tuple[Value, ...]:
     return tuple(found)
 
 
-def _mix(changes: Needs, halves: Mapping[str, str]) -> Mix:
-    real = sorted(node.name for node, to in changes.items() if to is Precision.FLOAT)
-    wide = sorted(node.name for node, to in changes.items() if to is Precision.INT16)
+def _mix(changes: Mapping[str, Precision], halves: Mapping[str, str]) -> Mix:
+    real = sorted(name for name, to in changes.items() if to is Precision.FLOAT)
+    wide = sorted(name for name, to in changes.items() if to is Precision.INT16)
 
     def of(element: str) -> tuple[str, ...]:
         return tuple(name for name in real if halves.get(name, "") == element)

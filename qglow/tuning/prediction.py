@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from qglow.graph.graph import Graph
 from qglow.kernels.emit.target import VectorTarget
-from qglow.tuning.costs import multiply_adds, node_cycles
+from qglow.tuning.costs import multiply_adds, node_cycles, placed_nodes
 from qglow.tuning.halves import Half
 from qglow.tuning.mix import Precision
 from qglow.tuning.order import NO_LIMITS, OrderLimits, Promotion, order_nodes
@@ -22,7 +22,7 @@ _MULTIPLY_ADDS = 6e11
 
 def runs_for(graph: Graph, available: int) -> int:
     """Number of the available inputs to predict on: the same on every machine."""
-    places = 2 * len(graph.nodes)
+    places = 2 * sum(1 for _ in placed_nodes(graph))
     affordable = math.floor(_MULTIPLY_ADDS / max(multiply_adds(graph) * places, 1.0))
     return min(available, MOST_RUNS, max(FEWEST_RUNS, affordable))
 

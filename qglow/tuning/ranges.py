@@ -18,13 +18,14 @@ import numpy as np
 
 from qglow.core.jobs import HereJobs, Jobs, spread
 from qglow.core.types import Array, Quantization
-from qglow.graph.graph import Graph, Value
+from qglow.graph.graph import Graph, Value, nested
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.report.tensors import counterpart
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.observation import Observation, observe
 from qglow.toolchain.spread import code_of_jobs
 from qglow.tuning.injection import Injection
+from qglow.tuning.inside import InsideError, InsideErrors, QuantizedChange
 from qglow.tuning.sensitivity import int8_values
 
 EXTREME_SHARE = 1 / 3
@@ -63,16 +64,17 @@ def choose_ranges(
 ) -> list[RangeChoice]:
     """Compare the ranges in int8 graphs of one float graph, by name of the calibration that made each.
 
-    Only values whose ranges differ are returned. samples: number of the runs over which the network runs
-    for each value (default: all). `advance` is called with 1 twice for every run. jobs: where the network
-    runs with errors (default: here).
+    Only values whose ranges differ are returned; those of regions come last, by their names behind the path
+    of the region. samples: number of the runs over which the network runs for each value (default: all).
+    `advance` is called with 1 twice for every run. jobs: where the network runs with errors (default: here).
     """
+    most = len(runs) if samples is None else min(samples, len(runs))
+    inside = _choices_inside(float_graph, int8_graphs, runs, options, most, jobs)
     open_ones = _proposed(float_graph, int8_graphs)
     if not open_ones:
-        return []
+        return inside
     ranges = {value: list(dict.fromkeys(kinds.values())) for value, kinds in open_ones.items()}
     errors, signal = _errors_of_tensors(float_graph, ranges, runs, options, advance)
-    most = len(runs) if samples is None else min(samples, len(runs))
     taken = {value: _Taken.of(energies, most) for value, energies in errors.items()}
     wanted = {index for chosen in taken.values() for index in chosen.indices}
     powers: dict[Value, dict[int, Sequence[float]]] = {value: {} for value in ranges}
@@ -90,7 +92,58 @@ def choose_ranges(
         noise = taken[value].total(powers[value], errors[value]) / (signal or 1.0)
         by_kind = dict(zip(ranges[value], map(float, noise), strict=True))
         choices.append(RangeChoice(value.name, {name: by_kind[kind] for name, kind in kinds.items()}))
-    return choices
+    return [*choices, *inside]
+
+
+def _choices_inside(
+    graph: Graph,
+    int8_graphs: Mapping[str, Graph],
+    runs: RepeatedRuns,
+    options: CompileOptions | None,
+    most: int,
+    jobs: Jobs | None,
+) -> list[RangeChoice]:
+    """Compare the ranges of values in regions over at most so many runs, spread evenly."""
+    regions = {name: dict(nested(int8)) for name, int8 in int8_graphs.items()}
+    proposed = {
+        (path, value.name): kinds
+        for path, region in nested(graph)
+        if path
+        for value, kinds in _proposed(
+            region, {name: inside[path] for name, inside in regions.items() if path in inside}
+        ).items()
+    }
+    places = [(*place, kind) for place, kinds in proposed.items() for kind in dict.fromkeys(kinds.values())]
+    if not places:
+        return []
+    work = _FollowingInside(graph, places, options if jobs is None else code_of_jobs(jobs, options))
+    wanted = {round(index) for index in np.linspace(0, len(runs) - 1, most)}
+    taken = (inputs for index, inputs in enumerate(runs) if index in wanted)
+    found = list(spread(jobs or HereJobs(), work, taken))
+    signal = sum(power for power, _ in found) or 1.0
+    noise = np.sum([distances for _, distances in found], axis=0) / signal
+    by_place = dict(zip(places, map(float, noise), strict=True))
+    return [
+        RangeChoice("".join(place), {name: by_place[(*place, kind)] for name, kind in kinds.items()})
+        for place, kinds in proposed.items()
+    ]
+
+
+@dataclass(frozen=True)
+class _FollowingInside:
+    """Effects of ranges of values in regions, each a path, a name there and parameters, on the outputs.
+
+    A job takes inputs; it returns what `InsideErrors.distances` does.
+    """
+
+    graph: Graph
+    places: Sequence[tuple[str, str, Quantization]]
+    options: CompileOptions | None
+
+    def begin(self) -> Callable[[Mapping[str, Array]], tuple[float, list[float]]]:
+        """Compile the network."""
+        errors = [InsideError(path, name, QuantizedChange(kind)) for path, name, kind in self.places]
+        return InsideErrors(self.graph, errors, self.options).distances
 
 
 def _proposed(float_graph: Graph, int8_graphs: Mapping[str, Graph]) -> dict[Value, dict[str, Quantization]]:

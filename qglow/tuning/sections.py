@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qglow.display.blocks import Block, Paragraph, Section, byte_count, decibels, milliseconds, table
+from qglow.display.lines import brief, listed
+from qglow.tuning.mix import Mix
 from qglow.tuning.search import Figures, Goal, Trial, pareto, told_goal
 
 _PER_CENT = ("top-1", "agreement")
@@ -25,7 +27,10 @@ def tuning_section(trials: Sequence[Trial], best: Trial | None, goal: Goal | Non
     caption = "Those that no other beats in both time and accuracy, the fastest first; drop is against float"
     told = "" if goal is None else told_text(goal, base.figures)
     blocks: tuple[Block, ...] = (Paragraph(f"{told}."),) if told else ()
-    return Section(f"{len(trials)} int8 models measured", (*blocks, table(titles, rows, caption)))
+    blocks = (*blocks, table(titles, rows, caption))
+    if best is not None and best.mix:
+        blocks = (*blocks, Paragraph(f"Chosen: {nodes_text(best.mix)}."))
+    return Section(f"{len(trials)} int8 models measured", blocks)
 
 
 def _in_half(trial: Trial) -> int:
@@ -59,6 +64,11 @@ def trial_text(trial: Trial, base: Figures) -> str:
     """Describe a trial in one line."""
     figures = trial.figures
     return f"{trial.mix}: " + ", ".join(_parts(figures, base))
+
+
+def nodes_text(mix: Mix) -> str:
+    """The first nodes of each type of a mix, in one line; those of a region stand behind its path."""
+    return "; ".join(f"{dtype} for {listed(map(brief, names))}" for dtype, names in mix.by_type() if names)
 
 
 def told_text(goal: Goal, plain: Figures) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from qglow.core.jobs import HereJobs, Jobs, spread
 from qglow.core.types import Array, Quantization
-from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.graph.operator import Accumulate
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.weights import dequantize_weights
@@ -26,6 +26,14 @@ from qglow.toolchain import CompileOptions
 from qglow.toolchain.observation import Observation
 from qglow.toolchain.spread import code_of_jobs
 from qglow.tuning.injection import Injection
+from qglow.tuning.inside import (
+    ClippingChange,
+    ConstantsChange,
+    InsideError,
+    InsideErrors,
+    RoundingChange,
+    with_constants,
+)
 
 ROUNDING, CLIPPING, WEIGHTS = "rounding", "clipping", "weights"
 
@@ -35,8 +43,8 @@ class NoiseSource:
     """A place where quantization adds an error.
 
     value: name of the value of the int8 graph that is rounded or clipped; for weights, of the result of
-    their node. kind: ROUNDING, CLIPPING or WEIGHTS. noise: power of the error at the outputs that this
-    place alone causes, relative to the power of the outputs.
+    their node; in a region behind its path. kind: ROUNDING, CLIPPING or WEIGHTS. noise: power of the error at
+    the outputs that this place alone causes, relative to the power of the outputs.
     """
 
     value: str
@@ -126,6 +134,8 @@ class _Measuring:
         produced = {
             names[v.name]: v.name for node in self.int8.nodes for v in node.outputs if v.name in names
         }
+        inside = list(_errors_inside(self.real, self.int8))
+        errors = InsideErrors(self.real, [error for _, error in inside], self.options)
 
         def measure(inputs: Mapping[str, Array]) -> tuple[float, list[tuple[_Place, float]]]:
             reals = {value.name: array for value, array in observation(inputs).items()}
@@ -139,6 +149,7 @@ class _Measuring:
                 ((produced.get(name, name), WEIGHTS), run.distance(name, reals[result.name] - reals[name]))
                 for name, result in results.items()
             ]
+            found += zip((place for place, _ in inside), errors.distances(inputs)[1], strict=True)
             return run.power, found
 
         return measure
@@ -154,6 +165,38 @@ def int8_values(graph: Graph) -> Iterator[Value]:
                 yield value
 
 
+def _errors_inside(float_graph: Graph, int8_graph: Graph) -> Iterator[tuple[_Place, InsideError]]:
+    """Yield the errors in the regions of an int8 graph, and their places: names stand behind their path."""
+    real = dict(nested(float_graph))
+    for path, region in nested(int8_graph):
+        if not path or path not in real:
+            continue
+        names, known = counterpart(real[path], region), {v.name for v in real[path].values()}
+        twins = _twins(real[path], region)
+        for value in int8_values(region):
+            kind, name = value.type.quantization, names.get(value.name, "")
+            if kind is None or name not in known:
+                continue
+            yield (path + value.name, ROUNDING), InsideError(path, name, RoundingChange(kind))
+            yield (path + value.name, CLIPPING), InsideError(path, name, ClippingChange(kind))
+        for node, int8, constants in twins:
+            error = InsideError(path, node.output.name, ConstantsChange(constants))
+            yield (path + int8.output.name, WEIGHTS), error
+
+
+def _twins(float_graph: Graph, int8_graph: Graph) -> Iterator[tuple[Node, Node, dict[int, Array]]]:
+    """Yield float nodes that have int8 weights, their int8 forms, and the reals of these by their places."""
+    nodes = {node.name: node for node in float_graph.nodes}
+    for int8 in int8_graph.nodes:
+        policy, node = int8.operator.policy, nodes.get(int8.name)
+        if not isinstance(policy, Accumulate) or node is None or node.operator.name != int8.operator.name:
+            continue
+        made = real_constants(int8, policy)
+        if made is not None:
+            positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
+            yield node, int8, {positions[name]: data for name, data in made.items()}
+
+
 def _with_integer_weights(float_graph: Graph, int8_graph: Graph) -> tuple[Graph, dict[str, Value]]:
     """Return the float graph with a twin of every node that has int8 weights, and the results of the twins.
 
@@ -161,23 +204,8 @@ def _with_integer_weights(float_graph: Graph, int8_graph: Graph) -> tuple[Graph,
     result of the original node.
     """
     graph = float_graph.copy()
-    nodes = {node.name: node for node in graph.nodes}
-    results: dict[str, Value] = {}
-    for int8 in int8_graph.nodes:
-        policy, node = int8.operator.policy, nodes.get(int8.name)
-        if not isinstance(policy, Accumulate) or node is None or node.operator.name != int8.operator.name:
-            continue
-        made = real_constants(int8, policy)
-        if made is None:
-            continue
-        positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
-        operands = [*node.inputs, *(None for _ in range(len(positions) - len(node.inputs)))]
-        for name, data in made.items():
-            operands[positions[name]] = constant(graph.unique_name(f"{node.name}.{name}.real"), data)
-        value = Value(graph.unique_name(f"{node.output.name}.rounded"), node.output.type)
-        twin = Node(graph.unique_name(f"{node.name}.rounded"), node.operator, operands, (value,))
-        graph.insert_after(node, twin)
-        results[node.output.name] = value
+    twins = list(_twins(graph, int8_graph))
+    results = {node.output.name: with_constants(graph, node, made).output for node, _, made in twins}
     # The results become outputs, because without a use they would not be computed.
     graph.outputs = [*graph.outputs, *results.values()]
     return graph, results

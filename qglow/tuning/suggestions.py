@@ -20,6 +20,7 @@ from qglow.report.diagnosis import GAIN, Diagnosis, TriedChange
 from qglow.report.parts import QuantizedParts, float_model
 from qglow.report.runner import RealInterface, Runner
 from qglow.toolchain import CompileOptions, compile_graph
+from qglow.tuning.costs import placed_nodes
 from qglow.tuning.effort import CANDIDATES
 from qglow.tuning.quantize import quantize_model
 from qglow.tuning.ranges import RangeChoice, choose_ranges
@@ -130,7 +131,7 @@ def _calibrations(trials: _Trials, runs: Sequence[Mapping[str, Array]]) -> list[
 
 
 def _float_nodes(parts: QuantizedParts, diagnosis: Diagnosis) -> list[_Change]:
-    known = {node.name for node in parts.real.nodes}
+    known = {placed.name for placed in placed_nodes(parts.real)}
     worst = [node.node for node in diagnosis.ranked() if node.node in known and node.noise.total > 0.0]
     return [
         _Change(name, "float", (Rule(Match(name=re.escape(name)), dtype="float"),)) for name in worst[:NODES]

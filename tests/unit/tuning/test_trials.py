@@ -80,7 +80,7 @@ def test_the_error_of_a_drop_is_of_the_samples_that_flipped() -> None:
 def test_16_bit_floats_have_a_column_where_there_are_any() -> None:
     plain = Trial(0, Mix(), Figures("top-1", 80.0, 90.0, 12.0, 1.0, 1000))
     better = Trial(2, Mix(("a",), (), ("b",), ("c",)), Figures("top-1", 89.9, 90.0, 20.0, 1.1, 2000))
-    [table] = tuning_section([plain, better], better).blocks
+    table, _ = tuning_section([plain, better], better).blocks
     assert table.rows[1][:3] == ("0", "1", "2")  # type: ignore[union-attr]
 
 
@@ -95,11 +95,13 @@ def test_a_goal_that_samples_cannot_tell_is_told() -> None:
 def test_the_table_and_the_comments_say_what_was_measured() -> None:
     plain = Trial(0, Mix(), Figures("top-1", 80.0, 90.0, 12.0, 1.0, 1000))
     better = Trial(2, Mix(("a", "b", "c"), ("d",)), Figures("top-1", 89.9, 90.0, 20.0, 1.1, 2000))
-    [table] = tuning_section([plain, better], better).blocks
+    table, chosen = tuning_section([plain, better], better).blocks
     assert table.rows == (  # type: ignore[union-attr]
         ("0", "0", "80.00 %", "10.00", "12.00 dB", "1.00 ms", "1.00", "1.00 kB", ""),
         ("1", "3", "89.90 %", "0.10", "20.00 dB", "1.10 ms", "1.10", "2.00 kB", "chosen"),
     )
+    text = "Chosen: float for a, b, c; int16 for d."
+    assert chosen.text == text  # type: ignore[union-attr]
     goal = Goal(max_drop=0.3, max_latency_ms=2.0)
     assert goal_text(goal) == "a drop of at most 0.3 and at most 2 ms a call"
     lines = recipe_comments(better, plain.figures, goal, "test.npz", 500).splitlines()
