@@ -4,6 +4,8 @@ InstanceNormalization, LRN
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qglow.graph.graph import Value
@@ -16,14 +18,20 @@ from qglow.graph.ops.normalization import (
     LayerNormalization,
 )
 from qglow.graph.ops.reduce import ReduceMean
-from qglow.graph.ops.shape import Reshape
+from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.importer.node import ImportNode, ImportRule
 
 
 def import_batch_normalization(node: ImportNode) -> None:
-    """Import BatchNormalization for inference; with parameters that are computed, as its arithmetic."""
-    node.ignore("momentum", "is_test")  # both are about training
-    node.require(node.integer("training_mode", 0) == 0, "training_mode 1; export the model for inference")
+    """Import BatchNormalization for inference; with parameters that are computed, as its arithmetic.
+
+    In training mode, which layers without running statistics keep, those of the batch count.
+    """
+    node.ignore("is_test")
+    if node.integer("training_mode", 0) != 0:
+        _import_own_statistics(node)
+        return
+    node.ignore("momentum")
     node.require(node.integer("spatial", 1) == 1, "spatial 0; only statistics per channel are supported")
     node.require_single_output()
     epsilon, parameters = node.number("epsilon", 1e-5), [node.plain(index) for index in range(1, 5)]
@@ -42,6 +50,48 @@ def import_batch_normalization(node: ImportNode) -> None:
     centred = node.emit(Sub(), node.value(0), mean, part="centred")
     normal = node.emit(Div(), centred, node.emit(Sqrt(), shifted, part="deviation"), part="normal")
     node.emit(Add(), node.emit(Mul(), normal, scale, part="scaled"), bias)
+
+
+def _import_own_statistics(node: ImportNode) -> None:
+    """Import BatchNormalization by statistics of the whole batch, and what follows from them."""
+    node.require(node.rank() >= 2, f"input has {node.rank()} dimensions; at least two are needed")
+    shape, operator = node.kind().shape, InstanceNormalization(epsilon=node.number("epsilon", 1e-5))
+    scale, bias, momentum = node.value(1), node.value(2), node.number("momentum", 0.9)
+    if len(shape) > 2 and shape[0] == 1:
+        node.emit(operator, node.value(0), scale, bias)
+    else:
+        # All elements of a channel in one row, as of one image.
+        size = math.prod(shape) // max(shape[1], 1)
+        image = node.emit(Reshape(shape=(1, shape[1], size)), _by_channel(node, "channels"), part="image")
+        normal = node.emit(operator, image, scale, bias, part="normal")
+        swapped = (shape[1], shape[0], *shape[2:])
+        rows = node.emit(Reshape(shape=swapped), normal, part="rows")
+        node.emit(Transpose(_swapped(len(shape))), rows)
+    if not (node.is_used(1) or node.is_used(2)):
+        return
+    axes, by_channel = tuple(range(1, len(shape))), _by_channel(node, "of_channels")
+    mean = node.emit(ReduceMean(axes), by_channel, part="mean")
+    centred = node.emit(Sub(), by_channel, mean, part="centred")
+    squares = node.emit(Mul(), centred, centred, part="squares")
+    variance = node.emit(ReduceMean(axes), squares, part="variance")
+    for output, found, name in ((1, mean, "running_mean"), (2, variance, "running_variance")):
+        if node.is_used(output):
+            kept = node.part_constant(f"{name}_kept", np.array(momentum, np.float32))
+            new = node.part_constant(f"{name}_new", np.array(1.0 - momentum, np.float32))
+            row = node.emit(Reshape(shape=(shape[1],)), found, part=f"{name}_now")
+            before = node.emit(Mul(), node.value(output + 2), kept, part=f"{name}_before")
+            now = node.emit(Mul(), row, new, part=f"{name}_share")
+            node.emit(Add(), before, now, output=output)
+
+
+def _by_channel(node: ImportNode, part: str) -> Value:
+    """The operand with its channels before its images."""
+    return node.emit(Transpose(_swapped(node.rank())), node.value(0), part=part)
+
+
+def _swapped(rank: int) -> tuple[int, ...]:
+    """The order of axes that exchanges the first two."""
+    return (1, 0, *range(2, rank))
 
 
 def import_layer_normalization(node: ImportNode) -> None:

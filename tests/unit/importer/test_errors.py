@@ -302,7 +302,7 @@ def unsupported_node(
         (unsupported_node("Cast", ["x"], to=TensorProto.FLOAT8E4M3FN), "float8e4m3fn"),
         (unsupported_node("Slice", ["x", "one", "two", "one", "zero"]), "a step is 0"),
         (
-            unsupported_node("BatchNormalization", ["x", "v4", "v4", "v4", "v4"], 3, training_mode=1),
+            unsupported_node("Dropout", ["x", "half", "yes"]),
             "training",
         ),
     ],
@@ -314,7 +314,8 @@ def test_unsupported_forms_name_the_node(node: onnx.NodeProto, says: str, tmp_pa
         "one": np.array([1]),
         "two": np.array([2]),
         "zero": np.array([0]),
-        "v4": np.ones(4, np.float32),
+        "half": np.array(0.5, np.float32),
+        "yes": np.array(True),
     }
     inner = helper.make_node("Shape", ["x"], ["i0"])
     nodes = [inner, node] if "i" not in node.input else [node]
