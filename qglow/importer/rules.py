@@ -101,7 +101,11 @@ CONTRIBUTED: dict[str, ImportRule] = {
 }
 """Operators of the domain com.microsoft, which onnxruntime's own tools write."""
 
-DOMAINS: dict[str, dict[str, ImportRule]] = {"": RULES, "com.microsoft": CONTRIBUTED}
+DOMAINS: dict[str, dict[str, ImportRule]] = {
+    "": RULES,
+    "com.microsoft": CONTRIBUTED,
+    "ai.onnx.converters.tensorflow": functions.CONVERTED,
+}
 """The rules of each domain; ONNX's own is called "". `imports` adds to them."""
 
 

@@ -251,3 +251,17 @@ def test_other_forms_are_refused_with_a_reason(name: str, tmp_path: Path) -> Non
 def test_all_of_them_are_tried() -> None:
     tried = {case.operator for case in CASES.values()}
     assert tried <= set(contributed_operators()) and len(tried) == 13
+
+
+@pytest.mark.parametrize("attributes", [{}, {"approximate": 0}, {"approximate": 1}])
+def test_gelu_of_tflite_is_that_of_onnx(attributes: dict[str, int], tmp_path: Path) -> None:
+    way = "tanh" if attributes.get("approximate") else "none"
+    known = Fused("Gelu", {"x": X}, {"approximate": way}, domain="", opset=20).model()
+    passed_on = Fused("TFL_GELU", {"x": X}, attributes, domain="ai.onnx.converters.tensorflow").model()
+    passed_on.opset_import.append(helper.make_opsetid("ai.onnx.converters.tensorflow", 1))
+    model = qglow.load_model(save(passed_on, tmp_path), native=True)
+    wanted = session(known).run(None, {"x": X})[0]
+    assert np.abs(model.compile()({"x": X})["y"] - wanted).max() < 2e-6
+    again = model.quantize(model.profile([{"x": X}]))
+    error = again.compile()({"x": X})["y"] - wanted
+    assert np.square(error).mean() < 10**-3.0 * np.square(wanted).mean()
