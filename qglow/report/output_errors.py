@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.metrics.probabilities import are_probabilities, centred_logarithms
 from qglow.report.metrics import ErrorAccumulator
 from qglow.report.score_axes import ScoreAxis, sample_scores
 
@@ -25,7 +26,8 @@ class OutputError:
     beyond_chance: Cohen's kappa of the best classes at positions: 1 where all are equal, 0 where they agree
     as often as the frequencies of the classes alone would, such as where int8 always has the most frequent
     one; None for other outputs and where too few positions have another class than the most frequent one.
-    probabilities: whether it has shares of classes at positions.
+    probabilities: whether it has shares of classes at positions. logarithms_db: SQNR of the logarithms of
+    probabilities [N, classes], which is that of the scores that a softmax makes them of; None for others.
     """
 
     name: str
@@ -35,6 +37,7 @@ class OutputError:
     max_abs: float
     beyond_chance: float | None = None
     probabilities: bool = False
+    logarithms_db: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,9 @@ FEWEST = 16
 @dataclass
 class _Counts:
     errors: ErrorAccumulator = field(default_factory=ErrorAccumulator)
+    logarithms: ErrorAccumulator = field(default_factory=ErrorAccumulator)
+    distributes: bool = True
+    """Whether all runs so far have probabilities [N, classes]."""
     is_real: bool = True
     same: int = 0
     compared: int = 0
@@ -90,6 +96,8 @@ class _Counts:
     def beyond_chance(self) -> float | None:
         """Cohen's kappa of the choices at positions. Source: Cohen, A coefficient of agreement, 1960."""
         ours, theirs = self.chosen
+        if self.scores is None or not self.scores.by_position:
+            return None
         if self.compared - max(theirs.values(), default=0) < FEWEST:
             return None
         by_chance = sum(count * ours[choice] for choice, count in theirs.items()) / self.compared**2
@@ -100,12 +108,15 @@ class OutputErrorCounter:
     """Collects outputs of both models, run by run; memory does not grow with the runs.
 
     scores: outputs that are scores of classes, by name; without it their shapes tell which have one set of
-    scores a sample.
+    scores a sample. steps: of the integers that outputs of the int8 model are made of, by name.
     """
 
-    def __init__(self, scores: Mapping[str, ScoreAxis] | None = None) -> None:
+    def __init__(
+        self, scores: Mapping[str, ScoreAxis] | None = None, steps: Mapping[str, float] | None = None
+    ) -> None:
         self._counts: dict[str, _Counts] = {}
         self._scores = scores
+        self._steps = steps or {}
 
     def add(self, found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
         """Count in the outputs of one run: of the int8 model, as reals, and of the float model."""
@@ -135,6 +146,11 @@ class OutputErrorCounter:
         if scores.by_position:
             for tally, chosen in zip(counts.chosen, (ours, theirs), strict=True):
                 tally.update(chosen.tolist())
+            return
+        counts.distributes = counts.distributes and are_probabilities(expected)
+        if counts.distributes:
+            step = self._steps.get(name, 0.0)
+            counts.logarithms.add(centred_logarithms(found, step), centred_logarithms(expected, step))
 
 
 def _result(name: str, counts: _Counts) -> OutputError:
@@ -144,6 +160,18 @@ def _result(name: str, counts: _Counts) -> OutputError:
     summary = counts.errors.summary()
     level = summary.sqnr_db if counts.is_real and summary.sqnr_db > -math.inf else None
     probabilities = counts.scores is not None and counts.scores.by_position and counts.scores.probabilities
+    logarithms = counts.logarithms.summary().sqnr_db if _has_logarithms(counts) else None
     return OutputError(
-        name, level, agreement, summary.non_finite, summary.max_abs, counts.beyond_chance(), probabilities
+        name,
+        level,
+        agreement,
+        summary.non_finite,
+        summary.max_abs,
+        counts.beyond_chance(),
+        probabilities,
+        logarithms,
     )
+
+
+def _has_logarithms(counts: _Counts) -> bool:
+    return counts.distributes and counts.logarithms.elements > 0

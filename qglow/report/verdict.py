@@ -23,7 +23,8 @@ BROKEN_DB = 6.0
 MOST = 0.5
 """Share of samples, or of integers, that have to agree: fewer are an answer of another model."""
 NEARLY_ALL = 0.75
-"""Share of integers that agree in a good model: of eight labels two may be close calls."""
+"""Share of integers, or of classes by probabilities, that agree in a good model: of eight labels two may be
+close calls."""
 ALIKE = 0.9
 """Agreement beyond chance from which probabilities at positions answer as the float model does: their SQNR
 counts close calls that turn, each as large as a whole answer, and is 12 dB where 3 % of them do."""
@@ -110,6 +111,8 @@ class ModelVerdict(Shown):
             level = "" if self.sqnr_db is None else f"SQNR about {self.sqnr_db:.0f} dB, "
             return f"{level}predicted from the profile"
         figures = [] if self.sqnr_db is None else [f"SQNR {_decibels(self.sqnr_db)}"]
+        excuses = [each for each in map(_level_that_excuses, self.outputs) if each is not None]
+        figures += [f"{_decibels(min(excuses))} of the logarithms of probabilities"] if excuses else []
         figures += [] if self.agreement is None else [f"agreement {percent(self.agreement)}"]
         listed = ", ".join(figures)
         samples = "sample" if self.samples == 1 else "samples"
@@ -167,7 +170,8 @@ def word_of(errors: OutputErrors) -> str:
 
     Reals decide where there are any, since integers such as the order of equal scores may differ in a
     good model. Scores of a model with little noise that still choose other classes are suspicious.
-    Probabilities at positions that choose the same classes are good down to where models break.
+    Probabilities that choose the same classes are good down to where models break: at positions by their
+    agreement beyond chance, of samples where the scores that a softmax made them of are good.
     """
     level = errors.sqnr_db
     if level is None:
@@ -227,9 +231,19 @@ def _chooses_others(output: OutputError) -> bool:
 
 
 def _answers_alike(output: OutputError) -> bool:
-    """Whether probabilities choose the classes of the float model, so that their SQNR says less than that."""
-    alike = output.beyond_chance is not None and output.beyond_chance >= ALIKE
-    return output.probabilities and alike and output.sqnr_db is not None and output.sqnr_db >= BROKEN_DB
+    """Whether probabilities answer as those of the float model do, so that their SQNR says less than that."""
+    if output.sqnr_db is None or output.sqnr_db < BROKEN_DB:
+        return False
+    if output.probabilities:
+        return output.beyond_chance is not None and output.beyond_chance >= ALIKE
+    share, level = output.agreement, output.logarithms_db
+    return share is not None and share >= NEARLY_ALL and level is not None and level >= GOOD_DB
+
+
+def _level_that_excuses(output: OutputError) -> float | None:
+    """SQNR of logarithms, in dB, that makes probabilities good although theirs is not; None for others."""
+    excused = output.sqnr_db is not None and output.sqnr_db < GOOD_DB and _answers_alike(output)
+    return output.logarithms_db if excused else None
 
 
 def _suffers(output: OutputError) -> bool:

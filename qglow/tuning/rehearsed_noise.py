@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Value
-from qglow.metrics.classification import class_scores, classification_output
+from qglow.metrics.probabilities import are_probabilities, centred_logarithms
 from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.sensitivity import decibels
-
-_LEAST_PROBABILITY = 1e-9
-_NEARLY_ONE = 1e-3
 
 
 @dataclass
 class RehearsedNoise:
     """Noise at the outputs as they are (`plain`), and as recipes are compared by it (`even`).
 
-    Class probabilities are compared by their logarithms: of a few samples nearly all have one probability
-    close to 1, and the others would decide alone. steps: of outputs that are made of integers, by name; below
-    half of one, probabilities are equal.
+    Class probabilities are compared by their logarithms, as the verdict does. steps: of outputs that are made
+    of integers, by name.
     """
 
     plain: OutputNoise = field(default_factory=OutputNoise)
@@ -45,28 +39,15 @@ class RehearsedNoise:
     def add(self, given: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
         """Add the outputs of a run."""
         self.plain.add(given, expected)
-        logarithmic = {name for name, array in expected.items() if _are_probabilities(array)}
+        logarithmic = {name for name, array in expected.items() if are_probabilities(array)}
 
         def comparable(arrays: Mapping[str, Array]) -> dict[str, Array]:
-            return {n: self._logarithms(n, a) if n in logarithmic else a for n, a in arrays.items()}
+            return {
+                name: centred_logarithms(array, self.steps.get(name, 0.0)) if name in logarithmic else array
+                for name, array in arrays.items()
+            }
 
         self.even.add(comparable(given), comparable(expected))
-
-    def _logarithms(self, name: str, array: Array) -> Array:
-        """Logarithms of probabilities without their mean, which are what a softmax made them of."""
-        scores = class_scores(array).astype(np.float64)
-        least = max(_LEAST_PROBABILITY, 0.5 * self.steps.get(name, 0.0))
-        logarithms: Array = np.log(np.maximum(scores, least))
-        logarithms -= logarithms.mean(axis=1, keepdims=True)
-        return logarithms
-
-
-def _are_probabilities(array: Array) -> bool:
-    """Whether each sample has one distribution over classes."""
-    if array.dtype.kind != "f" or not array.ndim or classification_output({"": array}, len(array)) is None:
-        return False
-    scores = class_scores(array)
-    return bool(np.all(scores >= 0.0) and np.all(np.abs(scores.sum(axis=1) - 1.0) < _NEARLY_ONE))
 
 
 def output_steps(graph: Graph) -> dict[str, float]:

@@ -34,6 +34,7 @@ from qglow.tuning.self_check import FloatRuns
 from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import Stage
 from qglow.tuning.wide_search import WideSearch, affords_wide
+from qglow.tuning.words import has_worse_word, is_clearly_good
 
 LEAST_DB = 0.1
 """Least gain in SQNR, in dB, for which another calibration replaces the default one for all values."""
@@ -106,6 +107,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         stage = search.without_harm(stage)
     if stage.sqnr_db < (AMPLE_DB if stage.can_judge and affords_wide(stage) else FINE_DB):
         stage = search.with_wide_nodes(stage)
+    stage = search.with_no_worse_word(stage, recipe)
     repairs = tuple(search.repairs)
     decision = Decision.of(stage.recipe, repairs, quantizer)
     if decision.chosen == stage.recipe:
@@ -246,6 +248,19 @@ class _Search:
             return stage
         parts = [f"{dtype} for {', '.join(names)}" for dtype, names in mixed.by_type() if names]
         return self._proven("; ".join(parts), stage, search.best, (*mixed.keep_float, *mixed.int16))
+
+    def with_no_worse_word(self, stage: Stage, plain: Recipe) -> Stage:
+        """The stage, or that of the plain recipe without any repair where the changes make the verdict worse.
+
+        Its measure differs from that of the changes where classes or integers decide.
+        """
+        if not self.repairs or is_clearly_good(stage):
+            return stage
+        before = self.stage(plain, (stage,))
+        if not has_worse_word(stage, before):
+            return stage
+        self.repairs.clear()
+        return before
 
     def _proven(self, what: str, before: Stage, after: Stage, values: tuple[str, ...]) -> Stage:
         """The stage after a change, or before it where the compiled programs lose by it."""

@@ -28,6 +28,7 @@ from qglow.toolchain import CompileOptions, compile_graph, lower_graph
 from qglow.toolchain.artefacts import obtain_executable
 from qglow.toolchain.loaded import LoadedModel
 from qglow.tuning.noise_sources import noise_sources, predicted_sqnr_db, worst_values
+from qglow.tuning.rehearsed_noise import output_steps
 from qglow.tuning.remembered import Remembered, arrays_of
 from qglow.tuning.stream_check import stream_errors
 
@@ -96,14 +97,15 @@ def measure_outputs(
     result is the smallest SQNR of an output, in dB, and `outputs` has each of them.
     The result is the same on all processors with fused multiply-add, and always the same on any other one.
     """
-    return _measured(runs, int8_graph, compile_graph(int8_graph, options), scores)
+    return program_errors(runs, int8_graph, compile_graph(int8_graph, options), scores)
 
 
-def _measured(
+def program_errors(
     runs: FloatRuns, int8_graph: Graph, executable: Executable, scores: Mapping[str, ScoreAxis] | None
 ) -> OutputErrors:
+    """The same by the compiled program of the int8 graph."""
     program = _real_program(int8_graph, executable)
-    counter = OutputErrorCounter(scores)
+    counter = OutputErrorCounter(scores, output_steps(int8_graph))
     for inputs, expected in zip(runs.inputs, runs.outputs, strict=True):
         counter.add(program(inputs), expected)
     return counter.result(runs.samples)
@@ -167,7 +169,7 @@ def _errors(
             runs = float_runs(real, kept, options)
         if program is None or program.state:
             program = obtain_executable(lower_graph(int8, options), options)
-        errors = _measured(runs, int8, program, scores)
+        errors = program_errors(runs, int8, program, scores)
         remembered.keep(errors)
     return errors
 
@@ -187,7 +189,8 @@ def _stream(
     if errors is None:
         program = _real_program(parts.int8, compile_graph(parts.int8, options))
         inputs = float_inputs(model.graph, profile.kept)
-        errors = stream_errors(compile_graph(model.graph, options), program, inputs, states, scores)
+        steps = output_steps(parts.int8)
+        errors = stream_errors(compile_graph(model.graph, options), program, inputs, states, scores, steps)
         remembered.keep(errors)
     return errors
 

@@ -21,15 +21,17 @@ def stream_errors(
     inputs: Sequence[Mapping[str, Array]],
     states: Mapping[str, str],
     scores: Mapping[str, ScoreAxis] | None = None,
+    steps: Mapping[str, float] | None = None,
 ) -> StreamErrors:
     """Run two programs over a stream of inputs, each with its own states, and measure the other outputs.
 
     inputs: those of each call, one at least; the states of the first begin the stream. states: pairs of an
     input and the output that the next call reads there. Programs of states alone are measured by these.
+    scores, steps: see `OutputErrorCounter`.
     """
     calls = max(CALLS, len(inputs))
     quarter = calls // 4
-    first, last = OutputErrorCounter(scores), OutputErrorCounter(scores)
+    first, last = OutputErrorCounter(scores, steps), OutputErrorCounter(scores, steps)
     ours = theirs = {name: inputs[0][name] for name in states}
     measured = [name for name in float_program(inputs[0]) if name not in states.values()]
     for call in range(calls):

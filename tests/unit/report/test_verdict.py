@@ -14,6 +14,7 @@ from qglow.report.output_errors import OutputError, OutputErrors, StreamErrors
 from qglow.report.verdict import (
     BROKEN,
     GOOD,
+    GOOD_DB,
     SUSPICIOUS,
     ModelVerdict,
     WorstValue,
@@ -80,6 +81,29 @@ def test_words_on_scores_at_positions(
     assert bool(verdict.suffering) == (word != GOOD)
     poor = OutputError("z", 7.0, None, 0, 0.5)
     assert word_of(OutputErrors(8, (output, poor))) in (SUSPICIOUS, BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("sqnr_db", "agreement", "logarithms_db", "word"),
+    [
+        (13.0, 0.875, 20.0, GOOD),
+        (13.0, 0.875, 14.9, SUSPICIOUS),
+        (13.0, 0.875, None, SUSPICIOUS),
+        (13.0, 0.7, 20.0, SUSPICIOUS),
+        (5.9, 0.875, 20.0, BROKEN),
+        (20.0, 0.9, 3.0, GOOD),
+    ],
+)
+def test_words_on_probabilities_of_samples(
+    sqnr_db: float, agreement: float, logarithms_db: float | None, word: str
+) -> None:
+    """A softmax behind the scores changes nothing about a model."""
+    output = OutputError("y", sqnr_db, agreement, 0, 0.5, logarithms_db=logarithms_db)
+    verdict = measured_verdict(OutputErrors(32, (output,)))
+    assert verdict.word == word
+    told = f"{logarithms_db or 0.0:.2f} dB of the logarithms" in text(verdict)
+    assert told == (word == GOOD and sqnr_db < GOOD_DB)
+    assert bool(verdict.suffering) == (word != GOOD)
 
 
 def test_probabilities_that_agree_do_not_hide_nan() -> None:

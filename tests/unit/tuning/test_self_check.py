@@ -12,6 +12,7 @@ from qglow.core.types import Array
 from qglow.profiling.samples import Sample
 from qglow.report.output_errors import OutputErrorCounter, OutputErrors
 from qglow.report.score_axes import ScoreAxis
+from qglow.report.verdict import word_of
 from qglow.tuning.self_check import float_runs, measure_outputs
 from tests.zoo import REPOSITORY
 
@@ -86,6 +87,38 @@ def test_scores_at_positions_agree_beyond_chance() -> None:
     few = OutputErrorCounter({"y": ScoreAxis(2, True, True)})
     few.add({"y": silent[:1]}, {"y": expected[:1]})
     assert few.result(1).outputs[0].beyond_chance is None
+
+
+def test_probabilities_are_compared_as_the_scores_that_a_softmax_made_them_of() -> None:
+    """Close calls that turn cost the probabilities as much as whole answers, and the scores little."""
+    scores = np.random.default_rng(3).normal(size=(32, 12)) * 6.0
+    scores[::8, 1] = scores[::8].max(axis=1)
+    scores[::8, 0] = scores[::8, 1] + 0.5
+    noisy = scores.copy()
+    noisy[::8, :2] += [-0.9, 0.9]
+
+    def probabilities(logits: Array) -> Array:
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True), np.float32)
+
+    found = measured(y=(probabilities(noisy), probabilities(scores)))
+    real = measured(y=(noisy.astype(np.float32), scores.astype(np.float32)))
+    [output] = found.outputs
+    assert output.agreement == 1.0 - 4 / 32 and output.beyond_chance is None
+    assert output.sqnr_db is not None and output.sqnr_db < 15.0
+    assert output.logarithms_db == pytest.approx(real.sqnr_db, abs=1.5)
+    assert real.outputs[0].logarithms_db is None
+    assert word_of(found) == word_of(real) == "good"
+
+
+def test_probabilities_below_a_step_are_equal() -> None:
+    wanted, given = reals(0.9999, 0.0001).reshape(1, 2), reals(0.9961, 0.0).reshape(1, 2)
+    levels = []
+    for steps in ({}, {"y": 1.0 / 256.0}):
+        counter = OutputErrorCounter(steps=steps)
+        counter.add({"y": given}, {"y": wanted})
+        levels.append(counter.result(1).outputs[0].logarithms_db)
+    assert levels[0] is not None and levels[1] is not None and levels[0] < 5.0 < 40.0 < levels[1]
 
 
 def test_named_scores_alone_are_compared_by_class() -> None:
