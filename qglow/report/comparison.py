@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -100,6 +100,7 @@ def compare(
     rivals: Mapping[str, Runner] | None = None,
     pairs: Iterable[tuple[str, str]] = (),
     metric: TaskMetric | None = None,
+    scores: Collection[str] | None = None,
     advance: Callable[[int], None] = lambda samples: None,
 ) -> Comparison:
     """Run the int8 program and the float reference over the data, once, and measure.
@@ -107,7 +108,8 @@ def compare(
     The subject is called INT8 and the reference FLOAT in the result. `rivals` are further programs:
     each is compared with the reference, and the subject with the rival called QDQ where there is one.
     `pairs` asks for more (subject, reference) pairings. `metric` is measured of every program; that takes
-    memory for all outputs of all samples. Every program may have a batch of its own.
+    memory for all outputs of all samples. Every program may have a batch of its own. scores: outputs that may
+    be scores of classes where nothing is labelled (default: their shapes tell).
     `advance` is told the number of samples done. Raises DataError for labels outside the classes.
     """
     runners: dict[str, Runner] = {FLOAT: reference, INT8: subject, **(rivals or {})}
@@ -119,7 +121,7 @@ def compare(
     unknown = sorted({name for pair in wanted for name in pair} - set(runners))
     if unknown:
         raise UsageError(f"no program is called {', '.join(unknown)}; there are {', '.join(runners)}")
-    counting = _Counting(wanted, metric)
+    counting = _Counting(wanted, metric, scores)
     size = max(batch_size(runner) for runner in runners.values())
     for batch in batches(data, size):
         counting.add(batch, {name: run_batch(runner, batch) for name, runner in runners.items()})
@@ -171,17 +173,23 @@ class _PairCounts:
 
 
 class _Counting:
-    def __init__(self, pairs: Iterable[tuple[str, str]], metric: TaskMetric | None) -> None:
+    def __init__(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        metric: TaskMetric | None,
+        scores: Collection[str] | None,
+    ) -> None:
         self._samples = 0
         self._pairs = {pair: _PairCounts() for pair in pairs}
         self._hits: dict[str, HitCounter] = {}
         self._metric = metric
+        self._scores = scores
         self._answers: dict[str, Answers] = {}
         self._counted = SAMPLES
 
     def add(self, batch: Batch, results: Mapping[str, Mapping[str, Array]]) -> None:
         self._samples += len(batch)
-        scored = scored_output(results[FLOAT], batch)
+        scored = scored_output(results[FLOAT], batch, self._scores)
         if self._metric is None:
             check_labels_fit(results[FLOAT], batch, scored)
         labels = None

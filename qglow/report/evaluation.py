@@ -20,6 +20,7 @@ from qglow.report.layers import compare_layers
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.parts import QuantizedParts
 from qglow.report.runner import RealInterface, Runner, batch_size, real_types, run_samples, stored
+from qglow.report.score_axes import score_axes
 from qglow.report.task_metric import TaskMetric, open_metric
 from qglow.report.without_tail import float_file, qdq_file
 from qglow.runtime.cores import choose_threads
@@ -167,6 +168,7 @@ def compare_outputs(
         opened,
         rivals={QDQ: _of_reals(qdq, parts)},
         metric=measured,
+        scores=score_axes(parts.real, reference.open_output_axes),
         advance=start(progress, opened.size),
     )
 

@@ -62,7 +62,9 @@ class OnnxruntimeModel:
     ) -> None:
         self._where = where_of(model)
         fixed = {name: tuple(int(d) for d in shape) for name, shape in (shapes or {}).items()}
-        symbols = _symbols(self._open(model, session_options(1, False)), fixed) if fixed else {}
+        declared = self._open(model, session_options(1, False)) if fixed else None
+        symbols = {} if declared is None else _symbols(declared, fixed)
+        self._open_axes = {} if declared is None else _open_output_axes(declared)
 
         def make_options() -> Any:
             options = session_options(threads, optimize, symbols)
@@ -83,6 +85,11 @@ class OnnxruntimeModel:
     def outputs(self) -> list[str]:
         """Names of the outputs, in the model's order."""
         return list(self._outputs)
+
+    @property
+    def open_output_axes(self) -> dict[str, frozenset[int]]:
+        """Axes of outputs whose size the data decides, by name, if the file leaves more than a batch open."""
+        return dict(self._open_axes)
 
     @property
     def integers(self) -> dict[str, bool]:
@@ -196,3 +203,13 @@ def _symbols(session: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
             if isinstance(declared, str):
                 symbols[declared] = size
     return symbols
+
+
+def _open_output_axes(session: Any) -> dict[str, frozenset[int]]:
+    """Axes of outputs that have no number, if inputs leave more than their batch open."""
+    if all(isinstance(size, int) for value in session.get_inputs() for size in value.shape[1:]):
+        return {}
+    return {
+        value.name: frozenset(axis for axis, size in enumerate(value.shape) if not isinstance(size, int))
+        for value in session.get_outputs()
+    }

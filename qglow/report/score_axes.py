@@ -3,7 +3,7 @@
 Scores [N, classes], but for axes of size 1, have one set a sample. Scores at positions, such as
 [N, T, classes] of a tagger, a CTC recogniser or a language model, are shares of classes, their logarithms,
 or what a linear layer gives. An axis whose size the data decides is never one of classes, as M of a waveform
-[N, M], and neither is one that convolutions or pools slide along.
+[N, M], and neither is one that convolutions or pools slide along, or that has the rows of a linear layer.
 """
 
 from __future__ import annotations
@@ -54,20 +54,25 @@ def score_axes(graph: Graph, open_axes: OpenAxes) -> dict[str, ScoreAxis]:
         scores = sample_scores(output.type.shape)
         if scores is None:
             scores = _scores_of_positions(output, makers)
-        elif _is_slid_along(output, scores.axis, makers):
+        elif _has_places(output, scores.axis, makers):
             continue
         if scores is not None and scores.axis not in open_axes.get(output.name, ()):
             found[output.name] = scores
     return found
 
 
-def _is_slid_along(value: Value, axis: int, makers: Mapping[Value, Node]) -> bool:
-    """Whether an axis is one of pixels or of time in the convolution or pool that it comes from."""
+def _has_places(value: Value, axis: int, makers: Mapping[Value, Node]) -> bool:
+    """Whether an axis is one of pixels, of time or of other rows in the layer or pool that it comes from."""
     node = makers.get(value)
     while node is not None:
-        slides = node.operator.filters is not None or node.operator.window(node.input_types()) is not None
+        operator, rank = node.operator, len(node.output.type.shape)
+        slides = operator.window(node.input_types()) is not None
+        if operator.filters is not None or operator.recurs:
+            return axis != (1 if slides else rank - 1)
+        if operator.multiplies_activations and node.inputs[0] is not None:
+            return axis != rank - 1 and node.inputs[0].data is None
         if slides:
-            return len(node.output.type.shape) > 2 and axis > 1
+            return rank > 2 and axis > 1
         origin = _origin(node, axis)
         if origin is None:
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,19 +63,23 @@ class ScoredOutput:
 UNLABELLED = np.iinfo(np.int64).min
 
 
-def scored_output(outputs: Mapping[str, Array], batch: Batch) -> ScoredOutput | None:
+def scored_output(
+    outputs: Mapping[str, Array], batch: Batch, scores: Collection[str] | None = None
+) -> ScoredOutput | None:
     """Find the output with scores of classes in what the float model gives for a batch.
 
     Where samples have a row of labels, the first real output [N, T, classes] with a position for each. Else
-    the first output [N, classes]; else, where an integer input [N, T] has the tokens of a sequence, the first
-    real output [N, T, classes].
+    the first output [N, classes], which without labels is one of `scores` if they are given; else, where an
+    integer input [N, T] has the tokens of a sequence, the first real output [N, T, classes].
     """
     lengths = {len(label) for label in batch.labels if isinstance(label, tuple)}
     if len(lengths) == 1:
         found = _of_positions(outputs, batch, lengths.pop())
         if found is not None:
             return found
-    name = classification_output(outputs, len(batch))
+    labelled = any(label is not None for label in batch.labels)
+    known = {n: a for n, a in outputs.items() if labelled or scores is None or n in scores}
+    name = classification_output(known, len(batch))
     if name is not None:
         return ScoredOutput(name)
     tokens = (a for a in batch.stacked.values() if a.ndim == 2 and np.issubdtype(a.dtype, np.integer))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class Measurement:
     """Measures programs one after the other.
 
     reference: the float model. base: the program that latencies are relative to. base_ms: its latency in
-    milliseconds if it was measured already.
+    milliseconds if it was measured already. scores: see `compare`.
     """
 
     def __init__(
@@ -66,12 +66,14 @@ class Measurement:
         metric: TaskMetric | None,
         base: Executable,
         base_ms: float | None = None,
+        scores: Collection[str] | None = None,
     ) -> None:
         self._reference = Remembering(reference)
         self._data = data
         self._metric = metric
         self._base = base
         self._base_ms = base_ms
+        self._scores = scores
 
     def figures(
         self,
@@ -81,7 +83,14 @@ class Measurement:
     ) -> Figures:
         """Measure a program with the interface of the base. `advance` gets the number of samples done."""
         subject = RealInterface(program, program.inputs, program.outputs)
-        comparison = compare(subject, self._reference, self._data, metric=self._metric, advance=advance)
+        comparison = compare(
+            subject,
+            self._reference,
+            self._data,
+            metric=self._metric,
+            scores=self._scores,
+            advance=advance,
+        )
         measure, accuracy, reference = measured_accuracy(comparison)
         error = drop_error(comparison)
         sqnr_db = comparison.pairing(INT8, FLOAT).overall.sqnr_db

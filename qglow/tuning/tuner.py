@@ -22,6 +22,7 @@ from qglow.quantization.report import constant_bytes, is_int8
 from qglow.recipe.schema import Recipe
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.parts import QuantizedParts
+from qglow.report.score_axes import score_axes
 from qglow.report.task_metric import TaskMetric, check_side
 from qglow.report.without_tail import float_file
 from qglow.targets import capabilities
@@ -134,9 +135,9 @@ class Tuner:
         first = compile_graph(base.int8, self.options)
         known = state.figures.get(0)
         reference = OnnxruntimeModel(float_file(base), shapes=shapes, threads=threads)
-        measurement = Measurement(
-            reference, data, self.metric, first, None if known is None else known.latency_ms
-        )
+        known_ms = None if known is None else known.latency_ms
+        scores = score_axes(base.real, reference.open_output_axes)
+        measurement = Measurement(reference, data, self.metric, first, known_ms, scores)
         clock = _Clock(deadline)
 
         def evaluate(steps: int, mix: Mix) -> Figures:

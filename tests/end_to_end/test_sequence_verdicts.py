@@ -62,11 +62,14 @@ def test_a_signal_is_not_taken_for_scores(tmp_path: Path) -> None:
     times = np.arange(2000, dtype=np.float32)
     waves = np.stack([np.sin(times / RANDOM.uniform(3, 30)) for _ in range(8)])
     for path in (_filter(tmp_path / "f.onnx"), _blocks(tmp_path / "g.onnx", ["batch", "M"])):
-        verdict = _quantized(path, waves).verdict
+        quantized = _quantized(path, waves)
+        verdict = quantized.verdict
         assert verdict is not None and verdict.word == "good" and verdict.agreement is None
+        assert qglow.compare(quantized, [{"x": wave} for wave in waves]).pairings[0].agreement is None
         assert verdict.sqnr_db is not None and verdict.sqnr_db < 100.0
-    stated = _quantized(_blocks(tmp_path / "h.onnx", ["batch", 2000]), waves).verdict
-    assert stated is not None and stated.agreement is not None
+    stated = _quantized(_blocks(tmp_path / "h.onnx", ["batch", 2000]), waves)
+    assert stated.verdict is not None and stated.verdict.agreement is not None
+    assert qglow.compare(stated, [{"x": wave} for wave in waves]).pairings[0].agreement is not None
 
 
 def _tagger(path: Path) -> Path:

@@ -114,6 +114,15 @@ def test_a_label_outside_the_classes_is_named() -> None:
         compare(Function(), Function(), bad)
 
 
+def test_labels_tell_classes_where_scores_are_named() -> None:
+    named = compare(Function(), Function(), samples(4, classes=None), scores=["logits"])
+    assert named.pairing(INT8, FLOAT).agreement is not None
+    waves = compare(Function(), Function(), samples(4, classes=None), scores=())
+    assert waves.pairing(INT8, FLOAT).agreement is None and not waves.accuracy
+    labelled = compare(Function(), Function(), samples(4, classes=4), scores=())
+    assert labelled.accuracy and labelled.pairing(INT8, FLOAT).agreement is not None
+
+
 def test_no_samples_is_an_error() -> None:
     with pytest.raises(DataError, match="no samples"):
         compare(Function(), Function(), [])

@@ -56,6 +56,26 @@ def test_an_axis_of_time_is_not_one_of_classes() -> None:
     assert found(b, pooled) == ScoreAxis(1)
 
 
+@pytest.mark.parametrize("make", ["rows", "product"])
+def test_positions_with_one_number_each_are_no_classes(make: str) -> None:
+    """A detector of events along a signal: a number for each place, by a linear layer."""
+    b = GraphBuilder("g")
+    if make == "rows":
+        w = b.constant("w", np.ones((8, 1), np.float32))
+        rows = b.node(Gemm(), b.input("x", float_type(7, 8)), w)
+        output = b.node(Sigmoid(), b.node(Reshape((1, 7, 1)), rows))
+    else:
+        w = b.constant("w", np.ones((1, 8, 1), np.float32))
+        output = b.node(Sigmoid(), b.node(MatMul(), b.input("x", float_type(1, 7, 8)), w))
+    assert found(b, output) is None
+
+
+def test_classes_may_be_the_rows_of_a_product() -> None:
+    b = GraphBuilder("g")
+    w = b.constant("w", np.ones((1, CLASSES, 8), np.float32))
+    assert found(b, b.node(MatMul(), w, b.input("x", float_type(1, 8, 1)))) == ScoreAxis(1)
+
+
 @pytest.mark.parametrize(("normalized", "is_probable"), [(Softmax(-1), True), (LogSoftmax(2), False)])
 def test_normalized_scores_at_positions(normalized: Softmax | LogSoftmax, is_probable: bool) -> None:
     b = GraphBuilder("g")
