@@ -15,19 +15,30 @@ def before_ranking(real: Graph, int8: Graph) -> tuple[Graph, Graph, tuple[str, .
 
     Other outputs stay. None where no output is chosen by rank, or the graphs have no such parts in common.
     """
-    if real.tail is not None:
-        return None
-    sources = {output: _chosen_from(output) for output in real.outputs}
-    left_out = tuple(output.name for output, found in sources.items() if found)
-    names = dict.fromkeys(v.name for output, found in sources.items() for v in (found or [output]))
+    names, left_out = _compared(real)
     if not left_out:
         return None
     try:
-        parts = cut(real, list(names), ()), cut(int8, list(names), ())
+        parts = cut(real, names, ()), cut(int8, names, ())
     except KeyError:
         return None
     interfaces = [(_shapes(part.inputs), _shapes(part.outputs)) for part in parts]
     return (*parts, left_out) if interfaces[0] == interfaces[1] else None
+
+
+def without_ranking(real: Graph) -> Graph:
+    """The part of a float graph up to what rankings choose its outputs from; the graph itself if none do."""
+    names, left_out = _compared(real)
+    return cut(real, names, ()) if left_out else real
+
+
+def _compared(real: Graph) -> tuple[list[str], tuple[str, ...]]:
+    """Names of what is compared in place of the outputs, and of the outputs that are chosen by rank."""
+    if real.tail is not None:
+        return [], ()
+    sources = {output: _chosen_from(output) for output in real.outputs}
+    names = dict.fromkeys(v.name for output, found in sources.items() for v in (found or [output]))
+    return list(names), tuple(output.name for output, found in sources.items() if found)
 
 
 def _shapes(values: list[Value]) -> dict[str, tuple[int, ...]]:

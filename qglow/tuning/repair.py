@@ -24,6 +24,7 @@ from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
+from qglow.report.ranked import without_ranking
 from qglow.runtime.executable import Executable
 from qglow.tuning.body_search import RoundedInside
 from qglow.tuning.costs import multiply_adds
@@ -82,10 +83,15 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
 
     A calibration that the recipe states, and its rules, stay as they are. Without samples, a value gets the
     calibration `SAFE` if the default one clips more than `LARGEST_CLIPPED` of its power. A recipe that
-    profiles again stays as it is.
+    profiles again stays as it is. Where the model chooses elements of an output by rank, what it chooses from
+    counts, as in the verdict.
     """
     if recipe.profile_again:
         return Repaired(recipe)
+    part = without_ranking(quantizer.graph)
+    if kept and part is not quantizer.graph:
+        found = repaired(recipe, replace(quantizer, graph=part), kept)
+        return Repaired(found.recipe, found.repairs)
     if not kept:
         return _by_histograms(recipe, quantizer) if recipe.calibration.is_default else Repaired(recipe)
     remembered = _remembered(recipe, quantizer, kept)

@@ -62,6 +62,16 @@ def test_what_is_ranked_is_compared_and_not_what_comes_first(tmp_path: Path) -> 
     assert found.sqnr_db < 6.0  # the order of nearly equal scores turns
 
 
+def test_repair_looks_at_what_is_ranked(tmp_path: Path) -> None:
+    """Nothing helps the order of nearly equal scores, and what is chosen from is good in int8."""
+    made = _quantized(_detector(tmp_path / "m.onnx"))
+    assert made.report is not None and made.report.float_nodes == ()
+    assert all(repair.values == () for repair in made.report.repairs)
+    assert all(repair.before_db is not None and repair.before_db > 15.0 for repair in made.report.repairs)
+    again = _quantized(_detector(tmp_path / "again.onnx"), calibration="percentile:70")
+    assert again.verdict is not None and again.verdict.word == "good"
+
+
 @pytest.mark.parametrize("ranked", [True, False])
 def test_a_broken_detector_is_not_good(tmp_path: Path, ranked: bool) -> None:
     verdict = _quantized(
