@@ -23,7 +23,7 @@ def has_worse_word(stage: Stage, other: Stage) -> bool:
 
 
 def _rank(stage: Stage) -> int:
-    """How bad a stage is: 0 for "good"."""
+    """Badness of the verdict on a stage: 0 for "good"."""
     errors = _errors(stage)
     return (GOOD, SUSPICIOUS, BROKEN).index(word_of(errors)) if can_be_judged(errors) else 0
 
