@@ -45,6 +45,7 @@ from qglow.display.plain import from_plain, to_plain
 from qglow.graph.graph import Graph, typed_outputs, untyped_outputs
 from qglow.graph.text import constant_data, parse_graph, print_graph
 from qglow.graph.verifier import verify_graph
+from qglow.profiling.given import read_values, written_values
 from qglow.profiling.profile import ModelReference, Profile
 from qglow.profiling.profile_file import parse, relative_path, to_yaml
 from qglow.quantization.report import QuantizationReport
@@ -190,7 +191,8 @@ def load_parts(folder: Path) -> QuantizedParts:
         path = None if facts["path"] is None else str(facts["path"])
         if path is not None and "\0" in path:
             raise ValueError("the path of the model holds NUL")
-        source = ModelReference(None if path is None else folder / path, str(facts["sha256"]))
+        values = read_values(facts.get("values", {}))
+        source = ModelReference(None if path is None else folder / path, str(facts["sha256"]), values)
         info = _info(source, facts, int8)
         diagnosis, verdict = _measured(folder, manifest)
         profile = _profile(folder, manifest, source, real)
@@ -272,6 +274,7 @@ def _facts(parts: QuantizedParts, target: Path, ahead: bool) -> dict[str, Any]:
             "opset": parts.info.opset,
             "notes": list(parts.info.notes),
             "open": parts.profile is not None,
+            "values": written_values(parts.source.values),
         },
         "ahead": ahead,
     }

@@ -44,10 +44,12 @@ def open_profiled_model(
         raise ModelError(f"{where} was taken of a model in memory; name MODEL before --profile")
     if model is None and not path.exists():
         raise ModelError(f"{where} was taken of {path}, which is missing; name MODEL before --profile")
-    given, constants = parse_shapes(shape), parse_values(values)
+    given, constants = parse_shapes(shape), {**profile.model.values, **parse_values(values)}
     if not given:
         shapes = ", ".join(f"{name}={','.join(map(str, size))}" for name, size in profile.shapes.items())
         note(f"input shapes as in the profile: {shapes}; others with --shape")
+    if profile.model.values and not values:
+        note(f"values of {', '.join(profile.model.values)} as in the profile; others with --value")
     try:
         return load_model(path, {**profile.shapes, **given}, values=constants)
     except UsageError as error:

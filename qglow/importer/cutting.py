@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -11,8 +11,10 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helpe
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.files import write_atomically
 from qglow.core.model_place import ModelPlace, folder_of
+from qglow.core.types import Given
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.tensors import to_array
+from qglow.importer.values import bind_values, given_arrays
 from qglow.interchange.inference import InferenceRefused, infer_types
 from qglow.interchange.nodes import all_nodes, outer_names
 
@@ -35,9 +37,18 @@ def cut_model(
     write_atomically(output, part.SerializeToString(deterministic=True))
 
 
-def part_of_file(place: ModelPlace, outputs: Sequence[str]) -> ModelProto:
-    """The part of a file's model that computes `outputs` from its inputs. Raises as `cut_model`."""
-    return part_of(place, load(place), (), outputs)
+def part_of_file(
+    place: ModelPlace, outputs: Sequence[str], values: Mapping[str, Given] | None = None
+) -> ModelProto:
+    """The part of a file's model that computes `outputs` from its inputs, of which `values` become constants.
+
+    Raises as `cut_model`, and UsageError for values that do not fit.
+    """
+    part = part_of(place, load(place), (), outputs)
+    names = {value.name for value in part.graph.input}
+    left = {name: value for name, value in (values or {}).items() if name in names}
+    bind_values(part, given_arrays(part.graph.input, left))
+    return part
 
 
 def part_of(place: ModelPlace, model: ModelFile, inputs: Sequence[str], outputs: Sequence[str]) -> ModelProto:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.model_place import IN_MEMORY, ModelPlace
-from qglow.core.types import Shape
+from qglow.core.types import Given, Shape
 from qglow.display.blocks import Section, facts, percent, significant, table
 from qglow.display.frames import frame
 from qglow.display.lines import brief, counted, near
@@ -19,6 +19,7 @@ from qglow.display.shown import Shown
 from qglow.graph.fingerprint import fingerprint, structural_ids
 from qglow.graph.graph import Graph
 from qglow.profiling.distribution import Distribution
+from qglow.profiling.given import written_values
 from qglow.profiling.histogram import ValueProfile
 from qglow.profiling.kept import merge_kept
 from qglow.profiling.nodes import profiled_values
@@ -37,14 +38,16 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class ModelReference:
-    """Model that a profile was taken of: its file or its bytes, and their digest.
+    """Model that a profile was taken of: its file or its bytes, their digest, and values of its inputs.
 
     place: a path is absolute or relative to the working directory. None for a model that was given in memory
-    and is no longer there, because what was made of it comes from a file.
+    and is no longer there, because what was made of it comes from a file. values: of inputs that became
+    constants, by name.
     """
 
     place: ModelPlace | None
     sha256: str
+    values: Mapping[str, Given] = field(default_factory=dict, compare=False)
 
     @property
     def path(self) -> Path | None:
@@ -244,6 +247,7 @@ def _check_mergeable(first: Profile, other: Profile, number: int) -> None:
             ("model (sha256)", first.model.sha256, other.model.sha256),
             ("graph", first.fingerprint, other.fingerprint),
             ("input shapes", dict(first.shapes), dict(other.shapes)),
+            ("values of inputs", written_values(first.model.values), written_values(other.model.values)),
             ("preprocessing", first.preprocessing, other.preprocessing),
             ("values", set(first.values), set(other.values)),
         )

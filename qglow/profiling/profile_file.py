@@ -21,6 +21,7 @@ from qglow.core.files import atomic_writer, sha256_hex, write_atomically
 from qglow.core.inputs import check_no_input
 from qglow.core.reading import MALFORMED, read_text
 from qglow.core.types import Array, format_float
+from qglow.profiling.given import written_values
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.profiling.kept import KeptRecord, pack_kept, read_kept, samples_path
 from qglow.profiling.profile import ModelReference, Profile
@@ -29,9 +30,10 @@ from qglow.profiling.run_length import encode_counts
 from qglow.recipe.documents import parse_document
 
 FORMAT = "qglow profile"
-VERSION = 2
-READABLE = (1, 2)
-"""Versions that are read; the first one keeps no samples."""
+VERSION, PLAIN_VERSION = 3, 2
+"""Versions that are written: the latter where no input has a value, for older readers."""
+READABLE = (1, 2, 3)
+"""Versions that are read; the first one keeps no samples, and the first two no values of inputs."""
 _DEEPEST = 8
 LARGEST_FILE = 2**28
 """Bytes; the profile of a network of a thousand values has about ten million."""
@@ -112,7 +114,7 @@ def parse(text: str, where: str, folder: Path) -> tuple[Profile, KeptRecord]:
 
 def _lines(profile: Profile, folder: Path, packed: bytes | None) -> Iterator[str]:
     yield f"format: {quoted(FORMAT)}"
-    yield f"version: {VERSION}"
+    yield f"version: {VERSION if profile.model.values else PLAIN_VERSION}"
     yield "model:"
     path = relative_path(profile.model, folder)
     yield f"  path: {'null' if path is None else quoted(path)}"
@@ -125,6 +127,8 @@ def _lines(profile: Profile, folder: Path, packed: bytes | None) -> Iterator[str
     yield "settings:"
     shapes = (f"{quoted(name)}: {json.dumps(list(shape))}" for name, shape in sorted(profile.shapes.items()))
     yield "  shapes: {" + ", ".join(shapes) + "}"
+    if profile.model.values:
+        yield "  values: " + json.dumps(written_values(profile.model.values))
     yield "values:" if profile.values else "values: {}"
     for key in profile.values:
         value = profile.values[key]

@@ -12,6 +12,7 @@ import numpy as np
 
 from qglow.core.types import Array, Shape
 from qglow.numerics.histogram import BIN_COUNT
+from qglow.profiling.given import read_values
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
 from qglow.profiling.kept import KeptRecord
 from qglow.profiling.profile import ModelReference, Profile, ProfiledValue
@@ -39,7 +40,8 @@ def read_profile(
 ) -> tuple[Profile, KeptRecord]:
     """The profile that a parsed file stands for, without its samples, and what it says about these.
 
-    Version 1 keeps no samples. Raises ValueError that says where it is wrong.
+    Version 1 keeps no samples, and versions 1 and 2 no values of inputs. Raises ValueError that says where
+    it is wrong.
     """
     top = _mapping(document, "a profile")
     if top.get("format") != form:
@@ -52,8 +54,9 @@ def read_profile(
     limit, record = _kept(_get(top, "kept")) if version > 1 else (0, KeptRecord())
     model = _mapping(_get(top, "model"), "model")
     settings = _mapping(_get(top, "settings"), "settings")
+    values = read_values(_mapping(settings.get("values", {}), "settings.values")) if version > 2 else {}
     profile = Profile(
-        ModelReference(_path(model, folder), _digest(model, "sha256")),
+        ModelReference(_path(model, folder), _digest(model, "sha256"), values),
         _digest(top, "graph"),
         _samples(top),
         DataDigest.parse(_digest(top, "data_sha256")),

@@ -114,5 +114,8 @@ def source_place(parts: QuantizedParts) -> ModelPlace:
 
 
 def float_model(parts: QuantizedParts) -> LoadedModel:
-    """The float model that was quantized, with the same shapes. Raises ModelError as `source_place`."""
-    return read_model(source_place(parts), parts.shapes)
+    """The float model that was quantized, with the same shapes and values of inputs.
+
+    Raises ModelError as `source_place`.
+    """
+    return read_model(source_place(parts), parts.shapes, values=parts.source.values)

@@ -10,7 +10,7 @@ from qglow.report.parts import QuantizedParts, float_model, source_place
 
 
 def float_file(parts: QuantizedParts) -> Path | bytes:
-    """The float model, up to what a tail reads where there is one.
+    """The float model, up to what a tail reads where there is one, without inputs that became constants.
 
     Raises ModelError if the file is missing or has changed.
     """
@@ -18,11 +18,12 @@ def float_file(parts: QuantizedParts) -> Path | bytes:
     from qglow.importer import part_of_file
 
     place = source_place(parts)
-    if parts.int8.tail is None:
+    values = parts.source.values
+    if parts.int8.tail is None and not values:
         return file_or_bytes(place)
     names = [value.name for value in parts.int8.outputs]
     try:
-        part = part_of_file(place, names)
+        part = part_of_file(place, names, values)
     except UsageError:  # a name from a body, or one that was given for the tail, is in no file
         graph = float_model(parts).graph.copy()
         graph.tail = None

@@ -73,7 +73,7 @@ class LoadedModel:
     @property
     def source(self) -> ModelReference:
         """The model that profiles and quantized models refer to."""
-        return ModelReference(self.place, self.sha256)
+        return ModelReference(self.place, self.sha256, self.values)
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -192,7 +192,7 @@ def _is_number(dimension: Dimension) -> bool:
 
 
 def read_profiled_model(profile: Profile, place: ModelPlace | None = None) -> LoadedModel:
-    """The model of a profile, with its shapes; `place` says where it is now, if it has moved.
+    """The model of a profile, with its shapes and values; `place` says where it is now, if it has moved.
 
     Raises ModelError if it is missing, ProfileError if it is another model.
     """
@@ -200,6 +200,6 @@ def read_profiled_model(profile: Profile, place: ModelPlace | None = None) -> Lo
     if isinstance(place, Path) and not place.exists():
         raise ModelError(f"the profile was taken of {place}, which is missing; say where it is (`model`)")
     try:
-        return read_model(place, profile.shapes)
+        return read_model(place, profile.shapes, values=profile.model.values)
     except UsageError as error:
         raise ProfileError(f"the profile was taken of another model than {place}: {error}") from error

@@ -93,7 +93,7 @@ def test_plain_yaml_reads_what_people_look_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("version: 2", "version: 3", "format version 3"),
+        ("version: 2", "version: 4", "format version 4"),
         ("version: 2", "version: true", "format version True"),
         ("version: 2", "version: 1", "unknown key 'kept'"),
         ("limit: 0", "limit: -1", "'limit' is not a count"),
