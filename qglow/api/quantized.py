@@ -359,7 +359,9 @@ class QuantizedModel(Shown):
         return write_programs(Path(path), *self._chosen(shapes), CompileOptions(**options))
 
     @taking(DeviceOptions, places=("isa",))
-    def save_bundle(self, path: str | Path, **options: Unpack[DeviceKeywords]) -> tuple[str, ...]:
+    def save_bundle(
+        self, path: str | Path, *, states: Mapping[str, str] | None = None, **options: Unpack[DeviceKeywords]
+    ) -> tuple[str, ...]:
         """Write a C library with header, weights and self-test, which runs without qglow, into a folder.
 
         isa: a target that writes bundles (default: the best that this processor runs); `list_targets` tells.
@@ -367,11 +369,13 @@ class QuantizedModel(Shown):
         max_arena, max_flash: sizes such as "64K" that memory, and code and weights together, may not exceed.
         Where they would, the fastest form that does not is written, with the same bits; returns sentences on
         what was done. threads: of the calling program, for which the bundle has parts that these run.
-        Raises MemoryLimitError where no form fits, InputFileError, UsageError, and
-        UnsupportedError for what the target cannot execute.
+        states: inputs that the caller hands over as states, each with the output that the next run reads
+        there; a run replaces them. Raises MemoryLimitError where no form fits, InputFileError, UsageError,
+        also for states that do not fit, and UnsupportedError for what the target cannot execute.
         """
         memory = DeviceMemory.of(options["max_arena"], options["max_flash"])
-        return write_bundle(Path(path), self._parts.int8, options["isa"], memory, options["threads"])
+        place, isa, threads = Path(path), options["isa"], options["threads"]
+        return write_bundle(place, self._parts.int8, isa, memory, threads, states)
 
     def export_qdq(
         self, path: str | Path, activations: str | None = None, *, bound_shapes: bool = False

@@ -10,7 +10,7 @@ They use no memory but what they are given and their stack, and no library but m
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -63,10 +63,10 @@ def program_text(builder: ModuleBuilder, interface: Interface) -> tuple[str, tup
     def convert_inputs(e: Emitter, arena: Value, io: Value) -> None:
         _convert_inputs(e, interface, arena, io)
 
-    def convert_outputs(e: Emitter, arena: Value, io: Value) -> None:
-        _convert_outputs(e, interface, io)
+    def finish(e: Emitter, arena: Value, io: Value) -> None:
+        _finish(e, interface, arena, io)
 
-    add_parts(module, builder, interface, interface.threads, table, (convert_inputs, convert_outputs))
+    add_parts(module, builder, interface, interface.threads, table, (convert_inputs, finish))
     return str(module), part_counts(builder, interface, interface.threads)
 
 
@@ -116,12 +116,13 @@ def selftest_text(target: VectorTarget, interface: Interface, vectors: Vectors) 
                 e.store(ir.Constant(I8, 0), e.offset(address, place))
         e.store(address, e.offset(io, number * target.pointer_bytes))
     e.b.call(run, [arena, weights, io])
-    for number, tensor in enumerate(interface.outputs):
-        expected = np.ascontiguousarray(vectors.outputs[tensor.name])
+    for number, tensor in enumerate((*interface.outputs, *interface.declared)):
+        output = tensor.output or tensor.name
+        expected = np.ascontiguousarray(vectors.outputs[output])
         wanted = _add_bytes(module, f"{prefix}_expected{number}", expected)
         got = e.offset(arena, places[tensor.name])
         if tensor.element is ElementType.FLOAT:
-            tolerance = vectors.tolerances.get(tensor.name, 0.0)
+            tolerance = vectors.tolerances.get(output, 0.0)
             _compare_floats(e, got, wanted, tensor, tolerance, number + 1)
         else:
             _compare_bytes(e, got, wanted, tensor.byte_size, number + 1)
@@ -187,16 +188,17 @@ def _add_run(module: Any, builder: ModuleBuilder, interface: Interface) -> None:
     arena, weights, io = e.function.args
     _convert_inputs(e, interface, arena, io)
     e.b.call(module.globals[ENTRY], [arena, weights, _table(e, builder, interface, arena, io)])
-    _convert_outputs(e, interface, io)
+    _finish(e, interface, arena, io)
     e.b.ret_void()
 
 
 def _table(e: Emitter, builder: ModuleBuilder, interface: Interface, arena: Value, io: Value) -> Value:
-    """The addresses of placeholders in the builder's order; converted inputs lie in the arena."""
+    """The addresses of placeholders in the builder's order; converted inputs lie in the arena, and outputs
+    that states take over."""
     size = e.target.pointer_bytes
     table = e.b.alloca(ir.ArrayType(I8, max(1, len(builder.placeholders)) * size))
     table.align, table.type = size, PTR
-    copies = interface.converted_inputs()
+    copies = interface.converted_inputs() | interface.kept_outputs()
     for place, name in enumerate(builder.placeholders):
         address = e.offset(arena, copies[name]) if name in copies else _given(e, interface, name, io)
         e.store(address, e.offset(table, place * size), align=size)
@@ -211,11 +213,16 @@ def _convert_inputs(e: Emitter, interface: Interface, arena: Value, io: Value) -
             _flip_signs(e, _given(e, interface, tensor.name, io), place, tensor.byte_size)
 
 
-def _convert_outputs(e: Emitter, interface: Interface, io: Value) -> None:
+def _finish(e: Emitter, interface: Interface, arena: Value, io: Value) -> None:
+    """Emit what follows the program: conversion of outputs, and states for the next run."""
     for tensor in interface.outputs:
         if tensor.is_converted(interface.bias):
             address = _given(e, interface, tensor.name, io)
             _flip_signs(e, address, address, tensor.byte_size)
+    places = interface.kept_outputs()
+    for tensor in interface.declared:
+        source = e.offset(arena, places[tensor.output])
+        _copy(e, source, _given(e, interface, tensor.name, io), tensor.byte_size)
 
 
 def _given(e: Emitter, interface: Interface, name: str, io: Value) -> Value:
@@ -227,6 +234,16 @@ def _given(e: Emitter, interface: Interface, name: str, io: Value) -> Value:
 
 def _flip_signs(e: Emitter, source: Value, result: Value, size: int) -> None:
     """Add 128 to every byte, modulo 256: int8 as biased bytes, or the other way round."""
+    _for_bytes(e, source, result, size, lambda value, kind: e.b.xor(value, scalar(kind, _SIGN)))
+
+
+def _copy(e: Emitter, source: Value, result: Value, size: int) -> None:
+    _for_bytes(e, source, result, size, lambda value, kind: value)
+
+
+def _for_bytes(
+    e: Emitter, source: Value, result: Value, size: int, change: Callable[[Value, Any], Value]
+) -> None:
     lanes = e.target.byte_lanes
     whole = size - size % lanes
     for first, last, count in ((0, whole, lanes), (whole, size, 1)):
@@ -234,7 +251,7 @@ def _flip_signs(e: Emitter, source: Value, result: Value, size: int) -> None:
             with e.loop(first, last, count) as place:
                 kind = ir.VectorType(I8, count) if count > 1 else I8
                 value = e.load(e.offset(source, place), kind)
-                e.store(e.b.xor(value, scalar(kind, _SIGN)), e.offset(result, place))
+                e.store(change(value, kind), e.offset(result, place))
 
 
 def _refuse_unless(e: Emitter, condition: Value, result: int) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from qglow.bundles.identifiers import distinct_identifiers
 from qglow.codegen.memory import ALIGNMENT
 from qglow.codegen.weights import READ_SLACK
+from qglow.core.errors import UsageError
 from qglow.core.types import ElementType, TensorType
 from qglow.kernels.emit.operand import is_int8_activation
 from qglow.runtime.signature import Signature
+from qglow.runtime.streaming import state_kinds
 
 VERSION = 1
 """Version of the C interface and of the manifest."""
@@ -50,12 +52,16 @@ class TensorRole(Enum):
 
 @dataclass(frozen=True)
 class BundleTensor:
-    """A tensor of the caller's. field: its name in C. kind: its type, where `unsigned` int8 is uint8 to C."""
+    """A tensor of the caller's. field: its name in C. kind: its type, where `unsigned` int8 is uint8 to C.
+
+    output: of the program, which a state that was declared takes over after a run; empty for all others.
+    """
 
     name: str
     field: str
     kind: TensorType
     role: TensorRole
+    output: str = ""
 
     @property
     def element(self) -> ElementType:
@@ -123,16 +129,32 @@ class Interface:
     parts: tuple[int, ...] = ()
 
     @staticmethod
-    def of(prefix: str, signature: Signature, activations: int, weights: int, bias: int) -> Interface:
-        """The interface of a program with this signature."""
+    def of(
+        prefix: str,
+        signature: Signature,
+        activations: int,
+        weights: int,
+        bias: int,
+        states: Mapping[str, str] | None = None,
+    ) -> Interface:
+        """The interface of a program with this signature.
+
+        states: inputs that are states to the caller, each with the output that the next run reads there.
+        Raises UsageError for pairs that the program does not have.
+        """
+        declared = _declared_kinds(signature, states or {})
+        pairs = dict(states or {})
         roles: list[tuple[TensorRole, Mapping[str, TensorType]]] = [
-            (TensorRole.INPUT, signature.inputs),
-            (TensorRole.OUTPUT, signature.outputs),
-            (TensorRole.STATE, signature.state),
+            (TensorRole.INPUT, _without(signature.inputs, pairs)),
+            (TensorRole.OUTPUT, _without(signature.outputs, set(pairs.values()))),
+            (TensorRole.STATE, {**signature.state, **declared}),
         ]
         named = [(name, kind, role) for role, types in roles for name, kind in types.items()]
         fields = distinct_identifiers([name for name, _, _ in named], "tensor")
-        tensors = tuple(BundleTensor(n, field, k, r) for field, (n, k, r) in zip(fields, named, strict=True))
+        tensors = tuple(
+            BundleTensor(name, field, kind, role, pairs.get(name, ""))
+            for field, (name, kind, role) in zip(fields, named, strict=True)
+        )
         return Interface(prefix, tensors, activations, weights, bias)
 
     def of_role(self, role: TensorRole) -> tuple[BundleTensor, ...]:
@@ -164,10 +186,34 @@ class Interface:
         return found
 
     @property
+    def declared(self) -> tuple[BundleTensor, ...]:
+        """The states that take over an output of the program after a run."""
+        return tuple(tensor for tensor in self.states if tensor.output)
+
+    def kept_outputs(self) -> dict[str, int]:
+        """Places in the arena of outputs that states take over, by name: what a run reads is overwritten at
+        its end."""
+        place, found = rounded(self.activations) + self._copies, {}
+        for tensor in self.declared:
+            if tensor.output not in found:
+                found[tensor.output] = place
+                place += rounded(tensor.byte_size)
+        return found
+
+    @property
+    def finishes(self) -> bool:
+        """Whether something is left to do behind the program: outputs to convert, or states to take over."""
+        return bool(self.declared) or any(tensor.is_converted(self.bias) for tensor in self.outputs)
+
+    @property
     def arena(self) -> int:
         """Bytes of the arena that `run` needs."""
-        copies = sum(rounded(t.byte_size) for t in self.inputs if t.is_converted(self.bias))
-        return rounded(self.activations) + copies + READ_SLACK
+        kept = {tensor.output: rounded(tensor.byte_size) for tensor in self.declared}
+        return rounded(self.activations) + self._copies + sum(kept.values()) + READ_SLACK
+
+    @property
+    def _copies(self) -> int:
+        return sum(rounded(t.byte_size) for t in self.inputs if t.is_converted(self.bias))
 
     def selftest_places(self) -> dict[str, int]:
         """Places of outputs and states in the memory of the self-test, by name."""
@@ -182,3 +228,19 @@ class Interface:
         """Bytes of the arena that the self-test needs: it keeps outputs and states there."""
         kept = (*self.outputs, *self.states)
         return rounded(self.arena) + sum(rounded(tensor.byte_size) for tensor in kept)
+
+
+def _without(types: Mapping[str, TensorType], names: Collection[str]) -> dict[str, TensorType]:
+    return {name: kind for name, kind in types.items() if name not in names}
+
+
+def _declared_kinds(signature: Signature, states: Mapping[str, str]) -> dict[str, TensorType]:
+    """Types of declared states. Raises UsageError."""
+    kinds = state_kinds(signature.inputs, signature.outputs, states)
+    for name, kind in kinds.items():
+        if kind.quantization is not None:
+            raise UsageError(
+                f"state '{name}' is {kind}: a bundle's states begin as zero bytes, which are no zeros here; "
+                "keep it float ('io: float' in the recipe)"
+            )
+    return kinds

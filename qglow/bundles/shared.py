@@ -22,18 +22,13 @@ from qglow.kernels.emit.emitter import Emitter
 
 
 def part_counts(builder: ModuleBuilder, interface: Interface, threads: int) -> tuple[int, ...]:
-    """Parts of every step for at most so many threads; conversions of inputs and outputs are steps of one."""
+    """Parts of every step for at most so many threads; what is done before and behind is a step of one."""
     steps = [min(step.parts, threads) + int(step.apart) for step in builder.steps]
-    before, after = bool(interface.converted_inputs()), _converts_outputs(interface)
-    return (*_conversions(before), *steps, *_conversions(after))
+    return (*_one_step(bool(interface.converted_inputs())), *steps, *_one_step(interface.finishes))
 
 
-def _conversions(needed: bool) -> list[int]:
+def _one_step(needed: bool) -> list[int]:
     return [1] if needed else []
-
-
-def _converts_outputs(interface: Interface) -> bool:
-    return any(tensor.is_converted(interface.bias) for tensor in interface.outputs)
 
 
 def add_parts(
@@ -42,12 +37,12 @@ def add_parts(
     interface: Interface,
     threads: int,
     table: Callable[[Emitter, Value, Value], Value],
-    convert: tuple[Callable[[Emitter, Value, Value], None], Callable[[Emitter, Value, Value], None]],
+    around: tuple[Callable[[Emitter, Value, Value], None], Callable[[Emitter, Value, Value], None]],
 ) -> None:
     """Add the function and the numbers of parts to a module.
 
-    table: emits the table of addresses of placeholders, from the arena and `io`. convert: emit the
-    conversions of inputs and of outputs.
+    table: emits the table of addresses of placeholders, from the arena and `io`. around: emit the conversion
+    of inputs before the program, and what is left to do behind it.
     """
     prefix, target = interface.prefix, builder.target
     counts = part_counts(builder, interface, threads)
@@ -55,7 +50,7 @@ def add_parts(
     numbers = ir.GlobalVariable(module, kind, f"{prefix}_parts")
     numbers.initializer = ir.Constant(kind, [ir.Constant(I32, count) for count in counts])
     numbers.global_constant, numbers.align = True, 4
-    first = len(_conversions(bool(interface.converted_inputs())))
+    first = len(_one_step(bool(interface.converted_inputs())))
     inner = _steps_function(module, builder, threads, first)
     function = ir.Function(module, inner.function_type, f"{prefix}_part")
     function.attributes.add("nounwind")
@@ -63,11 +58,11 @@ def add_parts(
     arena, weights, io, number, part = function.args
     if first:
         with e.when(e.b.icmp_unsigned("==", number, ir.Constant(I32, 0))):
-            convert[0](e, arena, io)
+            around[0](e, arena, io)
     e.b.call(inner, [arena, weights, table(e, arena, io), number, part])
-    if _converts_outputs(interface):
+    if interface.finishes:
         with e.when(e.b.icmp_unsigned("==", number, ir.Constant(I32, len(counts) - 1))):
-            convert[1](e, arena, io)
+            around[1](e, arena, io)
     e.b.ret_void()
 
 

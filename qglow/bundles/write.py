@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,25 +44,31 @@ _TOLERANCE = 2.0**-13
 """Largest difference of a float output, as a share of its largest magnitude: less than a step of int8."""
 
 
-def write_bundle(program: Program, target: VectorTarget, folder: Path, threads: int = 1) -> None:
+def write_bundle(
+    program: Program,
+    target: VectorTarget,
+    folder: Path,
+    threads: int = 1,
+    states: Mapping[str, str] | None = None,
+) -> None:
     """Write a program whose kernels are selected and whose memory is planned into an empty folder.
 
-    threads: of the caller's for which work is divided into parts.
+    threads: of the caller's for which work is divided into parts. states: inputs that are states to the
+    caller, each with the output that the next run reads there.
 
-    The same program gives the same bytes. Raises CodegenError where LLVM makes no code of it, InputFileError
-    where a file cannot be written.
+    The same program gives the same bytes. Raises UsageError for states that the program does not have,
+    CodegenError where LLVM makes no code of it, InputFileError where a file cannot be written.
     """
     builder = ModuleBuilder(program, target, alone=True)
     weights = builder.weights()
     prefix = identifier(program.name, "model")
-    whole = Interface.of(
-        prefix, Signature.of(program), program.arena_size or 0, len(weights), target.activation_bias
-    )
+    signature, sizes = Signature.of(program), (program.arena_size or 0, len(weights))
+    whole = Interface.of(prefix, signature, *sizes, target.activation_bias, states)
     code, parts = program_text(builder, replace(whole, threads=threads))
     interface = replace(whole, threads=threads, parts=parts)
     described = TargetFacts(target.name, target.triple, target.cpu, target.features)
     fingerprint, digest = interface_fingerprint(interface, described), crc32(weights)
-    vectors = make_vectors(program)
+    vectors = make_vectors(program, states or {})
     modules = {
         f"{prefix}_code.o": code,
         f"{prefix}_weights.o": weights_text(target, interface, weights),
@@ -95,14 +101,19 @@ def _module(library: bytes, prefix: str) -> bytes:
         return result.read_bytes()
 
 
-def make_vectors(program: Program) -> Vectors:
+def make_vectors(program: Program, states: Collection[str] = ()) -> Vectors:
     """Inputs for a program, and what the interpreter makes of them; int8 as int8.
 
     Floats are normal random numbers, int8 activations random steps, and all other integers 0, which is an
-    index in any range.
+    index in any range. states: inputs that are 0, as a stream begins.
     """
     random = np.random.default_rng(0)
-    inputs = {buffer.name: _random(buffer.type, random) for buffer in program.inputs()}
+    inputs = {
+        buffer.name: np.zeros(buffer.type.shape, buffer.type.element.dtype)
+        if buffer.name in states
+        else _random(buffer.type, random)
+        for buffer in program.inputs()
+    }
     with np.errstate(all="ignore"):
         outputs = ArenaInterpreter(program).run(inputs)
     tolerances = {name: _tolerance(array) for name, array in outputs.items() if array.dtype == np.float32}
@@ -195,4 +206,5 @@ def _tensor_entry(tensor: BundleTensor) -> dict[str, object]:
         "bytes": tensor.byte_size,
         "scale": tensor.scale,
         "zero_point": tensor.zero_point,
+        **({"output": tensor.output} if tensor.output else {}),
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import CACHE, MODEL, OUTPUT, PIECE, RUN, DeviceOptions, NativeOptions
-from qglow.cli.options import TargetOptions, names_programs, parse_programs
+from qglow.cli.options import KEPT_STATES, TargetOptions, names_programs, parse_programs, parse_states
 from qglow.cli.output import listing, notes, say, showing_progress
 from qglow.cli.targets import open_graph_target
 from qglow.core.errors import UsageError
@@ -38,6 +39,7 @@ class CompileFlags(DeviceOptions):
     )
     piece: int = declare(PIECE, 64)
     cache: str = declare(CACHE, "float32")
+    states: Sequence[str] = declare(KEPT_STATES, ())
     dump_ir: bool = option(False, "Print the instruction program instead of compiling", group=OUTPUT)
     emit: str | None = option(
         None,
@@ -95,12 +97,15 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
         if how.output is not None:
             raise UsageError("--output is for a program, --emit-bundle for a bundle: give one of them")
         limits = {"max_arena": how.max_arena, "max_flash": how.max_flash}
-        notes(loaded.save_bundle(how.emit_bundle, isa=how.isa, threads=how.threads, **limits))
+        states = parse_states(how.states)
+        notes(loaded.save_bundle(how.emit_bundle, isa=how.isa, threads=how.threads, states=states, **limits))
         _say_size(how.emit_bundle)
         _say_memory(how.emit_bundle)
         return
-    if how.max_arena or how.max_flash or how.threads > 1:
-        raise UsageError("--max-arena, --max-flash and --threads are for bundles: they need --emit-bundle")
+    if how.max_arena or how.max_flash or how.threads > 1 or how.states:
+        raise UsageError(
+            "--max-arena, --max-flash, --threads and --state are for bundles: they need --emit-bundle"
+        )
     path = how.output or Path(f"{model.target.resolve().stem}{suffix_for(how.isa)}")
     if how.context is not None:
         from qglow.api import save_generator

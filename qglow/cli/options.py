@@ -65,6 +65,13 @@ STATES = Option(
     flags=("--state",),
     typed=list[str],
 )
+KEPT_STATES = Option(
+    "Input that a bundle keeps as state, with the output that its next run reads there",
+    group=OUTPUT,
+    metavar="INPUT=OUTPUT",
+    flags=("--state",),
+    typed=list[str],
+)
 STREAM_STATES = Option(
     "Judge a stream with this state too",
     group=LIMITS,

@@ -254,3 +254,12 @@ class PartedTarget(BundleTarget, Protocol):
 
     def in_parts(self, threads: int) -> PartedTarget:
         """The same target with bundles in parts for so many threads."""
+
+
+@runtime_checkable
+class StreamTarget(BundleTarget, Protocol):
+    """A target whose bundles may keep states from run to run."""
+
+    def keeping(self, states: Mapping[str, str]) -> StreamTarget:
+        """The same target with bundles that keep these inputs as states, each with the output that the next
+        run reads there."""

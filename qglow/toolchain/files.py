@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.graph.graph import Graph
 from qglow.runtime.collection import save_collection
-from qglow.targets.protocol import BundleTarget, PartedTarget, RunningTarget
+from qglow.targets.protocol import BundleTarget, PartedTarget, RunningTarget, StreamTarget
 from qglow.targets.registry import find_or_select
 from qglow.toolchain.artefacts import write_artefact
 from qglow.toolchain.bounded import ResizableModel
@@ -59,13 +59,15 @@ def write_bundle(
     isa: str | None = None,
     memory: DeviceMemory | None = None,
     threads: int = 1,
+    states: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Write a graph as a bundle into a folder that is new or empty, whole or not at all.
 
     isa: a target that writes bundles, "host" (or None) for the fastest that this processor runs. threads:
-    of the caller's, for which it has parts. Returns sentences on what was done to fit the memory. Raises
-    UsageError for a target that writes no bundles, MemoryLimitError for what does not fit all the same,
-    otherwise what `write_graph` does.
+    of the caller's, for which it has parts. states: inputs that it keeps from run to run, each with the
+    output that the next run reads there. Returns sentences on what was done to fit the memory. Raises
+    UsageError for a target that writes no bundles and for states that do not fit, MemoryLimitError for what
+    does not fit all the same, otherwise what `write_graph` does.
     """
     target = find_or_select(isa)
     name = target.description.name
@@ -73,8 +75,12 @@ def write_bundle(
         raise UsageError(f"target '{name}' writes no bundles; qglow targets lists those that do")
     if threads > 1 and not isinstance(target, PartedTarget):
         raise UsageError(f"bundles of '{name}' have no parts for threads", field="threads")
+    if states and not isinstance(target, StreamTarget):
+        raise UsageError(f"bundles of '{name}' keep no states", field="states")
     if isinstance(target, PartedTarget):
         target = target.in_parts(threads)
+    if states and isinstance(target, StreamTarget):
+        target = target.keeping(states)
     return _write(folder, graph, target, memory or DeviceMemory())
 
 

@@ -27,12 +27,14 @@ class DescribedTarget:
     """Satisfies `ThriftyTarget`.
 
     machine: description of the processor. summary: a line that describes it to users. threads: of a caller,
-        for which bundles are divided into parts.
+        for which bundles are divided into parts. states: inputs that bundles keep from run to run, each with
+        the output that the next run reads there.
     """
 
     machine: VectorTarget
     summary: str
     threads: int = 1
+    states: tuple[tuple[str, str], ...] = ()
 
     @property
     def description(self) -> TargetDescription:
@@ -86,6 +88,10 @@ class DescribedTarget:
         """The same processor with bundles in parts for so many threads."""
         return replace(self, threads=threads)
 
+    def keeping(self, states: Mapping[str, str]) -> Self:
+        """The same processor with bundles that keep these states."""
+        return replace(self, states=tuple(states.items()))
+
     def saving(self, saving: Saving) -> Self:
         """The same processor with kernels that take less memory."""
         sizes = (CodeSize.FAST, CodeSize.SMALL, CodeSize.SMALL, CodeSize.SMALLEST)
@@ -96,7 +102,7 @@ class DescribedTarget:
         return replace(self, machine=small)
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write a planned program as a C library. Raises CodegenError, InputFileError."""
+        """Write a planned program as a C library. Raises UsageError, CodegenError, InputFileError."""
         from qglow.bundles.write import write_bundle  # a program that runs here does without
 
-        write_bundle(program, self.machine, folder, self.threads)
+        write_bundle(program, self.machine, folder, self.threads, dict(self.states))
