@@ -121,16 +121,14 @@ class _Reader:
         return bool(np.all(np.count_nonzero(self.taps, axis=1) == 1))
 
 
+@dataclass(frozen=True)
 class FactorSearch:
     """Finds factors for scopes of a graph, from statistics by value name over `samples` samples."""
 
-    def __init__(
-        self, graph: Graph, statistics: Mapping[str, ValueProfile], samples: int, schema_of: SchemaOf
-    ) -> None:
-        self._graph = graph
-        self._statistics = statistics
-        self._samples = samples
-        self._schema_of = schema_of
+    graph: Graph
+    statistics: Mapping[str, ValueProfile]
+    samples: int
+    schema_of: SchemaOf
 
     def best(self, scope: Scope, alphas: tuple[float, ...] = ALPHAS) -> Factors:
         """Return the factors of the best of these exponents, even if they gain nothing.
@@ -139,7 +137,8 @@ class FactorSearch:
         """
         readers = [_reader(scope, node) for node in scope.consumers]
         noisy = {r.value for r in readers} | (_summed(scope) if scope.summed else set())
-        seen = {value: self._seen(scope, value) for value in noisy}
+        # In the order of the scope: sums of noise depend on the order, and a set has one by address.
+        seen = {value: self._seen(scope, value) for value in scope.values if value in noisy}
         fixed, most = self._limits(scope, seen)
         before = _error(readers, seen, scope.summed, None)
         free = all(reader.depthwise for reader in readers)
@@ -154,16 +153,16 @@ class FactorSearch:
         return min((tried[index] for index in sorted(tried)), key=lambda factors: factors.after)
 
     def _seen(self, scope: Scope, value: Value) -> _Seen:
-        profile, layout = self._statistics.get(value.name), scope.values[value]
+        profile, layout = self.statistics.get(value.name), scope.values[value]
         if profile is None or profile.channels is None or profile.channels.axis != layout.axis:
             raise NoScope(f"no channel ranges of %{value.name}")
         low, high = _by_channel(profile.channels.low, profile.channels.high, layout, scope.size)
         if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
             raise NoScope(f"no finite channel ranges of %{value.name}")
-        means = channel_means(profile.channels, self._samples, self._graph, value)
+        means = channel_means(profile.channels, self.samples, self.graph, value)
         counts = np.maximum(np.bincount(layout.channels, minlength=scope.size), 1)
         mean = np.bincount(layout.channels, means, scope.size) / counts
-        schema = self._schema_of(value)
+        schema = self.schema_of(value)
         # Upper bound on the variance of a variable between two bounds (Bhatia and Davis).
         spread = np.maximum((high - mean) * (mean - low), 0.0)
         if not profile.total:
@@ -194,7 +193,7 @@ class FactorSearch:
         int8 rounds this value too, and a channel that is small where consumers read it may be large here, if
         a function in between has slopes far from 1.
         """
-        profile, layout = self._statistics.get(value.name), scope.values[value]
+        profile, layout = self.statistics.get(value.name), scope.values[value]
         if profile is None or profile.channels is None or profile.channels.axis != layout.axis:
             return np.full(scope.size, np.inf)
         low, high = _by_channel(profile.channels.low, profile.channels.high, layout, scope.size)

@@ -6,7 +6,7 @@ shift of a normalization. The float function stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,12 +16,13 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.profiling.histogram import ChannelProfile, ValueProfile
-from qglow.quantization.channel_factors import ALPHAS, Factors, FactorSearch, SchemaOf
+from qglow.quantization.channel_factors import ALPHAS, Factors, FactorSearch
 from qglow.quantization.choices import Choices
 from qglow.quantization.corrections import Correction
 from qglow.quantization.known_factors import KnownFactors
 from qglow.quantization.placement import FloatReasons
 from qglow.quantization.scopes import ChannelLayout, NoScope, Scope, Scopes, producers_of
+from qglow.quantization.searched_factors import remembered
 from qglow.recipe.schema import Recipe
 
 PASS = "equalize-channels"
@@ -72,16 +73,16 @@ class Equalization:
 def equalize(
     graph: Graph,
     statistics: Statistics,
-    samples: int,
+    search: FactorSearch,
     reasons: FloatReasons,
     wanted: Equalization,
-    schema_of: SchemaOf,
     log: PassLog,
     known: KnownFactors | None = None,
 ) -> list[Correction]:
     """Scale channels in place, in the graph and in the statistics; return what was done.
 
-    known: what earlier calls with the same arguments found, to which this one adds.
+    search: finds factors in this graph by these statistics. known: what earlier calls with the same
+    arguments found, to which this one adds.
 
     A scaled value has no histogram any more: its range is that of its channels. Where a value has an upper
     bound (ReLU6), channels may grow up to it, so that on other data than the calibration data it may
@@ -99,8 +100,8 @@ def equalize(
         try:
             scope = scopes.of(node)
             done.update(scope.producers)
-            search = partial(_factors, graph, statistics, samples, reasons, wanted, schema_of, scope)
-            factors = _remembered({} if known is None else known, node, search)
+            chosen = partial(_factors, search, reasons, wanted, scope)
+            factors = remembered({} if known is None else known, node.name, chosen)
         except NoScope as refusal:
             log.refused(node.name, str(refusal))
             continue
@@ -115,28 +116,7 @@ def equalize(
     return made
 
 
-def _remembered(known: KnownFactors, node: Node, search: Callable[[], Factors]) -> Factors:
-    """Factors that are known of the scope of a node, else those of the search. Raises NoScope like it."""
-    if node.name not in known:
-        try:
-            known[node.name] = search()
-        except NoScope as refusal:
-            known[node.name] = str(refusal)
-    found = known[node.name]
-    if isinstance(found, str):
-        raise NoScope(found)
-    return found
-
-
-def _factors(
-    graph: Graph,
-    statistics: Statistics,
-    samples: int,
-    reasons: FloatReasons,
-    wanted: Equalization,
-    schema_of: SchemaOf,
-    scope: Scope,
-) -> Factors:
+def _factors(search: FactorSearch, reasons: FloatReasons, wanted: Equalization, scope: Scope) -> Factors:
     """Choose the factors of a scope. Raises NoScope if it is not to be scaled, or gains too little."""
     if not all(wanted.includes(node) for node in scope.producers):
         raise NoScope("it is added to what is not to be scaled")
@@ -147,7 +127,6 @@ def _factors(
         raise NoScope("what reads it stays float")
     smooths = any(node.operator.standardizes for node in scope.producers)
     given = wanted.alpha if smooths else None
-    search = FactorSearch(graph, statistics, samples, schema_of)
     factors = search.best(scope, ALPHAS if given is None else (given,))
     if given is None and not factors.worthwhile:
         raise NoScope(f"the predicted error would fall by {factors.decibels:.1f} dB only")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qglow.core.errors import UnsupportedError, UsageError
-from qglow.core.passes import LogEntry, PassLog, Pipeline
+from qglow.core.passes import PassLog, Pipeline
 from qglow.core.threads import each
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, nested
@@ -36,7 +36,6 @@ from qglow.quantization.group_weights import WeightGroups
 from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands, release_products
-from qglow.quantization.known_factors import KnownFactors
 from qglow.quantization.logarithms import keep_logarithms_float
 from qglow.quantization.placement import (
     FloatReasons,
@@ -46,6 +45,7 @@ from qglow.quantization.placement import (
     float_reasons,
     handles_reals,
 )
+from qglow.quantization.preparations import FactorsOfRecipes, Preparation, Preparations, preparation_key
 from qglow.quantization.products import product_margins
 from qglow.quantization.ranges import Ranges
 from qglow.quantization.regions import (
@@ -57,6 +57,7 @@ from qglow.quantization.regions import (
 )
 from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
+from qglow.quantization.searched_factors import SearchedFactors, SharedSearch
 from qglow.quantization.split_channels import split_channels
 from qglow.quantization.table_rows import scale_table_rows
 from qglow.quantization.tensors import tensor_ranges
@@ -127,6 +128,7 @@ def quantize_with(
     preparations: Preparations | None = None,
     known_blocks: KnownBlocks | None = None,
     factors: FactorsOfRecipes | None = None,
+    searched: SearchedFactors | None = None,
 ) -> QuantizedGraph:
     """Quantize a graph like `quantize`, with statistics by value name over `samples` samples.
 
@@ -134,9 +136,11 @@ def quantize_with(
     same arguments: their histograms then count in place of the ranges of their channels. preparations: of
     earlier calls with the same graph, statistics and number of samples, which may differ in their recipes.
     known_blocks: weights in blocks of the same model in other sizes. factors: those of channels that calls
-    with the same graph, statistics and number of samples found, to which this one adds.
+    with the same graph, statistics and number of samples found, to which this one adds. searched: factors
+    that calls with anything found, to which this one adds.
     """
-    made = _Quantizer(graph, statistics, samples, recipe or Recipe(), folding, log, preparations, factors)
+    recipe = recipe or Recipe()
+    made = _Quantizer(graph, statistics, samples, recipe, folding, log, preparations, factors, searched)
     return made.run(seen_again or {}, known_blocks)
 
 
@@ -165,32 +169,6 @@ class _Prepared:
     groups: WeightGroups
 
 
-@dataclass(frozen=True)
-class _Preparation:
-    """A graph with its channels scaled, with its statistics, and reasons why nodes stay float, by name.
-
-    corrections: what was done to it.
-    """
-
-    graph: Graph
-    statistics: dict[str, ValueProfile]
-    reasons: dict[str, str]
-    stated: Mapping[str, str]
-    entries: list[LogEntry]
-    corrections: tuple[Correction, ...]
-
-
-Preparations = dict[str, _Preparation]
-"""What quantizing one graph begins with, by `preparation_key` of the recipe."""
-FactorsOfRecipes = dict[str, KnownFactors]
-"""Factors of channels by `preparation_key` of the recipe."""
-
-
-def preparation_key(recipe: Recipe) -> str:
-    """The recipe in words without its calibration, which is used only later."""
-    return repr(replace(recipe, calibration=Calibration()))
-
-
 class _Quantizer:
     def __init__(
         self,
@@ -202,6 +180,7 @@ class _Quantizer:
         log: PassLog | None,
         preparations: Preparations | None,
         factors: FactorsOfRecipes | None = None,
+        searched: SearchedFactors | None = None,
         path: str = "",
     ) -> None:
         """path: what precedes names where the graph is a region, which need not hold what patterns name."""
@@ -217,6 +196,7 @@ class _Quantizer:
         self._bytes_before = constant_bytes(graph)
         self._corrections: list[Correction] = []
         self._factors: FactorsOfRecipes = {} if factors is None else factors
+        self._searched: SearchedFactors = {} if searched is None else searched
 
     def propose(self, calibrations: Sequence[Calibration]) -> list[dict[str, Quantization]]:
         """Parameters by name of the value for each of these calibrations."""
@@ -247,13 +227,13 @@ class _Quantizer:
             groups.run(self._log)
         return _Prepared(choices, reasons, stated, groups)
 
-    def _preparation(self, reasons: FloatReasons, stated: Mapping[str, str]) -> _Preparation:
+    def _preparation(self, reasons: FloatReasons, stated: Mapping[str, str]) -> Preparation:
         by_name = {node.name: reason for node, reason in reasons.items()}
         entries, corrections = list(self._log.entries), tuple(self._corrections)
         graph, statistics = self._graph.copy(), dict(self._statistics)
-        return _Preparation(graph, statistics, by_name, stated, entries, corrections)
+        return Preparation(graph, statistics, by_name, stated, entries, corrections)
 
-    def _resume(self, known: _Preparation) -> FloatReasons:
+    def _resume(self, known: Preparation) -> FloatReasons:
         self._graph, self._statistics = known.graph.copy(), dict(known.statistics)
         self._log.entries += known.entries
         self._corrections += known.corrections
@@ -278,7 +258,8 @@ class _Quantizer:
         wanted, statistics, made = Equalization.of(recipe, choices), self._statistics, self._corrections
         if wanted:
             known = self._factors.setdefault(preparation_key(recipe), {})
-            made += equalize(graph, statistics, self._samples, reasons, wanted, choices.schema_of, log, known)
+            search = SharedSearch(graph, statistics, self._samples, choices.schema_of, self._searched)
+            made += equalize(graph, statistics, search, reasons, wanted, log, known)
         if recipe.split_channels:
             left_out = choices.left_out("split_channels")
             made += split_channels(graph, statistics, reasons, recipe.split_channels, log, left_out)
@@ -366,6 +347,7 @@ class _Quantizer:
                     self._folding,
                     None,
                     None,
+                    searched=self._searched,
                     path=self._path + path,
                 )
                 made = inner.run({}, known_blocks)

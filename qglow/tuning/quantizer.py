@@ -10,7 +10,9 @@ from qglow.core.jobs import Jobs
 from qglow.graph.fingerprint import fingerprint
 from qglow.graph.graph import Graph
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.pipeline import FactorsOfRecipes, Preparations, QuantizedGraph, quantize_with
+from qglow.quantization.pipeline import QuantizedGraph, quantize_with
+from qglow.quantization.preparations import FactorsOfRecipes, Preparations
+from qglow.quantization.searched_factors import SearchedFactors
 from qglow.recipe.schema import Recipe
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationRuns, CalibrationSamples
@@ -26,7 +28,8 @@ class Quantizer:
 
     Where channels were scaled or split, the profile's histograms no longer apply: parameters come from the
     ranges of the channels, unless the recipe asks for new histograms from the `calibration` samples. jobs:
-    where networks run over samples for an effort (default: here).
+    where networks run over samples for an effort (default: here). searched: factors of channels that were
+    found before, by this quantizer or one that it was made of.
     """
 
     graph: Graph
@@ -38,6 +41,7 @@ class Quantizer:
     preparations: Preparations = field(default_factory=dict, init=False)
     factors: FactorsOfRecipes = field(default_factory=dict, init=False)
     jobs: Jobs | None = None
+    searched: SearchedFactors = field(default_factory=dict)
 
     def __call__(self, recipe: Recipe) -> QuantizedGraph:
         """Quantize as a recipe says, except for the rounding of weights.
@@ -52,6 +56,7 @@ class Quantizer:
             recipe,
             preparations=self.preparations,
             factors=self.factors,
+            searched=self.searched,
         )
         if not recipe.profile_again:
             return result

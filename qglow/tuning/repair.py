@@ -18,7 +18,8 @@ from qglow.profiling.samples import Sample
 from qglow.quantization.choices import Choices
 from qglow.quantization.corrections import Correction
 from qglow.quantization.known_factors import KeptFactors, kept_factors, known_factors
-from qglow.quantization.pipeline import QuantizedGraph, preparation_key
+from qglow.quantization.pipeline import QuantizedGraph
+from qglow.quantization.preparations import preparation_key
 from qglow.quantization.report import Repair
 from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe.choices import Calibration

@@ -57,9 +57,13 @@ def profiled(graph: Graph) -> dict[str, ValueProfile]:
     return statistics
 
 
+def search_in(graph: Graph, statistics: dict[str, ValueProfile]) -> FactorSearch:
+    return FactorSearch(graph, statistics, len(DATA), lambda value: Schema.asymmetric)
+
+
 def equalized(graph: Graph) -> tuple[dict[str, ValueProfile], PassLog]:
     statistics, log = profiled(graph), PassLog()
-    equalize(graph, statistics, len(DATA), {}, Equalization(), lambda value: Schema.asymmetric, log)
+    equalize(graph, statistics, search_in(graph, statistics), {}, Equalization(), log)
     verify_graph(graph, "equalized")
     return statistics, log
 
@@ -131,7 +135,7 @@ def empty_network() -> Graph:
 def test_channels_that_lead_nowhere_are_left_alone() -> None:
     graph = empty_network()
     statistics, log = profiled(graph), PassLog()
-    equalize(graph, statistics, len(DATA), {}, Equalization(), lambda value: Schema.asymmetric, log)
+    equalize(graph, statistics, search_in(graph, statistics), {}, Equalization(), log)
     assert log.rewrites == 0 and "leaves no channels" in log.entries[0].what
 
 

@@ -23,7 +23,8 @@ from qglow.importer.model import import_model
 from qglow.numerics.schema import Schema
 from qglow.passes.pipeline import canonicalize
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.pipeline import FOLDING, Preparations, quantize, quantize_with
+from qglow.quantization.pipeline import FOLDING, quantize, quantize_with
+from qglow.quantization.preparations import Preparations
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import profile_of, residual_network, samples
