@@ -26,6 +26,9 @@ SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
     ((4, 77), 21, 2, 48, "", False),
     ((1, 64), 200, 2, 16, "whole", True),
     ((40,), 5, 2, 16, "real", False),
+    ((20, 1100), 43, 4, 32, "whole", True),
+    ((26, 300), 37, 8, 16, "real", True),
+    ((19, 530), 70, 2, 256, "", False),
 ]
 
 
@@ -122,6 +125,7 @@ HALF_SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
     ((1, 300), 143, 4, 16, "packed", True),
     ((5, 37), 19, 8, 16, "packed", True),
     ((4, 77), 21, 2, 16, "packed", False),
+    ((17, 200), 150, 4, 128, "packed", True),
 ]
 
 

@@ -112,12 +112,15 @@ class BlockProduct(Kernel):
         for first, count, used in ((0, whole, width), (whole, int(bool(rest)), rest)):
             if count:
                 with site.e.shared_loop(share, first, count, "panel") as number:
-                    panel = _Panel(site, self, site.e.plus(number, first), used)
-                    panel.emit()
+                    self.panel(site, site.e.plus(number, first), used).emit()
+
+    def panel(self, site: Site, number: Index, used: int) -> BlockPanel:
+        """Emitter of one panel."""
+        return BlockPanel(site, self, number, used)
 
 
 @dataclass(frozen=True)
-class _Panel:
+class BlockPanel:
     """Emitter of one panel, the product of all rows with `used` columns of panel `number`."""
 
     site: Site
@@ -169,7 +172,7 @@ class _Panel:
             sums = carry.values
         if rest:
             sums = self._blocks([whole], source, sums, height, rest)
-        bias = self._row("bias", 0, 1, count) if "bias" in self.site.constants else None
+        bias = self.row("bias", 0, 1, count) if "bias" in self.site.constants else None
         start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
         dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
         for number, total in enumerate(sums):
@@ -184,7 +187,7 @@ class _Panel:
     ) -> list[Value]:
         """Emit the chains of blocks of `length` weights, and add them to `sums` one after the other."""
         e, count, block = self.e, len(sums) // height, self.operation.block
-        offsets = [self._offsets(number, height, count) for number in numbers]
+        offsets = [self.offsets(number, height, count) for number in numbers]
         x = [e.offset(source, e.scaled(number, 4 * block)) for number in numbers]
         first = [e.scaled(number, block // self.each) for number in numbers]
         each = height * count
@@ -220,8 +223,8 @@ class _Panel:
         height = len(parts) // count
         rows = -(-self.depth // self.each)
         fetch_words(self.site, (self.number, self.kernel.vectors), at, rows)
-        loaded = self._row("filter", at, rows, count, I32)
-        columns = [self._weights(word, own, length) for word, own in zip(loaded, offsets, strict=True)]
+        loaded = self.row("filter", at, rows, count, I32)
+        columns = [self.weights(word, own, length) for word, own in zip(loaded, offsets, strict=True)]
         for j, weights in enumerate(zip(*columns, strict=True)):
             following = []
             for r in range(height):
@@ -232,7 +235,7 @@ class _Panel:
             parts = following
         return parts
 
-    def _weights(self, word: Value, offsets: list[Value], length: int) -> list[Value]:
+    def weights(self, word: Value, offsets: list[Value], length: int) -> list[Value]:
         """Emit `code - zero point` in float of the first `length` codes of words."""
         e, bits, kind = self.e, self.operation.bits, vec(I32, self.lanes)
         found, near = [], len(offsets)
@@ -247,7 +250,7 @@ class _Panel:
             found.append(e.b.fsub(real, offsets[place % near]))
         return found
 
-    def _offsets(self, number: Index, height: int, count: int) -> list[list[Value]]:
+    def offsets(self, number: Index, height: int, count: int) -> list[list[Value]]:
         """Emit what is subtracted from codes of a block at each place, for each vector."""
         e, floats, words = self.e, vec(F32, self.lanes), vec(I32, self.lanes)
         blocks, bits = -(-self.depth // self.operation.block), self.operation.bits
@@ -255,15 +258,15 @@ class _Panel:
         if "zeros" not in self.site.constants:
             return [[scalar(floats, power(p) + middle(self.operation.bits)) for p in places]] * count
         if self.kernel.real_zeros:
-            return [[zero] * len(places) for zero in self._row("zeros", number, blocks, count)]
+            return [[zero] * len(places) for zero in self.row("zeros", number, blocks, count)]
         found = []
-        for zero in self._row("zeros", number, blocks, count, I8):
+        for zero in self.row("zeros", number, blocks, count, I8):
             first = e.b.bitcast(e.b.or_(e.b.zext(zero, words), scalar(words, exponent(0))), floats)
             further = [e.b.fadd(first, scalar(floats, power(p) - power(0))) for p in places[1:]]
             found.append([first, *further])
         return found
 
-    def _row(self, name: str, index: Index, rows: int, count: int, element: Any = F32) -> list[Value]:
+    def row(self, name: str, index: Index, rows: int, count: int, element: Any = F32) -> list[Value]:
         """Emit loads of `count` vectors from a row of this panel; constants have `rows` rows a panel."""
         e, size = self.e, self.lanes * (4 if element is F32 else element.width // 8)
         line = size * self.kernel.vectors

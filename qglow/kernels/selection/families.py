@@ -23,6 +23,7 @@ from qglow.kernels.products import linear as linear
 from qglow.kernels.products import matmul as matmul
 from qglow.kernels.products import matmul_int8 as matmul_int8
 from qglow.kernels.products import recurrence as recurrence
+from qglow.kernels.products import unpacked_blocks as unpacked_blocks
 from qglow.kernels.reduction import normalization as normalization
 from qglow.kernels.reduction import profile as profile
 from qglow.kernels.reduction import ranking as ranking

@@ -9,6 +9,7 @@ from qglow.codegen.compiler import emit_llvm_text
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.passes import optimize
 from qglow.instructions.program import Program
+from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.products.blocks import exponent, power
 from qglow.kernels.products.integer_blocks import IntegerBlockProduct
 from qglow.lowering import lower
@@ -47,6 +48,27 @@ def test_sums_of_weights_are_constants_of_several_rows(rows: int, held: bool) ->
     (found,) = [one for one in program.code if isinstance(one.operation, BlockGemm)]
     kernel = IntegerBlockProduct(rows, 2)
     assert ("sums" in kernel.constants(found, target)) is held
+
+
+@pytest.mark.parametrize(
+    ("rows", "name"), [(1, "blockproduct"), (4, "blockproduct"), (64, "unpackedblockproduct")]
+)
+def test_codes_are_unpacked_once_for_many_rows(rows: int, name: str) -> None:
+    (found,) = [one for one in prepared(rows, 96, False).code if isinstance(one.operation, BlockGemm)]
+    assert found.kernel is not None and found.kernel.split("{")[0] == name
+
+
+def test_products_of_few_and_many_rows_pack_weights_alike() -> None:
+    target, packed = machine(NATIVE_ISAS[-1]), []
+    one, many = (
+        next(x for x in prepared(rows, 96, False).code if isinstance(x.operation, BlockGemm))
+        for rows in (1, 64)
+    )
+    for instruction in (one, many):
+        assert instruction.kernel is not None
+        packed.append(parse_kernel(instruction.kernel, target).constants(one, target))
+    first, second = packed
+    assert first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def test_codes_are_floats_under_an_exponent() -> None:
