@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qglow.kernels.emit.builder import F32, Index, Value, vec
 from qglow.kernels.emit.emitter import Emitter
@@ -107,13 +107,23 @@ class VectorProduct(ProductLoops):
             with e.shared_loop(share, first, count, name="tile") as index:
                 pixel = e.plus(e.scaled(index, piece.size), piece.start)
                 src, dest = (e.scaled(pixel, s) for s in (axis.src_stride, axis.dest_stride))
-                number = e.plus(index, first)
-                number = e.minimum(number, COUNTED_TILES - 1) if self._is_counted else number
-                ahead = e.scaled(number, lines * self.e.target.model.line_bytes)
-                self._emit_tile(
-                    axis, piece.size, block, pointers.moved(e, src=src, dest=dest, ahead=ahead), lines
-                )
+                moved = pointers.moved(e, src=src, dest=dest)
+                ahead = self._ahead(pointers.ahead, e.plus(index, first), share[0], lines)
+                self._emit_tile(axis, piece.size, block, replace(moved, ahead=ahead), lines)
             first += piece.count
+
+    def _ahead(self, ahead: Index, tile: Index, begin: Index, lines: int) -> Index:
+        """Bytes from the weights that a tile of a row reads to those that it prefetches.
+
+        Where rows are counted, all but the first tiles of a share, which begins at tile `begin`, fetch what
+        they read themselves: what is there already costs nothing, while other weights would come again.
+        """
+        e, bytes_ = self.e, lines * self.e.target.model.line_bytes
+        if not self._is_counted or not lines:
+            return e.plus(ahead, e.scaled(tile, bytes_))
+        number = e.index(e.plus(tile, e.scaled(begin, -1)))
+        own, other = e.index(0), e.index(e.plus(ahead, e.scaled(number, bytes_)))
+        return e.b.select(e.b.icmp_signed("<", number, e.index(COUNTED_TILES)), other, own)
 
     def _emit_tile(self, axis: Axis, pixels: int, block: Block, pointers: Pointers, lines: int) -> None:
         """Emit a tile: sums from the bias over all steps, all of them in registers, then their output."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -337,6 +338,16 @@ def test_few_rows_fetch_all_weights_of_the_next_block_early() -> None:
         text = emit_llvm_text(prepared, isa)
         lines.append(text.count("call void @llvm.prefetch") + text.count('call void @"llvm.prefetch'))
     assert lines[1] >= 2 * lines[0] > 0
+
+
+def test_all_other_rows_fetch_no_weights_again() -> None:
+    """Behind the first two tiles, what is fetched is what is read anyway: 0 bytes ahead."""
+    isa = AVX512_VNNI
+    prepared = prepare(program(wide_layer, True)[0], isa.name)
+    plan_apart(prepared)
+    chosen = re.findall(r"(%\S+) = icmp slt i64 \S+, 2\n\s*\S+ = select  i1 (\S+), i64 \S+, i64 0",
+                        emit_llvm_text(prepared, isa))  # fmt: skip
+    assert chosen and all(flag == used for flag, used in chosen)
 
 
 def test_threads_share_what_is_live() -> None:
