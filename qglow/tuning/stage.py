@@ -41,6 +41,9 @@ _PER_VALUE = 2
 """Trials for each value with which a search by halves reaches all of them."""
 _ELEMENT = 40.0
 """Cost of rounding an element, in multiplications, approximately."""
+_STEP = 2.5e5
+"""Cost of a node beside its arithmetic, in multiplications: 25 microseconds, which is most of what small
+nodes take, so that budgets are not overrun in graphs of a thousand of them."""
 
 
 class Stage:
@@ -188,8 +191,10 @@ class Stage:
     @property
     def cost(self) -> float:
         """Cost of a rehearsal on the runs to choose on, in multiplications, approximately."""
-        rounded = (v for v in self.result.source.values() if v.name in self.rehearsal.rounded)
-        work = multiply_adds(self.result.source) + _ELEMENT * sum(v.type.size for v in rounded)
+        source = self.result.source
+        rounded = (value for value in source.values() if value.name in self.rehearsal.rounded)
+        work = multiply_adds(source) + _STEP * len(source.nodes)
+        work += _ELEMENT * sum(value.type.size for value in rounded)
         return max(work * len(self.choosing), 1.0)
 
     @property

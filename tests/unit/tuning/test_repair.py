@@ -11,6 +11,7 @@ import pytest
 from qglow.core.types import Array, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
+from qglow.graph.ops.elementwise import Mul
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.shape import Concat
@@ -218,6 +219,27 @@ def test_more_samples_judge_and_do_not_choose() -> None:
     assert many.cost == few.cost
     assert many.chosen(many.parameters).plain.power["y"] < 0.5 * many.judged().plain.power["y"]
     assert many.noise.plain.power["y"] > 3.5 * few.noise.plain.power["y"]
+
+
+def test_nodes_count_where_arithmetic_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of many small nodes is not searched for longer than the budget says."""
+    b = GraphBuilder("chain")
+    value, half = b.input("x", float_type(1, 400)), b.constant("half", np.full((1, 1), 0.5, np.float32))
+    for _ in range(40):
+        value = b.node(Mul(), value, half)
+    quantizer, allowed = made(b.finish(value), offsets(8)), list[int]()
+    runs = float_runs(quantizer.graph, offsets(8), quantizer.options)
+    stage = Stage(Recipe(calibration=Calibration.parse("minmax")), quantizer, runs)
+
+    def counted(names: object, start: float, left: object, trials: int, most: int) -> list[object]:
+        allowed.append(trials)
+        return []
+
+    monkeypatch.setattr("qglow.tuning.stage.costliest", counted)
+    monkeypatch.setattr("qglow.tuning.stage._LOOKING", 4e9)
+    assert stage.costliest == {}
+    seconds = allowed[0] * len(stage.result.source.nodes) * 25e-6
+    assert 0.0 < seconds < 0.5
 
 
 def test_calibrations_far_behind_are_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
