@@ -35,7 +35,7 @@ from qglow.tuning.remembered import Remembered, arrays_of
 from qglow.tuning.self_check import FloatRuns
 from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import Stage
-from qglow.tuning.wide_search import WideSearch, affords_wide
+from qglow.tuning.wide_search import LIKELY_DB, WideSearch, affords_wide
 from qglow.tuning.words import has_worse_word, is_clearly_good
 
 LEAST_DB = 0.1
@@ -114,7 +114,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         stage = search.without_harm(stage)
     if stage.sqnr_db < (AMPLE_DB if stage.can_judge and affords_wide(stage) else FINE_DB):
         stage = search.with_wide_nodes(stage)
-    stage = search.with_no_worse_word(stage, recipe)
+    stage = search.with_no_worse_word(search.settled(stage))
     repairs = tuple(search.repairs)
     decision = Decision.of(stage.recipe, repairs, quantizer)
     if decision.chosen == stage.recipe:
@@ -175,12 +175,16 @@ def affordable(quantizer: Quantizer, kept: Sequence[Sample]) -> Sequence[Sample]
 
 
 class _Search:
-    """Steps from one stage to a better one, each of which is told in `repairs`."""
+    """Steps from one stage to a better one, each of which is told in `repairs`.
+
+    Rehearsals tell what is better; the compiled program of the last stage alone is asked whether that is so.
+    """
 
     def __init__(self, quantizer: Quantizer, runs: FloatRuns) -> None:
         self._quantizer = quantizer
         self._runs = runs
         self.repairs: list[Repair] = []
+        self._before: list[Stage] = []
 
     def stage(self, recipe: Recipe, others: Iterable[Stage] = ()) -> Stage:
         return Stage(recipe, self._quantizer, self._runs, others)
@@ -198,12 +202,11 @@ class _Search:
         best, *others = sorted(left, key=lambda each: -proposals[each].level)
         made = {name: plain}
         if others and proposals[others[0]].level >= proposals[best].level - CLOSE_DB:
-            # What two rehearsals do not tell apart, the compiled programs do.
+            # What the weights of another calibration do not tell apart, their own do.
             for each in (best, others[0]):
                 if each not in made:
                     made[each] = self._calibrated(plain, each, made.values())
-            if not made[best].equals(made[others[0]]):
-                best = max(best, others[0], key=lambda each: made[each].measured.level)
+            best = max(best, others[0], key=lambda each: made[each].level)
         if best == name:
             return plain
         chosen = made.get(best) or self._calibrated(plain, best, made.values())
@@ -220,11 +223,10 @@ class _Search:
         if not singles:
             return stage
         changed = self.stage(replace(stage.recipe, rules=(*rules_for(singles), *stage.recipe.rules)))
-        holds = changed.judged().level >= stage.judged().level + GAIN_DB
-        if not holds or changed.level < stage.level + GAIN_DB:
+        if not _gains(stage, changed):
             return stage
         counts = ", ".join(f"{name} for {len(values)}" for name, values in by_method(singles).items())
-        return self._proven(f"calibration of single values: {counts}", stage, changed, tuple(singles))
+        return self._told(f"calibration of single values: {counts}", stage, changed, tuple(singles))
 
     def without_harm(self, stage: Stage) -> Stage:
         """The stage without the corrections that harm: without all of a family, or those of some groups."""
@@ -239,11 +241,11 @@ class _Search:
                 what = f"without {family.name} of {len(left_out)} of {len(groups)} groups of nodes"
                 what += f": {_first(left_out)}"
                 found[what] = self.stage(leaving_out(stage.recipe, left_out), (stage,))
-            what, changed = max(found.items(), key=lambda pair: pair[1].level)
-            holds = changed.judged().level >= stage.judged().level + GAIN_DB
-            if holds and changed.level >= stage.level + GAIN_DB:
+            gains = {what: changed for what, changed in found.items() if _gains(stage, changed)}
+            if gains:
+                what, changed = max(gains.items(), key=lambda pair: pair[1].level)
                 nodes = tuple(group.node for group in left_out) if changed is not without else ()
-                stage = self._proven(what, stage, changed, nodes)
+                stage = self._told(what, stage, changed, nodes)
         return stage
 
     def with_wide_nodes(self, stage: Stage) -> Stage:
@@ -254,30 +256,49 @@ class _Search:
         if not mixed:
             return stage
         parts = [f"{dtype} for {', '.join(names)}" for dtype, names in mixed.by_type() if names]
-        return self._proven("; ".join(parts), stage, search.best, (*mixed.keep_float, *mixed.int16))
+        return self._told("; ".join(parts), stage, search.best, (*mixed.keep_float, *mixed.int16))
 
-    def with_no_worse_word(self, stage: Stage, plain: Recipe) -> Stage:
-        """The stage, or that of the plain recipe without any repair where the changes make the verdict worse.
+    def settled(self, stage: Stage) -> Stage:
+        """The last stage, or an earlier one where the compiled programs lose by the changes since.
+
+        A program that is enough better than a rehearsal of the stage before needs no comparison of programs.
+        """
+        while self.repairs:
+            before = self._before[-1]
+            if stage.measured.level >= before.level + GAIN_DB:
+                break
+            if stage.measured.level >= before.measured.level:
+                break
+            self.repairs.pop()
+            stage = self._before.pop()
+        return stage
+
+    def with_no_worse_word(self, stage: Stage) -> Stage:
+        """The stage, or the one before all repairs where these make the verdict worse.
 
         Its measure differs from that of the changes where classes or integers decide.
         """
         if not self.repairs or is_clearly_good(stage):
             return stage
-        before = self.stage(plain, (stage,))
+        before = self._before[0]
         if not has_worse_word(stage, before):
             return stage
         self.repairs.clear()
+        self._before.clear()
         return before
-
-    def _proven(self, what: str, before: Stage, after: Stage, values: tuple[str, ...]) -> Stage:
-        """The stage after a change, or before it where the compiled programs lose by it."""
-        if after.measured.level < before.measured.level:
-            return before
-        return self._told(what, before, after, values)
 
     def _told(self, what: str, before: Stage, after: Stage, values: tuple[str, ...] = ()) -> Stage:
         self.repairs.append(Repair(what, before.level, after.level, values))
+        self._before.append(before)
         return after
+
+
+def _gains(before: Stage, after: Stage) -> bool:
+    """Whether a change wins enough on all runs and on those that judge; those that choose may rule it out."""
+    if after.glance < before.glance + LIKELY_DB:
+        return False
+    holds = after.judged().level >= before.judged().level + GAIN_DB
+    return holds and after.level >= before.level + GAIN_DB
 
 
 def _first(groups: Sequence[Correction]) -> str:

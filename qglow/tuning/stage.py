@@ -147,6 +147,11 @@ class Stage:
         return self.noise.level
 
     @property
+    def glance(self) -> float:
+        """The same over the runs to choose on, which need fewer rehearsals."""
+        return self.own.noise_on(self.choosing).level
+
+    @property
     def sqnr_db(self) -> float:
         """SQNR of the worst output, in dB."""
         return decibels(self.noise.plain.worst)

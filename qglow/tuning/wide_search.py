@@ -12,10 +12,13 @@ from qglow.tuning.body_search import RoundedInside
 from qglow.tuning.costs import multiply_adds, named_multiply_adds
 from qglow.tuning.mix import Mix, mix_rules
 from qglow.tuning.stage import Stage
+from qglow.tuning.wide_bound import most_level
 from qglow.tuning.widening import wide_mixes, widest_mixes
 
 GAIN_DB = 1.0
 """Least gain in SQNR, in dB, for more nodes in int16 or float."""
+LIKELY_DB = 0.5
+"""Gain on the runs to choose on, in dB, below which no more is expected on the others."""
 LONGEST = 1.15
 """Largest estimated time of a run with nodes in int16 or float, relative to the time without, of a model that
 is suspicious without; one that is broken has no limit."""
@@ -77,24 +80,34 @@ class WideSearch:
         return 1.0 if self._is_broken else LARGEST_SHARE
 
     def _tried(self, forms: Sequence[Mix]) -> bool:
-        """Take the best of the forms of a mix if it wins enough; return False where all take too long."""
+        """Take the shortest form of a mix that wins enough, or one that wins much more.
+
+        Returns False where all take too long."""
         rules = self._plain.recipe.rules
-        made = {
-            mix: self._made(replace(self._plain.recipe, rules=(*mix_rules(mix), *rules)))
-            for mix in forms
-            if self._multiplications(mix) <= self._share * multiply_adds(self._plain.result.graph)
-        }
-        made = {mix: stage for mix, stage in made.items() if stage.cycles <= self._longest(STEEP_DB)}
-        if not made:
+        limit = self._share * multiply_adds(self._plain.result.graph)
+        few = [mix for mix in forms if self._multiplications(mix) <= limit]
+        able = [mix for mix in few if most_level(self.best, mix) >= self.best.glance + LIKELY_DB]
+        if not able:
+            return bool(few)
+        made = {mix: self._made(replace(self._plain.recipe, rules=(*mix_rules(mix), *rules))) for mix in able}
+        short = {mix: stage for mix, stage in made.items() if stage.cycles <= self._longest(STEEP_DB)}
+        if not short:
             return False
-        mix, stage = min(made.items(), key=lambda pair: pair[1].cycles)
-        for other, stronger in made.items():
-            if stronger.judged().level >= stage.judged().level + GAIN_DB:
-                mix, stage = other, stronger
-        won = min(stage.level - self.best.level, stage.judged().level - self.best.judged().level)
-        if won >= GAIN_DB and stage.cycles <= self._longest(won):
-            self.best, self.mixed = stage, mix
+        chosen: tuple[Mix, Stage] | None = None
+        for mix, stage in sorted(short.items(), key=lambda pair: pair[1].cycles):
+            least = self.best if chosen is None else chosen[1]
+            if stage.glance < least.glance + LIKELY_DB or not self._wins(stage):
+                continue
+            if chosen is None or stage.judged().level >= chosen[1].judged().level + GAIN_DB:
+                chosen = mix, stage
+        if chosen is not None:
+            self.mixed, self.best = chosen
         return True
+
+    def _wins(self, stage: Stage) -> bool:
+        """Whether a stage is enough better than the best for its time."""
+        won = min(stage.level - self.best.level, stage.judged().level - self.best.judged().level)
+        return won >= GAIN_DB and stage.cycles <= self._longest(won)
 
     def _multiplications(self, mix: Mix) -> float:
         names = {*mix.keep_float, *mix.int16}

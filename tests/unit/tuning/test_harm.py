@@ -16,6 +16,8 @@ from qglow.profiling.samples import Sample
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
+from qglow.runtime.executable import Executable
+from qglow.toolchain.artefacts import obtain_executable
 from qglow.tuning.harm import BIASES, SCALING, SPLITTING, harmful, leaving_out
 from qglow.tuning.rehearsed_noise import RehearsedNoise
 from qglow.tuning.repair import repaired
@@ -122,6 +124,22 @@ def test_what_the_compiled_program_loses_by_is_dropped(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Stage, "measured", property(measured))
     assert repaired(Recipe(), quantizer, kept).repairs == ()
+
+
+def test_only_the_program_of_the_last_stage_is_compiled_where_that_is_clearly_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = images(16)
+    quantizer = made(torn(), kept)
+    compiled: list[Executable] = []
+
+    def counted(*given: object) -> Executable:
+        compiled.append(obtain_executable(*given))  # type: ignore[arg-type]
+        return compiled[-1]
+
+    monkeypatch.setattr("qglow.tuning.stage.obtain_executable", counted)
+    found = repaired(Recipe(), quantizer, kept)
+    assert found.repairs and compiled == [found.program]
 
 
 def test_bias_correction_stays_where_it_helps() -> None:
