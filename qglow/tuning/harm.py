@@ -21,7 +21,7 @@ from qglow.quantization.corrections import Correction
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.tuning.rehearsed_constants import Exchange
-from qglow.tuning.stage import Stage
+from qglow.tuning.stage import LIKELY, Stage
 
 Part = tuple[Correction, ...]
 LEAST = 0.98
@@ -100,7 +100,8 @@ def harmful(family: Family, stage: Stage, without: Stage) -> Part:
     begins there, and takes groups back that help.
     """
     ways = Ways(family.of(stage), stage, without)
-    changed = set(_best(ways.groups, _Biases(ways) if family is BIASES else _Scopes(ways)))
+    trials = _Biases(ways) if family is BIASES else _Scopes(ways)
+    changed = set(_best(ways.groups, trials, LIKELY * stage.chosen(stage.parameters).even.score))
     return tuple(group for group in ways.groups if (group in changed) is not ways.from_none)
 
 
@@ -122,8 +123,8 @@ class _Trials(Protocol):
         """Whether the budget is spent."""
 
 
-def _best(groups: Sequence[Correction], trials: _Trials) -> Part:
-    """The groups whose change leaves least noise, as far as the budget goes."""
+def _best(groups: Sequence[Correction], trials: _Trials, limit: float) -> Part:
+    """The groups whose change leaves least noise, as far as the budget goes; none above the limit."""
     order, least = itertools.count(), (1.0 - LEAST) * trials.start
     parts = [(0.0, next(order), tuple(groups))]
     found: list[tuple[float, int, Correction]] = []
@@ -146,7 +147,7 @@ def _best(groups: Sequence[Correction], trials: _Trials) -> Part:
         noise = trials.left(tried) if picked else noise
         if noise < reached:
             picked, reached = tried, noise
-    return picked
+    return picked if reached <= limit else ()
 
 
 class _Counted:

@@ -34,8 +34,8 @@ from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.remembered import Remembered, arrays_of
 from qglow.tuning.self_check import FloatRuns
 from qglow.tuning.single_values import best_singles, by_method, rules_for
-from qglow.tuning.stage import Stage
-from qglow.tuning.wide_search import LIKELY_DB, WideSearch, affords_wide
+from qglow.tuning.stage import LIKELY_DB, Stage
+from qglow.tuning.wide_search import WideSearch, affords_wide
 from qglow.tuning.words import has_worse_word, is_clearly_good
 
 LEAST_DB = 0.1

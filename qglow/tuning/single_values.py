@@ -10,12 +10,12 @@ from qglow.core.types import Quantization
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
 from qglow.tuning.rehearsal import Parameters
-from qglow.tuning.stage import Stage
+from qglow.tuning.stage import LIKELY, Stage
 
 _BUDGET = 4e10
 """Multiplications that trying single values may take, approximately."""
-_LEAST = 0.98
-"""Largest share of the noise that may be left by a change of single values."""
+_ALONE = 0.995
+"""Share of the noise that a change of one value has to bring it below, to be tried with others."""
 
 
 def best_singles(stage: Stage, methods: Sequence[str]) -> dict[str, str]:
@@ -26,7 +26,7 @@ def best_singles(stage: Stage, methods: Sequence[str]) -> dict[str, str]:
     better: list[tuple[float, str, str]] = []
     for value, name in _open(stage, proposals):
         score = stage.chosen({**base, value: proposals[name][value]}).even.score
-        if score < start * (1.0 - (1.0 - _LEAST) / 4.0):
+        if score < _ALONE * start:
             better.append((score, value, name))
     picked: dict[str, str] = {}
     changed, reached = dict(base), start
@@ -35,7 +35,7 @@ def best_singles(stage: Stage, methods: Sequence[str]) -> dict[str, str]:
         score = stage.chosen(tried).even.score
         if score < reached:
             picked[value], changed, reached = name, tried, score
-    return picked if reached < _LEAST * start else {}
+    return picked if reached <= LIKELY * start else {}
 
 
 def by_method(singles: Mapping[str, str]) -> dict[str, list[str]]:

@@ -11,14 +11,12 @@ from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.tuning.body_search import RoundedInside
 from qglow.tuning.costs import multiply_adds, named_multiply_adds
 from qglow.tuning.mix import Mix, mix_rules
-from qglow.tuning.stage import Stage
+from qglow.tuning.stage import LIKELY_DB, Stage
 from qglow.tuning.wide_bound import most_level
 from qglow.tuning.widening import wide_mixes, widest_mixes
 
 GAIN_DB = 1.0
 """Least gain in SQNR, in dB, for more nodes in int16 or float."""
-LIKELY_DB = 0.5
-"""Gain on the runs to choose on, in dB, below which no more is expected on the others."""
 LONGEST = 1.15
 """Largest estimated time of a run with nodes in int16 or float, relative to the time without, of a model that
 is suspicious without; one that is broken has no limit."""

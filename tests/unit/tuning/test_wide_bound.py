@@ -10,9 +10,9 @@ import pytest
 from qglow.recipe.schema import Recipe
 from qglow.tuning.mix import Mix, mix_rules
 from qglow.tuning.self_check import float_runs
-from qglow.tuning.stage import Stage
+from qglow.tuning.stage import LIKELY_DB, Stage
 from qglow.tuning.wide_bound import most_level
-from qglow.tuning.wide_search import GAIN_DB, LIKELY_DB, WideSearch
+from qglow.tuning.wide_search import GAIN_DB, WideSearch
 from tests.unit.tuning.repair_networks import common_mode, hidden_common_mode, made, offsets
 
 
