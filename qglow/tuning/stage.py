@@ -30,7 +30,7 @@ from qglow.tuning.self_check import FloatRuns, float_runs
 from qglow.tuning.sensitivity import decibels
 
 LIKELY_DB = 0.5
-"""Gain on the runs to choose on, in dB, below which the decibel that a repair needs on all is not expected."""
+"""Gain on the runs to choose on, in dB, below which the decibel that a repair needs is not expected."""
 LIKELY = 10.0 ** (-LIKELY_DB / 10.0)
 """The same as the share of the noise that is left."""
 ENOUGH_TO_JUDGE = 8

@@ -22,7 +22,8 @@ def test_changes_that_make_the_verdict_worse_are_taken_back() -> None:
     assert is_clearly_good(good) and not is_clearly_good(poor)
     assert has_worse_word(poor, good) and not has_worse_word(good, poor) and not has_worse_word(poor, poor)
     change = Repair("calibration percentile:60 in place of minmax", 20.0, 21.0)
-    search.repairs = [change]
-    assert search.with_no_worse_word(good, poor.recipe) is good and search.repairs == [change]
-    assert search.with_no_worse_word(poor, poor.recipe) is poor and search.repairs == [change]
-    assert search.with_no_worse_word(poor, plain).recipe == plain and search.repairs == []
+    search.repairs, search._before = [change], [poor]
+    assert search.with_no_worse_word(good) is good and search.repairs == [change]
+    assert search.with_no_worse_word(poor) is poor and search.repairs == [change]
+    search._before = [good]
+    assert search.with_no_worse_word(poor) is good and search.repairs == []
