@@ -49,6 +49,7 @@ ENTRIES = (
     Entry("larger-targets", "the same of larger models, where they fit", (ZOO, "emulators")),
     Entry("scaling", "latency by threads and batch", (ZOO, IDLE)),
     Entry("lengths", "time of one program for all lengths beside one for each length", (IDLE,)),
+    Entry("encoders", "latency of an encoder of texts beside onnxruntime and OpenVINO", (IDLE, BENCH)),
     Entry("batches", "time of one program for all batches beside one for each batch", (ZOO, IDLE)),
     Entry("kernels", "where the time of an int8 program goes", (IDLE,)),
     Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
