@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from qglow.core.passes import LogEntry, PassLog
 from qglow.display.lines import counted
 from qglow.graph.graph import Graph, Node, Value
+from qglow.passes.share_tables import ShareTables
 from qglow.quantization.dynamic import DynamicProducts
 from qglow.quantization.islands import CONVERSION, connected, gain
 from qglow.quantization.placement import handles_reals
@@ -210,8 +211,11 @@ def make_report(
 
 
 def constant_bytes(graph: Graph) -> int:
-    """Bytes of all constants."""
-    return sum(value.type.byte_size for value in graph.constants())
+    """Bytes of all constants; a table that is the transpose of weights counts once, as programs hold it."""
+    shared = graph.copy()
+    ShareTables().run(shared, PassLog())
+    sizes = {id(value.data): value.type.byte_size for value in shared.constants()}
+    return sum(sizes.values())
 
 
 def is_int8(node: Node) -> bool:

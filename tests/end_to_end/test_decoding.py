@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,9 +63,28 @@ def test_a_drawn_llama_has_the_sizes_that_are_asked_for(tmp_path: Path) -> None:
     model = onnx.load(tmp_path / "l.onnx")
     assert model == random_llama(TINY, seed=3) != random_llama(TINY, seed=4)
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    assert shapes["embedding"] == (40, 32) and shapes["head"] == (32, 40)
-    assert shapes["1.k"] == (32, 16) and shapes["1.down"] == (48, 32)
+    assert shapes["token_embd.weight"] == (40, 32) and shapes["output.weight.transposed"] == (32, 40)
+    assert shapes["blk.1.attn_k.weight.transposed"] == (32, 16)
+    assert shapes["blk.1.ffn_down.weight.transposed"] == (48, 32)
+    matrices = [math.prod(shape) for name, shape in shapes.items() if name.endswith(".weight.transposed")]
+    gains = 32 * sum(name.endswith("norm.weight") for name in shapes)
+    assert TINY.parameters == sum(matrices) + gains  # the head is the table
     assert sum(value.name.startswith("past") for value in model.graph.input) == 4
+
+
+def test_a_llama_of_drawn_integers_goes_on_alike_in_both(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "l.onnx"
+    sizes = [size.replace("--inner=48", "--inner=64") for size in SIZES]
+    assert write_llama([str(path), *sizes, "--weights=int4"]) == 0
+    kinds = {node.op_type for node in onnx.load(path).graph.node}
+    assert {"MatMulNBits", "GatherBlockQuantized"} <= kinds
+    generator = qglow.load_generator(qglow.load_model(path), context=16, piece=8)
+    found, wanted = generator.read(TOKENS), in_onnxruntime(path).read(TOKENS)
+    assert np.std(wanted) > 1e-3
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+    with pytest.raises(SystemExit):
+        write_llama([str(path), *SIZES, "--weights=int4"])
+    assert "multiples of 32" in capsys.readouterr().err
 
 
 class Counted:

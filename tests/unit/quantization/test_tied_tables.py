@@ -42,7 +42,9 @@ def lookup(graph: Graph) -> Node:
 def product(graph: Graph) -> Node:
     """What multiplies by the head."""
     found = [
-        node for node in graph.nodes if any(v is not None and "head" in v.name for v in node.inputs[1:2])
+        node
+        for node in graph.nodes
+        if any(v is not None and v.name.startswith("output.weight") for v in node.inputs[1:2])
     ]
     (one,) = found
     return one
@@ -72,6 +74,11 @@ def test_the_table_has_the_integers_of_the_head(form: str, tmp_path: Path) -> No
             assert (own is None) == (theirs is None) == (name == "zero_points" and form == "symmetric")
             if own is not None and theirs is not None:
                 np.testing.assert_array_equal(own.data, np.asarray(theirs.data).T)
+    report = quantized.report
+    assert report is not None
+    table = SIZE.words * SIZE.width
+    assert 4 * SIZE.parameters <= report.weight_bytes_before < 4 * (SIZE.parameters + table / 2)
+    assert report.weight_bytes_after < (0.75 if form == "int8" else 0.5) * report.weight_bytes_before
     given = drawn(quantized.graph)
     real, found = model.compile()(given)["logits"], quantized.compile()(given)["logits"]
     assert np.corrcoef(real.ravel(), found.ravel())[0, 1] > (0.8 if form == "int2" else 0.99)
@@ -79,7 +86,7 @@ def test_the_table_has_the_integers_of_the_head(form: str, tmp_path: Path) -> No
 
 def test_words_that_are_not_the_head_stay_float(tmp_path: Path) -> None:
     made = random_llama(SIZE)
-    head = next(tensor for tensor in made.graph.initializer if tensor.name == "head")
+    head = next(tensor for tensor in made.graph.initializer if tensor.name == "output.weight.transposed")
     head.raw_data = (np.frombuffer(head.raw_data, np.float32) * np.float32(2)).tobytes()
     path = save(made, tmp_path, "llama.onnx")
     quantized = qglow.load_model(path, own_shapes(qglow.load_model(path))).quantize(weights="int8")
