@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from qglow.core.errors import UnsupportedError
+from qglow.core.memory import release_after
 from qglow.core.model_place import ModelPlace
 from qglow.core.passes import PassLog
-from qglow.core.types import Shape
+from qglow.core.types import Array, Shape
 from qglow.counts import Count, SizedGraph, bounded_graph
 from qglow.graph.graph import Graph
 from qglow.passes.share_tables import ShareTables
@@ -21,6 +24,8 @@ from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.shape_constants import ShapeConstants, StoredConstants
 
 GraphAt = Callable[[Mapping[str, Shape]], Graph]
+LARGE = 1 << 12
+"""Bytes of a constant from which on equal ones are one array."""
 Narrowed = Callable[[Mapping[str, int], Graph], Graph]
 """Function of the bounds of a program and its graph, which it gives with fewer outputs, or as it is."""
 
@@ -55,6 +60,7 @@ class ResizableModel:
     at: GraphAt
     narrowed: Narrowed | None = None
     int8_states: Int8States | None = None
+    _known: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def called(self) -> BoundedInputs:
@@ -109,12 +115,30 @@ class ResizableModel:
     def _graph(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> Graph:
         """The graph of some sizes, with the outputs that calls of the program need."""
         graph = self.at(self.dimensions.shapes(sizes))
+        self._hold_once(graph)
         if self.narrowed is not None:
             # Tables are read where products have them, in programs without these products too.
             graph = graph.copy()
             ShareTables().run(graph, PassLog())
             graph = self.narrowed(taken.sizes, graph)
+            self._hold_once(graph)
         return graph if self.int8_states is None else self.int8_states.keep(graph)
+
+    def _hold_once(self, graph: Graph) -> None:
+        """Let large constants be the arrays of the graphs before, where these have the same bytes.
+
+        Every graph is imported from the file anew, and those of all sizes are needed at once. What their
+        imports leave is given back at once too: it holds the file and constants, once for each.
+        """
+        size = 0
+        for value in graph.constants():
+            data = value.data
+            if data is not None and data.nbytes >= LARGE:
+                size += data.nbytes
+                known = self._known.setdefault(value.name, data)
+                if known is not data and equal_bytes(known, data):
+                    value.data = known
+        release_after(size)
 
     def _refuse_tail(self, graph: Graph) -> None:
         if graph.tail is not None:
@@ -122,6 +146,14 @@ class ResizableModel:
                 f"{self.place}: {graph.tail.kinds} run in onnxruntime behind the program, which takes no "
                 "bounds then; compile without them, or end the model before these nodes (qglow cut)"
             )
+
+
+def equal_bytes(one: Array, other: Array) -> bool:
+    """Whether two arrays have the same elements, bit by bit."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    first, second = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (one, other))
+    return bool(np.array_equal(first, second))
 
 
 def every_bound(dimensions: BoundedInputs) -> list[ProgramSizes]:
