@@ -14,12 +14,10 @@ import numpy as np
 import qglow
 from qglow.core.types import Array
 from scripts.benchmarks.frame import Benchmark, Outcome, announce
-from scripts.benchmarks.measurements.targets import TITLES, row
+from scripts.benchmarks.measurements.targets import TITLES, known_targets, row
 from scripts.benchmarks.models.evaluated import ZOO
 from scripts.benchmarks.tables import markdown_table
 
-TARGETS = ("aarch64-dotprod", "riscv64-v", "cortex-m4", "cortex-m55", "wasm32-simd128")
-FEW_TARGETS = ("aarch64-dotprod", "cortex-m4", "wasm32-simd128")
 FULL = "does not fit the memory of the board"
 SAMPLES = 4
 _INPUTS = 3
@@ -27,12 +25,10 @@ _INPUTS = 3
 
 @dataclass(frozen=True)
 class LargerModel:
-    """A model of the zoo. most: largest number of an input of integers. targets: those that emulate it in
-    reasonable time."""
+    """A model of the zoo. most: largest number of an input of integers."""
 
     name: str
     most: int = 0
-    targets: tuple[str, ...] = TARGETS
 
     def load(self) -> qglow.Model:
         """The float model."""
@@ -42,8 +38,8 @@ class LargerModel:
 MODELS = (
     LargerModel("mlperftiny_vww96"),
     LargerModel("mlperftiny_ad01"),
-    LargerModel("mobilenetv2_tin202", targets=FEW_TARGETS),
-    LargerModel("llama_stories260k", most=511, targets=FEW_TARGETS),
+    LargerModel("mobilenetv2_tin202"),
+    LargerModel("llama_stories260k", most=511),
 )
 
 
@@ -68,7 +64,7 @@ def _measure(options: argparse.Namespace) -> Outcome:
         given = _inputs(model, loaded, SAMPLES + _INPUTS)
         data = {name: np.concatenate([one[name] for one in given[:SAMPLES]]) for name in given[0]}
         int8 = loaded.quantize(loaded.profile(data), check=False, repair=False)
-        for target in options.targets or model.targets:
+        for target in options.targets or known_targets():
             announce(model.name, target)
             try:
                 rows.append(row(model, int8, given[SAMPLES:], target))
