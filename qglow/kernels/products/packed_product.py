@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qglow.kernels.emit.builder import F32, I8, I16, Number, PerCall, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Number, PerCall, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.products.matmul import pieces
 from qglow.kernels.tiles.output import OutputStage
@@ -81,9 +81,22 @@ class PackedProduct:
     shared: bool
 
     @property
-    def steps(self) -> int:
-        """Steps along K; the last one may be filled up with zeros."""
-        return -(-self.depth // STEP)
+    def whole_steps(self) -> Index:
+        """Whole steps along K with terms that matter; in others one of both factors is 0."""
+        e, whole = self.e, self.depth // STEP
+        terms = e.live_terms(self.depth)
+        if isinstance(terms, int):
+            return whole
+        with e.at_entry():
+            return e.minimum(e.b.sdiv(e.index(e.plus(terms, STEP - 1)), e.index(STEP)), whole)
+
+    def _constant(self, whole: Index) -> Value:
+        """The third term of the formula, K * za' * zb, over so many whole steps and the rest."""
+        e, kind, zeros = self.e, self.tile.accumulator, self.zero_a * self.zero_b
+        if isinstance(whole, int):
+            return scalar(kind, _wrapped(self.depth * zeros))
+        terms = e.index(e.plus(e.scaled(whole, STEP), self.depth % STEP))
+        return e.b.mul(e.splat(e.b.trunc(terms, I32), self.tile.lanes), scalar(kind, _wrapped(zeros)))
 
     def emit(self, dest: Value, lhs: Value, rhs: Value, packed: Value) -> None:
         """Emit a loop over blocks, which threads may share; each has its own part of memory at `packed`."""
@@ -92,7 +105,8 @@ class PackedProduct:
         share = e.share(blocks.count, self.shared)
         wide = blocks.lanes * blocks.vectors
         for first, count, vectors, columns in blocks.kinds():
-            with e.shared_loop(share, first, count, "block") as index:
+            live = e.live_pieces(count, columns, blocks.columns, first * wide)
+            with e.shared_loop(share, first, live, "block") as index:
                 number = e.plus(index, first)
                 room = e.offset(packed, e.scaled(number, block_bytes(self.tile, self.depth, blocks.vectors)))
                 self._pack(e.offset(rhs, e.scaled(number, wide)), room, vectors)
@@ -110,8 +124,9 @@ class PackedProduct:
         e, tile = self.e, self.tile
         start = e.offset(room, vectors * tile.accumulator_bytes)
         step_bytes = vectors * tile.weight_bytes
-        whole, rest = divmod(self.depth, STEP)
-        constant = _wrapped(self.depth * self.zero_a * self.zero_b)
+        last, rest = divmod(self.depth, STEP)
+        whole = self.whole_steps
+        constant = self._constant(whole)
         # With za' as the activation, the multiplication of a step adds up za' * sum(b), of weights that are
         # in registers already.
         weight = tile.load_activation(e, self.zero_step)
@@ -122,11 +137,11 @@ class PackedProduct:
                 place = e.offset(source, e.scaled(carry.index, STEP * self.blocks.columns))
                 to = e.offset(target, e.scaled(carry.index, step_bytes))
                 carry.next([self._pack_step(place, to, STEP, weight, carry.values[0])])
-            total = carry.values[0] if whole else total
+            total = carry.values[0] if last else total
             if rest:
-                place = e.offset(source, whole * STEP * self.blocks.columns)
-                total = self._pack_step(place, e.offset(target, whole * step_bytes), rest, weight, total)
-            bias = e.b.sub(scalar(tile.accumulator, constant), total)
+                place = e.offset(source, last * STEP * self.blocks.columns)
+                total = self._pack_step(place, e.offset(target, last * step_bytes), rest, weight, total)
+            bias = e.b.sub(constant, total)
             e.store(bias, e.offset(room, v * tile.accumulator_bytes))
 
     def _pack_step(
@@ -186,7 +201,7 @@ class PackedProduct:
         e, whole = self.e, self.depth // STEP
         step_bytes = vectors * self.tile.weight_bytes
         sums = initial
-        with e.carrying_loop(0, whole, sums, name="steps") as carry:
+        with e.carrying_loop(0, self.whole_steps, sums, name="steps") as carry:
             at = e.offset(lhs, e.scaled(carry.index, STEP))
             weights = e.offset(packed, e.scaled(carry.index, step_bytes))
             carry.next(self._step(at, weights, carry.values, height, vectors, self.ones))

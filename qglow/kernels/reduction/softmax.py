@@ -54,7 +54,9 @@ class SoftmaxAlong(_NormalizedExponentials):
             step = e.scaled(row, length * 4)
             to, start = e.offset(dest.pointer, step), e.offset(src.pointer, step)
             operation: Softmax = site.operation
-            softmax_row(e, to, start, length, operation.logarithm, operation.masked_to_zero)
+            # Behind what is live, the row has what adds nothing: -inf.
+            vectors = e.live_pieces(length // LANES, LANES, length)
+            softmax_row(e, to, start, length, operation.logarithm, operation.masked_to_zero, vectors)
 
 
 def softmax_row(
@@ -64,8 +66,12 @@ def softmax_row(
     length: Index,
     logarithm: bool = False,
     masked_to_zero: bool = False,
+    vectors: Index | None = None,
 ) -> None:
-    """Emit Softmax of the `length` contiguous floats at `src`, a value only where it is a multiple of 16."""
+    """Emit Softmax of the `length` contiguous floats at `src`, a value only where it is a multiple of 16.
+
+    vectors: how many whole vectors of 16 matter (default: all), and with them what follows the whole ones.
+    """
     kind = vec(F32, LANES)
 
     def load(pointer: Value, at: Index, count: int | None) -> Value:
@@ -76,7 +82,7 @@ def softmax_row(
         return [emit_larger(e, x, values[0])]
 
     # The maximum is subtracted first, so that no exponential is above 1 and none overflows.
-    lanes = _fold(e, length, [scalar(kind, NEGATIVE_INFINITY)], larger)[0]
+    lanes = _fold(e, length, vectors, [scalar(kind, NEGATIVE_INFINITY)], larger)[0]
     top = e.splat(reduce_lanes(e, lanes, lambda a, b: emit_larger(e, a, b)), LANES)
 
     def exponentials(values: list[Value], at: Index, count: int | None) -> list[Value]:
@@ -86,7 +92,7 @@ def softmax_row(
         return [e.b.fadd(values[0], keep(e, power, count, 0.0))]
 
     # Lane i adds up elements i, i + 16, ..., then halves join: the one order that the contract allows.
-    sums = _fold(e, length, [scalar(kind, 0.0)], exponentials)[0]
+    sums = _fold(e, length, vectors, [scalar(kind, 0.0)], exponentials)[0]
     total = e.splat(reduce_lanes(e, sums, e.b.fadd), LANES)
     logarithm_of_total = emit_scalar(e, log, total) if logarithm else None
 
@@ -98,19 +104,24 @@ def softmax_row(
         e.store_lanes(result, e.offset(dest, e.scaled(at, 4)), count)
         return []
 
-    _fold(e, length, [], finish)
+    _fold(e, length, vectors, [], finish)
 
 
 def _fold(
     e: Emitter,
     length: Index,
+    vectors: Index | None,
     initial: list[Value],
     step: Callable[[list[Value], Index, int | None], list[Value]],
 ) -> list[Value]:
-    """`values = step(values, start, count)` over vectors of a row, the last of which may be partial."""
+    """`values = step(values, start, count)` over vectors of a row, the last of which may be partial.
+
+    vectors: how many of the whole ones are gone through (default: all).
+    """
     values, whole = initial, length // LANES * LANES if isinstance(length, int) else length
     if not isinstance(whole, int) or whole:
-        with e.carrying_loop(0, whole, initial, LANES, "vector") as carry:
+        stop = whole if vectors is None else e.scaled(vectors, LANES)
+        with e.carrying_loop(0, stop, initial, LANES, "vector") as carry:
             carry.next(step(list(carry.values), carry.index, None))
         values = carry.values
     if isinstance(length, int) and length > whole:

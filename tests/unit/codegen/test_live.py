@@ -11,7 +11,7 @@ import pytest
 
 from qglow.codegen.compiler import emit_llvm_text
 from qglow.core.passes import PassLog
-from qglow.core.types import Array, ElementType, Quantization, TensorType, float_type
+from qglow.core.types import Array, ElementType, Quantization, Shape, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.ops.conv import Convolution
@@ -142,6 +142,23 @@ def scores(builder: ProgramBuilder) -> Limited:
     return dest, ((ROWS, ROWS), (ROWS, 1))
 
 
+def int8_scores(builder: ProgramBuilder) -> Limited:
+    """The same of integers, whose right operand is packed in blocks of columns."""
+    dest = builder.placeholder("dest", float_type(3, ROWS, ROWS))
+    builder.emit("scores", MatMul(), dest, *int8_pair(builder, (3, ROWS, 16), (3, 16, ROWS)))
+    return dest, ((ROWS, ROWS), (ROWS, 1))
+
+
+def int8_pair(builder: ProgramBuilder, lhs: Shape, rhs: Shape) -> tuple[Buffer, Buffer]:
+    """Operands with zero points, -128 as shares have it, and 5."""
+    kinds = Quantization.per_tensor(1 / 256, -128), Quantization.per_tensor(0.03125, 5)
+    left, right = (
+        builder.placeholder(name, TensorType(ElementType.INT8, shape, kind))
+        for name, shape, kind in zip(("lhs", "rhs"), (lhs, rhs), kinds, strict=True)
+    )
+    return left, right
+
+
 def images(batch: int = ROWS) -> tuple[int, ...]:
     return batch, 5, 6, 8
 
@@ -245,6 +262,7 @@ IMAGES = (
 )
 CASES = (
     *(layer, int8_layer, blocks, sums, flat_sum, affine, softmax, means, scales, heads, keys, scores),
+    int8_scores,
     *IMAGES,
 )
 
@@ -275,7 +293,7 @@ def run(made: Program, given: dict[str, Array], dest: Buffer, isa: str, threads:
     executable = compile_lowered(made, CompileOptions(isa=isa, threads=threads))
     given = {name: array for name, array in given.items() if name in executable.inputs}
     result = np.full(dest.type.shape, 77, dest.type.element.dtype)
-    bias = executable.activation_bias if dest.type.is_quantized else 0
+    bias = executable.activation_bias
     stored = {name: to_physical(a, made.buffer(name).type, bias) for name, a in given.items()}
     written = to_physical(result, dest.type, bias).copy()
     executable.bind(stored, {"dest": written})()
@@ -377,6 +395,54 @@ def test_sums_end_where_their_terms_do(isa: str) -> None:
     plain, same, _ = program_of(zeros[0].shape, zeros[1].shape)
     expected = run(plain, {"lhs": zeros[0], "rhs": np.ascontiguousarray(zeros[1])}, same, isa)
     assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+@pytest.mark.parametrize("depth", [ROWS, ROWS + 3])
+def test_sums_of_integers_end_where_their_terms_do(depth: int, isa: str) -> None:
+    """Terms that do not matter have a factor of zero, here -128, and are left out but for a few."""
+    random = np.random.default_rng(depth)
+    b = random.integers(-128, 128, (2, depth, 24)).astype(np.int8)
+
+    def found(places: int, a: Array, limited: bool) -> bytes:
+        builder = ProgramBuilder("sums")
+        count = builder.placeholder("count", TensorType(ElementType.INT64, (1,)))
+        dest = builder.placeholder("dest", float_type(2, 8, 24))
+        product = builder.emit("product", MatMul(), dest, *int8_pair(builder, a.shape, b.shape))
+        product.summed = count if limited else None
+        given = {"count": np.array([places]), "lhs": a, "rhs": b}
+        return run(builder.finish(), given, dest, isa).tobytes()
+
+    for places in (0, 1, 50, depth):
+        a = random.integers(-128, 128, (2, 8, depth)).astype(np.int8)
+        a[:, :, places:] = -128
+        expected = found(places, a, limited=False)
+        assert found(places, a, limited=True) == expected, places
+        if places == 1:  # of terms that do not count, those of the same step alone are read
+            a[:, :, 4 : depth - depth % 4] = 77
+            assert found(places, a, limited=True) == expected != found(places, a, limited=False)
+
+
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+@pytest.mark.parametrize("length", [ROWS, ROWS + 5])
+def test_rows_of_softmax_end_where_their_live_elements_do(length: int, isa: str) -> None:
+    """What follows is -inf, as masks leave it, and adds nothing."""
+
+    def found(places: int, array: Array, limited: bool) -> Array:
+        builder = ProgramBuilder("rows")
+        count = builder.placeholder("count", TensorType(ElementType.INT64, (1,)))
+        src, dest = (builder.placeholder(n, float_type(3, length)) for n in ("src", "dest"))
+        softmax = builder.emit("softmax", Softmax(1), dest, src)
+        softmax.live = (Live(count, length, 1),) if limited else ()
+        return run(builder.finish(), {"count": np.array([places]), "src": array}, dest, isa)
+
+    for places in (1, 16, 17, 50, length):
+        array = drawn(3, length)
+        array[:, places:] = -np.inf
+        whole, part = found(places, array, limited=False), found(places, array, limited=True)
+        assert part[:, :places].tobytes() == whole[:, :places].tobytes(), places
+        if places < 32:
+            assert (part[:, 32 : length // 16 * 16] == 77).all()
 
 
 def replace_rest(array: Array, number: float) -> Array:
