@@ -49,3 +49,39 @@ def test_a_split_with_more_outputs_than_parts_is_refused() -> None:
     node = helper.make_node("Split", ["x"], ["a", "b", "y"], axis=0, num_outputs=2)
     with pytest.raises(InferenceRefused, match="more outputs than parts"):
         infer_types(tiny_model([node], {"x": (6, 3)}, ["y"], opset=18))
+
+
+def test_parts_that_a_split_only_claims_to_have_are_refused() -> None:
+    node = helper.make_node("Split", ["x"], ["a", "y"], axis=0, num_outputs=2**31)
+    with pytest.raises(InferenceRefused, match="or far fewer"):
+        infer_types(tiny_model([node], {"x": (6, 3)}, ["y"], opset=18))
+
+
+@pytest.mark.parametrize("axis", [2**31, 2**63 - 1, -(2**63)])
+def test_an_axis_beyond_32_bits_is_refused_before_onnx_crashes(axis: int) -> None:
+    node = helper.make_node("LayerNormalization", ["x", "w"], ["y", "mean"], axis=axis)
+    constants = {"w": np.ones(3, np.float32)}
+    with pytest.raises(InferenceRefused, match="an axis of a LayerNormalization is beyond 32 bits"):
+        infer_types(tiny_model([node], {"x": (6, 3)}, ["y"], constants, opset=17))
+
+
+@pytest.mark.parametrize("operator", ["EyeLike", "RegexFullMatch", "ai.onnx.ml.LabelEncoder"])
+def test_a_first_operand_that_is_left_out_is_refused_before_onnx_crashes(operator: str) -> None:
+    domain, _, name = operator.rpartition(".")
+    model = tiny_model([helper.make_node(name, [""], ["y"], domain=domain)], {"x": (6, 3)}, ["y"], opset=22)
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 4))
+    with pytest.raises(InferenceRefused, match=f"the first operand of a {name} is missing"):
+        infer_types(model)
+
+
+@pytest.mark.parametrize("by_node", [False, True])
+def test_elements_that_a_tensor_only_claims_to_have_are_refused(by_node: bool) -> None:
+    tensor = numpy_helper.from_array(np.array([4]), "many")
+    tensor.dims[:] = [2**40]
+    nodes = [helper.make_node("Constant", [], ["many"], value=tensor)] if by_node else []
+    nodes.append(helper.make_node("Add", ["many", "many"], ["y"]))
+    model = tiny_model(nodes, {}, ["y"])
+    if not by_node:
+        model.graph.initializer.append(tensor)
+    with pytest.raises(InferenceRefused, match="fewer elements than its shape says"):
+        infer_types(model, follow_data=True)
