@@ -43,6 +43,7 @@ class WideSearch:
     def __init__(self, plain: Stage, made: Callable[[Recipe], Stage]) -> None:
         self._plain, self._made = plain, made
         self.best, self.mixed = plain, Mix()
+        self._missed: dict[str, float] = {}
 
     def run(self, goal_db: float) -> None:
         """Widen what costs the outputs most, until the worst is at `goal_db` or nothing more is won.
@@ -80,11 +81,14 @@ class WideSearch:
     def _tried(self, forms: Sequence[Mix]) -> bool:
         """Take the shortest form of a mix that wins enough, or one that wins much more.
 
-        Returns False where all take too long."""
+        Returns False where all take too long.
+        """
         rules = self._plain.recipe.rules
         limit = self._share * multiply_adds(self._plain.result.graph)
         few = [mix for mix in forms if self._multiplications(mix) <= limit]
-        able = [mix for mix in few if most_level(self.best, mix) >= self.best.glance + LIKELY_DB]
+        most = {mix: most_level(self.best, mix) for mix in few}
+        least = self.best.glance + LIKELY_DB
+        able = [mix for mix in few if most[mix] - self._missing(mix) >= least]
         if not able:
             return bool(few)
         made = {mix: self._made(replace(self._plain.recipe, rules=(*mix_rules(mix), *rules))) for mix in able}
@@ -93,14 +97,30 @@ class WideSearch:
             return False
         chosen: tuple[Mix, Stage] | None = None
         for mix, stage in sorted(short.items(), key=lambda pair: pair[1].cycles):
-            least = self.best if chosen is None else chosen[1]
-            if stage.glance < least.glance + LIKELY_DB or not self._wins(stage):
+            self._missed[self._form(mix)] = max(most[mix] - stage.glance, 0.0)
+            better = self.best if chosen is None else chosen[1]
+            if stage.glance < better.glance + LIKELY_DB or not self._wins(stage):
                 continue
             if chosen is None or stage.judged().level >= chosen[1].judged().level + GAIN_DB:
                 chosen = mix, stage
         if chosen is not None:
             self.mixed, self.best = chosen
         return True
+
+    def _missing(self, mix: Mix) -> float:
+        """How far, in dB, a mix will stay below what it can win at best, by the last one of its form.
+
+        Where a model is broken, few wide nodes tell nothing about many.
+        """
+        return 0.0 if self._is_broken else self._missed.get(self._form(mix), 0.0)
+
+    def _form(self, mix: Mix) -> str:
+        """The form of nodes that a mix has and the known one has not: float, int16, or int16 without sums."""
+        added = set(mix.int16) - set(self.mixed.int16)
+        if not added:
+            return "float"
+        summing = {node.name for node in self._plain.result.graph.nodes if node.operator.sums_products}
+        return "int16" if added & summing else "light int16"
 
     def _wins(self, stage: Stage) -> bool:
         """Whether a stage is enough better than the best for its time."""

@@ -61,6 +61,27 @@ def test_an_int16_value_that_only_products_read_wins_nothing() -> None:
     assert most_level(plain, Mix(int16=(first,))) < plain.glance + LIKELY_DB
 
 
+def test_a_form_that_stayed_far_below_its_bound_is_expected_to_do_so_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, _ = stages(Mix())
+    large, small = (node_of(plain, value) for value in ("large", "small"))
+    asked: list[Recipe] = []
+
+    def made_again(recipe: Recipe) -> Stage:
+        asked.append(recipe)
+        return plain  # which wins nothing
+
+    for broken, expected in ((0.0, 2), (plain.sqnr_db + 1.0, 3)):
+        asked.clear()
+        monkeypatch.setattr("qglow.tuning.wide_search.BROKEN_DB", broken)
+        search = WideSearch(plain, made_again)
+        monkeypatch.setattr("qglow.tuning.wide_search.most_level", lambda stage, mix: stage.glance + 20.0)
+        for mix in (Mix((large,)), Mix((large, small)), Mix((), (large, small))):
+            assert search._tried([mix])
+        assert len(asked) == expected  # float, then int16, which nothing is known of
+
+
 def test_nodes_of_regions_have_no_bound() -> None:
     plain, _ = stages(Mix())
     assert most_level(plain, Mix(int16=("loop.body/add",))) == math.inf
