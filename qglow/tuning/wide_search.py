@@ -108,7 +108,7 @@ class WideSearch:
         return True
 
     def _missing(self, mix: Mix) -> float:
-        """How far, in dB, a mix will stay below what it can win at best, by the last one of its form.
+        """Decibels by which a mix will stay below what it can win at best, by the last one of its form.
 
         Where a model is broken, few wide nodes tell nothing about many.
         """
