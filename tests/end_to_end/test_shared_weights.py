@@ -32,6 +32,8 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 BLOCK_ISAS = ("avx2", NATIVE_ISAS[-1])
 """Those that programs with blocks are compiled for: one of few registers, and one of many."""
+OWN_PACKINGS = ("avx2", "amx")
+"""Those whose code for pairs of bytes and for tiles packs int8 weights in a way that few rows do without."""
 BOUNDS = {"batch": 1, "new": (1, 16), "past": 24, "total": "past + new"}
 
 
@@ -75,8 +77,7 @@ def test_weights_are_held_once_and_bits_stay(isa: str, form: str, tmp_path: Path
     listed = [constant for one in bounded._programs for constant in one.executable.program.constants]
     assert listed and all(constant.data is None for constant in listed)
     single = model.compile(bounds={**BOUNDS, "new": 16}, isa=isa, threads=1)
-    # Code for pairs of bytes and for tiles packs weights in a way of its own, which few rows do without.
-    if not (form == "dynamic" and isa in ("avx2", "amx")):
+    if not (form == "dynamic" and isa in OWN_PACKINGS):
         assert bounded.weight_bytes < 1.02 * single.weight_bytes
     for past, new in ((7, 1), (24, 16), (3, 5)):
         given = inputs(SIZE, past, new)
@@ -140,7 +141,9 @@ def test_the_head_and_the_table_of_words_are_held_once(form: str, tmp_path: Path
     packed = sum(size for name, size in sizes.items() if name.endswith("weights.bin"))
     assert table < constants < 1.5 * table
     # What is packed has scales too, and sums of blocks for many rows.
-    assert table < packed < 1.5 * table
+    assert table < packed
+    if not (form == "dynamic" and NATIVE_ISAS[-1] in OWN_PACKINGS):
+        assert packed < 1.5 * table
     generator, single = (
         qglow.load_generator(qglow.load(path, trust=True)),
         qglow.load_generator(model, context=32),
