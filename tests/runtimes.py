@@ -40,6 +40,8 @@ _NATIVE = host_isas() or [capabilities.machine(find_target(name)) for name in ru
 ALL_ISAS = [*(isa.name for isa in _NATIVE), PORTABLE.name]
 NATIVE_ISAS = [isa.name for isa in _NATIVE if isa is not AVX512_VBMI]
 """Without the one that differs from another in tables only; tables are tested on all."""
+PLAIN = NATIVE_ISAS[0]
+"""What runs on every processor of the host's kind: generic on x86-64."""
 HOST_ISAS = [*NATIVE_ISAS, PORTABLE.name]
 """What programs are run by here, the target without a processor of its own among them."""
 

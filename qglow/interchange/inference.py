@@ -116,8 +116,12 @@ def _stored_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 
 def _claims_too_much(tensor: TensorProto) -> bool:
-    """Whether the shape of a tensor has many more elements than what is stored, of at least two bits each."""
-    if tensor.data_location == TensorProto.EXTERNAL:
+    """Whether the shape of a tensor has many more elements than what is stored, of at least two bits each.
+
+    Data that lies elsewhere, in a file or in memory beside the model, leaves none here, of which onnx makes
+    nothing.
+    """
+    if tensor.data_location == TensorProto.EXTERNAL or (tensor.HasField("raw_data") and not tensor.raw_data):
         return False
     fields = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data)
     stored = sum(map(len, (*fields, tensor.uint64_data, tensor.string_data, tensor.raw_data)))

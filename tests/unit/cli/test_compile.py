@@ -10,6 +10,7 @@ from onnx import helper
 
 import qglow
 from qglow.cli.main import main
+from tests.runtimes import PLAIN
 from tests.unit.importer.tiny import save, tiny_model
 
 Capture = pytest.CaptureFixture[str]
@@ -23,12 +24,12 @@ def test_tuned_programs_give_the_same_results(
     model = tiny_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [6, 20]}, ["y"], {"w": weights})
     path, x = save(model, tmp_path), {"x": np.ones((6, 20), np.float32)}
     programs = [str(tmp_path / name) for name in ("plain.qglow", "tuned.qglow", "again.qglow")]
-    words = ["--isa", "generic", "-o"]
+    words = ["--isa", PLAIN, "-o"]
     assert main(["compile", str(path), *words, programs[0]]) == 0
     assert main(["compile", str(path), "--tune", *words, programs[1]]) == 0
     said = capsys.readouterr()
     assert "kernels for 1 shapes measured" in said.out and "measuring" in said.err
     assert main(["compile", str(path), "--tune", *words, programs[2]]) == 0
     assert Path(programs[1]).read_bytes() == Path(programs[2]).read_bytes()
-    results = [qglow.load(program, isa="generic", trust=True)(x)["y"] for program in programs]
+    results = [qglow.load(program, isa=PLAIN, trust=True)(x)["y"] for program in programs]
     assert all(np.array_equal(result, results[0]) for result in results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from qglow.interchange.inference import InferenceRefused, infer_types
 from tests.unit.importer.tiny import tiny_model
@@ -85,3 +85,14 @@ def test_elements_that_a_tensor_only_claims_to_have_are_refused(by_node: bool) -
         model.graph.initializer.append(tensor)
     with pytest.raises(InferenceRefused, match="fewer elements than its shape says"):
         infer_types(model, follow_data=True)
+
+
+@pytest.mark.parametrize("operator", ["Add", "Concat"])
+def test_a_tensor_whose_data_lies_elsewhere_is_no_claim(operator: str) -> None:
+    left_out = TensorProto(name="many", data_type=TensorProto.FLOAT, dims=[2**33], raw_data=b"")
+    attributes = {"axis": 0} if operator == "Concat" else {}
+    nodes = [helper.make_node(operator, ["many", "many"], ["y"], **attributes)]
+    model = tiny_model(nodes, {"x": (1,)}, ["y"])
+    model.graph.initializer.append(left_out)
+    (found,) = infer_types(model, follow_data=True).graph.output
+    assert found.type.tensor_type.shape.dim[0].dim_value == (2**34 if operator == "Concat" else 2**33)

@@ -13,6 +13,7 @@ from qglow.report.contenders import of_executable, random_inputs
 from qglow.report.layers import compare_layers
 from qglow.report.runner import InterpretedGraph
 from qglow.toolchain import CompileOptions, compile_graph
+from tests.runtimes import PLAIN
 from tests.unit.report.digits import data, example
 from tests.unit.report.models import Tapped
 
@@ -21,7 +22,7 @@ def test_observed_code_is_the_interpreter_at_every_node() -> None:
     """The same accumulated error, to the bit: the tap finds every value, in the graph's axis order."""
     model = example()
     graph = model.quantized.graph
-    observed = compile_graph(graph, CompileOptions(isa="generic", observe=True))
+    observed = compile_graph(graph, CompileOptions(isa=PLAIN, observe=True))
     native = compare_layers(model.float_graph, graph, data("test.npz", 2), observed=observed)
     reference = compare_layers(model.float_graph, graph, data("test.npz", 2), observed=Tapped(graph))
     assert all(layer.accumulated is not None for layer in native.layers)
@@ -31,7 +32,7 @@ def test_observed_code_is_the_interpreter_at_every_node() -> None:
     ]
 
 
-@pytest.mark.parametrize("isa", ["generic", "reference"])
+@pytest.mark.parametrize("isa", [PLAIN, "reference"])
 def test_integers_are_bound_in_the_form_of_the_target(isa: str) -> None:
     builder = GraphBuilder("integers")
     kind = TensorType(ElementType.INT8, (2, 3), Quantization.per_tensor(0.5, -3))
@@ -42,7 +43,7 @@ def test_integers_are_bound_in_the_form_of_the_target(isa: str) -> None:
 
 def test_bound_programs_run_and_are_timed() -> None:
     graph = example().quantized.graph
-    executable = compile_graph(graph, CompileOptions(isa="generic"))
+    executable = compile_graph(graph, CompileOptions(isa=PLAIN))
     inputs = random_inputs(executable.inputs)
     result = bench({"int8": of_executable(executable, inputs)}, alternations=2, warmup=1)
     assert result.latencies["int8"].median_ms > 0.0

@@ -10,6 +10,7 @@ from qglow.report.node_times import NodeTime, NodeTimes, measure_nodes, node_sec
 from qglow.targets.capabilities import timed
 from qglow.targets.registry import find_target
 from qglow.toolchain import selected_program
+from tests.runtimes import PLAIN
 from tests.unit.report.digits import example
 
 TIMES = NodeTimes(
@@ -36,8 +37,8 @@ def test_table_has_the_most_expensive_first() -> None:
 def test_nodes_of_the_example_are_found_in_both() -> None:
     graph = example().quantized.graph
     inputs = {"input": np.zeros((1, 1, 8, 8), np.float32)}
-    program, file = selected_program(graph, "generic"), export_qdq(graph, None).SerializeToString()
-    times = measure_nodes(program, timed(find_target("generic")), file, inputs)
+    program, file = selected_program(graph, PLAIN), export_qdq(graph, None).SerializeToString()
+    times = measure_nodes(program, timed(find_target(PLAIN)), file, inputs)
     found = {name: row for row in times.rows for name in row.nodes}
     convolutions = [node.name for node in graph.nodes if type(node.operator).__name__ == "Conv"]
     assert len(convolutions) >= 8

@@ -13,6 +13,7 @@ from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.shape import Reshape
 from qglow.report.evaluation import run_over_data
 from qglow.toolchain import CompileOptions, compile_graph
+from tests.runtimes import PLAIN
 
 ROWS = np.arange(12, dtype=np.float32).reshape(2, 6)
 
@@ -25,7 +26,7 @@ def network(batch: int, *shape: int) -> Graph:
 
 
 def outputs(graph: Graph) -> list[np.ndarray]:
-    program = compile_graph(graph, CompileOptions(isa="generic"))
+    program = compile_graph(graph, CompileOptions(isa=PLAIN))
     return [found["y"] for _, found in run_over_data(program, {"x": ROWS})]
 
 

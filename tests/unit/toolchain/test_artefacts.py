@@ -25,6 +25,7 @@ from qglow.runtime.artefact import StoredProgram, load_artefact
 from qglow.toolchain import compile_lowered, lower_graph
 from qglow.toolchain.artefacts import load_executable, write_artefact
 from qglow.toolchain.compilation import CompileOptions
+from tests.runtimes import PLAIN
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -69,8 +70,8 @@ def test_same_program_same_bytes(tmp_path: Path) -> None:
 def test_every_isa_of_the_host_loads(tmp_path: Path) -> None:
     path = tmp_path / "model.qglow"
     write_artefact(path, program())
-    executable = load_executable(path, CompileOptions(isa="generic"))
-    assert executable.isa == "generic"
+    executable = load_executable(path, CompileOptions(isa=PLAIN))
+    assert executable.isa == PLAIN
     np.testing.assert_allclose(executable({"x": X})["y"], X @ W)
 
 
@@ -166,7 +167,7 @@ def test_weights_begin_at_the_edge_of_a_page(tmp_path: Path) -> None:
 
 
 def test_program_that_was_loaded_is_the_one_that_was_planned(tmp_path: Path) -> None:
-    path, options = tmp_path / "model.qglow", CompileOptions(isa="generic")
+    path, options = tmp_path / "model.qglow", CompileOptions(isa=PLAIN)
     write_artefact(path, program(), options)
     planned = print_program(compile_lowered(program(), options).program)
     for trust in (False, True):

@@ -18,6 +18,7 @@ from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.histogram import ValueProfile
 from qglow.targets.x86.isas import host_isas
 from qglow.toolchain import CompiledEngine, CompileOptions, compile_graph
+from tests.runtimes import PLAIN
 
 FMA_ISAS = [isa.name for isa in host_isas() if isa.has_fma]
 SAMPLES = np.random.default_rng(5).normal(size=(10, 3, 9, 9)).astype(np.float32)
@@ -91,7 +92,7 @@ def test_reference_keeps_state_from_call_to_call() -> None:
         return builder.finish(builder.node(Relu(), builder.input("x", float_type(batch, 3, 9, 9)), name="y"))
 
     found = []
-    for isa in ("reference", "generic"):
+    for isa in ("reference", PLAIN):
         engine = CompiledEngine(graph, CompileOptions(isa=isa))
         for start in (0, 4):
             engine.run({"x": SAMPLES[start : start + 4]})

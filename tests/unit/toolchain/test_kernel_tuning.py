@@ -27,14 +27,15 @@ from qglow.report.stages import stage_text
 from qglow.targets.capabilities import timed
 from qglow.targets.protocol import TimedTarget
 from qglow.targets.registry import find_target
-from qglow.targets.x86.isas import GENERIC
 from qglow.toolchain import CompileOptions, compile_graph, lower_graph, selected_program
 from qglow.toolchain.artefacts import write_artefact
 from qglow.toolchain.kernel_tuning import KernelSearch, KernelTuning
 from qglow.toolchain.timing import Ticks, compare_instructions
+from tests.runtimes import PLAIN, machine
 from tests.unit.kernels.selection.test_epilogue import Case, build
 
-TARGET = timed(find_target("generic"))
+MACHINE = machine(PLAIN)
+TARGET = timed(find_target(PLAIN))
 ROWS, DEPTH, COLUMNS = 12, 20, 30
 USUAL = 100.0
 
@@ -73,7 +74,7 @@ class Clock:
 
 
 def search(clock: Clock) -> KernelSearch:
-    return KernelSearch(lambda: lower_graph(graph()), TARGET, MeasuredKernels.load(GENERIC), clock)
+    return KernelSearch(lambda: lower_graph(graph()), TARGET, MeasuredKernels.load(MACHINE), clock)
 
 
 def run(clock: Clock) -> tuple[KernelTuning, list[int]]:
@@ -89,25 +90,25 @@ def favourite(kernel: str) -> float:
 def third_kernel() -> str:
     """An alternative for the products of one shape, and for no other."""
     first, _, last = (i for i in lowered_with_kernels() if i.kernel)
-    names = [kernel.describe() for kernel in alternatives(first, GENERIC)]
-    others = {kernel.describe() for kernel in alternatives(last, GENERIC)}
+    names = [kernel.describe() for kernel in alternatives(first, MACHINE)]
+    others = {kernel.describe() for kernel in alternatives(last, MACHINE)}
     return [name for name in names[1:] if name not in others][1]
 
 
 def lowered_with_kernels() -> list[Instruction]:
     program = lower_graph(graph())
-    select_kernels(program, GENERIC)
+    select_kernels(program, MACHINE)
     return program.code
 
 
 def test_the_fastest_is_found_once_and_is_what_is_compiled_from_then_on() -> None:
-    usual = [i.kernel for i in selected_program(graph(), "generic").code if i.kernel]
+    usual = [i.kernel for i in selected_program(graph(), PLAIN).code if i.kernel]
     waiting = search(Clock(favourite)).pending
     clock = Clock(favourite)
     found, done = run(clock)
     assert (found.shapes, found.kernels, found.changed) == (2, waiting, 1)
     assert sum(done) == waiting and found.gain > 1.0
-    chosen = [i.kernel for i in selected_program(graph(), "generic").code if i.kernel]
+    chosen = [i.kernel for i in selected_program(graph(), PLAIN).code if i.kernel]
     assert chosen[0] == chosen[1] != usual[0] and favourite(chosen[0]) == 50.0
     assert chosen[2] == usual[2]
     again = Clock(favourite)
@@ -117,14 +118,14 @@ def test_the_fastest_is_found_once_and_is_what_is_compiled_from_then_on() -> Non
 
 def test_an_interrupted_search_goes_on_where_it_was() -> None:
     whole = run(Clock(favourite))[0]
-    choices = saved_choices(GENERIC)
-    choices_path(GENERIC).unlink()
+    choices = saved_choices(MACHINE)
+    choices_path(MACHINE).unlink()
     with pytest.raises(KeyboardInterrupt):
         run(Clock(favourite, stop_after=2))
-    first = MeasuredKernels.load(GENERIC).ratios
+    first = MeasuredKernels.load(MACHINE).ratios
     assert sum(len(kernels) for kernels in first.values()) == 4
     rest = Clock(favourite)
-    assert run(rest)[0] == whole and saved_choices(GENERIC) == choices
+    assert run(rest)[0] == whole and saved_choices(MACHINE) == choices
     again = {kernel for tried in rest.tried[:-2] for kernel in tried.values()}
     assert not again & {kernel for kernels in first.values() for kernel in kernels}
 
@@ -138,7 +139,7 @@ def test_what_was_faster_by_luck_alone_is_not_chosen() -> None:
         return 60.0 if first else 150.0
 
     found, _ = run(Clock(lucky))
-    assert found.changed == 0 and found.gain == 1.0 and not saved_choices(GENERIC)
+    assert found.changed == 0 and found.gain == 1.0 and not saved_choices(MACHINE)
 
 
 def test_a_gain_within_the_noise_changes_nothing() -> None:
@@ -157,32 +158,32 @@ def test_a_gain_within_the_noise_changes_nothing() -> None:
     ],
 )
 def test_a_file_that_is_no_such_file_counts_for_nothing(content: str) -> None:
-    path = choices_path(GENERIC)
+    path = choices_path(MACHINE)
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    assert saved_choices(GENERIC) == {}
+    assert saved_choices(MACHINE) == {}
 
 
 def test_choices_are_in_results_and_in_the_list_of_kernels(tmp_path: Path) -> None:
     x = {"x": np.random.default_rng(1).standard_normal((ROWS, DEPTH)).astype(np.float32)}
-    options = CompileOptions(isa="generic")
+    options = CompileOptions(isa=PLAIN)
     before = compile_graph(graph(), options)(x)
     write_artefact(tmp_path / "before.qglow", lower_graph(graph()), options)
-    assert CHOSEN not in stage_text(graph(), "kernels", "generic")
+    assert CHOSEN not in stage_text(graph(), "kernels", PLAIN)
     run(Clock(favourite))
-    assert stage_text(graph(), "kernels", "generic").count(CHOSEN) == 2
+    assert stage_text(graph(), "kernels", PLAIN).count(CHOSEN) == 2
     after = compile_graph(graph(), options)(x)
     assert all(np.array_equal(after[name], before[name]) for name in before)
     write_artefact(tmp_path / "after.qglow", lower_graph(graph()), options)
     assert (tmp_path / "before.qglow").read_bytes() != (tmp_path / "after.qglow").read_bytes()
-    without = CompileOptions(isa="generic", cache=False)
+    without = CompileOptions(isa=PLAIN, cache=False)
     write_artefact(tmp_path / "without.qglow", lower_graph(graph()), without)
     assert (tmp_path / "before.qglow").read_bytes() == (tmp_path / "without.qglow").read_bytes()
 
 
 def test_the_file_says_what_was_measured() -> None:
     run(Clock(favourite))
-    content = json.loads(choices_path(GENERIC).read_text())
+    content = json.loads(choices_path(MACHINE).read_text())
     [wide] = [key for key in content["measured"] if f"{COLUMNS}]" in key]
     assert wide.startswith("fullyconnected")
     assert [0.5, 0.5] in content["measured"][wide].values()
@@ -195,14 +196,14 @@ def residual() -> Program:
 
 def tune_residual(times: Callable[[str], float], stop_after: int = 1000) -> Clock:
     clock = Clock(times, stop_after)
-    KernelSearch(residual, TARGET, MeasuredKernels.load(GENERIC), clock).run(lambda done: None)
+    KernelSearch(residual, TARGET, MeasuredKernels.load(MACHINE), clock).run(lambda done: None)
     return clock
 
 
 def epilogues() -> list[str]:
     """What is fused with the choices that were saved."""
     program = residual()
-    select_kernels(program, GENERIC, saved_choices(GENERIC))
+    select_kernels(program, MACHINE, saved_choices(MACHINE))
     return [member.name for group in fused_groups(program) for member in group[1:]]
 
 
@@ -212,8 +213,8 @@ def test_epilogues_are_measured_behind_kernels_and_chosen_where_they_gain() -> N
     assert has_one == sorted(has_one) and has_one.count(True) == CONFIRMED + 1, "the last is the gain"
     assert epilogues() == ["add0"]
     program = residual()
-    select_kernels(program, GENERIC, saved_choices(GENERIC))
-    rows = to_text(kernel_document(program, GENERIC, choices=saved_choices(GENERIC)), 200)
+    select_kernels(program, MACHINE, saved_choices(MACHINE))
+    rows = to_text(kernel_document(program, MACHINE, choices=saved_choices(MACHINE)), 200)
     assert f"epilogue of %conv{CHOSEN}" in rows
 
 
@@ -225,10 +226,10 @@ def test_a_pool_is_measured_in_the_epilogue_and_behind_it(pool: float, joined: l
         return build(Case(follow=("add",), pool=True))
 
     clock = Clock(lambda kernel: times.get(kernel, USUAL))
-    KernelSearch(make, TARGET, MeasuredKernels.load(GENERIC), clock).run(lambda done: None)
-    select_kernels(program := make(), GENERIC, saved_choices(GENERIC))
+    KernelSearch(make, TARGET, MeasuredKernels.load(MACHINE), clock).run(lambda done: None)
+    select_kernels(program := make(), MACHINE, saved_choices(MACHINE))
     assert [member.name for group in fused_groups(program) for member in group[1:]] == joined
-    rows = to_text(kernel_document(program, GENERIC, choices=saved_choices(GENERIC)), 200)
+    rows = to_text(kernel_document(program, MACHINE, choices=saved_choices(MACHINE)), 200)
     assert rows.count(f"epilogue of %conv{CHOSEN}") == len(joined)
 
 
@@ -241,6 +242,6 @@ def test_epilogues_that_cost_more_stay_apart_and_a_search_for_them_goes_on() -> 
 
 
 def test_programs_take_turns() -> None:
-    one, other = (selected_program(graph(), "generic") for _ in range(2))
+    one, other = (selected_program(graph(), PLAIN) for _ in range(2))
     for ticks, program in zip(compare_instructions(one, other, TARGET), (one, other), strict=True):
         assert set(ticks) == {i.name for i in program.code} and sum(ticks.values()) > 0.0
