@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import qglow
 from qglow.codegen.host import host_processor
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array
-from tests.unit.importer.tiny import save, session
+from tests.unit.importer.tiny import saturates, save, session
 
 RANDOM = np.random.default_rng(7)
 BYTES = RANDOM.integers(0, 256, (4, 17)).astype(np.uint8)
@@ -166,15 +165,6 @@ CLOSE: dict[str, Case] = {
 DEFINED = ("matmul", "matmul given zero point", "matmul of many", *CLOSE)
 """Products that are held against their definition: with AVX2 alone onnxruntime limits sums of uint8 by int8,
 and on 64-bit Arm its DynamicQuantizeMatMul is another by up to 4 % of the largest result."""
-
-
-@cache
-def saturates() -> bool:
-    """Whether onnxruntime has a limit of int16 for sums of two products on this processor."""
-    step = node("MatMulInteger", "a w", "y")
-    ones, most = np.full((1, 8), 255, np.uint8), np.full((8, 1), 127, np.int8)
-    model = typed(model_of([step], {"a": ones}, ["y"], {"w": most}), [INT32])
-    return int(session(model).run(None, {"a": ones})[0][0, 0]) != 255 * 127 * 8
 
 
 def defined(name: str) -> Array:
