@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from qglow.graph.graph import Value
-from qglow.graph.ops.functions import Abs, Gelu, Neg, Sign
+from qglow.graph.ops.functions import Abs, Neg, Sign
 from qglow.graph.ops.selection import Max, Min
 from qglow.graph.ops.shape import Identity
 from qglow.importer.node import ImportNode, ImportRule
@@ -54,17 +54,9 @@ def import_sign(node: ImportNode) -> None:
     node.emit(Min(), node.emit(Max(), x, least, part="above"), one)
 
 
-def import_tflite_gelu(node: ImportNode) -> None:
-    """Import TFL_GELU, by tanh where `approximate` is set. https://www.tensorflow.org/mlir/tfl_ops GELU"""
-    node.emit(Gelu(approximate="tanh" if node.integer("approximate", 0) else "none"), node.value(0))
-
-
 RULES: dict[str, ImportRule] = {
     f.operator.name: ImportRule(partial(import_function, f), f.newest) for f in FUNCTIONS
 } | {
     "Abs": ImportRule(import_absolute, newest=13),
     "Sign": ImportRule(import_sign, newest=13),
 }
-
-CONVERTED: dict[str, ImportRule] = {"TFL_GELU": ImportRule(import_tflite_gelu, newest=1)}
-"""Operators of TFLite that tf2onnx passes on under their own names (`--custom-ops`), in its own domain."""

@@ -104,7 +104,7 @@ CONTRIBUTED: dict[str, ImportRule] = {
 DOMAINS: dict[str, dict[str, ImportRule]] = {
     "": RULES,
     "com.microsoft": CONTRIBUTED,
-    "ai.onnx.converters.tensorflow": functions.CONVERTED,
+    "ai.onnx.converters.tensorflow": transformers.CONVERTED,
 }
 """The rules of each domain; ONNX's own is called "". `imports` adds to them."""
 

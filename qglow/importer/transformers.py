@@ -2,7 +2,7 @@
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md BiasGelu, EmbedLayerNormalization,
 FastGelu, FusedMatMul, Gelu, QuickGelu, SimplifiedLayerNormalization, SkipLayerNormalization,
-SkipSimplifiedLayerNormalization. Attention is in fused_attention.
+SkipSimplifiedLayerNormalization. Attention is in fused_attention. And activations of other converters.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ def import_gelu(node: ImportNode) -> None:
         x = node.emit(Add(), x, node.value(1), part="biased")
     fast = node.proto.op_type == "FastGelu"
     node.emit(Gelu(approximate="tanh" if fast else "none"), x)
+
+
+def import_tflite_gelu(node: ImportNode) -> None:
+    """Import TFL_GELU, by tanh where `approximate` is set. https://www.tensorflow.org/mlir/tfl_ops GELU"""
+    node.emit(Gelu(approximate="tanh" if node.integer("approximate", 0) else "none"), node.value(0))
 
 
 def import_quick_gelu(node: ImportNode) -> None:
@@ -154,3 +159,6 @@ CONTRIBUTED: dict[str, ImportRule] = {
     "SkipSimplifiedLayerNormalization": ImportRule(import_skip_simplified_layer_normalization, newest=1),
 }
 """Operators of onnxruntime's own domain, com.microsoft."""
+
+CONVERTED: dict[str, ImportRule] = {"TFL_GELU": ImportRule(import_tflite_gelu, newest=1)}
+"""Operators of TFLite that tf2onnx passes on under their own names (`--custom-ops`), in its own domain."""
