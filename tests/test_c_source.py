@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from qglow.instructions.plan import plan_memory
 from qglow.lowering import lower
 from qglow.runtime.signature import Signature
 from qglow.targets.registry import find_target
+from tests.compilers import c_compiler
 from tests.runtimes import run_compiled
 from tests.suite.problem import Problem
 from tests.test_runtimes import FAMILIES, MAKERS, WITH_FMA, draw
@@ -46,13 +46,6 @@ WITHOUT = {
 branches and loops are written by the program, and what needs Python has no C."""
 HOSTED = "opaque"
 """The family of nodes that onnxruntime runs, which no bundle has."""
-
-
-def compiler() -> str:
-    found = shutil.which("cc") or shutil.which("gcc")
-    if found is None:
-        pytest.skip("no C compiler is installed")
-    return found
 
 
 def write_problem(
@@ -105,7 +98,7 @@ def test_float_chains_have_the_bits_of_fused_multiply_adds(family: str, tmp_path
 
 def failing(found: list[tuple[str, int]], tmp_path: Path) -> list[str]:
     """Compile self-tests and run them; the prefixes of those that fail."""
-    cc = compiler()
+    cc = c_compiler()
     assert found
     lines = [f'#include "{prefix}.h"' for prefix, _ in found]
     lines += ["#include <stdio.h>", f"static unsigned char arena[{max(size for _, size in found)}];"]

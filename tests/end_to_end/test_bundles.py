@@ -18,6 +18,7 @@ from qglow.cli.main import main
 from qglow.emulation.bundle import load_bundle
 from qglow.emulation.machines import EMULATORS
 from qglow.targets.registry import running_names
+from tests.compilers import c_compiler
 from tests.emulated import needs
 from tests.zoo import zoo_model
 
@@ -49,20 +50,13 @@ def images() -> list[np.ndarray]:
         return [data[name][number : number + 1].astype(np.float32) for number in range(3)]
 
 
-def compiler() -> str:
-    found = shutil.which("cc") or shutil.which("gcc")
-    if found is None:
-        pytest.skip("no C compiler is installed")
-    return found
-
-
 def built(folder: Path, source: str, *libraries: Path) -> subprocess.CompletedProcess[str]:
     """Compile C code with bundles, strictly, and run it."""
     (folder / "program.c").write_text(source)
     paths = [word for library in libraries for word in (f"-I{library}", f"-L{library}")]
     names = [f"-l{next(library.glob('*.h')).stem}" for library in libraries]
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"]
-    command = [compiler(), *flags, "program.c", *paths, *names, "-o", "program"]
+    command = [c_compiler(), *flags, "program.c", *paths, *names, "-o", "program"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     return subprocess.run(["./program"], cwd=folder, capture_output=True, text=True, check=False)
 
@@ -95,7 +89,7 @@ def test_an_emulated_bundle_gives_the_bits_of_the_program(
 def test_c_sources_give_the_bits_of_the_program(
     digits: qglow.QuantizedModel, name: str, tmp_path: Path
 ) -> None:
-    cc, int8 = compiler(), digits
+    cc, int8 = c_compiler(), digits
     if name != "digits":
         model = qglow.load_model(zoo_model(name))
         random = np.random.default_rng(0)
@@ -125,7 +119,7 @@ def test_c_sources_give_the_bits_of_the_program(
 
 
 def test_c_sources_refuse_flags_that_change_results(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
-    cc, made = compiler(), tmp_path / "made"
+    cc, made = c_compiler(), tmp_path / "made"
     digits.save_bundle(made, isa="c")
     for flags, said in ((["-ffast-math"], "-ffast-math"), (["-mfpmath=387"], "FLT_EVAL_METHOD")):
         command = [cc, "-std=c99", "-c", *flags, "digits_code.c"]
@@ -142,7 +136,7 @@ def test_sources_of_a_float_model_run(tmp_path: Path) -> None:
     file.write_bytes(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
     )
-    compiler()
+    c_compiler()
     assert main(["compile", str(file), "--emit", "c", "--emit-bundle", str(made)]) == 0
     given = {"x": np.arange(36, dtype=np.float32).reshape(1, 4, 3, 3)}
     wanted = qglow.load_model(file).compile()(given)["y"]

@@ -22,6 +22,7 @@ from qglow.emulation.bundle import load_bundle
 from qglow.emulation.machines import EMULATORS
 from qglow.emulation.programs import build, run
 from qglow.targets.registry import find_target, running_names
+from tests.compilers import c_compiler
 from tests.emulated import needs
 
 DIGITS = Path(__file__).parents[2] / "calib_data"
@@ -82,9 +83,7 @@ def test_archives_need_only_listed_symbols(digits: qglow.QuantizedModel, target:
 
 def test_sources_need_only_listed_symbols(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
     """Objects of the C sources, made by the compiler of the host."""
-    cc = shutil.which("cc") or shutil.which("gcc")
-    if cc is None:
-        pytest.skip("no C compiler is installed")
+    cc = c_compiler()
     models = {"int8": digits, "float": qglow.load_model(DIGITS / "digits.onnx")}
     for name, model in models.items():
         made = tmp_path / name
@@ -258,9 +257,9 @@ def test_threads_of_a_program_run_the_parts(
     digits: qglow.QuantizedModel, target: str, io: str, tmp_path: Path
 ) -> None:
     """The example compares the bytes of three threads with those of one."""
-    compiler = shutil.which("cc")
-    if compiler is None or (target == "generic" and target not in running_names()):
-        pytest.skip("no C compiler is installed")
+    compiler = c_compiler()
+    if target == "generic" and target not in running_names():
+        pytest.skip("the host cannot run it")
     model = digits
     if io == "int8":
         opened = qglow.load_model(DIGITS / "digits.onnx")

@@ -19,6 +19,7 @@ from qglow.bundles.library import read_library, write_library
 from qglow.emulation.bundle import load_bundle
 from qglow.emulation.machines import EMULATORS, Emulator
 from qglow.emulation.programs import build, build_program, run
+from tests.compilers import c_compiler
 from tests.emulated import needs
 
 DIGITS = Path(__file__).parents[2] / "calib_data"
@@ -36,13 +37,6 @@ def named(name: str, folder: Path) -> qglow.QuantizedModel:
     model = qglow.load_model(folder / f"{name}.onnx")
     profile = model.profile(DIGITS / "calib.npz", samples=20)
     return model.quantize(profile, check=False, repair=False)
-
-
-def compiler() -> str:
-    found = shutil.which("cc") or shutil.which("gcc")
-    if found is None:
-        pytest.skip("no C compiler is installed")
-    return found
 
 
 BOTH = """
@@ -157,7 +151,7 @@ def test_pages_beside_the_memory_of_the_host_are_guarded(
     digits: qglow.QuantizedModel, tmp_path: Path
 ) -> None:
     """The code touches no page beside arena and weights, and the program ends where it has too little."""
-    cc = compiler()
+    cc = c_compiler()
     digits.save_bundle(tmp_path / "made")
     (tmp_path / "pages.c").write_text(PAGES)
     ended = []
@@ -190,7 +184,7 @@ def test_x86_processors_that_lack_instructions_are_refused(
     if shutil.which("qemu-x86_64") is None or platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("no emulator of the processor is installed")
     digits.save_bundle(tmp_path / "made", isa=target)
-    command = [compiler(), "-O1", "made/main.c", "-Imade", "-Lmade", "-ldigits", "-o", "main"]
+    command = [c_compiler(), "-O1", "made/main.c", "-Imade", "-Lmade", "-ldigits", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     emulated = ["qemu-x86_64", "-cpu", processor, "./main"]
     done = subprocess.run(emulated, cwd=tmp_path, capture_output=True, text=True, check=False)

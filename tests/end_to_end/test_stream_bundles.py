@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from qglow.cli.main import main
 from qglow.core.errors import UsageError
 from qglow.emulation.bundle import load_bundle
 from qglow.targets.registry import running_names
+from tests.compilers import c_compiler
 from tests.emulated import needs
 from tests.end_to_end.test_streaming import CACHED, MODELS, PIECE, int8_model, loaded, recurrence, sequence
 from tests.zoo import wild_path
@@ -122,9 +122,7 @@ IN_PARTS = """
 @pytest.mark.parametrize(("threads", "run"), [(1, ONCE), (3, IN_PARTS)])
 def test_a_stream_in_c(threads: int, run: str, tmp_path: Path) -> None:
     """The struct has one pointer for each state; parts for threads end with the states too."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler is installed")
+    compiler = c_compiler()
     quantized = int8_model(recurrence("LSTM"), tmp_path, 0, LSTM)
     quantized.save_bundle(tmp_path / "made", states=LSTM, threads=threads)
     (header,) = (tmp_path / "made").glob("*.h")
