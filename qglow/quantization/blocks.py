@@ -12,7 +12,9 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.rewriting import change, new_constant, operand
-from qglow.numerics.blocks import LARGEST_FLOAT16, pack, quantize_blocks
+from qglow.numerics.block_codes import LARGEST_FLOAT16
+from qglow.numerics.block_rounding import quantize_blocks
+from qglow.numerics.blocks import pack
 from qglow.quantization.weights import unfit_weights
 from qglow.recipe.choices import BlockFormat
 
@@ -36,7 +38,7 @@ class KnownBlocks:
         self._nodes = {node.name: node for node in quantized.nodes}
         self._real = {node.name: node for node in real.nodes}
 
-    def of(self, node: Node, wanted: Operator, chosen: BlockFormat) -> Blocks | None:
+    def find(self, node: Node, wanted: Operator, chosen: BlockFormat) -> Blocks | None:
         """Blocks of a node of this name and these weights that became `wanted`; None if there are none."""
         twin, first = self._nodes.get(node.name), self._real.get(node.name)
         if twin is None or first is None or twin.operator != wanted:
@@ -51,6 +53,41 @@ class KnownBlocks:
         if packed is None or scales is None or scales.data is None or scales.type.is_half != chosen.float16:
             return None
         return packed, scales.data, None if zeros is None else zeros.data
+
+
+class BlockMaker:
+    """Integers of weights in blocks: those of the model in other sizes, or made here."""
+
+    def __init__(self, known: KnownBlocks | None = None, refined: bool = False) -> None:
+        """known: those of the model in other sizes. refined: whether scales are fitted once more (HQQ)."""
+        self._known = known
+        self._refined = refined
+
+    def make(self, node: Node, wanted: Operator, chosen: BlockFormat) -> Blocks:
+        """Blocks of a product or a look-up of rows that becomes `wanted`."""
+        found = None if self._known is None else self._known.find(node, wanted, chosen)
+        if found is not None:
+            return found
+        if node.operator.looks_up_rows:
+            return self._of_rows(np.asarray(operand(node).data, np.float32), chosen)
+        return self._of_columns(np.asarray(operand(node, 1).data, np.float32), chosen)
+
+    def _of_columns(self, weights: Array, chosen: BlockFormat) -> Blocks:
+        codes, scales, zeros = quantize_blocks(
+            weights, chosen.bits, chosen.block, chosen.symmetric, chosen.float16, self._refined
+        )
+        return pack(codes, chosen.bits), scales, None if zeros is None else pack(zeros, chosen.bits)
+
+    def _of_rows(self, table: Array, chosen: BlockFormat) -> Blocks:
+        """Blocks along the rows of a table, some of its rows at a time."""
+        found = [
+            self._of_columns(np.ascontiguousarray(table[start : start + ROWS_AT_ONCE].T), chosen)
+            for start in range(0, len(table), ROWS_AT_ONCE)
+        ]
+        codes = np.concatenate([packed.T for packed, _, _ in found])
+        scales = np.concatenate([factors.T for _, factors, _ in found])
+        points = [zeros.T for _, _, zeros in found if zeros is not None]
+        return codes, scales, np.concatenate(points) if points else None
 
 
 def unfit_for_blocks(node: Node, chosen: BlockFormat | None = None, stated: bool = False) -> str | None:
@@ -81,68 +118,40 @@ def _unfit_table(node: Node, stated: bool) -> str | None:
 
 
 def block_operands(
-    graph: Graph, node: Node, chosen: BlockFormat, known: KnownBlocks | None = None
+    graph: Graph, node: Node, chosen: BlockFormat, maker: BlockMaker
 ) -> tuple[BlockGemm, list[Value | None]]:
-    """The operator of a float product with weights in blocks, and codes, scales and zero points for it.
-
-    known: those of the model in other sizes.
-    """
-    weights, (lo, hi) = operand(node, 1), node.operator.bounds
+    """The operator of a float product with weights in blocks, and codes, scales and zero points for it."""
+    lo, hi = node.operator.bounds
     made = BlockGemm(bits=chosen.bits, block=chosen.block, lo=lo, hi=hi)
-    found = None if known is None else known.of(node, made, chosen)
-    codes, scales, zeros = found or _product_blocks(np.asarray(weights.data, np.float32), chosen)
-    name = weights.name
+    return made, _constants(graph, operand(node, 1), maker.make(node, made, chosen))
+
+
+def _constants(graph: Graph, replaced: Value, blocks: Blocks) -> list[Value | None]:
+    """Codes, scales and zero points as values, named after the weights that they replace."""
+    codes, scales, zeros = blocks
+    name = replaced.name
     points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)
     packed = new_constant(graph, f"{name}.codes", codes)
-    factors = new_constant(graph, f"{name}.scales", scales)
-    return made, [packed, factors, points]
-
-
-def _product_blocks(weights: Array, chosen: BlockFormat) -> Blocks:
-    codes, scales, zeros = quantize_blocks(
-        weights, chosen.bits, chosen.block, chosen.symmetric, chosen.float16
-    )
-    return pack(codes, chosen.bits), scales, None if zeros is None else pack(zeros, chosen.bits)
+    return [packed, new_constant(graph, f"{name}.scales", scales), points]
 
 
 def quantize_in_blocks(
-    graph: Graph, formats: Mapping[Node, BlockFormat], log: PassLog, known: KnownBlocks | None = None
+    graph: Graph, formats: Mapping[Node, BlockFormat], log: PassLog, maker: BlockMaker | None = None
 ) -> None:
-    """Replace float products, for which `unfit_for_blocks` has no reason, in place; names are kept.
-
-    known: weights of the model in other sizes.
-    """
-    log.pass_name = PASS
+    """Replace float products, for which `unfit_for_blocks` has no reason, in place; names are kept."""
+    log.pass_name, maker = PASS, maker or BlockMaker()
     for node, chosen in formats.items():
         if node.operator.looks_up_rows:
-            _quantize_table(graph, node, chosen, known)
+            _quantize_table(graph, node, chosen, maker)
         else:
-            operator, weights = block_operands(graph, node, chosen, known)
+            operator, weights = block_operands(graph, node, chosen, maker)
             change(node, operator, [operand(node), *weights, node.operand("bias")])
         log.applied(node.name, f"its weights are {chosen}", exact=False)
 
 
-def _quantize_table(graph: Graph, node: Node, chosen: BlockFormat, known: KnownBlocks | None) -> None:
+def _quantize_table(graph: Graph, node: Node, chosen: BlockFormat, maker: BlockMaker) -> None:
     """Replace a look-up of rows of a float table, in place."""
     table, indices = operand(node), operand(node, 1)
-    data = np.asarray(table.data, np.float32)
-    made = BlockGather(data.shape[1], chosen.bits, chosen.block)
-    found = None if known is None else known.of(node, made, chosen)
-    codes, scales, zeros = found or _table_blocks(data, chosen)
-    name = table.name
-    points = None if zeros is None else new_constant(graph, f"{name}.zero_points", zeros)
-    packed = new_constant(graph, f"{name}.codes", codes)
-    factors = new_constant(graph, f"{name}.scales", scales)
-    change(node, made, [packed, indices, factors, points])
-
-
-def _table_blocks(table: Array, chosen: BlockFormat) -> Blocks:
-    """Blocks along the rows of a table, some of its rows at a time."""
-    found = [
-        _product_blocks(np.ascontiguousarray(table[start : start + ROWS_AT_ONCE].T), chosen)
-        for start in range(0, len(table), ROWS_AT_ONCE)
-    ]
-    codes = np.concatenate([packed.T for packed, _, _ in found])
-    scales = np.concatenate([factors.T for _, factors, _ in found])
-    points = [zeros.T for _, _, zeros in found if zeros is not None]
-    return codes, scales, np.concatenate(points) if points else None
+    made = BlockGather(table.type.shape[1], chosen.bits, chosen.block)
+    codes, *parameters = _constants(graph, table, maker.make(node, made, chosen))
+    change(node, made, [codes, indices, *parameters])

@@ -26,7 +26,7 @@ from qglow.numerics.blocks import largest_block_sum
 from qglow.numerics.requantize import INT32_MAX, accumulator_margin
 from qglow.numerics.rows import LARGEST
 from qglow.numerics.weights import SMALLEST_WEIGHT_SCALE, WEIGHT_MAX, largest_weights, quantize_weights
-from qglow.quantization.blocks import KnownBlocks, block_operands, unfit_for_blocks
+from qglow.quantization.blocks import BlockMaker, block_operands, unfit_for_blocks
 from qglow.quantization.weights import unfit_weights
 from qglow.recipe.choices import BlockFormat
 
@@ -77,15 +77,15 @@ def scale_rows(
     graph: Graph,
     chosen: Mapping[Node, BlockFormat | None],
     log: PassLog,
-    known: KnownBlocks | None = None,
+    maker: BlockMaker | None = None,
 ) -> DynamicProducts:
     """Rewrite nodes for which `unfit_for_rows` has no reason, in place; weights get their format, if any.
 
-    known: weights in blocks of the model in other sizes. The product of integers keeps the node's name, the
+    maker: makes weights in blocks. The product of integers keeps the node's name, the
     last operator gives its result.
     """
     log.pass_name = PASS
-    work = _Rewriting(graph, known)
+    work = _Rewriting(graph, maker or BlockMaker())
     for node, format_ in chosen.items():
         name = node.name
         if format_ is not None or node.operator.weight_blocks is not None:
@@ -98,9 +98,9 @@ def scale_rows(
 
 
 class _Rewriting:
-    def __init__(self, graph: Graph, known: KnownBlocks | None) -> None:
+    def __init__(self, graph: Graph, maker: BlockMaker) -> None:
         self._graph = graph
-        self._known = known
+        self._maker = maker
         self._rows: dict[Value, tuple[Value, Value]] = {}
         self.made = DynamicProducts()
 
@@ -128,7 +128,7 @@ class _Rewriting:
         x, name = operand(node), node.name
         integers, scales = self._rows_of(node, x)
         if chosen is not None and node.operator.weight_blocks is None:
-            blocks, weights = block_operands(self._graph, node, chosen, self._known)
+            blocks, weights = block_operands(self._graph, node, chosen, self._maker)
             change(node, blocks, [x, *weights, node.operand("bias")])
         form, packed, zeros = node.operator.weight_blocks, operand(node, 1).data, node.operand("zero_points")
         assert form is not None and packed is not None

@@ -17,7 +17,7 @@ from qglow.profiling.profile import Profile
 from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
-from qglow.quantization.blocks import KnownBlocks, quantize_in_blocks
+from qglow.quantization.blocks import BlockMaker, KnownBlocks, quantize_in_blocks
 from qglow.quantization.carried import keep_carried_float
 from qglow.quantization.choices import Choice, Choices, names_of
 from qglow.quantization.corrections import Correction
@@ -306,9 +306,10 @@ class _Quantizer:
             if means[node] is not None:
                 self._corrections.append(Correction("correct_bias", node.name, (), (node.name,)))
             margins[node.name] = set_integers(graph, node, weights, choices.of_node(node).per_tensor)
-        rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log, known_blocks)
+        maker = BlockMaker(known_blocks, refined=recipe.rounding == "hqq")
+        rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log, maker)
         formats = block_products(graph, recipe, choices)
-        quantize_in_blocks(graph, formats, log, known_blocks)
+        quantize_in_blocks(graph, formats, log, maker)
         halves = {**halves, **{node.name: str(chosen) for node, chosen in formats.items()}}
         tied, in_blocks = tie_tables(graph, ties, log)
         by_name |= tied

@@ -87,11 +87,12 @@ class RecipeChoices(TypedDict, total=False):
     runtimes want int8."""
 
     rounding: str | None
-    """Rounding of weights: nearest, gptq, adaround, awq, awq-gptq. nearest takes the nearest step. gptq
+    """Rounding of weights: nearest, gptq, adaround, hqq, awq, awq-gptq. nearest takes the nearest step. gptq
     rounds weights one after the other, each making up for the errors before it; adaround goes on from there
-    and learns which to round the other way. awq scales inputs of weights in blocks, so that weights of large
-    inputs are rounded finer, and then takes the nearest step or, as awq-gptq, rounds by gptq. All look at the
-    calibration samples."""
+    and learns which to round the other way. hqq fits the scales of weights in blocks once more, without
+    samples. awq scales inputs of weights in blocks, so that weights of large inputs are rounded finer, and
+    then takes the nearest step or, as awq-gptq, rounds by gptq. All others look at the calibration
+    samples."""
 
     weight_range: str | None
     """Range of weights, by largest or least error: max, mse. max spans the largest weight of a channel; mse

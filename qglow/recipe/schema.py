@@ -32,7 +32,7 @@ IO_TYPES = ("float", "int8")
 ACTIVATION_TYPES = ("uint8", "int8")
 WEIGHT_RANGES = ("max", "mse")
 SCHEMES = ("auto", "cnn", "transformer")
-ROUNDINGS = ("nearest", "gptq", "adaround", "awq", "awq-gptq")
+ROUNDINGS = ("nearest", "gptq", "adaround", "hqq", "awq", "awq-gptq")
 
 SCALES = "Ranges and scales"
 FLOAT = "What stays float"
@@ -241,9 +241,10 @@ class Recipe:
         more=(
             "nearest takes the nearest step. gptq rounds weights one after the other, each making "
             "up for the errors before it; adaround goes on from there and learns which to round "
-            "the other way. awq scales inputs of weights in blocks, so that weights of large inputs are "
-            "rounded finer, and then takes the nearest step or, as awq-gptq, rounds by gptq. All look "
-            "at the calibration samples."
+            "the other way. hqq fits the scales of weights in blocks once more, without samples. awq "
+            "scales inputs of weights in blocks, so that weights of large inputs are rounded finer, and "
+            "then takes the nearest step or, as awq-gptq, rounds by gptq. All others look at the "
+            "calibration samples."
         ),
     )
     weight_range: str = option(

@@ -27,7 +27,7 @@ from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.samples import Data
 from qglow.tuning.effort import FAST, with_effort
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.reconstruction import reconstruct
+from qglow.tuning.reconstruction import WITHOUT_SAMPLES, reconstruct
 from qglow.tuning.repair import Repaired, repaired
 from qglow.tuning.self_check import FloatRuns, check_model
 
@@ -121,7 +121,7 @@ def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOption
     if options.effort != FAST:
         raise UsageError("effort looks at samples: profile the model, and give the profile")
     result = quantize_with(model.graph, {}, 0, recipe)
-    if recipe.rounding != "nearest" and not block_products_of(result):
+    if recipe.rounding not in WITHOUT_SAMPLES and not block_products_of(result):
         raise UsageError("rounding looks at samples: profile the model, and give the profile")
     made = _reconstructed(result, recipe, options, Interruption(options.interrupted))
     return _open(model, _parts(model, recipe, made), Profile.of_no_samples(model.source, model.graph))

@@ -27,6 +27,8 @@ from qglow.toolchain.samples import Data
 
 SCALING = ("awq", "awq-gptq")
 """Roundings that scale the inputs of products with weights in blocks."""
+WITHOUT_SAMPLES = ("nearest", "hqq")
+"""Roundings that look at weights alone, and are done when a graph is quantized."""
 
 
 def reconstruct(
@@ -38,22 +40,27 @@ def reconstruct(
     state: Path | None = None,
     interruption: Interruption | None = None,
 ) -> QuantizedGraph:
-    """Round the weights of an int8 graph as the recipe says; rounding to nearest leaves the graph as it is.
+    """Round the weights of an int8 graph as the recipe says, where that takes calibration samples.
 
-    Weights in blocks are rounded by gptq, for adaround too, after those in int8; no state file keeps them.
-    awq is for weights in blocks: others stay at the nearest, and with awq-gptq they are rounded by gptq.
+    Rounding to the nearest and by hqq leave the graph as it is: its weights were made so. Weights in blocks
+    are rounded by gptq, for adaround too, after those in int8; no state file keeps them. awq and hqq are for
+    weights in blocks: others stay at the nearest, and with awq-gptq they are rounded by gptq.
     state: a file that keeps finished layers, so that an interrupted call continues. interruption: where it
     takes place, the layers that are done keep their new weights.
 
-    Raises UsageError if samples are needed and there are none, and for a budget or a state file with
-    rounding to nearest, DataError if samples do not fit the model or do not fill a batch, InputFileError
-    for a state file of another model or of other choices.
+    Raises UsageError if samples are needed and there are none, for a budget or a state file with a rounding
+    that takes no samples, and for hqq and awq without weights in blocks, DataError if samples do not fit the
+    model or do not fill a batch, InputFileError for a state file of another model or of other choices.
     """
-    if recipe.rounding == "nearest":
+    if recipe.rounding == "hqq" and not any(
+        node.operator.weight_blocks or node.operator.table_blocks for node in result.graph.nodes
+    ):
+        raise _no_blocks(recipe)
+    if recipe.rounding in WITHOUT_SAMPLES:
         if state is not None or recipe.rounding_budget is not None:
             raise UsageError(
                 "`rounding_budget` and `rounding_state` go with `rounding=gptq` and `rounding=adaround`, "
-                "not with `rounding=nearest`",
+                f"not with `rounding={recipe.rounding}`",
                 field="rounding",
             )
         return result
@@ -61,7 +68,7 @@ def reconstruct(
     if calibration is None:
         raise UsageError(
             f"rounding {recipe.rounding} looks at the calibration samples: give them with "
-            "`calibration_data`, or choose `rounding=nearest`",
+            f"`calibration_data`, or choose {' or '.join(f'`rounding={one}`' for one in WITHOUT_SAMPLES)}",
             field="rounding",
         )
     runs = CalibrationRuns.of(result.source, recipe, calibration)
@@ -71,11 +78,7 @@ def reconstruct(
 
     blocks = len(block_products_of(result))
     if recipe.rounding in SCALING and not blocks:
-        raise UsageError(
-            f"rounding {recipe.rounding} is for weights in blocks, and there are none: choose `weights`, "
-            "or `rounding=gptq`",
-            field="rounding",
-        )
+        raise _no_blocks(recipe)
     if recipe.rounding == "awq":
         return scale_inputs(
             result, tensors, False, advance=start(progress, blocks), interruption=interruption
@@ -98,6 +101,14 @@ def reconstruct(
         rounded = round_blocks(rounded, tensors, advance=advance, interruption=interruption)
     follow_products(result.graph, rounded.graph)
     return rounded
+
+
+def _no_blocks(recipe: Recipe) -> UsageError:
+    return UsageError(
+        f"rounding {recipe.rounding} is for weights in blocks, and there are none: choose `weights`, "
+        "or `rounding=gptq`",
+        field="rounding",
+    )
 
 
 def _about(result: QuantizedGraph, recipe: Recipe, runs: CalibrationRuns) -> dict[str, str]:

@@ -18,7 +18,8 @@ from qglow.core.errors import UsageError
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import operand
-from qglow.numerics.blocks import block_count, dequantized, pack, packed_rows, quantize_blocks
+from qglow.numerics.block_rounding import quantize_blocks
+from qglow.numerics.blocks import block_count, dequantized, pack, packed_rows
 from qglow.quantization.blocks import unfit_for_blocks
 from qglow.recipe.choices import BlockFormat
 from qglow.toolchain import CompileOptions

@@ -19,7 +19,8 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import new_constant, operand
 from qglow.graph.traits import BlockForm
 from qglow.graph.verifier import verify_graph
-from qglow.numerics.blocks import apart, middle, pack, spread, unpack
+from qglow.numerics.block_codes import spread
+from qglow.numerics.blocks import apart, middle, pack, unpack
 from qglow.numerics.half import widen
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import BLOCK, inverse_factor

@@ -21,7 +21,8 @@ from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import new_constant, operand
 from qglow.graph.verifier import verify_graph
-from qglow.numerics.blocks import pack, quantize_blocks
+from qglow.numerics.block_rounding import quantize_blocks
+from qglow.numerics.blocks import pack
 from qglow.numerics.half import widen
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.blocks import (

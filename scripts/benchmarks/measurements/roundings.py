@@ -1,7 +1,7 @@
 """Roundings of weights in blocks for a language model: next tokens, SQNR and what making them takes.
 
-The model is the llama over stories. All but the nearest look at 64 stories; those after them are evaluated.
-Seconds are processor time of quantizing.
+The model is the llama over stories. All but the nearest and hqq look at 64 stories; those after them are
+evaluated. Seconds are processor time of quantizing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import qglow
+from qglow.tuning.reconstruction import WITHOUT_SAMPLES
 from scripts.benchmarks.frame import Benchmark, Outcome
 from scripts.benchmarks.measurements.weights import bits_in_blocks, row, scores
 from scripts.benchmarks.models.sequences import stories
 from scripts.benchmarks.tables import markdown_table
 
 FORMATS = ("int4:16:float16", "int4:float16", "int4:32:symmetric:float16", "int4:128:float16", "int2:16")
-ROUNDINGS = ("nearest", "awq", "gptq", "awq-gptq")
+ROUNDINGS = ("nearest", "hqq", "awq", "gptq", "awq-gptq")
 TITLES = ("weights", "rounding", "bits a weight", "next tokens as in float32", "SQNR", "top-1", "s")
 _STORIES = 128
 
@@ -37,7 +38,7 @@ def _measure_all(options: argparse.Namespace) -> Outcome:
         for chosen in FORMATS:
             for rounding in ROUNDINGS:
                 begun = time.process_time()
-                samples = None if rounding == "nearest" else calibration
+                samples = None if rounding in WITHOUT_SAMPLES else calibration
                 made = model.quantize(weights=chosen, rounding=rounding, calibration_data=samples)
                 seconds = time.process_time() - begun
                 found = scores(made.compile(), tokens)

@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 import qglow
 from qglow.core.errors import QglowError
 from qglow.core.types import Array
-from qglow.numerics.blocks import dequantized, pack, quantize_blocks
+from qglow.numerics.block_rounding import quantize_blocks
+from qglow.numerics.blocks import dequantized, pack
 from qglow.recipe.choices import BlockFormat
 from qglow.recipe.loading import parse_recipe
 from tests.unit.importer.test_blocks import integers, joined

@@ -19,8 +19,9 @@ from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.linear import Gemm
-from qglow.numerics import blocks
-from qglow.numerics.blocks import dequantized, gemm_blocks, pack, quantize_blocks
+from qglow.numerics import block_rounding
+from qglow.numerics.block_rounding import quantize_blocks
+from qglow.numerics.blocks import dequantized, gemm_blocks, pack
 from qglow.quantization.blocks import unfit_for_blocks
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.reconstruction.blocks import feedback_in_blocks
@@ -59,10 +60,11 @@ def restored(w: Array, chosen: BlockFormat) -> Array:
 @pytest.mark.parametrize("chosen", FORMATS, ids=str)
 def test_weights_of_few_bits_have_scales_of_least_error(chosen: BlockFormat) -> None:
     def error(fractions: Sequence[float]) -> Array:
-        with mock.patch.object(blocks, "FRACTIONS", fractions):
+        with mock.patch.object(block_rounding, "FRACTIONS", fractions):
             return np.add.reduceat(np.square(restored(W1, chosen) - W1), [0, 16, 32], axis=0)
 
-    best, others = error(blocks.FRACTIONS), [error([fraction]) for fraction in blocks.FRACTIONS]
+    tried = block_rounding.FRACTIONS
+    best, others = error(tried), [error([fraction]) for fraction in tried]
     assert np.allclose(best, np.min(others, axis=0), rtol=1e-4)
     assert chosen.bits == 8 or best.sum() < 0.95 * others[0].sum()
 
@@ -202,7 +204,7 @@ def test_blocks_are_the_same_in_parts_and_at_once(chosen: BlockFormat) -> None:
     form = (chosen.bits, chosen.block, chosen.symmetric, chosen.float16)
     whole = quantize_blocks(w, *form)
     for few in (1, 40 * chosen.block, 100 * chosen.block):
-        with mock.patch.object(blocks, "AT_ONCE", few):
+        with mock.patch.object(block_rounding, "AT_ONCE", few):
             parts = quantize_blocks(w, *form)
         for one, other in zip(parts, whole, strict=True):
             assert one is other is None or one.tobytes() == other.tobytes()  # type: ignore[union-attr]
@@ -310,3 +312,38 @@ def test_an_interruption_keeps_the_layers_that_are_done(tmp_path: Path) -> None:
     assert told == ["rounding weights"] and quantized.report is not None
     changed = [entry.where for entry in quantized.report.log if entry.pass_name == "round-weights"]
     assert changed == ["first"]
+
+
+@pytest.mark.parametrize("chosen", [form for form in FORMATS if form.bits < 8], ids=str)
+def test_half_quadratic_splitting_lowers_the_error_of_weights_alone(chosen: BlockFormat) -> None:
+    w = RANDOM.laplace(size=(256, 40)).astype(np.float32)
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(1, 256))
+    graph, errors = b.finish(b.node(Gemm(), x, b.constant("w", w), name="y")), {}
+    for rounding in ("nearest", "hqq"):
+        made = quantize_with(graph.copy(), {}, 0, Recipe(weights=chosen, rounding=rounding)).graph
+        packed, scales, zeros = (None if value is None else value.data for value in made.nodes[0].inputs[1:4])
+        assert packed is not None and scales is not None
+        found = dequantized(packed, scales, zeros, len(w), chosen.bits, chosen.block)
+        errors[rounding] = np.add.reduceat(np.square(found - w), range(0, 256, chosen.block), axis=0)
+    assert np.all(errors["hqq"] <= errors["nearest"] * (1 + 1e-6))
+    assert errors["hqq"].sum() < 0.999 * errors["nearest"].sum()
+
+
+def test_half_quadratic_splitting_of_weights_of_any_size() -> None:
+    """Blocks of zeros, of one weight, and of weights at the ends of float32 keep finite scales."""
+    w = np.zeros((20, 4), np.float32)
+    w[3, 1], w[:, 2], w[:, 3] = 1.0, RANDOM.normal(size=20) * 1e-38, RANDOM.normal(size=20) * 1e37
+    for symmetric in (False, True):
+        codes, scales, zeros = quantize_blocks(w, 4, 16, symmetric, refined=True)
+        assert np.all(np.isfinite(scales)) and np.all(scales > 0)
+        found = dequantized(pack(codes, 4), scales, zeros, len(w), 4, 16)
+        assert np.all(np.abs(found - w).max(axis=0) <= 0.3 * np.abs(w).max(axis=0) + 2.0**-97)
+
+
+def test_half_quadratic_splitting_wants_weights_in_blocks(tmp_path: Path) -> None:
+    model = qglow.load_model(model_file(tmp_path))
+    with pytest.raises(UsageError, match="rounding hqq is for weights in blocks, and there are none"):
+        model.quantize(model.profile({"x": np.ones((4, 3, 40), np.float32)}), rounding="hqq")
+    with pytest.raises(UsageError, match="not with `rounding=hqq`"):
+        model.quantize(weights="int4", rounding="hqq", rounding_budget="10s")

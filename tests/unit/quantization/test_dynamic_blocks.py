@@ -11,7 +11,8 @@ from onnx import helper
 import qglow
 from qglow.core.types import Array
 from qglow.graph.interpreter import interpret
-from qglow.numerics.blocks import gemm_integer_blocks, pack, quantize_blocks
+from qglow.numerics.block_rounding import quantize_blocks
+from qglow.numerics.blocks import gemm_integer_blocks, pack
 from qglow.numerics.rows import row_scales
 from qglow.quantization.pipeline import quantize_with
 from qglow.recipe.choices import BlockFormat

@@ -17,7 +17,7 @@ from qglow.graph.graph import Graph, Node
 from qglow.graph.ops.blocks import BlockGemm
 from qglow.graph.rewriting import new_constant, operand
 from qglow.graph.text import print_graph
-from qglow.quantization.blocks import KnownBlocks, quantize_in_blocks
+from qglow.quantization.blocks import BlockMaker, KnownBlocks, quantize_in_blocks
 from qglow.recipe.choices import BlockFormat
 from scripts.benchmarks.measurements.decoding import own_shapes
 from scripts.random_llama import LlamaSize, random_llama
@@ -71,14 +71,14 @@ def test_other_weights_or_formats_are_not_known(tmp_path: Path) -> None:
     chosen, made = BlockFormat(4, 32, False), BlockGemm(bits=4, block=32)
     known = KnownBlocks(model.graph, model.float_graph)
     graph, node = weighted(model)
-    assert known.of(node, made, chosen) is not None
+    assert known.find(node, made, chosen) is not None
     others = (BlockFormat(4, 32, True), BlockFormat(4, 32, False, float16=True))
-    assert not any(known.of(node, made, other) for other in others)
-    assert not any(known.of(node, replace(made, **other), chosen) for other in ({"bits": 8}, {"block": 16}))
+    assert not any(known.find(node, made, other) for other in others)
+    assert not any(known.find(node, replace(made, **other), chosen) for other in ({"bits": 8}, {"block": 16}))
     changed = np.array(operand(node, 1).data)
     changed[0, 0] += 1
     node.inputs = (node.inputs[0], new_constant(graph, "changed", changed), *node.inputs[2:])
-    assert known.of(node, made, chosen) is None
-    quantize_in_blocks(graph, {node: chosen}, PassLog(), known)
+    assert known.find(node, made, chosen) is None
+    quantize_in_blocks(graph, {node: chosen}, PassLog(), BlockMaker(known))
     twin = next(one for one in model.graph.nodes if one.name == node.name)
     assert operand(node, 1).data.tobytes() != operand(twin, 1).data.tobytes()  # type: ignore[union-attr]
