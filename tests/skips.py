@@ -24,7 +24,8 @@ class Accepted:
 ACCEPTED = (
     Accepted(r"needs /.*", 0 if ZOO.exists() else 2000),  # models and data that are not in the repository
     # Optional rivals, and what they can do on this processor.
-    Accepted(r"could not import 'openvino': .*", 15),
+    Accepted(r"could not import 'openvino': .*", 16),
+    Accepted(r"could not import 'llama_cpp': .*", 1),
     Accepted(r"nothing holds OpenVINO to .*", 6),
     Accepted(r"the processor has no bfloat16", 1),
     Accepted(r"needs NNCF: .*", 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -18,6 +19,8 @@ from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.generation import Generator, Roles, find_roles
 from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
+from qglow.report.decoding_rivals import LlamaCppDecoder, OpenvinoDecoder, check_llama_cpp
+from qglow.report.openvino_model import installed_openvino
 from qglow.report.parts import float_model, source_place
 from qglow.runtime.cores import choose_threads
 from qglow.toolchain.undecided import open_model
@@ -35,8 +38,11 @@ def bench_decoding(
 
     Each program reads `prefill` tokens and then `decode` others one by one, `texts` times. A quantized model
     is measured beside its float one; onnxruntime runs the model's own file, and reads the first tokens in one
-    call, with its cache in float. states, `cache`: as for `load_generator`. Raises what that does, and
-    UsageError for a model without a cache.
+    call, with its cache in float. OpenVINO does the same with `openvino`, and llama.cpp with the file `gguf`,
+    whose vocabulary must be the model's and whose weights are as that file has them; both keep their caches
+    in float32. states, `cache`: as for `load_generator`. Raises what that does, UsageError for a model
+    without a cache and where a program is asked for that is not installed, and ModelError or InputFileError
+    where one refuses its file.
     """
     prefill, decode, texts = options["prefill"], options["decode"], options["texts"]
     for name, number in (("prefill", prefill), ("decode", decode), ("texts", texts)):
@@ -72,6 +78,16 @@ def bench_decoding(
     programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
         file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, roles.arrays, threads
     )
+
+    if options["openvino"]:
+        installed_openvino()
+        programs["OpenVINO"] = lambda: OpenvinoDecoder(
+            file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, roles.arrays, threads
+        )
+    gguf = options["gguf"]
+    if gguf is not None:
+        check_llama_cpp(Path(gguf))
+        programs["llama.cpp"] = lambda: LlamaCppDecoder(Path(gguf), context, made[0].vocabulary, threads)
 
     def drawn() -> list[int]:
         random = np.random.default_rng(0)

@@ -74,6 +74,12 @@ class DecodingKeywords(PieceKeywords, total=False):
     texts: int
     """Texts that each program reads and goes on from. Default: 5."""
 
+    openvino: bool
+    """Time OpenVINO too (pip install 'qglow[bench]'). Default: False."""
+
+    gguf: str | Path | None
+    """Time llama.cpp on this file of the model too (pip install llama-cpp-python)."""
+
 
 class CustomOperatorKeywords(TypedDict, total=False):
     """Libraries of operators that onnxruntime does not have."""

@@ -42,6 +42,12 @@ PREFILL = Option(
 )
 DECODE = Option("Tokens that a language model adds one by one", group=MEASURE, metavar="N")
 TEXTS = Option("Texts that each program reads and goes on from", group=MEASURE, metavar="N")
+OPENVINO = Option("Time OpenVINO too (pip install 'qglow[bench]')", group=MEASURE)
+GGUF = Option(
+    "Time llama.cpp on this file of the model too (pip install llama-cpp-python)",
+    group=MEASURE,
+    metavar="FILE",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +131,8 @@ class DecodingOptions(PieceOptions):
     prefill: int = declare(PREFILL, 128)
     decode: int = declare(DECODE, 64)
     texts: int = declare(TEXTS, 5)
+    openvino: bool = declare(OPENVINO, False)
+    gguf: Path | None = declare(GGUF, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +339,7 @@ class TurnOptions:
     """Options of what is timed."""
 
     alternations: int = option(50, "Turns of each program", group=MEASURE, metavar="N")
-    openvino: bool = option(False, "Time OpenVINO too (pip install 'qglow[bench]')", group=MEASURE)
+    openvino: bool = declare(OPENVINO, False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qglow.api.options import CACHE, DECODE, MEASURE, OUTPUT, PIECE, PREFILL, TEXTS, RunOptions, TurnOptions
+from qglow.api.options import (
+    CACHE,
+    DECODE,
+    GGUF,
+    MEASURE,
+    OUTPUT,
+    PIECE,
+    PREFILL,
+    TEXTS,
+    RunOptions,
+    TurnOptions,
+)
 from qglow.cli.options import STATES, MeasuredOptions, parse_states
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -30,6 +41,7 @@ class BenchOptions(TurnOptions):
     prefill: int | None = declare(PREFILL, None)
     decode: int | None = declare(DECODE, None)
     texts: int | None = declare(TEXTS, None)
+    gguf: Path | None = declare(GGUF, None)
     piece: int | None = declare(PIECE, None)
     cache: str | None = declare(CACHE, None)
     states: Sequence[str] = declare(STATES, ())
@@ -92,8 +104,9 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
 
 def _refuse_others(measure: BenchOptions, decodes: bool) -> None:
     """Refuse options of latencies beside those of decoding, and the other way round."""
-    latency = {"--layers": measure.layers, "--openvino": measure.openvino}
+    latency = {"--layers": measure.layers}
     decoding = {
+        "--gguf": measure.gguf is not None,
         "--texts": measure.texts is not None,
         "--piece": measure.piece is not None,
         "--cache": measure.cache is not None,
@@ -109,7 +122,7 @@ def _decode(loaded: Model | QuantizedModel, running: RunOptions, measure: BenchO
     from qglow.api import bench_decoding, save_timings
     from qglow.report.decoding import decoding_section
 
-    names = ("prefill", "decode", "texts", "piece", "cache")
+    names = ("prefill", "decode", "texts", "piece", "cache", "gguf")
     given = {name: getattr(measure, name) for name in names if getattr(measure, name) is not None}
     with showing_progress("measuring", "texts") as progress:
         result = bench_decoding(
@@ -117,6 +130,7 @@ def _decode(loaded: Model | QuantizedModel, running: RunOptions, measure: BenchO
             parse_states(measure.states) or None,
             isa=running.isa,
             threads=running.threads,
+            openvino=measure.openvino,
             progress=progress,
             **given,
         )

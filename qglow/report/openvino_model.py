@@ -25,7 +25,7 @@ TRIAL_SECONDS = 600.0
 
 def has_bfloat16() -> bool:
     """Whether OpenVINO computes in bfloat16 here. Raises UsageError if it is not installed."""
-    return "BF16" in _openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "BF16" in installed_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def openvino_request(
@@ -36,7 +36,7 @@ def openvino_request(
     precision: of floats; OpenVINO's own default depends on the processor (on AMX it is bfloat16).
     Raises UsageError if OpenVINO is not installed, ModelError if it refuses the model or crashes.
     """
-    openvino = _openvino()
+    openvino = installed_openvino()
     with TemporaryDirectory(prefix="qglow-openvino-") as folder:
         path = model if isinstance(model, Path) else Path(folder) / "model.onnx"
         if not isinstance(model, Path):
@@ -49,7 +49,8 @@ def openvino_request(
             raise ModelError(f"OpenVINO cannot load the model: {reason}") from error
 
 
-def _openvino() -> Any:
+def installed_openvino() -> Any:
+    """The module. Raises UsageError if it is not installed."""
     try:
         import openvino
     except ImportError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import onnx
@@ -18,12 +21,14 @@ from qglow.core.errors import UsageError
 from qglow.core.types import Array
 from qglow.generation import find_roles
 from qglow.report.decoding import OnnxruntimeDecoder, decoding_section, measure_decoding
+from qglow.report.decoding_rivals import LlamaCppDecoder
 from scripts.benchmarks.frame import run
 from scripts.benchmarks.measurements import decoding
 from scripts.benchmarks.rivals.decoders import packed
-from scripts.benchmarks.rivals.openvino_decoders import OpenvinoDecoder, Weights
+from scripts.benchmarks.rivals.openvino_decoders import Weights, openvino_decoder
 from scripts.random_llama import LlamaSize, random_llama
 from scripts.random_llama import main as write_llama
+from tests.unit.gguf import writer
 from tests.unit.importer.tiny import save
 
 Capture = pytest.CaptureFixture[str]
@@ -169,6 +174,7 @@ def test_the_command_measures_a_float_and_a_quantized_model(
         (["--decode", "4", "--layers"], "--layers does not go with --prefill and --decode"),
         (["--texts", "3"], "--texts goes with --prefill and --decode"),
         (["--state", "a=b"], "--state goes with --prefill and --decode"),
+        (["--gguf", "a.gguf"], "--gguf goes with --prefill and --decode"),
     ],
 )
 def test_mistakes_are_told(arguments: list[str], message: str, llama: Path, capsys: Capture) -> None:
@@ -202,10 +208,8 @@ def test_openvino_goes_on_as_the_file_does(llama: Path) -> None:
     pytest.importorskip("nncf")
     roles = find_roles(qglow.load_model(llama).dimensions)
     states = {name: name.replace("past_key_values", "present") for name in roles.states}
-    made: dict[Weights, OpenvinoDecoder] = {
-        weights: OpenvinoDecoder(llama, weights, states, "logits", roles.arrays)
-        for weights in ("float32", "int8")
-    }
+    kinds: tuple[Weights, ...] = ("float32", "int8")
+    made = {kind: openvino_decoder(llama, kind, states, "logits", roles.arrays) for kind in kinds}
     oracle = in_onnxruntime(llama)
     for begin, end in itertools.pairwise((0, 5, 6, 7, len(TOKENS))):
         wanted = oracle.read(TOKENS[begin:end])
@@ -215,6 +219,91 @@ def test_openvino_goes_on_as_the_file_does(llama: Path) -> None:
     made["float32"].reset()
     oracle.reset()
     np.testing.assert_allclose(made["float32"].read(TOKENS), oracle.read(TOKENS), rtol=1e-3, atol=1e-4)
+
+
+def test_the_command_measures_openvino_too(llama: Path, capsys: Capture) -> None:
+    pytest.importorskip("openvino")
+    sizes = ["--prefill", "9", "--decode", "4", "--texts", "1", "--threads", "1", "--piece", "8"]
+    assert main(["bench", str(llama), *sizes, "--openvino"]) == 0
+    assert "OpenVINO" in capsys.readouterr().out
+
+
+class FakeLlamaCpp(ModuleType):
+    """Stands for the wheel of llama.cpp: a file's text is its number of tokens, or a fault."""
+
+    GGML_TYPE_F32 = 0
+
+    class Llama:
+        def __init__(self, path: str, **options: object) -> None:
+            text = Path(path).read_text()
+            if not text.isdigit():
+                raise ValueError(text)
+            self.words, self.ctx = int(text), self
+            self.options, self.calls = options, list[list[int]]()
+
+        def n_vocab(self) -> int:
+            return self.words
+
+        def reset(self) -> None:
+            self.calls.clear()
+
+        def eval(self, tokens: list[int]) -> None:
+            self.calls.append(tokens)
+
+    @staticmethod
+    def llama_get_logits_ith(model: Llama, place: int) -> object:
+        scores = np.arange(model.words, dtype=np.float32) + sum(map(sum, model.calls))
+        return scores.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+
+def test_llama_cpp_reads_a_file_of_as_many_tokens(
+    llama: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", FakeLlamaCpp("llama_cpp"))
+    files = {"good": "40", "other": "41", "bad": "no model"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    decoder = LlamaCppDecoder(tmp_path / "good", 16, 40)
+    assert decoder.read([1, 2])[:2].tolist() == [3.0, 4.0] and decoder.read([3])[0] == 6.0
+    decoder.reset()
+    assert decoder.read([5])[0] == 5.0
+    sizes = ["--prefill", "9", "--decode", "4", "--texts", "1", "--threads", "1", "--piece", "8"]
+    assert main(["bench", str(llama), *sizes, "--gguf", str(tmp_path / "good")]) == 0
+    assert "llama.cpp" in capsys.readouterr().out
+    for name, code, message in (
+        ("other", 2, "has 41 tokens, and the model 40"),
+        ("bad", 4, "llama.cpp cannot load it: no model"),
+        ("none", 4, "there is no such file"),
+    ):
+        assert main(["bench", str(llama), *sizes, "--gguf", str(tmp_path / name)]) == code
+        assert message in capsys.readouterr().err
+
+
+def test_llama_cpp_that_is_not_installed_is_named(
+    llama: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    assert main(["bench", str(llama), "--decode", "2", "--gguf", str(tmp_path / "a.gguf")]) == 2
+    assert "pip install llama-cpp-python" in capsys.readouterr().err
+
+
+def test_llama_cpp_has_the_scores_that_the_imported_file_has(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    metadata, tensors = writer.llama("Q8_0")
+    words = [f"w{number}" for number in range(writer.WORDS - 3)]
+    entries = {"model": "llama", "tokens": ["<unk>", "<s>", "</s>", *words], "bos_token_id": 1}
+    entries["scores"] = -np.arange(writer.WORDS, dtype=np.float32)
+    entries["token_type"] = np.array([2, 3, 3] + [1] * (writer.WORDS - 3), np.int32)
+    metadata |= {f"tokenizer.ggml.{name}": value for name, value in entries.items()}
+    metadata |= {"llama.context_length": 64, "llama.rope.dimension_count": writer.DEPTH}
+    (tmp_path / "a.gguf").write_bytes(writer.gguf(metadata, tensors))
+    qglow.import_gguf(tmp_path / "a.gguf", tmp_path / "a.onnx")
+    generator = qglow.load_generator(qglow.load_model(tmp_path / "a.onnx"), context=64, piece=8)
+    rival = LlamaCppDecoder(tmp_path / "a.gguf", 64, generator.vocabulary)
+    for begin, end in itertools.pairwise((0, 5, 6, 7, len(TOKENS))):
+        found, wanted = rival.read(TOKENS[begin:end]), generator.read(TOKENS[begin:end])
+        # llama.cpp rounds activations to int8 where weights are.
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=0.05 * float(np.abs(wanted).max()))
 
 
 def test_weights_of_4_bits_are_near_the_real_ones() -> None:

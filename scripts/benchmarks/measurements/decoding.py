@@ -27,7 +27,7 @@ from qglow.generation import Generator, find_roles
 from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
 from scripts.benchmarks.frame import Benchmark, Outcome, announce
 from scripts.benchmarks.rivals.decoders import weights_of_4_bits, with_dynamic_int8
-from scripts.benchmarks.rivals.openvino_decoders import OpenvinoDecoder, Weights
+from scripts.benchmarks.rivals.openvino_decoders import Weights, openvino_decoder
 from scripts.benchmarks.tables import markdown_table
 from scripts.random_llama import LlamaSize, random_llama
 
@@ -82,8 +82,8 @@ def measure(
     def rival(file: Path) -> OnnxruntimeDecoder:
         return OnnxruntimeDecoder(file, made[0].states, made[0].scores, roles.arrays, threads)
 
-    def other(weights: Weights) -> OpenvinoDecoder:
-        return OpenvinoDecoder(path, weights, made[0].states, made[0].scores, roles.arrays, threads)
+    def other(weights: Weights) -> Decoder:
+        return openvino_decoder(path, weights, made[0].states, made[0].scores, roles.arrays, threads)
 
     programs: Mapping[str, Callable[[], Decoder]] = {
         "qglow float32": lambda: ready(model),
