@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qglow.kernels.arithmetic.fused import add_product
-from qglow.kernels.attention.stack import KeyStack
+from qglow.kernels.attention.stack import KEY_LINE, KeyStack
 from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.movement.transpose import SQUARE
@@ -45,9 +45,9 @@ class QueryBlock:
         """Emit the scores of some vectors of keys; `count`: how many of the one vector are there."""
         e, stack, lanes = self.e, self.stack, self.stack.lanes
         queries = MatrixRows(self.places["queries"], self.steps["queries"])
-        keys = MatrixRows(e.offset(stack.places["scratch"], e.scaled(first, 4)), stack.line_bytes)
+        keys = MatrixRows(stack.transposed(first), KEY_LINE)
         sums = [scalar(vec(F32, lanes), 0.0)] * (self.height * vectors)
-        totals = add_products(e, queries, keys, stack.extents.depth, sums, vectors)
+        totals = add_products(e, queries, keys, stack.extents.depth, sums, vectors, gap=stack.vector_gap)
         for number, total in enumerate(totals):
             row, vector = divmod(number, vectors)
             self._store_scores(total, row, e.plus(first, lanes * vector), count)

@@ -133,5 +133,7 @@ def _row_step(site: Site, name: str) -> int:
 
 @candidates_for(Attention)
 def blocked_attention(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
-    """Return the kernel with blocks of which at most half of the registers are sums."""
-    return [BlockedAttention(min(8, target.registers // 4), 2)]
+    """Return the kernel with as many rows as there are registers for sums beside two vectors and a factor."""
+    vectors, registers = 2, target.registers
+    rows = max(registers // (2 * vectors), (registers - vectors - 2) // vectors)
+    return [BlockedAttention(min(8, rows), vectors)]

@@ -13,6 +13,9 @@ from qglow.kernels.movement.transpose import SQUARE, transpose_square
 from qglow.kernels.products.matmul import pieces
 from qglow.kernels.reduction.softmax import LANES, reduce_lanes
 
+KEY_LINE = 4 * SQUARE
+"""Bytes from an element of 16 transposed keys to the next element."""
+
 
 @dataclass(frozen=True)
 class KeyStack:
@@ -59,6 +62,24 @@ class KeyStack:
             return self.extents.line
         return e.b.and_(e.plus(self.count, LANES - 1), e.index(-LANES))
 
+    def transposed(self, first: Index) -> Value:
+        """Address of the first elements of whole vectors of keys, from key `first` on.
+
+        16 keys lie together, with their elements one behind another, so that a block reads them in order:
+        lines as long as all keys would share few places of the caches.
+        """
+        e, lanes, panel = self.e, self.lanes, 4 * self.extents.depth
+        if lanes >= SQUARE:
+            return e.offset(self.places["scratch"], e.scaled(first, panel))
+        within = first % SQUARE if isinstance(first, int) else e.b.and_(first, e.index(SQUARE - 1))
+        start = first - within if isinstance(first, int) else e.b.sub(first, within)
+        return e.offset(self.places["scratch"], e.plus(e.scaled(start, panel), e.scaled(within, 4)))
+
+    @property
+    def vector_gap(self) -> int:
+        """Bytes from a vector of transposed keys to the next."""
+        return 4 * self.lanes * (1 if self.lanes < SQUARE else self.extents.depth)
+
     def transpose_keys(self) -> None:
         """Emit the transposition of the keys that take part, in squares."""
         e, extents = self.e, self.extents
@@ -66,10 +87,10 @@ class KeyStack:
             with e.loop(start, stop, SQUARE, "keys") as first:
                 for low, high, width in pieces(extents.depth, SQUARE):
                     with e.loop(low, high, width, "depth") as column:
-                        place = e.plus(e.scaled(first, 4), e.scaled(column, self.line_bytes))
+                        place = e.plus(e.scaled(first, 4 * extents.depth), e.scaled(column, KEY_LINE))
                         to = e.offset(self.places["scratch"], place)
                         for number, vector in enumerate(self.square(first, height, column, width)):
-                            e.store(vector, e.offset(to, number * self.line_bytes))
+                            e.store(vector, e.offset(to, number * KEY_LINE))
 
     def key_blocks(self) -> list[tuple[Index, Index, int]]:
         """Ranges of keys in steps of 16, each with how many of a step are there."""

@@ -117,17 +117,20 @@ def add_products(
     sums: list[Value],
     vectors: int,
     count: int | None = None,
+    gap: int | None = None,
 ) -> list[Value]:
     """Add to `sums`, in the order [row][vector], the products over ascending k below `depth`.
 
-    count: columns of the one vector where it is partial.
+    count: columns of the one vector where it is partial. gap: bytes from a vector of columns to the next
+    (default: they are neighbours).
     """
     lanes = sums[0].type.count
+    gap = 4 * lanes if gap is None else gap
     with e.carrying_loop(0, depth, sums, name="k") as carry:
         row = e.offset(rhs.start, e.scaled(carry.index, rhs.step))
         # The sums of the block are in registers over all k, which ascends by rule 9. `vectors` loads of
         # the right and one broadcast for each row of the left matrix serve all multiply-adds.
-        loaded = [e.load_lanes(e.offset(row, 4 * lanes * v), F32, lanes, count) for v in range(vectors)]
+        loaded = [e.load_lanes(e.offset(row, gap * v), F32, lanes, count) for v in range(vectors)]
         result = []
         for r in range(len(sums) // vectors):
             place = e.offset(lhs.start, e.plus(e.scaled(carry.index, 4), lhs.step * r))

@@ -16,6 +16,7 @@ from qglow.graph.ops.softmax import Softmax
 from qglow.instructions.ops.attention import Attention
 from qglow.instructions.passes import optimize
 from qglow.instructions.program import Program
+from qglow.kernels.emit.target import VectorTarget
 from qglow.lowering import lower
 from tests.fuzzing import seed_of
 from tests.runtimes import HOST_ISAS, compare, run_compiled
@@ -47,6 +48,20 @@ def test_one_instruction_has_the_bits_of_the_single_ones(form: object) -> None:
         expected, actual = (run_compiled(p, isa, problem.inputs) for p in (single, one))
         for name, wanted in expected.items():
             compare(actual[name], wanted, f"{form} on {isa}")
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_vectors_of_all_widths_give_the_same_bits(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the host's vectors are: the compiler splits those that are wider."""
+    for form in FORMS:
+        problem = attention(form)(np.random.default_rng(seed_of(repr(form))))
+        isa = HOST_ISAS[-1]
+        expected = run_compiled(optimized(problem.graph), isa, problem.inputs)
+        with monkeypatch.context() as patched:
+            patched.setattr(VectorTarget, "float_lanes", property(lambda target: lanes))
+            actual = run_compiled(optimized(problem.graph), isa, problem.inputs)
+        for name, wanted in expected.items():
+            compare(actual[name], wanted, f"{form} with {lanes} lanes")
 
 
 class Drawn:
