@@ -1,11 +1,13 @@
-"""Write a Llama of any size with drawn weights, with its cache as inputs and outputs, as an ONNX file.
+"""Write a Llama of any size with drawn weights, with its cache as inputs and outputs.
 
     python -m scripts.random_llama FILE [--layers 12 --width 768 --heads 12 --groups 12 --inner 2048 ...]
 
 It is the decoder that `qglow import-gguf` makes of a file with these tensors: nodes are those of an exporter;
 batch, tokens and past are free. The head is the embedding, written as a tensor of its own, as exporters write
 it. The defaults have 110 million parameters. With --weights int4 integers in blocks of 32 are drawn, tensor
-by tensor, so that a model of a billion parameters takes no more memory than a few times its file.
+by tensor, so that a model of a billion parameters takes no more memory than a few times its file; int8 is
+the same with 8 bits. FILE is ONNX, or where it ends in .gguf a GGUF file with F32, Q8_0 or Q4_0, for programs
+that read such files (pip install gguf).
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ from qglow.gguf.nodes import NodeWriter
 from qglow.gguf.settings import DecoderSettings
 from qglow.gguf.weights import DecoderWeights
 
+CONTEXT = 2048
+"""Most tokens, as a GGUF file states it."""
 SPREAD = 0.02
 """Standard deviation of weights, as language models begin their training."""
 _CODES_SPREAD = 4.6
-"""That of whole numbers from 0 to 15, all as likely."""
+"""That of whole numbers from 0 to 15, all as likely; for 8 bits they are 16 times as large."""
 _KINDS = {form.name: kind for kind, form in FORMATS.items()}
-Weights = Literal["float32", "int4"]
+Weights = Literal["float32", "int8", "int4"]
+KIND_OF: dict[Weights, str] = {"float32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
 
 
 @dataclass(frozen=True)
@@ -83,15 +88,9 @@ class LlamaSize:
 def random_llama(size: LlamaSize, seed: int = 0, weights: Weights = "float32") -> ModelProto:
     """Tokens, mask, positions and past keys and values to logits and all keys and values.
 
-    weights: of products; int4: symmetric codes of 4 bits in blocks of 32, which have to divide widths.
+    weights: of products; int8, int4: symmetric codes in blocks of 32, which have to divide widths.
     """
-    random = np.random.default_rng(seed)
-    draw = _drawn_floats if weights == "float32" else _drawn_codes
-    tensors = [draw(random, name, shape) for name, shape in size.matrices()]
-    for name in size.norms():
-        gains = 1.0 + SPREAD * random.standard_normal(size.width, np.float32)
-        tensors.append(_stored(name, (size.width,), "F32", gains.astype(np.float32)))
-    stored = {tensor.name: tensor for tensor in tensors}
+    stored = {tensor.name: tensor for tensor in drawn_tensors(size, seed, weights)}
     table = stored[TABLE]
     stored[HEAD] = GgufTensor(HEAD, table.shape, table.kind, table.data)
     settings = DecoderSettings(
@@ -111,16 +110,62 @@ def random_llama(size: LlamaSize, seed: int = 0, weights: Weights = "float32") -
     return DecoderGraph(settings, DecoderWeights(GgufFile(Path("drawn"), {}, stored), out), out).model()
 
 
+def drawn_tensors(size: LlamaSize, seed: int, weights: Weights) -> Iterator[GgufTensor]:
+    """Yield all tensors but the head, which is the table of words."""
+    random = np.random.default_rng(seed)
+    for name, shape in size.matrices():
+        if weights == "float32":
+            yield _drawn_floats(random, name, shape)
+        else:
+            yield _drawn_codes(random, name, shape, KIND_OF[weights])
+    for name in size.norms():
+        gains = 1.0 + SPREAD * random.standard_normal(size.width, np.float32)
+        yield _stored(name, (size.width,), "F32", gains.astype(np.float32))
+
+
+def write_gguf(path: Path, size: LlamaSize, seed: int = 0, weights: Weights = "float32") -> None:
+    """Write a GGUF file of these tensors, with words that mean nothing. Raises ImportError without `gguf`."""
+    import gguf
+
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(size.layers)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(size.width)
+    writer.add_feed_forward_length(size.inner)
+    writer.add_head_count(size.heads)
+    writer.add_head_count_kv(size.groups)
+    writer.add_rope_dimension_count(size.depth)
+    writer.add_layer_norm_rms_eps(1e-5)
+    special = (gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL)
+    words = [f"w{number}" for number in range(size.words - len(special))]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", *words])
+    writer.add_token_scores([-float(number) for number in range(size.words)])
+    writer.add_token_types([*special, *[gguf.TokenType.NORMAL] * len(words)])
+    writer.add_bos_token_id(1)
+    for tensor in drawn_tensors(size, seed, weights):
+        form = FORMATS[tensor.kind]
+        kind = gguf.GGMLQuantizationType[form.name]
+        rows = np.frombuffer(tensor.data, np.uint8).reshape(*tensor.shape[:-1], -1)
+        floats = rows.view(np.float32) if form.name == "F32" else rows
+        writer.add_tensor(tensor.name, floats, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def _drawn_floats(random: np.random.Generator, name: str, shape: Shape) -> GgufTensor:
     return _stored(name, shape, "F32", np.float32(SPREAD) * random.standard_normal(shape, np.float32))
 
 
-def _drawn_codes(random: np.random.Generator, name: str, shape: Shape) -> GgufTensor:
-    form = FORMATS[_KINDS["Q4_0"]]
+def _drawn_codes(random: np.random.Generator, name: str, shape: Shape, kind: str) -> GgufTensor:
+    form = FORMATS[_KINDS[kind]]
     blocks = random.integers(0, 256, (shape[0] * shape[1] // form.block, form.size), np.uint8)
     scales = random.uniform(0.5, 1.5, (len(blocks), 1)) * SPREAD / _CODES_SPREAD
+    scales /= 16 if kind == "Q8_0" else 1
     blocks[:, :2] = scales.astype("<f2").view(np.uint8)
-    return _stored(name, shape, "Q4_0", blocks)
+    return _stored(name, shape, kind, blocks)
 
 
 def _stored(name: str, shape: Shape, kind: str, array: Array) -> GgufTensor:
@@ -137,13 +182,16 @@ def main(words: Sequence[str]) -> int:
         shown = f"{getattr(sizes, name)}"
         parser.add_argument(f"--{name}", type=int, default=getattr(sizes, name), metavar="N", help=shown)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the weights (0)")
-    parser.add_argument("--weights", choices=("float32", "int4"), default="float32", help="(float32)")
+    parser.add_argument("--weights", choices=tuple(KIND_OF), default="float32", help="(float32)")
     options = vars(parser.parse_args(words))
     path, seed, weights = (options.pop(name) for name in ("file", "seed", "weights"))
     size, block = LlamaSize(**options), FORMATS[_KINDS["Q4_0"]].block
-    if weights == "int4" and (size.width % block or size.inner % block):
-        parser.error(f"--width and --inner have to be multiples of {block} with --weights int4")
-    onnx.save(random_llama(size, seed, weights), path)
+    if weights != "float32" and (size.width % block or size.inner % block):
+        parser.error(f"--width and --inner have to be multiples of {block} with --weights {weights}")
+    if path.suffix == ".gguf":
+        write_gguf(path, size, seed, weights)
+    else:
+        onnx.save(random_llama(size, seed, weights), path)
     print(path)
     return 0
 

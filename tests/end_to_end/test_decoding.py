@@ -14,6 +14,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 import qglow
 from qglow.cli.main import main
@@ -90,6 +91,25 @@ def test_a_llama_of_drawn_integers_goes_on_alike_in_both(tmp_path: Path, capsys:
     with pytest.raises(SystemExit):
         write_llama([str(path), *SIZES, "--weights=int4"])
     assert "multiples of 32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8", "int4"])
+def test_a_drawn_gguf_file_has_the_weights_of_the_drawn_model(weights: str, tmp_path: Path) -> None:
+    sizes = [*(size.replace("--inner=48", "--inner=64") for size in SIZES), f"--weights={weights}"]
+    made = {}
+    for name in ("drawn.gguf", "drawn.onnx"):
+        assert write_llama([str(tmp_path / name), *sizes]) == 0
+    qglow.import_gguf(tmp_path / "drawn.gguf", tmp_path / "imported.onnx")
+    for name in ("imported", "drawn"):
+        model = onnx.load(tmp_path / f"{name}.onnx")
+        made[name] = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    shared = [
+        name for name in made["drawn"] if name.startswith(("blk", "token_embd")) and name in made["imported"]
+    ]
+    assert len(shared) >= 2 * 9 + 1
+    # Keys and queries of such files have their halves interleaved.
+    for name in (name for name in shared if "attn_q" not in name and "attn_k" not in name):
+        np.testing.assert_array_equal(made["imported"][name], made["drawn"][name])
 
 
 class Counted:
