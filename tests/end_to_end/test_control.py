@@ -17,7 +17,7 @@ from qglow.display.terminal import to_text
 from qglow.exporter.expose import expose_outputs
 from qglow.recipe import Match, Rule
 from qglow.recipe.schema import Recipe
-from tests.runtimes import HOST_ISAS, machine
+from tests.runtimes import HOST_ISAS, PLAIN, machine
 from tests.unit.importer.test_structured import BOOL, FLOAT, INT64, START, body
 from tests.unit.importer.tiny import save, session, tiny_model
 from tests.zoo import wild_path
@@ -75,7 +75,7 @@ def test_all_runtimes_agree_and_artefacts_come_back(
 ) -> None:
     model = qglow.load_model(path, native=True)
     runtime = session(path)
-    compiled = {isa: model.compile(isa=isa, threads=2) for isa in (None, "avx2", "reference")}
+    compiled = {isa: model.compile(isa=isa, threads=2) for isa in (None, PLAIN, "reference")}
     for number in range(8):
         feeds = sample(data, number)
         (expected,) = runtime.run(None, feeds)

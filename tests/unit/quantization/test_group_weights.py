@@ -24,6 +24,7 @@ from qglow.recipe.schema import Recipe
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.toolchain import CompileOptions, compile_graph
 from qglow.toolchain.observation import observe
+from tests.runtimes import NATIVE_ISAS
 from tests.unit.profiling.networks import MODEL
 
 STEEP = 8.0
@@ -117,7 +118,7 @@ def test_the_results_come_closer_to_float() -> None:
     assert error(quantized(32).graph) < 0.8 * error(quantized(0).graph)
 
 
-@pytest.mark.parametrize("isa", ["generic", "avx2", None])
+@pytest.mark.parametrize("isa", [*NATIVE_ISAS, None])
 def test_compiled_code_has_the_bits_of_the_interpreter(isa: str | None) -> None:
     graph = quantized(32).graph
     program = compile_graph(graph, CompileOptions(isa=isa))
