@@ -50,7 +50,7 @@ def test_another_size_finds_nothing_again(form: str, tmp_path: Path, monkeypatch
     model = quantized(tmp_path, FORMS[form])
     shapes = other_shapes(model)
     with monkeypatch.context() as patched:
-        patched.setattr(KnownBlocks, "of", lambda *arguments: None)
+        patched.setattr(KnownBlocks, "find", lambda *arguments: None)
         expected = print_graph(graph_at(model._parts, shapes))
     assert expected.count("BlockG") > 5
 
