@@ -55,6 +55,7 @@ ENTRIES = (
     Entry("half", "time of matrix products by weights of 16 bits", (IDLE,)),
     Entry("weights", "a language model with weights of 8, 4 and 2 bits", (ZOO,)),
     Entry("roundings", "the same with weights rounded by gptq, awq and both", (ZOO,)),
+    Entry("large", "memory and time of a language model of a billion parameters in 4 bits"),
     Entry("blocks", "time of matrix products by weights in blocks beside onnxruntime", (IDLE,)),
     Entry("products", "the same products beside onnxruntime and OpenVINO, with all formats", (IDLE, BENCH)),
     Entry("limits", "matrix products beside the read bandwidth and the int8 peak", (IDLE,)),

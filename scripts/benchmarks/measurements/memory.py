@@ -7,8 +7,6 @@ run, not counted, fills the code cache: compiling needs LLVM, whose pages are no
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +15,7 @@ from scripts.benchmarks.frame import Benchmark, Outcome, with_progress
 from scripts.benchmarks.models.evaluated import REPOSITORY, EvaluatedModel, chosen_models
 from scripts.benchmarks.models.labelled import MODELS
 from scripts.benchmarks.tables import conditions, markdown_table
+from scripts.benchmarks.workers.peak import run_alone
 
 MODEL = "squeezenet1.1"
 SAMPLES = (32, 512)
@@ -31,13 +30,7 @@ def peak_mib(model: EvaluatedModel, samples: int, folder: Path) -> float:
         *("--samples", str(samples), "--recipe", str(REPOSITORY / "recipes" / f"{model.name}.yaml")),
         *("-o", str(folder / "profile.yaml")),
     ]
-    command = [sys.executable, "-m", "qglow.cli.main", *words]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return usage.ru_maxrss / 1024
+    return run_alone([sys.executable, "-m", "qglow.cli.main", *words]).mib
 
 
 def _measure_all(options: argparse.Namespace) -> Outcome:
