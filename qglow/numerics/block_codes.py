@@ -56,3 +56,10 @@ def codes_of(w: Array, scales: Array, zeros: Array, bits: int) -> Array:
     # Far beyond the codes nothing but the side matters.
     near = np.clip(nearest, -(1 << 15), 1 << 15).astype(np.int32)
     return np.asarray(np.clip(near + zeros, 0, (1 << bits) - 1).astype(np.uint8))
+
+
+def squared_errors(w: Array, scales: Array, zeros: Array, bits: int, block: int) -> Array:
+    """Squared errors float64 [blocks, N] of weights with the codes that these parameters give."""
+    steps, points = spread(scales, block, len(w)), spread(zeros, block, len(w))
+    found = (codes_of(w, steps, points, bits) - points.astype(np.float64)) * steps
+    return np.asarray(np.add.reduceat(np.square(found - w), np.arange(0, len(w), block), axis=0))

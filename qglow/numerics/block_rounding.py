@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.numerics.block_codes import block_parameters, block_range, codes_of, spread
+from qglow.numerics.block_codes import block_parameters, block_range, codes_of, spread, squared_errors
 from qglow.numerics.blocks import block_count
 from qglow.numerics.half_quadratic import refined_parameters
 
@@ -51,16 +51,12 @@ def _quantized_part(
     w: Array, bits: int, block: int, symmetric: bool, float16: bool, refined: bool
 ) -> tuple[Array, Array, Array]:
     """Codes, scales in float32 and zero points of some whole blocks."""
-    starts = np.arange(0, len(w), block)
-    exact = np.asarray(w, np.float64)
     low, high = block_range(w, block)
-    least = np.full((len(starts), w.shape[1]), np.inf)
+    least = np.full(low.shape, np.inf)
     scales, zeros = block_parameters(low, high, bits, symmetric, float16=float16)
     for fraction in FRACTIONS if bits < 8 else ():
         tried = block_parameters(low, high, bits, symmetric, fraction, float16)
-        steps, points = (spread(parameters, block, len(w)) for parameters in tried)
-        found = (codes_of(w, steps, points, bits) - points.astype(np.float64)) * steps
-        error = np.add.reduceat(np.square(found - exact), starts, axis=0)
+        error = squared_errors(w, *tried, bits, block)
         better = error < least
         least = np.where(better, error, least)
         scales, zeros = (np.where(better, new, old) for new, old in zip(tried, (scales, zeros), strict=True))

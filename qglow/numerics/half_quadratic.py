@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.numerics.block_codes import LEAST_SCALE, codes_of, spread, storable_scales
+from qglow.numerics.block_codes import LEAST_SCALE, spread, squared_errors, storable_scales
 
 POWER = 0.7
 """Power of the error that the shrinkage minimises: below 1, so that few errors are large."""
@@ -31,7 +31,7 @@ def refined_parameters(
     counts = np.diff(np.append(starts, len(w)))[:, None]
     largest, depth = (1 << bits) - 1, len(w)
     step, point = scales.astype(np.float64), zeros.astype(np.float64)
-    least = _squared_error(w, scales, zeros, bits, block)
+    least = squared_errors(w, scales, zeros, bits, block)
     sharpness = SHARPNESS
     for _ in range(ROUNDS):
         steps = spread(step, block, depth)
@@ -46,7 +46,7 @@ def refined_parameters(
         step = np.where((power > 0.0) & (overlap > 0.0), overlap / np.maximum(power, LEAST_SCALE), step)
         step = np.maximum(step, LEAST_SCALE)
         tried = storable_scales(step, float16), np.clip(np.rint(point), 0, largest).astype(np.uint8)
-        error = _squared_error(w, *tried, bits, block)
+        error = squared_errors(w, *tried, bits, block)
         better, least = error < least, np.minimum(error, least)
         scales, zeros = (np.where(better, new, old) for new, old in zip(tried, (scales, zeros), strict=True))
         sharpness *= SHARPER
@@ -58,10 +58,3 @@ def _shrunk(errors: Array, sharpness: float) -> Array:
     sizes = np.abs(errors)
     shrinkage = np.maximum(sizes, LEAST_SCALE) ** (POWER - 1.0) / sharpness
     return np.asarray(np.sign(errors) * np.maximum(sizes - shrinkage, 0.0))
-
-
-def _squared_error(w: Array, scales: Array, zeros: Array, bits: int, block: int) -> Array:
-    """Squared errors float64 [blocks, N] of weights with the codes that these parameters give."""
-    steps, points = spread(scales, block, len(w)), spread(zeros, block, len(w))
-    found = (codes_of(w, steps, points, bits) - points.astype(np.float64)) * steps
-    return np.asarray(np.add.reduceat(np.square(found - w), np.arange(0, len(w), block), axis=0))

@@ -44,6 +44,15 @@ FORMATS = [
 ]
 
 
+STATE = RANDOM.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def same_draws() -> None:
+    """Give every test the same draws, whichever tests its process runs before it."""
+    RANDOM.bit_generator.state = STATE
+
+
 def two_layers() -> Graph:
     b = GraphBuilder("g")
     x = b.input("x", float_type(5, 40))
