@@ -1,6 +1,7 @@
 """Code of a bundle beside the kernels: the functions that C calls, and constants as objects.
 
     void     PREFIX_run(void *arena, const void *weights, const PREFIX_io *io)
+    void     PREFIX_reset(const PREFIX_io *io)
     int32_t  PREFIX_check_as(const void *arena, const void *weights, uint32_t interface)
     int32_t  PREFIX_selftest(void *arena, const void *weights)
 
@@ -96,6 +97,21 @@ def weights_text(target: VectorTarget, interface: Interface, weights: Array) -> 
     return str(module)
 
 
+def reset_text(target: VectorTarget, interface: Interface) -> str:
+    """LLVM text of the function with which states begin anew."""
+    module = _module(target)
+    e = _function(module, target, f"{interface.prefix}_reset", VOID, [PTR])
+    (io,) = e.function.args
+    for tensor in interface.states:
+        size = tensor.element.size
+        element = ir.Constant(ir.IntType(8 * size), int.from_bytes(tensor.start.tobytes(), "little"))
+        address = _given(e, interface, tensor.name, io)
+        with e.loop(0, tensor.byte_size, size) as place:
+            e.store(element, e.offset(address, place), align=size)
+    e.b.ret_void()
+    return str(module)
+
+
 def selftest_text(target: VectorTarget, interface: Interface, vectors: Vectors) -> str:
     """LLVM text of the self-test with its vectors."""
     module, prefix = _module(target), interface.prefix
@@ -111,10 +127,10 @@ def selftest_text(target: VectorTarget, interface: Interface, vectors: Vectors) 
             address = _add_bytes(module, f"{prefix}_given{number}", stored)
         else:
             address = e.offset(arena, places[tensor.name])
-        if tensor.role is TensorRole.STATE:
-            with e.loop(0, tensor.byte_size) as place:
-                e.store(ir.Constant(I8, 0), e.offset(address, place))
         e.store(address, e.offset(io, number * target.pointer_bytes))
+    if interface.states:
+        reset = ir.Function(module, ir.FunctionType(VOID, [PTR]), f"{prefix}_reset")
+        e.b.call(reset, [io])
     e.b.call(run, [arena, weights, io])
     for number, tensor in enumerate((*interface.outputs, *interface.declared)):
         output = tensor.output or tensor.name
@@ -207,7 +223,7 @@ def _table(e: Emitter, builder: ModuleBuilder, interface: Interface, arena: Valu
 
 def _convert_inputs(e: Emitter, interface: Interface, arena: Value, io: Value) -> None:
     copies = interface.converted_inputs()
-    for tensor in interface.inputs:
+    for tensor in interface.tensors:
         if tensor.name in copies:
             place = e.offset(arena, copies[tensor.name])
             _flip_signs(e, _given(e, interface, tensor.name, io), place, tensor.byte_size)
@@ -221,8 +237,9 @@ def _finish(e: Emitter, interface: Interface, arena: Value, io: Value) -> None:
             _flip_signs(e, address, address, tensor.byte_size)
     places = interface.kept_outputs()
     for tensor in interface.declared:
+        change = _flip_signs if tensor.is_converted(interface.bias) else _copy
         source = e.offset(arena, places[tensor.output])
-        _copy(e, source, _given(e, interface, tensor.name, io), tensor.byte_size)
+        change(e, source, _given(e, interface, tensor.name, io), tensor.byte_size)
 
 
 def _given(e: Emitter, interface: Interface, name: str, io: Value) -> Value:

@@ -9,11 +9,10 @@ from enum import Enum
 from qglow.bundles.identifiers import distinct_identifiers
 from qglow.codegen.memory import ALIGNMENT
 from qglow.codegen.weights import READ_SLACK
-from qglow.core.errors import UsageError
-from qglow.core.types import ElementType, TensorType
+from qglow.core.types import Array, ElementType, TensorType
 from qglow.kernels.emit.operand import is_int8_activation
 from qglow.runtime.signature import Signature
-from qglow.runtime.streaming import state_kinds
+from qglow.runtime.streaming import state_element, state_kinds
 
 VERSION = 1
 """Version of the C interface and of the manifest."""
@@ -102,12 +101,17 @@ class BundleTensor:
             return 0
         return quantization.zero_point + 128 * self.is_shifted
 
+    @property
+    def start(self) -> Array:
+        """The element that a state begins with, as callers see it: the one that stands for 0."""
+        return state_element(self.kind)
+
     def is_converted(self, bias: int) -> bool:
         """Whether memory of a target with this bias of activations holds other bytes than callers have.
 
-        States are the program's alone, in its own form.
+        States that were not declared are the program's alone, in its own form.
         """
-        is_seen = self.role is not TensorRole.STATE
+        is_seen = self.role is not TensorRole.STATE or bool(self.output)
         return is_seen and is_int8_activation(self.kind) and bool(bias) != self.kind.unsigned
 
 
@@ -142,8 +146,8 @@ class Interface:
         states: inputs that are states to the caller, each with the output that the next run reads there.
         Raises UsageError for pairs that the program does not have.
         """
-        declared = _declared_kinds(signature, states or {})
         pairs = dict(states or {})
+        declared = state_kinds(signature.inputs, signature.outputs, pairs)
         roles: list[tuple[TensorRole, Mapping[str, TensorType]]] = [
             (TensorRole.INPUT, _without(signature.inputs, pairs)),
             (TensorRole.OUTPUT, _without(signature.outputs, set(pairs.values()))),
@@ -173,16 +177,16 @@ class Interface:
 
     @property
     def states(self) -> tuple[BundleTensor, ...]:
-        """The states, which begin as zero bytes."""
+        """The states, which begin with elements that stand for 0."""
         return self.of_role(TensorRole.STATE)
 
     def converted_inputs(self) -> dict[str, int]:
-        """Places in the arena of copies of inputs whose bytes the program has otherwise, by name."""
+        """Places in the arena of copies of inputs, and of declared states, whose bytes the program has
+        otherwise, by name."""
         place, found = rounded(self.activations), {}
-        for tensor in self.inputs:
-            if tensor.is_converted(self.bias):
-                found[tensor.name] = place
-                place += rounded(tensor.byte_size)
+        for tensor in self._copied:
+            found[tensor.name] = place
+            place += rounded(tensor.byte_size)
         return found
 
     @property
@@ -213,7 +217,11 @@ class Interface:
 
     @property
     def _copies(self) -> int:
-        return sum(rounded(t.byte_size) for t in self.inputs if t.is_converted(self.bias))
+        return sum(rounded(tensor.byte_size) for tensor in self._copied)
+
+    @property
+    def _copied(self) -> list[BundleTensor]:
+        return [tensor for tensor in (*self.inputs, *self.declared) if tensor.is_converted(self.bias)]
 
     def selftest_places(self) -> dict[str, int]:
         """Places of outputs and states in the memory of the self-test, by name."""
@@ -232,15 +240,3 @@ class Interface:
 
 def _without(types: Mapping[str, TensorType], names: Collection[str]) -> dict[str, TensorType]:
     return {name: kind for name, kind in types.items() if name not in names}
-
-
-def _declared_kinds(signature: Signature, states: Mapping[str, str]) -> dict[str, TensorType]:
-    """Types of declared states. Raises UsageError."""
-    kinds = state_kinds(signature.inputs, signature.outputs, states)
-    for name, kind in kinds.items():
-        if kind.quantization is not None:
-            raise UsageError(
-                f"state '{name}' is {kind}: a bundle's states begin as zero bytes, which are no zeros here; "
-                "keep it float ('io: float' in the recipe)"
-            )
-    return kinds

@@ -49,7 +49,6 @@ _OF_SOURCES = {
     "{}-config.cmake": "source.cmake.j2",
 }
 _OF_THREADS = {"threads.c": "threads.c.j2"}
-_SOURCES = ("code", "check", "weights", "tensors", "selftest")
 _OF_WASM = {"{}.mjs": "loader.mjs.j2", "{}.py": "loader.py.j2"}
 _JAVASCRIPT = {
     ElementType.FLOAT: "Float32Array",
@@ -81,11 +80,17 @@ def texts(interface: Interface, title: str, target: VectorTarget, fingerprint: i
     return made if board is None else made | board_texts(board, target.has_float_unit)
 
 
+def source_files(interface: Interface) -> list[str]:
+    """Names of the files of C sources, members of a library to be: what nothing calls is not linked."""
+    parts = ["code", "check", "weights", "tensors", "selftest", *(["reset"] if interface.states else [])]
+    return [f"{interface.prefix}_{part}.c" for part in parts]
+
+
 def source_texts(interface: Interface, title: str, target: str, fingerprint: int) -> dict[str, str]:
     """Contents of the text files of a bundle of C sources beside these, by name. target: its name."""
     values = _values(interface, title, target, fingerprint)
     # The sources reach all memory byte by byte.
-    values |= {"alignment": 1, "sources": " ".join(f"{interface.prefix}_{part}.c" for part in _SOURCES)}
+    values |= {"alignment": 1, "sources": " ".join(source_files(interface))}
     return _rendered(_OF_SOURCES, interface, values)
 
 

@@ -16,6 +16,7 @@ from qglow.bundles.code import (
     check_text,
     crc32,
     program_text,
+    reset_text,
     selftest_text,
     table_text,
     weights_text,
@@ -38,6 +39,7 @@ from qglow.instructions.program import Program
 from qglow.kernels.emit.target import VectorTarget
 from qglow.numerics.quantize import as_unsigned
 from qglow.runtime.signature import Signature
+from qglow.runtime.streaming import zero_element
 
 MANIFEST_VERSION = 1
 _TOLERANCE = 2.0**-13
@@ -75,6 +77,8 @@ def write_bundle(
         f"{prefix}_tensors.o": table_text(target, interface),
         f"{prefix}_selftest.o": selftest_text(target, interface, as_callers_see(interface, vectors)),
     }
+    if interface.states:
+        modules[f"{prefix}_reset.o"] = reset_text(target, interface)
     objects = dict(zip(modules, compile_apart(list(modules.values()), target), strict=True))
     check = check_text(target, interface, fingerprint, digest)
     objects[f"{prefix}_check.o"] = compile_apart([check], target.base)[0]
@@ -84,16 +88,17 @@ def write_bundle(
     written[f"lib{prefix}.a"] = write_library(objects)
     written[f"{prefix}.weights.bin"] = weights.tobytes()
     if is_wasm(target):
-        written[f"{prefix}.wasm"] = _module(written[f"lib{prefix}.a"], prefix)
+        written[f"{prefix}.wasm"] = _module(written[f"lib{prefix}.a"], interface)
     manifest = manifest_of(interface, described, program, written, fingerprint, objects)
     written[f"{prefix}.json"] = (json.dumps(manifest, indent=2, ensure_ascii=True) + "\n").encode()
     for name, content in written.items():
         write_atomically(folder / name, content)
 
 
-def _module(library: bytes, prefix: str) -> bytes:
+def _module(library: bytes, interface: Interface) -> bytes:
     """The library as a module of WebAssembly."""
-    exports = [f"{prefix}_{part}" for part in ("run", "check_as", "selftest", "weights", "tensors")]
+    parts = ["run", "check_as", "selftest", "weights", "tensors", *(["reset"] if interface.states else [])]
+    exports = [f"{interface.prefix}_{part}" for part in parts]
     with tempfile.TemporaryDirectory(prefix="qglow-") as folder:
         archive, result = Path(folder) / "library.a", Path(folder) / "module.wasm"
         archive.write_bytes(library)
@@ -105,11 +110,11 @@ def make_vectors(program: Program, states: Collection[str] = ()) -> Vectors:
     """Inputs for a program, and what the interpreter makes of them; int8 as int8.
 
     Floats are normal random numbers, int8 activations random steps, and all other integers 0, which is an
-    index in any range. states: inputs that are 0, as a stream begins.
+    index in any range. states: inputs that stand for 0, as a stream begins.
     """
     random = np.random.default_rng(0)
     inputs = {
-        buffer.name: np.zeros(buffer.type.shape, buffer.type.element.dtype)
+        buffer.name: np.full(buffer.type.shape, zero_element(buffer.type))
         if buffer.name in states
         else _random(buffer.type, random)
         for buffer in program.inputs()
@@ -137,7 +142,7 @@ def _tolerance(expected: Array) -> float:
 
 def as_callers_see(interface: Interface, vectors: Vectors) -> Vectors:
     """Vectors of a program as C has them: int8 that is uint8 to callers is uint8."""
-    shifted = {tensor.name for tensor in interface.tensors if tensor.is_shifted}
+    shifted = {name for t in interface.tensors if t.is_shifted for name in (t.name, t.output)}
 
     def seen(arrays: Mapping[str, Array]) -> dict[str, Array]:
         return {name: as_unsigned(array) if name in shifted else array for name, array in arrays.items()}

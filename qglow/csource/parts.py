@@ -57,6 +57,20 @@ int32_t {interface.prefix}_check_as(const void *arena, const void *weights, uint
     )
 
 
+def reset_text(interface: Interface) -> str:
+    """The function with which states begin anew. Elements are bytes: memory may have any alignment."""
+    prefix, lines = interface.prefix, []
+    for number, tensor in enumerate(interface.states):
+        start = f"start{number}"
+        lines += [
+            f"    static const unsigned char {start}[] = {_bytes(tensor.start)};",
+            f"    for (size_t i = 0; i < {tensor.byte_size}u; i++) {{",
+            f"        ((unsigned char *)io->{tensor.field})[i] = {start}[i % sizeof {start}];",
+            "    }",
+        ]
+    return _file(interface, "\n".join([f"void {prefix}_reset(const {prefix}_io *io)", "{", *lines, "}", ""]))
+
+
 def selftest_text(interface: Interface, vectors: Vectors) -> str:
     """The self-test with its vectors."""
     prefix, places = interface.prefix, interface.selftest_places()
@@ -70,12 +84,11 @@ def selftest_text(interface: Interface, vectors: Vectors) -> str:
             continue
         place = f"bytes + {places[tensor.name]}"
         begin.append(f"    io.{tensor.field} = (void *)({place});")
-        if tensor.role is TensorRole.STATE:
-            begin.append(f"    memset({place}, 0, {tensor.byte_size}u);")
-    for number, tensor in enumerate(interface.outputs):
-        data.append(
-            f"static const unsigned char expected{number}[] = {_bytes(vectors.outputs[tensor.name])};"
-        )
+    if interface.states:
+        begin.append(f"    {prefix}_reset(&io);")
+    for number, tensor in enumerate((*interface.outputs, *interface.declared)):
+        content = _bytes(vectors.outputs[tensor.output or tensor.name])
+        data.append(f"static const unsigned char expected{number}[] = {content};")
         compare += _comparison(tensor, f"bytes + {places[tensor.name]}", number, vectors)
     lines = [
         "#include <string.h>",
@@ -102,7 +115,7 @@ def _comparison(tensor: BundleTensor, place: str, number: int, vectors: Vectors)
     wrong = f"return {number + 1};"
     if tensor.element is not ElementType.FLOAT or tensor.byte_size == 0:
         return [f"    if (memcmp({place}, expected{number}, {tensor.byte_size}u) != 0) {wrong}"]
-    tolerance = float(np.float32(vectors.tolerances.get(tensor.name, 0.0))).hex()
+    tolerance = float(np.float32(vectors.tolerances.get(tensor.output or tensor.name, 0.0))).hex()
     return [
         f"    for (size_t i = 0; i < {tensor.kind.size}u; i++) {{",
         "        float got, wanted;",

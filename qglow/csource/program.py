@@ -140,7 +140,7 @@ class SourceProgram:
             "    (void)weights;",
         ]
         copies = interface.converted_inputs()
-        for tensor in interface.inputs:
+        for tensor in interface.tensors:
             if tensor.name in copies:
                 place = copies[tensor.name]
                 lines += _flipped(f"arena + {place}", f"io->{tensor.field}", tensor.byte_size)
@@ -148,6 +148,11 @@ class SourceProgram:
         for tensor in interface.outputs:
             if tensor.is_converted(interface.bias):
                 lines += _flipped(f"io->{tensor.field}", f"io->{tensor.field}", tensor.byte_size)
+        places = interface.kept_outputs()
+        for tensor in interface.declared:
+            source, size = f"arena + {places[tensor.output]}", tensor.byte_size
+            change = _flipped if tensor.is_converted(interface.bias) else _copied
+            lines += change(f"io->{tensor.field}", source, size)
         return "\n".join([*lines, "}", ""])
 
     def _planned(self, buffer: Buffer) -> str:
@@ -162,7 +167,7 @@ class SourceProgram:
         root, start = buffer.root, buffer.layout.offset * buffer.type.element.size
         if root.kind in (BufferKind.CONSTANT, BufferKind.ACTIVATION):
             return self._planned(buffer)
-        copies = interface.converted_inputs()
+        copies = interface.converted_inputs() | interface.kept_outputs()
         if root.name in copies:
             return f"arena + {copies[root.name] + start}"
         tensor = next(t for t in interface.tensors if t.name == root.name)
@@ -181,6 +186,10 @@ def _inside(program: Program) -> Iterator[Instruction]:
 
 def _is_known(instruction: Instruction) -> bool:
     return isinstance(instruction.operation, Structured) or instruction.operation.opcode in EMITTERS
+
+
+def _copied(dest: str, src: str, size: int) -> list[str]:
+    return [f"    memcpy({dest}, {src}, {size}u);"] if size else []
 
 
 def _flipped(dest: str, src: str, size: int) -> list[str]:

@@ -20,13 +20,14 @@ from qglow.codegen.memory import aligned, aligned_bytes
 from qglow.codegen.weights import READ_SLACK
 from qglow.core.errors import ArtefactError, UsageError
 from qglow.core.types import Array
-from qglow.emulation.bundle_base import Bundle, from_caller, to_caller
+from qglow.emulation.bundle_base import Bundle, from_caller, is_flipped, to_caller
 from qglow.emulation.machines import EMULATORS
 from qglow.emulation.manifest import Manifest, read_manifest
 from qglow.emulation.programs import build, executed, run
 from qglow.emulation.sources_compiled import compile_sources
 from qglow.emulation.wasm import WasmBundle
 from qglow.runtime.executable import Executable
+from qglow.runtime.streaming import checked_states
 from qglow.targets.capabilities import machine
 from qglow.targets.registry import find_target
 
@@ -46,6 +47,17 @@ class BundleExecutable(Executable):
     def __init__(self, manifest: Manifest, loaded: Bundle) -> None:
         super().__init__(manifest.signature, loaded, _no_program)
         self.manifest, self._bundle = manifest, loaded
+
+    def reset(self, initial: Mapping[str, Array] | None = None) -> None:
+        """Begin a new stream: states become zeros (reals, if they are quantized), or what `initial` has.
+
+        Raises UsageError for arrays of unknown names, or of other types than the states.
+        """
+        self._bundle.reset(checked_states(initial or {}, self.state))
+
+    def fork(self) -> BundleExecutable:
+        """Another stream that goes on from a copy of the states; it shares code and weights."""
+        return BundleExecutable(self.manifest, self._bundle.fork())
 
     def instructions(self) -> int:
         """Instructions that a call executes, counted on inputs of zeros.
@@ -114,17 +126,17 @@ class CalledBundle(Bundle):
         """A call on these arrays in an arena of its own; it must not run in two threads at once."""
         memory = {**self._state, **arrays}
         tensors = self._manifest.tensors
-        seen = {t.name: np.empty_like(memory[t.name]) if t.is_shifted else memory[t.name] for t in tensors}
+        seen = {t.name: np.empty_like(memory[t.name]) if is_flipped(t) else memory[t.name] for t in tensors}
         io = (ctypes.c_void_p * max(1, len(tensors)))(*(seen[t.name].ctypes.data for t in tensors))
         arena, weights = self._arena(), self._weights
 
         def call() -> None:
             for tensor in tensors:
-                if tensor.is_shifted and tensor.role is TensorRole.INPUT:
+                if is_flipped(tensor) and tensor.role is TensorRole.INPUT:
                     _flip(memory[tensor.name], seen[tensor.name])
             self._run(arena.ctypes.data, weights.ctypes.data, ctypes.addressof(io))
             for tensor in tensors:
-                if tensor.is_shifted and tensor.role is TensorRole.OUTPUT:
+                if is_flipped(tensor) and tensor.role is TensorRole.OUTPUT:
                     _flip(seen[tensor.name], memory[tensor.name])
 
         return call

@@ -71,15 +71,7 @@ class StreamingExecutable(DelegatingExecutable):
 
         Raises UsageError for arrays of unknown names, or of other types than the states.
         """
-        given = {} if initial is None else {name: np.asarray(array) for name, array in initial.items()}
-        for name, array in given.items():
-            if name not in self._kept:
-                raise UsageError(f"no state is called '{name}'; the states are {_listed(self._kept)}")
-            if array.shape != self._kept[name].shape or array.dtype != self._kept[name].dtype:
-                raise UsageError(
-                    f"the initial '{name}' is {array.dtype} of shape {list(array.shape)}, the state is "
-                    f"{self._kept[name].dtype} of shape {list(self._kept[name].shape)}"
-                )
+        given = checked_states(initial or {}, self._kept)
         with self._lock:
             for name, kept in self._kept.items():
                 kept[...] = given.get(name, state_element(self._kinds[name]))
@@ -175,6 +167,20 @@ def state_kinds(
     return {name: taken[name] for name in states}
 
 
+def checked_states(initial: Mapping[str, Array], kept: Mapping[str, Array]) -> dict[str, Array]:
+    """Arrays that states may begin with, beside those `kept`. Raises UsageError for what does not fit."""
+    given = {name: np.asarray(array) for name, array in initial.items()}
+    for name, array in given.items():
+        if name not in kept:
+            raise UsageError(f"no state is called '{name}'; the states are {_listed(kept)}")
+        if array.shape != kept[name].shape or array.dtype != kept[name].dtype:
+            raise UsageError(
+                f"the initial '{name}' is {array.dtype} of shape {list(array.shape)}, the state is "
+                f"{kept[name].dtype} of shape {list(kept[name].shape)}"
+            )
+    return given
+
+
 def _listed(names: Mapping[str, object] | list[str]) -> str:
     return ", ".join(names) or "none"
 
@@ -184,11 +190,15 @@ def _dtype(kind: TensorType) -> np.dtype[np.generic]:
     return np.dtype(np.uint8) if kind.unsigned else kind.element.dtype
 
 
+def zero_element(kind: TensorType) -> Array:
+    """The element of a program's tensor that stands for 0."""
+    return np.asarray(kind.quantization.zero_point if kind.quantization else 0).astype(kind.element.dtype)
+
+
 def state_element(kind: TensorType) -> Array:
-    """The element of a state that stands for 0."""
-    if kind.quantization is None:
-        return np.zeros((), _dtype(kind))
-    return np.asarray(kind.quantization.zero_point + (128 if kind.unsigned else 0)).astype(_dtype(kind))
+    """The element of a state that stands for 0, as callers see it."""
+    zero = zero_element(kind)
+    return as_unsigned(zero) if kind.unsigned else zero
 
 
 def _to_target(kind: TensorType, array: Array, bias: int) -> Array:

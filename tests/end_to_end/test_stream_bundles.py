@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import qglow
 from qglow import Array
 from qglow.cli.main import main
 from qglow.core.errors import UsageError
 from qglow.emulation.bundle import load_bundle
+from qglow.numerics.quantize import as_unsigned
 from qglow.targets.registry import running_names
 from tests.compilers import c_compiler
 from tests.emulated import needs
-from tests.end_to_end.test_streaming import CACHED, MODELS, PIECE, int8_model, loaded, recurrence, sequence
+from tests.end_to_end.test_streaming import (
+    CACHED,
+    CHANNELS,
+    HIDDEN,
+    MODELS,
+    PIECE,
+    TAPS,
+    Shapes,
+    drawn,
+    int8_model,
+    loaded,
+    node,
+    recurrence,
+    sequence,
+)
+from tests.unit.importer.tiny import save, tiny_model
 from tests.zoo import wild_path
 
 CALLS = 20
@@ -50,22 +68,28 @@ def pieces_of(axis: int) -> list[dict[str, Array]]:
     return [{"x": x} for x in np.split(sequence(axis, CALLS * PIECE), CALLS, axis)]
 
 
-@pytest.mark.parametrize("target", ["generic", "host", *EMULATED])
-@pytest.mark.parametrize("name", ["lstm", "convolution"])
-def test_int8_streams_have_the_bits_of_the_program(name: str, target: str, tmp_path: Path) -> None:
-    if target in EMULATED:
+def may_run(target: str) -> None:
+    """Skip where this machine has no way to run code for a target."""
+    if target == "c":
+        c_compiler()
+    elif target in EMULATED:
         needs(target)
     elif target not in ("host", *running_names()):
         pytest.skip("the host cannot run it")
+
+
+@pytest.mark.parametrize("target", ["generic", "host", *EMULATED, "c"])
+@pytest.mark.parametrize("name", ["lstm", "convolution"])
+def test_int8_streams_have_the_bits_of_the_program(name: str, target: str, tmp_path: Path) -> None:
+    may_run(target)
     model, axis, states, _along = MODELS[name]
     quantized = int8_model(model, tmp_path, axis, states)
     assert_same_stream(quantized, states, pieces_of(axis), tmp_path, target)
 
 
-@pytest.mark.parametrize("target", ["host", "cortex-m7"])
+@pytest.mark.parametrize("target", ["host", "cortex-m7", "c"])
 def test_float_streams_have_the_bits_of_the_program(target: str, tmp_path: Path) -> None:
-    if target != "host":
-        needs(target)
+    may_run(target)
     model, axis, states, _along = MODELS["gru"]
     made = loaded(model, tmp_path, axis, PIECE)
     assert_same_stream(made, states, pieces_of(axis), tmp_path, target)
@@ -97,11 +121,13 @@ STREAM = """
 #include <stdio.h>
 #include "tiny.h"
 static _Alignas(64) unsigned char arena[TINY_ARENA_BYTES];
-static float x[TINY_X_ELEMENTS], y[TINY_Y_ELEMENTS], h[TINY_H_ELEMENTS], c[TINY_C_ELEMENTS];
+static float x[TINY_X_ELEMENTS], y[TINY_Y_ELEMENTS];
+static float h[TINY_H_ELEMENTS] = {1.0f}, c[TINY_C_ELEMENTS] = {1.0f};
 int main(void)
 {
     const tiny_io io = {.x = x, .y = y, .h = h, .c = c};
     if (tiny_check(arena, tiny_weights) || TINY_STATES != 2u) { return 1; }
+    tiny_reset(&io);
     while (fread(x, sizeof x, 1, stdin)) {
         RUN
         fwrite(y, sizeof y, 1, stdout);
@@ -165,15 +191,88 @@ def test_states_that_do_not_fit_are_refused(states: dict[str, str], words: str, 
     assert not (tmp_path / "made").exists()
 
 
-def test_quantized_states_and_sources_are_refused(tmp_path: Path) -> None:
-    model, axis, states, _along = MODELS["convolution"]
-    pieces = loaded(model, tmp_path, axis, PIECE)
-    data = {name: np.zeros((2, *kind.shape[1:]), np.float32) + 1 for name, kind in pieces.inputs.items()}
-    quantized = pieces.quantize(pieces.profile(data), io="int8", check=False, repair=False)
-    with pytest.raises(UsageError, match="begin as zero bytes, which are no zeros here"):
-        quantized.save_bundle(tmp_path / "made", states=states)
-    with pytest.raises(UsageError, match="bundles of 'c' keep no states"):
-        pieces.save_bundle(tmp_path / "made", isa="c", states=states)
+def kept_in_int8(folder: Path, element: str) -> qglow.QuantizedModel:
+    """The causal convolution as another tool quantized it, with one scale for its cache and all else."""
+    kind = np.dtype(element)
+    constants = {
+        "scale": np.float32(0.02),
+        "zero": np.array(135 if element == "uint8" else 7, kind),
+        "small": np.full(HIDDEN, 0.01, np.float32),
+        "none": np.zeros(HIDDEN, np.int8),
+        "w_steps": np.rint(drawn(HIDDEN, CHANNELS, TAPS) / np.float32(0.01)).astype(np.int8),
+        "begin": np.array([1 - TAPS]),
+        "end": np.array([10**6]),
+        "axis": np.array([2]),
+    }
+    nodes = [
+        node("DequantizeLinear", ["x", "scale", "zero"], ["real"]),
+        node("DequantizeLinear", ["cache", "scale", "zero"], ["kept"]),
+        node("Concat", ["kept", "real"], ["joined"], axis=2),
+        node("QuantizeLinear", ["joined", "scale", "zero"], ["steps"]),
+        node("DequantizeLinear", ["steps", "scale", "zero"], ["rounded"]),
+        node("DequantizeLinear", ["w_steps", "small", "none"], ["w"], axis=0),
+        node("Conv", ["rounded", "w"], ["convolved"]),
+        node("QuantizeLinear", ["convolved", "scale", "zero"], ["y"]),
+        node("Slice", ["rounded", "begin", "end", "axis"], ["last"]),
+        node("QuantizeLinear", ["last", "scale", "zero"], ["next_cache"]),
+    ]
+    shapes: Shapes = {"x": (1, CHANNELS, PIECE), "cache": (1, CHANNELS, TAPS - 1)}
+    number = helper.np_dtype_to_tensor_dtype(kind)
+    results = ["y", "next_cache"]
+    model = tiny_model(nodes, shapes, results, constants, opset=17, input_type=number, output_type=number)
+    return qglow.load_model(save(model, folder)).quantize(check=False, repair=False)
+
+
+@pytest.mark.parametrize("target", ["host", *EMULATED, "c"])
+@pytest.mark.parametrize("element", ["int8", "uint8"])
+def test_quantized_states_begin_at_their_zero_points(element: str, target: str, tmp_path: Path) -> None:
+    """Callers see int8 or uint8, whichever of the two the code has in memory."""
+    may_run(target)
+    quantized = kept_in_int8(tmp_path, element)
+    (cache,) = quantized.compile(states=CACHED).state.values()
+    assert cache.dtype == element and cache.any(), "zero bytes would begin the stream too"
+    pieces = [{"x": quantize_to(quantized, piece["x"])} for piece in pieces_of(2)]
+    assert_same_stream(quantized, CACHED, pieces, tmp_path, target)
+    (entry,) = [
+        tensor
+        for tensor in json.loads(next((tmp_path / "made").glob("*.json")).read_text())["tensors"]
+        if tensor["role"] == "state"
+    ]
+    assert (
+        entry["element"] == {"int8": "i8", "uint8": "u8"}[element]
+        and entry["zero_point"] == cache.flat[0]
+        and entry["scale"] > 0
+    )
+
+
+def quantize_to(quantized: qglow.QuantizedModel, x: Array) -> Array:
+    """x as the int8 or uint8 input that callers of a program have."""
+    kind = quantized.compile().inputs["x"]
+    assert kind.quantization is not None
+    steps = np.rint(x / np.float32(kind.quantization.scale)) + kind.quantization.zero_point
+    stored = np.clip(steps, -128, 127).astype(np.int8)
+    return as_unsigned(stored) if kind.unsigned else stored
+
+
+@pytest.mark.parametrize("target", ["host", "cortex-m4", "wasm32-simd128", "c"])
+def test_streams_of_a_bundle_begin_anew_and_fork(target: str, tmp_path: Path) -> None:
+    may_run(target)
+    quantized = kept_in_int8(tmp_path, "uint8")
+    quantized.save_bundle(tmp_path / "made", isa=target, states=CACHED)
+    bundle = load_bundle(tmp_path / "made")
+    first, second, *_ = [{"x": quantize_to(quantized, piece["x"])} for piece in pieces_of(2)]
+    begun = bundle(first)["y"]
+    forked = bundle.fork()
+    further = bundle(second)["y"]
+    assert np.array_equal(forked(second)["y"], further) and not np.array_equal(further, begun)
+    bundle.reset()
+    assert np.array_equal(bundle(first)["y"], begun)
+    bundle.reset(forked.state)
+    assert np.array_equal(bundle.state["cache"], forked.state["cache"])
+    with pytest.raises(UsageError, match="no state is called 'other'"):
+        bundle.reset({"other": np.zeros(1, np.uint8)})
+    with pytest.raises(UsageError, match="the initial 'cache' is int8 of shape"):
+        bundle.reset({"cache": forked.state["cache"].view(np.int8)})
 
 
 def test_the_command_declares_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
