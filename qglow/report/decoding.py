@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from qglow.core.errors import UsageError
+from qglow.core.errors import ModelError, UsageError
 from qglow.core.memory import release_unused, resident_memory
 from qglow.core.types import Array
-from qglow.display.blocks import Section, byte_count, table
+from qglow.display.blocks import Paragraph, Section, byte_count, table
 from qglow.display.frames import frame
 from qglow.display.lines import listed
 from qglow.display.plots import draw_bars
@@ -99,7 +99,8 @@ class DecodingResult(Shown):
     """Speeds of programs that took turns.
 
     prefill, decode: tokens of a text, and those that were added. prefill_s, decode_s: seconds
-    [programs, texts], rows in the order of `speeds`. threads: how many each program may use.
+    [programs, texts], rows in the order of `speeds`. threads: how many each program may use. refused: why
+    rivals did not take part, by name.
     """
 
     speeds: dict[str, DecodingSpeed]
@@ -108,6 +109,7 @@ class DecodingResult(Shown):
     prefill_s: Array
     decode_s: Array
     threads: int
+    refused: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         speeds = listed((f"{x.name} {x.decode:.1f} tokens/s" for x in self.speeds.values()), most=8)
@@ -145,6 +147,7 @@ def measure_decoding(
     texts: int,
     *,
     threads: int,
+    optional: Collection[str] = (),
     advance: Callable[[int], None] = lambda done: None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> DecodingResult:
@@ -152,16 +155,24 @@ def measure_decoding(
 
     programs: by name, each a function that makes it ready, one after the other: its memory is by how much
     that of this process has grown when it has read a text. draw: gives the text, when the first program is
-    ready. Programs take turns, text by text. Raises UsageError for no programs.
+    ready. optional: programs without which the others are measured where they raise ModelError. Programs
+    take turns, text by text. Raises UsageError for no programs.
     """
     if not programs:
         raise UsageError("decoding is measured with at least one program")
     memory: dict[str, int] = {}
     ready: dict[str, Decoder] = {}
+    refused: dict[str, str] = {}
     tokens: Sequence[int] = ()
     for name, make in programs.items():
         before = _held()
-        ready[name] = make()
+        try:
+            ready[name] = make()
+        except ModelError as error:
+            if name not in optional:
+                raise
+            refused[name] = str(error)
+            continue
         tokens = tokens or draw()
         _timed(ready[name], tokens, prefill, clock)
         memory[name] = max(0, _held() - before)
@@ -180,7 +191,8 @@ def measure_decoding(
         )
         for row, name in enumerate(ready)
     }
-    return DecodingResult(speeds, prefill, len(tokens) - prefill, seconds[0], seconds[1], threads)
+    added = len(tokens) - prefill
+    return DecodingResult(speeds, prefill, added, seconds[0], seconds[1], threads, refused)
 
 
 def decoding_section(result: DecodingResult) -> Section:
@@ -209,7 +221,8 @@ def decoding_section(result: DecodingResult) -> Section:
     threads = "one thread" if result.threads == 1 else f"up to {result.threads} threads"
     texts = result.decode_s.shape[1]
     caption = f"{result.prefill} tokens read, {result.decode} added one by one, {texts} texts, {threads}"
-    return Section("Decoding", (table(titles, rows, caption),))
+    notes = [Paragraph(f"{name} did not take part: {reason}") for name, reason in result.refused.items()]
+    return Section("Decoding", (table(titles, rows, caption), *notes))
 
 
 def _timed(

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 
 import qglow
 from qglow.cli.main import main
-from qglow.core.errors import UsageError
+from qglow.core.errors import ModelError, UsageError
 from qglow.core.types import Array
 from qglow.generation import find_roles
 from qglow.report.decoding import OnnxruntimeDecoder, decoding_section, measure_decoding
@@ -246,6 +246,32 @@ def test_the_command_measures_openvino_too(llama: Path, capsys: Capture) -> None
     sizes = ["--prefill", "9", "--decode", "4", "--texts", "1", "--threads", "1", "--piece", "8"]
     assert main(["bench", str(llama), *sizes, "--openvino"]) == 0
     assert "OpenVINO" in capsys.readouterr().out
+
+
+def test_programs_are_measured_without_one_that_refuses_the_file() -> None:
+    def refuses() -> Counted:
+        raise ModelError("it has an operator that is not known")
+
+    programs = {"one": lambda: Counted([0], 1), "rival": refuses, "other": lambda: Counted([0], 1)}
+    found = measure_decoding(programs, lambda: [1, 2], 1, 1, threads=1, optional=["rival"])
+    assert list(found.speeds) == ["one", "other"] and found.decode_s.shape == (2, 1)
+    assert found.refused == {"rival": "it has an operator that is not known"}
+    assert "rival did not take part: it has an operator that is not known" in found._repr_html_()
+    with pytest.raises(ModelError, match="an operator that is not known"):
+        measure_decoding(programs, lambda: [1, 2], 1, 1, threads=1)
+
+
+def test_the_command_goes_on_where_openvino_refuses_weights_in_blocks(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    pytest.importorskip("openvino")
+    metadata, tensors = writer.llama("Q4_0")
+    (tmp_path / "a.gguf").write_bytes(writer.gguf(metadata, tensors))
+    qglow.import_gguf(tmp_path / "a.gguf", tmp_path / "a.onnx")
+    sizes = ["--prefill", "9", "--decode", "4", "--texts", "1", "--threads", "1", "--piece", "8"]
+    assert main(["bench", str(tmp_path / "a.onnx"), *sizes, "--openvino"]) == 0
+    text = capsys.readouterr().out
+    assert "onnxruntime" in text and "OpenVINO did not take part: OpenVINO cannot load the model" in text
 
 
 class FakeLlamaCpp(ModuleType):
