@@ -21,7 +21,7 @@ _CHOICES = f'''"""The choices of a recipe as keywords of functions. {_WRITTEN}""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from qglow.recipe.choices import BlockFormat, Calibration

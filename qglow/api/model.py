@@ -396,7 +396,6 @@ class Model(Shown):
         recipe: Recipe | None = None,
         *,
         check: bool = True,
-        states: Mapping[str, str] | None = None,
         calibration_data: Data | CalibrationSamples | None = None,
         progress: Progress | None = None,
         interrupted: Interrupted | None = None,
@@ -416,8 +415,7 @@ class Model(Shown):
         keeps, and adds that to the recipe; a calibration that is stated stays. calibration_data: the
         samples of the profile, which effort, `rounding` other than "nearest" and `profile_again` look at.
         check: whether to run float and int8 over the samples that the profile keeps, for `verdict`.
-        states: inputs that take an output of the call before, each with the name of that output: `verdict`
-        then looks at a stream of these samples too. isa, threads: what the model is compiled for to run on
+        isa, threads: what the model is compiled for to run on
         them. scheduler: address of a Dask scheduler, on whose workers the efforts but "fast" try ranges.
         rounding_state: a file for layers that are rounded, from which the same call goes on. progress: told
         of what is done. interrupted: told what was being done when Ctrl-C ended an effort or rounding early,
@@ -434,7 +432,6 @@ class Model(Shown):
             QuantizeOptions,
             effort=options["effort"],
             check=check,
-            states=dict(states or {}),
             repair=options["repair"],
             calibration=calibration_data,
             rounding_state=None if state is None else Path(state),

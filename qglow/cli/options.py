@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Unpack
 from qglow.api.options import (
     CALIBRATION,
     DATA,
-    LIMITS,
     MODEL,
     OUTPUT,
     CustomOperatorOptions,
@@ -23,6 +22,7 @@ from qglow.core.errors import InputFileError, UsageError
 from qglow.core.options import Option, Writes, declare, option, options_of
 from qglow.recipe import Recipe, load_recipe
 from qglow.recipe.keywords import RecipeChoices
+from qglow.recipe.readers import as_states
 
 if TYPE_CHECKING:
     from qglow.api import CalibrationSamples
@@ -68,13 +68,6 @@ STATES = Option(
 KEPT_STATES = Option(
     "Input that a bundle keeps as state, with the output that its next run reads there",
     group=OUTPUT,
-    metavar="INPUT=OUTPUT",
-    flags=("--state",),
-    typed=list[str],
-)
-STREAM_STATES = Option(
-    "Judge a stream with this state too",
-    group=LIMITS,
     metavar="INPUT=OUTPUT",
     flags=("--state",),
     typed=list[str],
@@ -286,15 +279,10 @@ def parse_states(texts: Sequence[str]) -> dict[str, str]:
     >>> parse_states(["h=next_h"])
     {'h': 'next_h'}
     """
-    states: dict[str, str] = {}
-    for text in texts:
-        name, equals, output = text.partition("=")
-        if not (name and equals and output):
-            raise UsageError(f"--state {text}: write INPUT=OUTPUT")
-        if name in states:
-            raise UsageError(f"--state {name} is given twice")
-        states[name] = output
-    return states
+    try:
+        return dict(as_states(texts))
+    except ValueError as error:
+        raise UsageError(f"--state {error}") from error
 
 
 def _file(path: str) -> Array:

@@ -13,13 +13,11 @@ from qglow.cli.options import (
     PROFILED_MODEL,
     RECIPE,
     SHAPES,
-    STREAM_STATES,
     VALUES,
     CalibrationOptions,
     OptionalDataOptions,
     names_programs,
     parse_programs,
-    parse_states,
     read_recipe,
 )
 from qglow.cli.output import end_if_interrupted, keeping, notes, say, show, showing_progress, warn
@@ -80,7 +78,6 @@ class QualityOptions:
         group=LIMITS,
         metavar="DB",
     )
-    states: Sequence[str] = declare(STREAM_STATES, ())
 
 
 def quantize(
@@ -118,7 +115,6 @@ def quantize(
             repair=work.repair,
             calibration_data=work.calibration(),
             rounding_state=work.rounding_state,
-            states=parse_states(limits.states),
             isa=running.isa,
             threads=running.threads,
             progress=progress,

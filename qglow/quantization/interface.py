@@ -13,15 +13,20 @@ from qglow.quantization.ranges import Ranges
 Interface = Mapping[str, Quantization]
 
 
-def interface_parameters(graph: Graph, assignment: Assignment, ranges: Ranges) -> Interface:
+def interface_parameters(
+    graph: Graph, assignment: Assignment, ranges: Ranges, states: Mapping[str, str]
+) -> Interface:
     """Return int8 parameters for every float input and output of a graph, by name.
 
     They are those that int8 nodes have for the value. A value of float nodes alone, or one in int16, gets
-    those that its operator fixes, else those of its range. What a tail reads stays float.
+    those that its operator fixes, else those of its range. What a tail reads stays float. states: inputs
+    with an output each that the next call reads there, which takes over the parameters of the input.
     """
     read = () if graph.tail is None else graph.tail.operands
     values = [v for v in [*graph.inputs, *graph.outputs] if v.type.is_float and v.name not in read]
-    return {value.name: _parameters(value, assignment.get(value), ranges) for value in values}
+    found = {value.name: _parameters(value, assignment.get(value), ranges) for value in values}
+    shared = {output: found[name] for name, output in states.items() if name in found and output in found}
+    return found | shared
 
 
 def _parameters(value: Value, assigned: Quantization | None, ranges: Ranges) -> Quantization:

@@ -290,7 +290,8 @@ class _Quantizer:
         ranges = self._ranges(choices)
         assignment, narrow = self._assigned(prepared, ranges)
         assignment = {value: chosen for value, chosen in assignment.items() if value not in groups.partial}
-        interface = interface_parameters(graph, assignment, ranges) if recipe.io == "int8" else {}
+        states = dict(recipe.states)
+        interface = interface_parameters(graph, assignment, ranges, states) if recipe.io == "int8" else {}
         sums = [node for node in int8 if node.operator.accumulate is not None]
         inputs = {node.name: operand(node).name for node in sums}
         sources = {node.name: self._weights(node, choices) for node in sums}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from qglow.recipe.choices import BlockFormat, Calibration
@@ -81,6 +81,10 @@ class RecipeChoices(TypedDict, total=False):
     io: str | None
     """Type of the model's inputs and outputs: float, int8. int8 leaves out the conversion of inputs and
     outputs."""
+
+    states: Mapping[str, str] | Sequence[str] | None
+    """State that one call hands to the next. The verdict then looks at a stream of the samples too. With `io:
+    int8` the two have one scale and zero point, so that programs and bundles can keep the state in int8."""
 
     activation_type: str | None
     """Type of activations in model.qdq.onnx: uint8, int8. onnxruntime on x86 is fast with uint8; other

@@ -47,6 +47,27 @@ def as_texts(value: object) -> tuple[str, ...]:
     return tuple(as_text(item) for item in value)
 
 
+def as_states(value: object) -> tuple[tuple[str, str], ...]:
+    """Inputs with the output that each takes in the next call: a mapping, or texts such as "h=next_h".
+
+    >>> as_states(["h=next_h"]) == as_states({"h": "next_h"}) == (("h", "next_h"),)
+    True
+    """
+    if isinstance(value, Mapping):
+        return tuple((as_text(name), as_text(output)) for name, output in value.items())
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"needs inputs and their outputs, as h: next_h, found {value!r}")
+    states: dict[str, str] = {}
+    for text in map(as_text, value):
+        name, equals, output = text.partition("=")
+        if not (name and equals and output):
+            raise ValueError(f"{text}: write INPUT=OUTPUT")
+        if name in states:
+            raise ValueError(f"{name} is given twice")
+        states[name] = output
+    return tuple(states.items())
+
+
 def as_flag(value: object) -> bool:
     """True or false."""
     if not isinstance(value, bool):

@@ -22,6 +22,7 @@ from qglow.recipe.readers import (
     as_number,
     as_seconds,
     as_smoothing,
+    as_states,
     as_text,
     as_texts,
     optional,
@@ -223,6 +224,22 @@ class Recipe:
         read=as_text,
         choices=IO_TYPES,
         more="int8 leaves out the conversion of inputs and outputs.",
+    )
+    states: tuple[tuple[str, str], ...] = option(
+        (),
+        "State that one call hands to the next",
+        kw_only=True,
+        group=FLOAT,
+        metavar="INPUT=OUTPUT",
+        flags=("--state",),
+        read=as_states,
+        write=dict,
+        typed=list[str],
+        keyword="Mapping[str, str] | Sequence[str]",
+        more=(
+            "The verdict then looks at a stream of the samples too. With `io: int8` the two have one scale "
+            "and zero point, so that programs and bundles can keep the state in int8."
+        ),
     )
     activation_type: str = option(
         "uint8",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -42,8 +41,7 @@ class QuantizeOptions:
     keeps the layers whose weights are rounded already. code: options for programs that run over the
     samples. progress: reports long work.
     interrupted: is told where the user interrupts an effort or rounding, which then gives what is done. jobs:
-    where networks run over samples for an effort (default: here). states: inputs that take an output of the
-    call before, for a verdict over a stream.
+    where networks run over samples for an effort (default: here).
     """
 
     effort: str = FAST
@@ -55,7 +53,6 @@ class QuantizeOptions:
     progress: Progress | None = None
     interrupted: Interrupted | None = None
     jobs: Jobs | None = None
-    states: Mapping[str, str] = field(default_factory=dict)
 
 
 def quantize_model(
@@ -68,8 +65,9 @@ def quantize_model(
     `assert_all_quantized` does not hold.
     """
     options = options or QuantizeOptions()
-    state_kinds(model.inputs, model.outputs, options.states)
-    if options.states and profile is None:
+    states = dict(recipe.states)
+    state_kinds(model.inputs, model.outputs, states)
+    if states and profile is None:
         raise UsageError("states: without a profile there is no verdict on a stream", field="states")
     if model.is_quantized:
         _check_imported(model, profile, recipe, options)
@@ -83,7 +81,7 @@ def quantize_model(
     release_after(constant_bytes(model.graph))
     parts = _open(model, _parts(model, made.recipe, made.result), replace(profile, kept=()))
     if options.check:
-        verdict = check_model(model, profile, parts, options.code, made.runs, made.program, options.states)
+        verdict = check_model(model, profile, parts, options.code, made.runs, made.program, states)
         parts = replace(parts, verdict=verdict)
     return parts
 

@@ -15,6 +15,7 @@ import qglow
 from qglow import Array, StreamingExecutable
 from qglow.cli.main import main
 from qglow.core.errors import DataError, UsageError
+from qglow.numerics.quantize import dequantize, quantize
 from tests.unit.importer.tiny import save, session, tiny_model
 from tests.zoo import wild_path
 
@@ -80,7 +81,7 @@ def loaded(model: onnx.ModelProto, folder: Path, axis: int, length: int) -> qglo
 
 
 def int8_model(
-    model: onnx.ModelProto, folder: Path, axis: int, states: dict[str, str]
+    model: onnx.ModelProto, folder: Path, axis: int, states: dict[str, str], io: str = "float"
 ) -> qglow.QuantizedModel:
     """An int8 model of pieces, with the states that streams have in them."""
     pieces = loaded(model, folder, axis, PIECE)
@@ -90,7 +91,7 @@ def int8_model(
         samples.append({"x": x} | {name: array.copy() for name, array in program.state.items()})
         program({"x": x})
     data = {name: np.stack([_sample(sample[name]) for sample in samples]) for name in samples[0]}
-    return pieces.quantize(pieces.profile(data))
+    return pieces.quantize(pieces.profile(data), states=states if io == "int8" else None, io=io)
 
 
 def _sample(array: Array) -> Array:
@@ -123,6 +124,28 @@ def test_int8_states_are_those_of_calls_by_hand(name: str, tmp_path: Path) -> No
         np.testing.assert_array_equal(program({"x": piece})["y"], expected["y"])
         held = {state: expected[output] for state, output in states.items()}
     assert all(held[state].any() for state in states)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_states_in_int8_have_one_scale(name: str, tmp_path: Path) -> None:
+    """Where the recipe tells which output an input takes, it is quantized as that input is."""
+    model, axis, states, _along = MODELS[name]
+    quantized = int8_model(model, tmp_path, axis, states, io="int8")
+    program, plain = quantized.compile(states=states), int8_model(model, tmp_path, axis, states)
+    assert all(array.dtype == np.int8 for array in program.state.values())
+    real = plain.compile(states=states)
+    taken, given = program.inputs["x"].quantization, program.outputs["y"].quantization
+    assert taken is not None and given is not None
+    found = wanted = np.zeros(0, np.float32)
+    for x in np.split(sequence(axis, WHOLE), PIECES, axis):
+        steps = program({"x": quantize(x, taken.scale, taken.zero_point)})["y"]
+        found, wanted = dequantize(steps, given.scale, given.zero_point), real({"x": x})["y"]
+    noise = np.sum((found - wanted).astype(np.float64) ** 2)
+    assert 10 * np.log10(np.sum(wanted.astype(np.float64) ** 2) / noise) > 20
+    quantized.save(tmp_path / "saved")
+    again = qglow.load_quantized(tmp_path / "saved")
+    assert dict(again.recipe.states) == states
+    assert again.compile(states=states).state.keys() == states.keys()
 
 
 def test_int8_pieces_are_the_whole(tmp_path: Path) -> None:
