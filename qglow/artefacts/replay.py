@@ -14,6 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from qglow.core.errors import DataError, ProfileError, UnsupportedError, UsageError
+from qglow.core.kept_imports import KeptImports
+from qglow.core.memory import release_after
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.quantization.blocks import KnownBlocks
@@ -54,18 +56,25 @@ def replay_model(
     parts: QuantizedParts, dimensions: BoundedInputs, narrowed: Narrowed | None = None
 ) -> ResizableModel:
     """A quantized model in any sizes of its dimensions. Raises ModelError as `source_place`."""
-    return ResizableModel(source_place(parts), dimensions, lambda shapes: graph_at(parts, shapes), narrowed)
+
+    def at(shapes: Mapping[str, Shape], kept: KeptImports) -> Graph:
+        graph = graph_at(parts, shapes, kept)
+        # The float graph and what was tried with it go at once, not when Python next collects.
+        release_after(sum(value.type.byte_size for value in graph.constants()))
+        return graph
+
+    return ResizableModel(source_place(parts), dimensions, at, narrowed)
 
 
-def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape]) -> Graph:
-    """The int8 graph of a quantized model for these shapes of its inputs.
+def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImports | None = None) -> Graph:
+    """The int8 graph of a quantized model for these shapes of its inputs; `kept` as for `read_model`.
 
     Raises DataError for shapes that do not fit, ModelError if the float model is missing or has changed.
     """
     assert parts.profile is not None and parts.report is not None, "the file leaves no dimensions open"
     place = source_place(parts)
     try:
-        model = read_model(place, shapes)
+        model = read_model(place, shapes, kept=kept)
         profile = parts.profile()
         statistics = profile.at_other_shapes(model.graph)
         recipe = _settled(parts.recipe, parts.report, parts.int8)

@@ -43,19 +43,30 @@ def import_blocks(node: ImportNode) -> None:
         node.require(fits, f"'{name}' is {x.dtype} in blocks; integers of 8, 4 and 2 bits are supported")
         shift = -128 if name in node.context.unsigned else 0
     bits = 8 if narrow is None else narrow.bits
-    zeros = np.full(wanted, shift, np.int16)
-    if node.has_input(2):
-        zeros = node.array(2, "the zero point").astype(np.int16)
-        if list(zeros.shape) != wanted:
-            raise Broken(f"zero points {list(zeros.shape)} do not fit scales {wanted}")
-    spread = [np.repeat(a, block, axis)[_first(x.shape[axis], axis)] for a in (zeros, scales)]
-    node.constant(((x - spread[0]).astype(np.float32) * spread[1]).astype(np.float32))
+    stored = node.optional_array(2, "the zero point")
+    if stored is not None and list(stored.shape) != wanted:
+        raise Broken(f"zero points {list(stored.shape)} do not fit scales {wanted}")
+    zeros = np.full(wanted, shift, np.int16) if stored is None else stored.astype(np.int16)
+
+    def reals() -> Array:
+        spread = [np.repeat(a, block, axis)[_first(x.shape[axis], axis)] for a in (zeros, scales)]
+        return np.asarray(((x - spread[0]).astype(np.float32) * spread[1]).astype(np.float32))
+
+    sources = [x, scales] if stored is None else [x, scales, stored]
+    node.constant(node.context.derived(("dequantized", block, axis, shift), sources, reals))
     if x.ndim == 2:
         low = 0 if narrow is not None and narrow.unsigned else -middle(bits)
-        codes, points = ((array.astype(np.int16) - low).astype(np.uint8) for array in (x, zeros))
+
+        def codes_of(array: Array) -> Array:
+            return np.asarray((array.astype(np.int16) - low).astype(np.uint8))
+
+        codes = node.context.derived(("codes", low), [x], lambda: codes_of(x))
+        points = codes_of(zeros)
+        if stored is not None:
+            points = node.context.derived(("codes", low), [stored], lambda: codes_of(zeros))
         stated = None if np.all(points == middle(bits)) else points
         node.context.blocks[node.proto.output[0]] = WeightBlocks(
-            codes, scales.astype(np.float32), stated, bits, block, axis
+            codes, scales.astype(np.float32, copy=False), stated, bits, block, axis
         )
 
 
@@ -67,16 +78,24 @@ def block_operands(node: ImportNode, known: WeightBlocks) -> tuple[BlockGemm, li
     """The operator of a product with such weights, and its operands from the weights to the zero points."""
     zeros = None
     if known.zero_points is not None:
-        zeros = node.part_constant("zero_points", pack(known.zero_points, known.bits))
-    packed = node.part_constant("codes", pack(known.codes, known.bits))
+        zeros = node.part_constant("zero_points", _packed(node, known.zero_points, known.bits))
+    packed = node.part_constant("codes", _packed(node, known.codes, known.bits))
     scales = _scales(node, known.scales)
     return BlockGemm(bits=known.bits, block=known.block), [packed, scales, zeros]
 
 
+def _packed(node: ImportNode, codes: Array, bits: int) -> Array:
+    return node.context.derived(("packed", bits), [codes], lambda: pack(codes, bits))
+
+
 def _scales(node: ImportNode, scales: Array) -> Value:
     """Scales as a constant, in 16 bits where these hold them all: files store them so, and cast them."""
-    wide = np.ascontiguousarray(scales, np.float32)
-    return node.part_constant("scales", store(wide, "float16") if holds(wide, "float16") else wide)
+
+    def narrowed() -> Array:
+        wide = np.ascontiguousarray(scales, np.float32)
+        return store(wide, "float16") if holds(wide, "float16") else wide
+
+    return node.part_constant("scales", node.context.derived("scales", [scales], narrowed))
 
 
 def import_matmul_nbits(node: ImportNode) -> None:
@@ -93,22 +112,31 @@ def import_matmul_nbits(node: ImportNode) -> None:
     x, count = node.value(0), block_count(depth, block)
     node.require(x.type.is_float, f"input 0 is {x.type}; floats are supported")
     stored = _sized(node, 1, "the weights", columns * count * block * bits // 8)
-    scales = _sized(node, 2, "the scales", columns * count).astype(np.float32)
-    codes = _codes(stored.reshape(columns, -1), bits)[:, :depth]
+    scales = _sized(node, 2, "the scales", columns * count).astype(np.float32, copy=False)
     order = _order(node, depth, block)
     if order is not None:
-        codes = codes[:, order]
         places = node.part_constant("order", order.astype(np.int64))
         x = node.emit(Gather(axis=len(x.type.shape) - 1), x, places, part="ordered")
     zeros = _zero_points(node, bits, columns, count) if node.has_input(3) else None
     bias = None
     if node.has_input(5):
         bias = node.part_constant("bias", _sized(node, 5, "the bias", columns).astype(np.float32))
+
+    def packed() -> Array:
+        codes = _codes(stored.reshape(columns, -1), bits)[:, :depth]
+        codes = codes if order is None else codes[:, order]
+        return pack(np.ascontiguousarray(codes.T), bits)
+
+    def by_blocks() -> Array:
+        return np.ascontiguousarray(scales.reshape(columns, count).T)
+
+    derived, how = node.context.derived, ("columns", bits, columns, depth, block)
+    sources = [stored] if order is None else [stored, node.array(4, "g_idx")]
     node.emit(
         BlockGemm(bits=bits, block=block),
         x,
-        node.part_constant("codes", pack(np.ascontiguousarray(codes.T), bits)),
-        _scales(node, scales.reshape(columns, count).T),
+        node.part_constant("codes", derived(how, sources, packed)),
+        _scales(node, derived(("columns of scales", columns), [scales], by_blocks)),
         None if zeros is None else node.part_constant("zero_points", zeros),
         bias,
     )
@@ -131,13 +159,13 @@ def _order(node: ImportNode, depth: int, block: int) -> Array | None:
 
 def _zero_points(node: ImportNode, bits: int, columns: int, count: int) -> Array | None:
     """Zero points [blocks, N] of floats, or integers that are packed like weights."""
+    derived, how = node.context.derived, ("columns of points", bits, columns, count)
     if node.value(3).type.element is not ElementType.UINT8:
-        return np.ascontiguousarray(
-            _sized(node, 3, "the zero points", columns * count).reshape(columns, -1).T
-        )
+        floats = _sized(node, 3, "the zero points", columns * count)
+        return derived(how, [floats], lambda: np.ascontiguousarray(floats.reshape(columns, -1).T))
     row = -(-count * bits // 8)
-    packed = _sized(node, 3, "the zero points", columns * row).reshape(columns, row)
-    return pack(_codes(packed, bits)[:, :count].T, bits)
+    given = _sized(node, 3, "the zero points", columns * row)
+    return derived(how, [given], lambda: pack(_codes(given.reshape(columns, row), bits)[:, :count].T, bits))
 
 
 def _codes(packed: Array, bits: int) -> Array:
@@ -165,18 +193,23 @@ def import_gather_blocks(node: ImportNode) -> None:
     bits = stated if narrow is None else narrow.bits
     fault = block_fault(bits, block)
     node.require(fault is None, str(fault))
-    scales = node.array(2, "the scales").astype(np.float32)
-    if narrow is None:
-        codes = _codes(_bytes(node, 0, table), bits)
-    else:
-        codes = (table.astype(np.int16) - (0 if narrow.unsigned else -middle(bits))).astype(np.uint8)
-    rows, width = codes.shape
+    scales = node.array(2, "the scales").astype(np.float32, copy=False)
+
+    def packed() -> Array:
+        if narrow is None:
+            codes = _codes(_bytes(node, 0, table), bits)
+        else:
+            codes = (table.astype(np.int16) - (0 if narrow.unsigned else -middle(bits))).astype(np.uint8)
+        return np.ascontiguousarray(pack(codes.T, bits).T)
+
+    held = node.context.derived(("rows", bits, narrow, name in node.context.unsigned), [table], packed)
+    rows, width = table.shape[0], table.shape[1] * (8 // bits if narrow is None else 1)
     wanted = (rows, block_count(width, block))
     if scales.shape != wanted:
         raise Broken(f"scales {list(scales.shape)} of blocks of {block} do not fit {[rows, width]}")
     node.emit(
         BlockGather(width, bits, block),
-        node.part_constant("table", np.ascontiguousarray(pack(codes.T, bits).T)),
+        node.part_constant("table", held),
         node.value(1),
         _scales(node, scales),
         _table_zeros(node, bits, wanted),

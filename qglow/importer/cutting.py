@@ -47,8 +47,7 @@ def part_of_file(
     part = part_of(place, load(place), (), outputs)
     names = {value.name for value in part.graph.input}
     left = {name: value for name, value in (values or {}).items() if name in names}
-    bind_values(part, given_arrays(part.graph.input, left))
-    return part
+    return bind_values(part, given_arrays(part.graph.input, left))
 
 
 def part_of(place: ModelPlace, model: ModelFile, inputs: Sequence[str], outputs: Sequence[str]) -> ModelProto:

@@ -20,7 +20,7 @@ def import_gemm(node: ImportNode) -> None:
     x = _transposed(node, 0, node.integer("transA", 0) != 0)
     known = node.context.blocks.get(node.value(1).name)
     if known is not None and alpha == beta == 1.0:
-        known = known.transposed() if node.integer("transB", 0) else known
+        known = known.transposed(node.context.derived) if node.integer("transB", 0) else known
         addend = node.value(2) if node.has_input(2) else None
         terms = None if addend is None else _vector_bias(addend, known.shape[1], 1.0)
         if known.is_product and (terms is not None or addend is None):

@@ -6,13 +6,14 @@ import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from qglow.core.errors import ModelError
+from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace, read_place
 from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.wire import without_large_data
@@ -36,7 +37,9 @@ _CONTRIBUTED = "com.microsoft"
 class ModelFile:
     """A parsed model and its nodes in topological order.
 
-    large: data of initializers by name, which their raw data in `proto` leaves out.
+    large: data of initializers by name, which their raw data in `proto` leaves out. given: names of
+    initializers that are no part of the file. kept: what other imports of the file know of it; then nothing
+    of all this may be changed.
     """
 
     proto: ModelProto
@@ -44,6 +47,8 @@ class ModelFile:
     opset: int
     large: Mapping[str, memoryview]
     hashed: Future[str]
+    given: Set[str] = frozenset()
+    kept: KeptImports | None = None
 
     @property
     def digest(self) -> str:
@@ -51,12 +56,16 @@ class ModelFile:
         return self.hashed.result()
 
 
-def load(place: ModelPlace) -> ModelFile:
-    """Read and check a model file, without its external data.
+def load(place: ModelPlace, kept: KeptImports | None = None) -> ModelFile:
+    """Read and check a model file, without its external data; once with `kept`.
 
     Raises ModelError if the file is missing, is no ONNX model, is cut short, or describes
     no valid graph: duplicate or unknown names, cycles.
     """
+    return _load(place) if kept is None else replace(kept.parsed(place, _load), kept=kept)
+
+
+def _load(place: ModelPlace) -> ModelFile:
     data = _read(place)
     proto, large = _parse(place, data)
     opset = _opset(place, proto)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
 
 from qglow.core.errors import ModelError, UnboundError, UndecidedError, UnsupportedError, UsageError
+from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace, folder_of
 from qglow.core.types import Array, Dimension, ElementType, Given, Quantization, TensorType
 from qglow.graph.graph import Graph, mark_unsigned
@@ -58,11 +59,13 @@ def import_model(
     default_batch: int = 1,
     native: bool = False,
     values: Mapping[str, Given] | None = None,
+    kept: KeptImports | None = None,
 ) -> ImportedModel:
     """Read an ONNX model with every dimension bound.
 
     `shapes` maps input names to shapes; a free symbolic first dimension becomes `default_batch`.
     `values` gives inputs that become constants, and so are no inputs of the graph.
+    `kept` has what other imports of the same file made of it, whose arrays graphs then share.
     Nodes that qglow does not know run in onnxruntime, unless `native`: then they are refused.
     Values keep their ONNX names, nodes too where they have one, else `Op_k` with their position.
     Raises ModelError for a damaged or invalid file, UnsupportedError with the causes of all that
@@ -70,7 +73,7 @@ def import_model(
     and UndecidedError with the names of inputs without whose values the rest cannot be imported.
     """
     place = Path(place) if isinstance(place, str) else place
-    return import_file(place, load(place), shapes, default_batch, native, values)
+    return import_file(place, load(place, kept), shapes, default_batch, native, values)
 
 
 def import_file(
@@ -85,7 +88,7 @@ def import_file(
     _check_opset(place, model)
     every_input = real_inputs(model.proto.graph)
     constants = given_arrays(every_input, values or {})
-    bind_values(model.proto, constants)
+    model = replace(model, proto=bind_values(model.proto, constants), given=frozenset(constants))
     declared = real_inputs(model.proto.graph)
     elements, parameters, refused, undecided = _input_elements(place, model, declared)
     try:

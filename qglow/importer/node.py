@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
+from qglow.core.kept_imports import KeptImports, Made
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.graph import Value, constant
 from qglow.graph.operator import Operator
@@ -62,7 +63,7 @@ class Context:
     `integers` are constants that have been given parameters, by name and parameters; `twins` are constants
     of unsigned integers in the other form that they have (see operands), by name and form. `narrow` are the
     types of constants of fewer than 8 bits, and `blocks` the float constants whose integers have parameters
-    in blocks, both by name.
+    in blocks, both by name. `kept` has what other imports of the file made of its arrays.
     """
 
     opset: int
@@ -77,10 +78,15 @@ class Context:
     twins: dict[tuple[str, str], Value] = field(default_factory=dict)
     narrow: dict[str, Narrow] = field(default_factory=dict)
     blocks: dict[str, WeightBlocks] = field(default_factory=dict)
+    kept: KeptImports | None = None
 
     def constant(self, name: str, data: Array) -> Value:
         """A constant. Integers are signed."""
         return constant(name, np.asarray(data, order="C"))
+
+    def derived(self, how: Hashable, sources: Sequence[Array], make: Callable[[], Made]) -> Made:
+        """What `make` computes from arrays and from `how` alone, which is not to be written to."""
+        return make() if self.kept is None else self.kept.derived(how, sources, make)
 
 
 class ImportNode:

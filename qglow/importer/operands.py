@@ -66,9 +66,14 @@ def _other(value: Value, element: ElementType, what: str, context: Context) -> V
     if key not in context.twins:
         assert value.data is not None
         middle = 1 << (8 * element.size - 1)  # the highest bit tells the two forms apart
-        bits = value.data.view(f"u{element.size}") ^ np.array(middle, f"u{element.size}")
+        data = value.data
+
+        def make() -> Array:
+            bits = data.view(f"u{element.size}") ^ np.array(middle, f"u{element.size}")
+            return np.asarray(bits.view(element.dtype).reshape(data.shape))
+
         _, name = context.part_names(value.name, value.name, what)
-        context.twins[key] = constant(name, bits.view(element.dtype).reshape(value.data.shape))
+        context.twins[key] = constant(name, context.derived(("other form", element), [data], make))
         if element in QUANTIZED_BITS:
             context.unsigned.add(name)
     return context.twins[key]

@@ -103,7 +103,7 @@ def import_transpose(node: ImportNode) -> None:
     node.emit(Transpose(perm=perm), node.value(0))
     known = node.context.blocks.get(node.value(0).name)
     if known is not None and perm == (1, 0):
-        node.context.blocks[node.proto.output[0]] = known.transposed()
+        node.context.blocks[node.proto.output[0]] = known.transposed(node.context.derived)
 
 
 def import_concat(node: ImportNode) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from onnx import ModelProto
 
 from qglow.core.errors import UnsupportedError, UsageError
+from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.types import Shape
 from qglow.graph.graph import Graph
@@ -20,9 +21,12 @@ from qglow.importer.model import import_file
 class ShapePart:
     """The part of a model that computes some tensors, to be imported for shapes of its inputs."""
 
-    def __init__(self, place: ModelPlace, names: Sequence[str]) -> None:
-        """Raises UnsupportedError for a name that no tensor of the file has, ModelError for a bad file."""
-        model = load(place)
+    def __init__(self, place: ModelPlace, names: Sequence[str], kept: KeptImports | None = None) -> None:
+        """Raises UnsupportedError for a name that no tensor of the file has, ModelError for a bad file.
+
+        kept: what imports of the file have in common.
+        """
+        model = load(place, kept)
         try:
             part = part_of(place, model, (), names)
         except UsageError as error:

@@ -39,6 +39,7 @@ class ValueTable:
         graph = model.proto.graph
         self.values: dict[str, Value] = {value.name: value for value in inputs}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self._stored = {n: t for n, t in self.initializers.items() if n not in model.given}
         self.nodes: list[Node] = []
         self.used = {name for node in model.nodes for name in outer_names(node)}
         self.used |= {value.name for value in graph.output}
@@ -47,7 +48,13 @@ class ValueTable:
         self._sparse = {tensor.values.name for tensor in graph.sparse_initializer}
         self._readers = _readers(model)
         self.context = Context(
-            model.opset, self.emit, self._read, self.used.__contains__, self.names.part, self._readers
+            model.opset,
+            self.emit,
+            self._read,
+            self.used.__contains__,
+            self.names.part,
+            self._readers,
+            kept=model.kept,
         )
         self.context.unsigned.update(unsigned)
 
@@ -60,8 +67,7 @@ class ValueTable:
             return None
         if name not in self.values and name in self.initializers:
             tensor = self.initializers[name]
-            data = self._read(tensor, self._model.large.get(name))
-            self.values[name] = self.context.constant(name, data)
+            self.values[name] = self.context.constant(name, self._initializer(name, tensor))
             if is_unsigned(tensor):
                 self.context.unsigned.add(name)
             if tensor.data_type in NARROW:
@@ -71,6 +77,13 @@ class ValueTable:
         if name not in self.values:
             raise UnknownValue(name)
         return self.values[name]
+
+    def _initializer(self, name: str, tensor: TensorProto) -> Array:
+        """The data of an initializer, which other imports of the file may have."""
+        kept, own = self._model.kept, tensor is self._stored.get(name)
+        if kept is None or not own:
+            return self._read(tensor, self._model.large.get(name))
+        return kept.initializer(name, lambda: self._read(tensor, self._model.large.get(name)))
 
     def _read(self, tensor: TensorProto, data: memoryview | None = None) -> Array:
         try:
@@ -102,12 +115,27 @@ class ValueTable:
             operator, inputs = Dequantize(), [integers]
         further = [Value(f"{output}__{number}", other) for number, other in enumerate(others, start=1)]
         node = Node(name, operator, inputs, [Value(output, kind), *further])
-        known = None if further else evaluated(node)
+        known = None if further else self._folded(node)
         if known is not None:
             node.inputs = ()
-            return constant(output, known[0])
+            return constant(output, known)
         self.nodes.append(node)
         return node.output
+
+    def _folded(self, node: Node) -> Array | None:
+        """The only result of a node whose operands are constants, None for others."""
+        arrays = [value.data for value in node.inputs if value is not None]
+        known = [array for array in arrays if array is not None]
+
+        def make() -> Array | None:
+            results = evaluated(node)
+            return None if results is None else results[0]
+
+        if len(known) < len(arrays) or node.operator.region_names:
+            return make()
+        # The text tells 0.0 and -0.0 apart, which are equal.
+        how = (repr(node.operator), *node.input_types(), *node.output_types())
+        return self.context.derived(how, known, make)
 
     def set(self, name: str, value: Value) -> None:
         """Give a name its value."""

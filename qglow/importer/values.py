@@ -25,14 +25,17 @@ def given_arrays(inputs: Sequence[ValueInfoProto], values: Mapping[str, Given]) 
     return {name: _array(declared[name], value) for name, value in values.items()}
 
 
-def bind_values(model: ModelProto, arrays: Mapping[str, Array]) -> None:
-    """Turn inputs of a model into initializers."""
+def bind_values(model: ModelProto, arrays: Mapping[str, Array]) -> ModelProto:
+    """The model with inputs as initializers; the given one, which stays as it is, where there are none."""
     if not arrays:
-        return
+        return model
+    bound = ModelProto()
+    bound.CopyFrom(model)
     left = [value for value in model.graph.input if value.name not in arrays]
-    del model.graph.input[:]
-    model.graph.input.extend(left)
-    model.graph.initializer.extend(_tensors(arrays))
+    del bound.graph.input[:]
+    bound.graph.input.extend(left)
+    bound.graph.initializer.extend(_tensors(arrays))
+    return bound
 
 
 def _tensors(arrays: Mapping[str, Array]) -> Iterator[TensorProto]:

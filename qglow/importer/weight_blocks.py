@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qglow.core.types import Array, Shape
 from qglow.numerics.blocks import block_fault
+
+Derived = Callable[[Hashable, Sequence[Array], Callable[[], Array]], Array]
+"""Gives what a function computes from arrays in the stated way."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,12 @@ class WeightBlocks:
         """Whether a product can sum over the blocks: they lie along the first axis of the right operand."""
         return self.axis == 0 and block_fault(self.bits, self.block) is None
 
-    def transposed(self) -> WeightBlocks:
-        """The same of the transposed matrix."""
-        zeros = None if self.zero_points is None else np.ascontiguousarray(self.zero_points.T)
-        codes, scales = (np.ascontiguousarray(array.T) for array in (self.codes, self.scales))
+    def transposed(self, derived: Derived) -> WeightBlocks:
+        """The same of the transposed matrix; `derived` is that of the import's context."""
+
+        def turned(array: Array) -> Array:
+            return derived("transposed", [array], lambda: np.ascontiguousarray(array.T))
+
+        zeros = None if self.zero_points is None else turned(self.zero_points)
+        codes, scales = turned(self.codes), turned(self.scales)
         return replace(self, codes=codes, scales=scales, zero_points=zeros, axis=1 - self.axis)

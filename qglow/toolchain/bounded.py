@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qglow.core.errors import UnsupportedError
+from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
 from qglow.core.model_place import ModelPlace
 from qglow.core.passes import PassLog
@@ -23,7 +24,7 @@ from qglow.toolchain.compilation import compile_together
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.shape_constants import ShapeConstants, StoredConstants
 
-GraphAt = Callable[[Mapping[str, Shape]], Graph]
+GraphAt = Callable[[Mapping[str, Shape], KeptImports], Graph]
 LARGE = 1 << 12
 """Bytes of a constant from which on equal ones are one array."""
 Narrowed = Callable[[Mapping[str, int], Graph], Graph]
@@ -51,8 +52,11 @@ class ResizableModel:
     """A model whose dimensions have names, and its graph in any sizes.
 
     place: the float model's file or bytes. dimensions: those of its inputs. at: its graph, float or int8, for
-    shapes of the inputs. narrowed: the graph of a program for sizes up to these, with fewer outputs where its
-    calls need fewer. int8_states: states that programs keep in int8; None for none.
+    shapes of the inputs, with what imports of the file have in common. narrowed: the graph of a program for
+    sizes up to these, with fewer outputs where its calls need fewer. int8_states: states that programs keep in
+    int8; None for none.
+
+    The file is read, decoded and packed for the first graph alone, until `forget_file`.
     """
 
     place: ModelPlace
@@ -61,6 +65,7 @@ class ResizableModel:
     narrowed: Narrowed | None = None
     int8_states: Int8States | None = None
     _known: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    _kept: KeptImports = field(default_factory=KeptImports, repr=False, compare=False)
 
     @property
     def called(self) -> BoundedInputs:
@@ -90,7 +95,9 @@ class ResizableModel:
         # Smaller graphs must compute the very constants that a call will be given.
         known = [(entry.sizes, {v.name: v for v in entry.graph.constants()}) for entry in samples]
         made = bounded_graph(samples)
-        constants = ShapeConstants(self.place, made.computed, self.dimensions.shapes, taken.sizes, taken.open)
+        constants = ShapeConstants(
+            self.place, made.computed, self.dimensions.shapes, taken.sizes, taken.open, self._kept
+        )
         for entry, values in known[1:]:
             for name, array in constants.imported(entry).items():
                 data = values[name].data
@@ -114,7 +121,7 @@ class ResizableModel:
 
     def _graph(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> Graph:
         """The graph of some sizes, with the outputs that calls of the program need."""
-        graph = self.at(self.dimensions.shapes(sizes))
+        graph = self.at(self.dimensions.shapes(sizes), self._kept)
         self._hold_once(graph)
         if self.narrowed is not None:
             # Tables are read where products have them, in programs without these products too.
@@ -127,18 +134,24 @@ class ResizableModel:
     def _hold_once(self, graph: Graph) -> None:
         """Let large constants be the arrays of the graphs before, where these have the same bytes.
 
-        Every graph is imported from the file anew, and those of all sizes are needed at once. What their
-        imports leave is given back at once too: it holds the file and constants, once for each.
+        Graphs of all sizes are needed at once, and passes compute some of their constants for each. What is
+        replaced is given back at once.
         """
-        size = 0
+        replaced = 0
         for value in graph.constants():
             data = value.data
             if data is not None and data.nbytes >= LARGE:
-                size += data.nbytes
                 known = self._known.setdefault(value.name, data)
                 if known is not data and equal_bytes(known, data):
+                    replaced += data.nbytes
                     value.data = known
-        release_after(size)
+        release_after(replaced)
+
+    def forget_file(self) -> None:
+        """Give back the memory of what only imports need. Another graph has the file read again."""
+        held = self._kept.held
+        self._kept.forget()
+        release_after(held)
 
     def _refuse_tail(self, graph: Graph) -> None:
         if graph.tail is not None:
@@ -169,6 +182,7 @@ def bounded_executable(model: ResizableModel, options: CompileOptions) -> Bounde
     Raises UnsupportedError that names what depends on how many places there are, and what `model.at` raises.
     """
     made = [model.form(taken) for taken in every_bound(model.dimensions)]
+    model.forget_file()
     executables, weight_bytes = compile_together([(graph, form.places) for graph, form in made], options)
     programs = [
         BoundedProgram.of(form, executable) for (_, form), executable in zip(made, executables, strict=True)

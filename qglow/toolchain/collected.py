@@ -65,6 +65,7 @@ def make_collection(
     target = select_target(options.isa)
     notes: list[str] = []
     made = [pair for taken in wanted for pair in _forms(model, taken, notes)]
+    model.forget_file()
     forms = [form for _, form in made]
     programs = lower_together([(graph, form.places) for (graph, _), form in zip(made, forms, strict=True)])
     dimensions = model.called.bounded(form.taken.sizes for form in forms)

@@ -9,6 +9,7 @@ from pathlib import Path
 from qglow.core.batch import batch_of, common_batch
 from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.inputs import note_input
+from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.passes import LogEntry, parse_pipeline
 from qglow.core.types import Dimension, Given, Shape, TensorType
@@ -144,11 +145,12 @@ def read_model(
     passes: str | None = None,
     native: bool = False,
     values: Mapping[str, Given] | None = None,
+    kept: KeptImports | None = None,
 ) -> LoadedModel:
     """Import an ONNX model and run a pipeline over its graph (default: the one that makes it canonical).
 
     native: whether nodes that qglow does not know are refused instead of left to onnxruntime.
-    values: inputs that become constants.
+    values: inputs that become constants. kept: what other imports of the same file made of it.
 
     Raises ModelError, UnsupportedError, UsageError for shapes, values or a pipeline that do not fit,
     UnboundError where dimensions are free, and UndecidedError where values are missing.
@@ -157,7 +159,7 @@ def read_model(
 
     if isinstance(place, Path):
         note_input(place)
-    imported = import_model(place, shapes, native=native, values=values)
+    imported = import_model(place, shapes, native=native, values=values, kept=kept)
     pipeline = canonical_pipeline() if passes is None else parse_pipeline(passes, ALL_PASSES)
     graph = imported.graph
     unsigned = unsigned_interface(graph)

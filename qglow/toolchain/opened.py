@@ -64,4 +64,6 @@ def _resizable(
     opened: OpenedModel, dimensions: BoundedInputs, narrowed: Narrowed | None = None
 ) -> ResizableModel:
     model = in_any_shape(opened)
-    return ResizableModel(model.place, dimensions, lambda shapes: model.at(shapes).graph, narrowed)
+    return ResizableModel(
+        model.place, dimensions, lambda shapes, kept: model.at(shapes, kept).graph, narrowed
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qglow.core.errors import QglowError, UnsupportedError
+from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.types import Array, Shape
 from qglow.counts import Count
@@ -32,11 +33,13 @@ class ShapeConstants:
         shapes: Callable[[Sizes], Mapping[str, Shape]],
         bounds: Sizes,
         open_ones: Sequence[str],
+        kept: KeptImports | None = None,
     ) -> None:
         """Raises UnsupportedError for constants that are no tensors of the file.
 
         place: the model's file or bytes. counts: sizes of the constants' axes, by name. shapes: those of the
         inputs for sizes of the dimensions, which `bounds` limits. open_ones: dimensions of several sizes.
+        kept: what imports of the file have in common.
         """
         self._names = list(counts)
         self._shapes = shapes
@@ -44,7 +47,7 @@ class ShapeConstants:
         if counts:
             from qglow.importer import ShapePart  # needs onnx
 
-            self._part = ShapePart(place, self._names)
+            self._part = ShapePart(place, self._names, kept)
             self._table_parts = self._found_parts(counts, bounds, open_ones)
 
     @property

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from qglow.core.errors import DataError, ModelError, UnboundError, UndecidedError, UsageError
+from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.types import Array, Dimension, Given, Shape, TensorType
 from qglow.runtime.executable import check_input_names
@@ -145,9 +146,9 @@ class UndecidedModel:
             return f"compiled anew for new values of {names}, which decide shapes or parameters"
         return "compiled anew for new shapes of the inputs, of which dimensions are free"
 
-    def at(self, shapes: Mapping[str, Sequence[int]]) -> LoadedModel:
-        """The model with these shapes of inputs. Raises what `read_model` does."""
-        return self._checked(self.source.read({**self.source.shapes, **shapes}, self.source.values))
+    def at(self, shapes: Mapping[str, Sequence[int]], kept: KeptImports | None = None) -> LoadedModel:
+        """The model with these shapes of inputs; `kept` as for `read_model`, which raises what this does."""
+        return self._checked(self.source.read({**self.source.shapes, **shapes}, self.source.values, kept))
 
     def decided(self, inputs: Mapping[str, Array]) -> Decided:
         """The model for these inputs.
@@ -203,9 +204,14 @@ class Source:
     native: bool
     values: Mapping[str, Given]
 
-    def read(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Given]) -> LoadedModel:
+    def read(
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        values: Mapping[str, Given],
+        kept: KeptImports | None = None,
+    ) -> LoadedModel:
         """The model with these shapes and values."""
-        return read_model(self.place, shapes, self.passes, self.native, values)
+        return read_model(self.place, shapes, self.passes, self.native, values, kept)
 
 
 def open_model(
