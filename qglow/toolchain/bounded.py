@@ -53,8 +53,8 @@ class ResizableModel:
 
     place: the float model's file or bytes. dimensions: those of its inputs. at: its graph, float or int8, for
     shapes of the inputs, with what imports of the file have in common. narrowed: the graph of a program for
-    sizes up to these, with fewer outputs where its calls need fewer. int8_states: states that programs keep in
-    int8; None for none.
+    sizes up to these, with fewer outputs where its calls need fewer. int8_states: states that programs keep
+    in int8; None for none.
 
     The file is read, decoded and packed for the first graph alone, until `forget_file`.
     """
