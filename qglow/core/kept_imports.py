@@ -1,4 +1,4 @@
-"""What imports of one model file in several sizes have in common: it is read, decoded and packed once."""
+"""Content that imports of one model file in several sizes have in common: read, decoded and packed once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KeptImports:
         self._kept: set[int] = set()
 
     def parsed(self, place: ModelPlace, parse: Callable[[ModelPlace], _Parsed]) -> _Parsed:
-        """What `parse` makes of a file or of bytes, which has to be always the same.
+        """The result of `parse` for a file or for bytes, which has to be always the same function.
 
         A file of another size, time or identity than before is read anew, and nothing of it is known.
         """
@@ -45,7 +45,7 @@ class KeptImports:
         return self._found(name, decode)
 
     def derived(self, how: Hashable, sources: Sequence[Array], make: Callable[[], Made]) -> Made:
-        """What is computed from arrays in the stated way; kept where all of them are kept."""
+        """The result of a computation from arrays in the stated way; kept where all of them are kept."""
         if not sources or not all(id(array) in self._kept for array in sources):
             return make()
         return self._found((how, *map(id, sources)), make)

@@ -85,7 +85,7 @@ class Context:
         return constant(name, np.asarray(data, order="C"))
 
     def derived(self, how: Hashable, sources: Sequence[Array], make: Callable[[], Made]) -> Made:
-        """What `make` computes from arrays and from `how` alone, which is not to be written to."""
+        """The result of `make`, which depends on arrays and `how` alone; it is not to be written to."""
         return make() if self.kept is None else self.kept.derived(how, sources, make)
 
 
