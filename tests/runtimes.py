@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,10 +35,14 @@ POISON = 0xA5
 THREADS_APART, THREADS_SHARED = (3, 7), (2,)
 """Teams that every program is run by, with activations apart and on the shared memory plan."""
 
-_NATIVE = host_isas() or [capabilities.machine(find_target(name)) for name in running_names()]
-"""The descriptions of what runs here: the instruction sets of x86-64, on another processor its own."""
-ALL_ISAS = [*(isa.name for isa in _NATIVE), PORTABLE.name]
-NATIVE_ISAS = [isa.name for isa in _NATIVE if isa is not AVX512_VBMI]
+NATIVE: Sequence[VectorTarget] = host_isas() or [
+    capabilities.machine(find_target(name)) for name in running_names()
+]
+"""The descriptions of what runs here, slowest first: of x86-64, on another processor its own."""
+RUNNABLE: Sequence[VectorTarget] = host_isas(emulated=True) or NATIVE
+"""These, and AMX by its emulation on x86-64."""
+ALL_ISAS = [*(isa.name for isa in NATIVE), PORTABLE.name]
+NATIVE_ISAS = [isa.name for isa in NATIVE if isa is not AVX512_VBMI]
 """Without the one that differs from another in tables only; tables are tested on all."""
 PLAIN = NATIVE_ISAS[0]
 """What runs on every processor of the host's kind: generic on x86-64."""
@@ -50,7 +54,7 @@ def machine(name: str) -> VectorTarget:
     """The description of a target by its name, that of the tests among them."""
     if name == PORTABLE.name:
         return PORTABLE
-    return next((isa for isa in _NATIVE if isa.name == name), None) or isa_by_name(name)
+    return next((isa for isa in NATIVE if isa.name == name), None) or isa_by_name(name)
 
 
 @dataclass

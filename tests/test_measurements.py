@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from qglow.core.errors import DataError, InputFileError
-from qglow.targets.x86.isas import host_isas
 from scripts.benchmarks.default_rows import Figures, Row, failures, row_of, summary, to_json
 from scripts.benchmarks.frame import read_rows
 from scripts.benchmarks.measurements.isas import HELD_TO
 from scripts.benchmarks.measurements.repairs import Row as Cost
 from scripts.benchmarks.models.wild import wild_samples
 from scripts.benchmarks.tables import update_page
+from tests.runtimes import NATIVE
 from tests.zoo import REPOSITORY
 
 BENCHMARKS = [sys.executable, "-m", "scripts.benchmarks"]
@@ -115,7 +115,7 @@ def test_speed_is_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_instruction_sets_are_measured_against_openvino(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
-    isa = host_isas()[-1].name
+    isa = NATIVE[-1].name
     if isa not in HELD_TO:
         pytest.skip(f"nothing holds OpenVINO to {isa}")
     path = tmp_path / "isas.json"

@@ -41,7 +41,7 @@ from qglow.targets.rooms import ROOMS, builtin_names
 from qglow.toolchain import CompileOptions, compile_graph, compile_lowered
 from qglow.toolchain.artefacts import load_executable
 from qglow.toolchain.files import suffix_for, write_graph
-from tests.runtimes import compare
+from tests.runtimes import PLAIN, compare
 from tests.suite.problem import Maker, Problem
 from tests.targets import register
 from tests.test_runtimes import FLOAT_TOLERANCE, MAKERS
@@ -186,7 +186,7 @@ def test_the_fastest_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == [name for name in builtin_names() if name in names] and "reference" not in names
     monkeypatch.setenv("QGLOW_ISA", "reference")
     assert select_target().description.name == "reference"
-    assert select_target("generic").description.name == "generic"
+    assert select_target(PLAIN).description.name == PLAIN
     monkeypatch.setenv("QGLOW_ISA", "amx")
     assert find_or_select().description.name == "amx" and find_or_select("avx2").description.name == "avx2"
 
@@ -293,7 +293,7 @@ def test_program_of_the_reference_is_a_file_without_code(tmp_path: Path) -> None
     assert load_artefact(path).variant("reference", find_target("reference").version()) is None
     expected = Interpreter(problem.graph).run(problem.inputs)
     for trust in (False, True):
-        for isa in ("reference", "generic"):
+        for isa in ("reference", PLAIN):
             executable = load_executable(path, CompileOptions(isa=isa), trust)
             assert executable.isa == isa
             for output, wanted in expected.items():
@@ -313,11 +313,11 @@ def test_command_writes_bundles(
 
 
 def test_all_targets_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QGLOW_ISA", "generic")
+    monkeypatch.setenv("QGLOW_ISA", PLAIN)
     register(monkeypatch, paper="tests.targets:PAPER", broken="tests.targets:NO_TARGET")
     found = {target.name: target for target in list_targets()}
     assert list(found) == [*builtin_names(), "broken", "paper"]
-    assert [name for name, target in found.items() if target.is_default] == ["generic"]
+    assert [name for name, target in found.items() if target.is_default] == [PLAIN]
     assert found["avx2"].cpu == "x86-64-v3" and found["avxvnni"].features == ("avxvnni",)
     assert found["reference"].runs_here and not found["reference"].cpu
     assert found["paper"].writes_bundles and found["paper"].refusal == "people read it"

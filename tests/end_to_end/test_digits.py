@@ -12,11 +12,11 @@ import pytest
 import qglow
 from qglow.core.files import sha256_hex
 from qglow.report.metrics import rank_of
-from qglow.targets.x86.isas import host_isas
 from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA, Run
+from tests.runtimes import NATIVE
 
 # The smallest instruction set whose floats have the bits of the best one.
-OTHER_ISA = next((isa.name for isa in host_isas() if isa.has_fma == host_isas()[-1].has_fma), "generic")
+OTHER_ISA = next(isa.name for isa in NATIVE if isa.has_fma == NATIVE[-1].has_fma)
 FILES = {
     "constants.npz", "float.txt", "int8.txt", "model.qdq.onnx", "model.qglow", "recipe.yaml",
     "quantization.json",

@@ -9,6 +9,7 @@ import pytest
 from onnx import NodeProto, helper
 
 import qglow
+from tests.runtimes import PLAIN
 from tests.unit.importer.tiny import save, session, tiny_model
 
 MEAN = [
@@ -60,7 +61,7 @@ def test_a_weight_that_is_an_output_too_stays_what_it_is(tmp_path: Path) -> None
     np.testing.assert_allclose(found["y"], np.full((1, 4), 3), rtol=0.05)
 
 
-@pytest.mark.parametrize("isa", [None, "generic"])
+@pytest.mark.parametrize("isa", [None, PLAIN])
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_product_over_no_channels_is_its_bias(bias: bool, isa: str | None, tmp_path: Path) -> None:
     constants = {"w": np.zeros((0, 5), np.float32), "b": np.arange(5, dtype=np.float32)}

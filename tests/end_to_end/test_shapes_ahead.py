@@ -23,7 +23,7 @@ from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.collected import make_collection
 from qglow.toolchain.opened import resizable_in
 from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, decoder, tokens
-from tests.runtimes import NATIVE_ISAS, machine
+from tests.runtimes import NATIVE_ISAS, PLAIN, machine
 from tests.unit.importer.tiny import save, tiny_model
 from tests.unit.toolchain.dynamic_models import sequence_model
 
@@ -328,10 +328,10 @@ def test_a_file_is_inspected(
     assert main(["inspect", str(files["int8"])]) == 0
     shown = capsys.readouterr().out
     assert f"x [1, 1..40, {WIDTH}]" in shown and "packed weights" in shown and "constants" in shown
-    model.at({"x": (1, 9, WIDTH)}).save_program(tmp_path / "one.qglow", isa="generic")
+    model.at({"x": (1, 9, WIDTH)}).save_program(tmp_path / "one.qglow", isa=PLAIN)
     assert main(["inspect", str(tmp_path / "one.qglow")]) == 0
     shown = capsys.readouterr().out
-    assert f"x [1, 9, {WIDTH}]" in shown and "generic" in shown
+    assert f"x [1, 9, {WIDTH}]" in shown and PLAIN in shown
     assert main(["inspect", str(files["int8"]), "--stage", "llvm"]) == 2
     (tmp_path / "bad.qglow").write_bytes(files["int8"].read_bytes()[:5000])
     assert main(["inspect", str(tmp_path / "bad.qglow")]) == main(

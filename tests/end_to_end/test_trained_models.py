@@ -12,7 +12,7 @@ import pytest
 
 import qglow
 from qglow.core.types import Array
-from tests.runtimes import NATIVE_ISAS
+from tests.runtimes import NATIVE_ISAS, PLAIN
 from tests.zoo import REPOSITORY
 
 FOLDER = REPOSITORY / "tests" / "models"
@@ -85,7 +85,7 @@ def test_int8_outputs_are_the_same_interpreted_and_on_every_isa(name: str) -> No
     first = next(iter(with_fma.values()))
     assert all(np.array_equal(first, other) for other in with_fma.values())
     # Islands of float differ in rounding without fused multiply-add; integer results must not.
-    for other in (outputs["generic"], model.interpret({"input": images})["output"]):
+    for other in (outputs[PLAIN], model.interpret({"input": images})["output"]):
         if name == "denoiser":
             assert np.array_equal(first, other)
         else:

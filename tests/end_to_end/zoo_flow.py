@@ -26,17 +26,18 @@ from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.recipe import load_recipe
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
-from qglow.targets.x86.isas import AVX512_VBMI, AVX512_VNNI, host_isas, isa_by_name
+from qglow.targets.x86.isas import AVX512_VBMI, AVX512_VNNI
 from qglow.toolchain import CompiledEngine
+from tests import runtimes
 from tests.session import shared
 from tests.zoo import REPOSITORY, zoo_model, zoo_path
 
-_RARELY_DIFFERENT = AVX512_VNNI if AVX512_VBMI in host_isas() else None
+_RARELY_DIFFERENT = AVX512_VNNI if AVX512_VBMI in runtimes.NATIVE else None
 """Of two ISAs that differ in tables alone, which problem suites run on both, real models take the later."""
-HOST = [isa.name for isa in host_isas() if isa is not _RARELY_DIFFERENT]
-RUNNABLE = [isa.name for isa in host_isas(emulated=True) if isa is not _RARELY_DIFFERENT]
+HOST = [isa.name for isa in runtimes.NATIVE if isa is not _RARELY_DIFFERENT]
+RUNNABLE = [isa.name for isa in runtimes.RUNNABLE if isa is not _RARELY_DIFFERENT]
 """ISAs whose code this host runs, AMX by emulation where it has no AMX."""
-WITH_FMA = [name for name in HOST if isa_by_name(name).has_fma]
+WITH_FMA = [name for name in HOST if runtimes.machine(name).has_fma]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from qglow.core.types import Array
 from qglow.exporter.expose import expose_outputs, produced_names
 from tests.graphs.builder import open_session
 from tests.graphs.drawing import Case
+from tests.runtimes import PLAIN
 
 Results = Mapping[str, Array]
 REFUSALS = (qglow.UnsupportedError, qglow.UsageError)
@@ -166,7 +167,7 @@ def _check_int8(case: Case, model: qglow.Model, folder: Path, batches: list[Batc
     try:
         profile = model.profile(arrays)
         quantized = model.quantize(profile, repair=case.choices % 16 == 0)
-        executable = quantized.compile(isa="generic") if case.choices % 4 == 1 else quantized.compile()
+        executable = quantized.compile(isa=PLAIN) if case.choices % 4 == 1 else quantized.compile()
     except (*REFUSALS, qglow.ProfileError, qglow.DataError):
         return "float"
     if _has_float_products(quantized):

@@ -23,8 +23,8 @@ from qglow.quantization.folding.fuse_clamp import FuseClamp
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.recipe.schema import Recipe
-from qglow.targets.x86.isas import host_isas
 from qglow.toolchain import CompileOptions, compile_graph
+from tests.runtimes import RUNNABLE
 
 RNG = np.random.default_rng(3)
 X, Y, Z = (Quantization.per_tensor(s, z) for s, z in ((0.02, -8), (0.05, 3), (0.04, -128)))
@@ -96,7 +96,7 @@ def test_integers_and_parameters_are_those_of_the_model_and_nothing_is_left_in_b
     assert not reasons(result) and not approximate(result) and result.report.given
 
 
-@pytest.mark.parametrize("isa", [isa.name for isa in host_isas(emulated=True)])
+@pytest.mark.parametrize("isa", [isa.name for isa in RUNNABLE])
 @pytest.mark.parametrize("group", [1, 3])
 def test_weights_of_minus_128_are_kept_and_give_the_same_bits(isa: str, group: int) -> None:
     n = Network()

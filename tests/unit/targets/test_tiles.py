@@ -17,14 +17,15 @@ from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile, lane_products, matrix_products, saturated_pairs
 from qglow.targets.x86.amx import REGISTERS, ROW_BYTES, TILE_BYTES, Registers
-from qglow.targets.x86.isas import AMX_EMULATED, GENERIC, host_isas
+from qglow.targets.x86.isas import AMX_EMULATED, GENERIC
 from tests.portable_target import PORTABLE
+from tests.runtimes import NATIVE, RUNNABLE
 
 TYPES = {"u8": np.uint8, "s8": np.int8, "s16": np.int16}
 ROUNDS = 50
 VECTOR_TILES = [
     (isa, tile, bits)
-    for isa in (*host_isas(emulated=True), PORTABLE)
+    for isa in (*RUNNABLE, PORTABLE)
     for tile in isa.tiles
     for bits in (128, 256, 512)
     if tile.is_vector and (bits == isa.register_bits or (tile.is_exact and bits < isa.register_bits))
@@ -78,7 +79,7 @@ def test_vector_tile_is_its_reference(isa: VectorTarget, tile: Tile, bits: int) 
         assert np.array_equal(room[:size].view(np.int32), tile.reference(sums, left, right))
 
 
-@pytest.mark.skipif(GENERIC not in host_isas(), reason="the host is no x86-64")
+@pytest.mark.skipif(GENERIC not in NATIVE, reason="the host is no x86-64")
 def test_matrix_tile_is_its_reference() -> None:
     """Of AMX, by its emulation, which is plain code."""
     (tile,) = (tile for tile in AMX_EMULATED.tiles if not tile.is_vector)

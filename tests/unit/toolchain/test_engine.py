@@ -16,11 +16,10 @@ from qglow.graph.ops.pool import GlobalAveragePool
 from qglow.graph.ops.shape import Reshape
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.histogram import ValueProfile
-from qglow.targets.x86.isas import host_isas
 from qglow.toolchain import CompiledEngine, CompileOptions, compile_graph
-from tests.runtimes import PLAIN
+from tests.runtimes import NATIVE, PLAIN
 
-FMA_ISAS = [isa.name for isa in host_isas() if isa.has_fma]
+FMA_ISAS = [isa.name for isa in NATIVE if isa.has_fma]
 SAMPLES = np.random.default_rng(5).normal(size=(10, 3, 9, 9)).astype(np.float32)
 
 

@@ -16,10 +16,10 @@ from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import VectorTarget
 from qglow.targets.capabilities import machine
 from qglow.targets.registry import find_target
-from qglow.targets.x86.isas import GENERIC, host_isas
+from tests.runtimes import NATIVE
 
 
-def run(emit: Callable[[Emitter, Value], None], data: Array, isa: VectorTarget = GENERIC) -> Array:
+def run(emit: Callable[[Emitter, Value], None], data: Array, isa: VectorTarget = NATIVE[0]) -> Array:
     """`data` after code emitted over its address."""
     module = ir.Module("test")
     module.triple = isa.triple
@@ -75,7 +75,7 @@ def test_a_carried_value_without_a_following_one_is_refused() -> None:
         run(emit, np.zeros(1, np.int64))
 
 
-@pytest.mark.parametrize("isa", host_isas(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", NATIVE, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 13, 15, 16])
 def test_masked_loads_and_stores_touch_only_their_lanes(isa: VectorTarget, count: int) -> None:
     """Stores of truncated lanes too, which LLVM 22 gets wrong for a mask of one lane."""
@@ -115,7 +115,7 @@ def test_known_indices_are_folded() -> None:
 
 
 @pytest.mark.parametrize("lanes", [16, 32, 64, 128])
-@pytest.mark.parametrize("isa", host_isas(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", NATIVE, ids=lambda isa: isa.name)
 def test_lookup_of_every_width(isa: VectorTarget, lanes: int) -> None:
     def emit(e: Emitter, pointer: Value) -> None:
         for start in range(0, 256, lanes):

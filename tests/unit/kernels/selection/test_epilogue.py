@@ -32,11 +32,11 @@ from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection import epilogue_choice
 from qglow.kernels.selection.epilogue_choice import APART, EPILOGUE, epilogue_groups, fused_groups, usual_way
 from qglow.kernels.selection.select import select_kernels
-from qglow.targets.x86.isas import AVX512_VBMI, AVX512_VNNI, host_isas, isa_by_name
+from qglow.targets.x86.isas import AVX512_VBMI, AVX512_VNNI, isa_by_name
 from tests.fuzzing import examples
-from tests.runtimes import assert_same_bits, prepare
+from tests.runtimes import RUNNABLE, assert_same_bits, prepare
 
-ISAS = [isa.name for isa in host_isas(emulated=True)]
+ISAS = [isa.name for isa in RUNNABLE]
 WIDEST = ISAS[-2:]
 """Of registers of each size, the property test and a few cases see all."""
 
