@@ -56,7 +56,6 @@ def test_program_text_restores_the_program(name: str) -> None:
         assert print_program(parse_program(text, constants(program))) == text
 
 
-@pytest.mark.skipif(not RUNNABLE, reason="there are no kernels for this host")
 @pytest.mark.parametrize("name", NAMES)
 def test_artefact_runs_as_the_program_does(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +21,8 @@ from qglow.numerics.scalar.elementary import PowerOf, RoundTo
 from qglow.numerics.scalar.function import SCALAR_FUNCTIONS, ScalarFunction
 from qglow.numerics.scalar.half import widened_bfloat16, widened_float16
 from qglow.numerics.scalar.polynomials import expm1, power
+from tests.compilers import c_compiler
 
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 PATTERNS = np.arange(0, 2**32, 65551, dtype=np.uint64).astype(np.uint32)
 ENDS = np.array([0, 1, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001], np.uint32)
 VALUES = np.concatenate([PATTERNS, ENDS, ENDS | np.uint32(2**31)]).view(np.float32)
@@ -48,9 +47,7 @@ def assert_same_bits(found: Array, expected: Array, what: object) -> None:
 @pytest.fixture(scope="module", params=["-O0", "-O2"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Every meaning as a loop over arrays, compiled without the mathematical library."""
-    if COMPILER is None:
-        pytest.skip("no C compiler is installed")
-    source = [PREAMBLE]
+    compiler, source = c_compiler(), [PREAMBLE]
     for index, meaning in enumerate(UNARY):
         source.append(c_function(f"unary{index}", meaning) + _loop(f"unary{index}", ("x",)))
     for index, binary in enumerate(BINARY):
@@ -58,7 +55,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder: Path = tmp_path_factory.mktemp("c")
     (folder / "scalar.c").write_text("\n".join(source))
     strict = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-nostdlib")
-    command = [COMPILER, *C_FLAGS, *strict, request.param, "-shared", "-fPIC", "scalar.c", "-o", "scalar.so"]
+    command = [compiler, *C_FLAGS, *strict, request.param, "-shared", "-fPIC", "scalar.c", "-o", "scalar.so"]
     subprocess.run(command, cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "scalar.so"))
 
