@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures which lines of qglow the tests execute, and shows the files with lines that none does.
 # Takes up to twice the time of the tests alone. Arguments go to pytest, for example --cov-units, which traces
-# the fast unit tests alone, as CI does: bash scripts/coverage.sh --cov-units tests/unit -m "not slow"
+# the fast unit tests alone: bash scripts/coverage.sh --cov-units tests/unit -m "not slow"
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare test,images,docs
