@@ -16,6 +16,7 @@ from qglow.kernels.emit.builder import I8, I16, I32, PTR, VOID, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile, lane_products, matrix_products, saturated_pairs
+from qglow.targets.portable.description import WORDS
 from qglow.targets.x86.amx import REGISTERS, ROW_BYTES, TILE_BYTES, Registers
 from qglow.targets.x86.isas import AMX_EMULATED, GENERIC
 from tests.portable_target import PORTABLE
@@ -30,6 +31,7 @@ VECTOR_TILES = [
     for bits in (128, 256, 512)
     if tile.is_vector and (bits == isa.register_bits or (tile.is_exact and bits < isa.register_bits))
 ]
+VECTOR_TILES.append((PORTABLE, WORDS, 128))  # operands of half a register
 
 
 def draw(random: np.random.Generator, kind: str, size: int | tuple[int, int]) -> Array:
@@ -74,7 +76,8 @@ def test_vector_tile_is_its_reference(isa: VectorTarget, tile: Tile, bits: int) 
     for _ in range(ROUNDS):
         sums = random.integers(-(1 << 31), 1 << 31, lanes).astype(np.int32)
         left, right = (draw(random, name, lanes * tile.k) for name in (tile.lhs, tile.rhs))
-        room[:] = np.concatenate([part.view(np.uint8) for part in (sums, left, right)])
+        for place, part in enumerate((sums, left, right)):
+            room[size * place :][: part.nbytes] = part.view(np.uint8)
         call(room.ctypes.data)
         assert np.array_equal(room[:size].view(np.int32), tile.reference(sums, left, right))
 
