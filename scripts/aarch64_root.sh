@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a folder with Debian's Python for 64-bit Arm, qglow's dependencies as wheels for Arm and qglow's own
-# wheel, and runs Python or tests in it under qemu-aarch64. Needs Debian's apt-get and dpkg-deb.
+# wheel, and runs Python or tests in it under qemu-aarch64. Needs Debian's apt-get and dpkg-deb. The wheel is made
+# anew where the package has changed; one run at a time, since a run decides which project's tests lie there.
 #
 #   bash scripts/aarch64_root.sh DIR                     make it, and say which targets run there
 #   bash scripts/aarch64_root.sh DIR -m qglow ...        run Python in it, after making it once
@@ -44,16 +45,28 @@ if [[ ! -e "$root/complete" ]]; then
     "${arm[@]}" update
     (cd "$root/debs" && "${arm[@]}" download "${packages[@]}")
     for package in "$root"/debs/*.deb; do dpkg-deb -x "$package" "$root"; done
-    python -m pip wheel -q --no-deps -w "$root/wheels" "$project"
-    platforms=()
+    touch "$root/complete"
+fi
+
+# qglow's wheel and, the first time, what it needs; anew where the project has changed.
+install() {
+    local platforms=() glibc name
     for glibc in 2_28 2_27 2_17 2014; do
         name="manylinux_${glibc}_aarch64"
         platforms+=(--platform "${name/_2014/2014}")
     done
-    python -m pip install -q --target "$site" --only-binary=:all: --python-version 3.11 --implementation cp \
-        --abi cp311 --abi abi3 --abi none "${platforms[@]}" "$root"/wheels/qglow-*.whl pytest hypothesis pytest-timeout
-    touch "$root/complete"
+    rm -f "$root"/wheels/qglow-*.whl
+    python -m pip wheel -q --no-deps -w "$root/wheels" "$project"
+    python -m pip install -q --target "$site" --upgrade --only-binary=:all: --python-version 3.11 \
+        --implementation cp --abi cp311 --abi abi3 --abi none "${platforms[@]}" "$@" "$root"/wheels/qglow-*.whl
+}
+packaged="$(cd "$project" && find qglow pyproject.toml -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum | sha256sum)"
+if [[ ! -e "$root/installed" ]]; then
+    install pytest hypothesis pytest-timeout
+elif [[ "$(<"$root/installed")" != "$packaged" ]]; then
+    install --no-deps
 fi
+printf '%s' "$packaged" >"$root/installed"
 
 # Python starts others of its kind by this script: the host has no other way to run a program for Arm.
 cat > "$root/python" <<END
