@@ -44,6 +44,8 @@ ACCEPTED = (
     Accepted(r"no C compiler is installed", 40),
     Accepted(r"the C compiler makes code for \w+, not for this processor", 40),
     Accepted(r"no C\+\+ compiler is installed", 1),
+    Accepted(r"no Rust compiler is installed", 1),
+    Accepted(r"CMake is not installed", 1),
     Accepted(r"Node\.js is not installed", 1),
     Accepted(r"QEMU before 10 has a fault of its own in what this runs", 1),
     Accepted(r"QEMU that is linked statically counts no instructions", 12),

@@ -14,9 +14,10 @@ int long mutable namespace new noexcept not not_eq nullptr operator or or_eq pri
 public register reinterpret_cast requires restrict return short signed sizeof static static_assert
 static_cast struct switch template this thread_local throw true try typedef typeid typename typeof
 typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq linux unix errno
+NULL EOF stdin stdout stderr
 """
 _KEYWORDS = frozenset(_KEYWORD_TEXT.split())
-"""Words of C and C++, and macros that compilers and the C library define in lower case."""
+"""Words of C and C++, and macros that compilers and headers of the examples define."""
 
 
 def identifier(name: str, fallback: str) -> str:
@@ -32,17 +33,18 @@ def identifier(name: str, fallback: str) -> str:
 
 
 def distinct_identifiers(names: Iterable[str], fallback: str) -> list[str]:
-    """Identifiers of names in their order; what would be there twice gets a number.
+    """Identifiers of names in their order; what would be there twice gets a number. They differ in capitals
+    too, for macros.
 
-    >>> distinct_identifiers(["x.1", "x:1", "x_1_2"], "tensor")
-    ['x_1', 'x_1_3', 'x_1_2']
+    >>> distinct_identifiers(["x.1", "x:1", "x_1_2", "X.1"], "tensor")
+    ['x_1', 'x_1_3', 'x_1_2', 'X_1_4']
     """
     wanted = [identifier(name, fallback) for name in names]
-    taken = set(wanted)
-    found: list[str] = []
+    taken = {name.upper() for name in wanted}
+    found: dict[str, str] = {}
     for name in wanted:
         number, plain = 2, name
-        while name in found or (name != plain and name in taken):
+        while name.upper() in found or (name != plain and name.upper() in taken):
             name, number = f"{plain}_{number}", number + 1
-        found.append(name)
-    return found
+        found[name.upper()] = name
+    return list(found.values())

@@ -29,10 +29,12 @@ _RUST = {
     ElementType.BOOL: "u8",
 }
 _RUST_KEYWORD_TEXT = """
-as async await box crate dyn final fn impl in let loop match mod move mut priv pub ref self super
-trait type unsafe unsized use where yield
+abstract as async await become box dyn final fn gen impl in let loop macro match mod move mut override
+priv pub ref trait type unsafe unsized use where yield
 """
 _RUST_KEYWORDS = frozenset(_RUST_KEYWORD_TEXT.split())
+_RUST_PATHS = frozenset({"crate", "self", "Self", "super"})
+"""Keywords that are no names of fields even as r#NAME."""
 _TEMPLATES = {
     "{}.h": "header.h.j2",
     "main.c": "main.c.j2",
@@ -115,6 +117,7 @@ def _values(interface: Interface, title: str, target: str, fingerprint: int) -> 
         "elements": ELEMENTS,
         "float": c_float,
         "shape": _shape,
+        "room": lambda tensor: _room(interface, tensor),
         "quantization": _quantization,
         "rust": lambda tensor: _RUST[tensor.element],
         "rust_field": _rust_field,
@@ -163,6 +166,12 @@ def _shape(tensor: BundleTensor) -> str:
     return f"[{', '.join(map(str, tensor.kind.shape))}]"
 
 
+def _room(interface: Interface, tensor: BundleTensor) -> str:
+    """Elements of an array of C for a tensor: C has none of zero elements."""
+    count = f"{interface.prefix}_{tensor.field}_ELEMENTS".upper()
+    return count if tensor.kind.size else f"{count} + 1u"
+
+
 def _quantization(tensor: BundleTensor) -> str:
     if not tensor.scale:
         return ""
@@ -170,4 +179,6 @@ def _quantization(tensor: BundleTensor) -> str:
 
 
 def _rust_field(tensor: BundleTensor) -> str:
+    if tensor.field in _RUST_PATHS:
+        return f"{tensor.field}_"
     return f"r#{tensor.field}" if tensor.field in _RUST_KEYWORDS else tensor.field
