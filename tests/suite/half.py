@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from qglow.core.types import Array, Shape
+from qglow.core.types import Array, ElementType, Shape, TensorType
 from qglow.graph.graph import Value
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add
 from qglow.graph.ops.functions import RoundTo
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.movement import Gather
 from qglow.numerics.half import holds, store
 from tests.suite.conv import CASES, Case
 from tests.suite.problem import Drawing, Maker, Problem
@@ -93,10 +94,31 @@ def shared(random: np.random.Generator) -> Problem:
     return drawing.finish(*(drawing.builder.node(Conv(), x, w) for w in weights))
 
 
+def held(m: int, k: int, n: int, element: str) -> Maker:
+    """A product by float32 weights that 16 bits hold, and rows of a table of such numbers."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = HalfDrawing(f"held_{element}_{m}x{k}x{n}", random)
+        x = drawing.exact(m, k)
+        # float16 has no number of this size, bfloat16 none with digits so far apart.
+        odd = np.float32(2.0**16 if element == "bfloat16" else 8.0 + 2.0**-7)
+        data, table = drawing.quarters(k, n), drawing.quarters(n, k + 1)
+        data[0, 0] = table[1, 2] = odd
+        y = drawing.builder.node(Gemm(lo=-100.0), x, drawing.builder.constant("w", data))
+        drawing.inputs["indices"] = random.integers(-n, n, (2, m))
+        indices = drawing.builder.input("indices", TensorType(ElementType.INT64, (2, m)))
+        return drawing.finish(
+            y, drawing.builder.node(Gather(), drawing.builder.constant("t", table), indices)
+        )
+
+    return make
+
+
 PROBLEMS: list[Maker] = [
     rounding,
     *(conv(name, CASES[name], ELEMENTS[number % 2]) for number, name in enumerate(TAKEN)),
     conv("depthwise_strided", CASES["depthwise_strided"], "float16"),
     *(gemm(m, k, n, e) for e in ELEMENTS for m, k, n in ((1, 1, 1), (1, 300, 202), (17, 33, 16))),
     shared,
+    *(held(m, k, n, e) for e in ELEMENTS for m, k, n in ((1, 300, 202), (3, 127, 130), (17, 512, 33))),
 ]

@@ -14,6 +14,7 @@ from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.ops.rows import THEMSELVES, RowScales
 from qglow.numerics.blocks import block_count, pack
+from qglow.numerics.half import round_to
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 WORDS, WIDTH = 583, 64
@@ -37,13 +38,14 @@ def _integers(b: GraphBuilder, x: Value) -> tuple[Value, Value]:
     return b.node(Quantize(), clipped, output_types=[clipped.type.quantized(THEMSELVES)]), scales
 
 
-def real(shape: tuple[int, ...], rows: int) -> Maker:
-    """A float table and head."""
+def real(shape: tuple[int, ...], rows: int, element: str = "") -> Maker:
+    """A float table and head, whose numbers 16 bits hold if a type of these is named."""
 
     def make(random: np.random.Generator) -> Problem:
         drawing = Drawing("tied_table", random)
         b, width = drawing.builder, WIDTH + 3
         data: Array = drawing.weights(WORDS, width)
+        data = round_to(data, element) if element else data
         table, head = b.constant("table", data), b.constant("head", np.ascontiguousarray(data.T))
         chosen = b.node(Gather(), table, _indices(drawing, shape))
         product = b.node(Gemm(), _rows(drawing, rows, width), head, None)
@@ -103,6 +105,7 @@ def blocks(shape: tuple[int, ...], rows: int, bits: int, block: int, zeros: str,
 
 PROBLEMS: list[Maker] = [
     *(real(shape, rows) for shape, rows in (((1,), 1), ((2, 5), 3), ((), 1))),
+    *(real(shape, rows, e) for shape, rows, e in (((1,), 1, "float16"), ((2, 5), 3, "bfloat16"))),
     *(integers(shape, rows, columns) for shape, rows, columns in (((1,), 1, False), ((3, 2), 5, True))),
     *(
         blocks(shape, rows, bits, block, zeros, dynamic)

@@ -34,9 +34,12 @@ def emit_narrowed(e: Emitter, x: Value, element: ElementType) -> Value:
     return e.b.trunc(bits.value, vec(I16, x.type.count))
 
 
-def load_widened(e: Emitter, pointer: Value, element: ElementType, lanes: int) -> Value:
-    """Load `lanes` 16-bit floats, aligned to the size of the vector, and widen them to float32 (exact)."""
-    stored = e.load(pointer, vec(I16, lanes), align=2 * lanes)
+def load_widened(e: Emitter, pointer: Value, element: ElementType, lanes: int, align: int = 0) -> Value:
+    """Load `lanes` 16-bit floats and widen them to float32 (exact).
+
+    align: bytes to which they are aligned; 0 for those of the vector.
+    """
+    stored = e.load(pointer, vec(I16, lanes), align=align or 2 * lanes)
     kind = vec(F32, lanes)
     if element is ElementType.FLOAT16 and e.target.converts_half:
         return e.b.fpext(e.b.bitcast(stored, vec(ir.HalfType(), lanes)), kind)

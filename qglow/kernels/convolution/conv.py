@@ -72,7 +72,7 @@ class TiledProduct(Kernel):
 
     def tile(self, instruction: Instruction, target: VectorTarget) -> MicroTile:
         """Micro-kernel tile for an instruction."""
-        return tile_of(instruction, target, self.multiplication)
+        return tile_of(instruction, target, self.multiplication, self.weights)
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """Emitter of the instruction's product with the micro-kernel tile that fits it."""
@@ -182,15 +182,16 @@ def border_scratch(instruction: Instruction) -> int:
     return copied_bytes(instruction) + 64
 
 
-def tile_of(instruction: Instruction, target: VectorTarget, multiplication: str = "") -> MicroTile:
-    """Micro-kernel tile for the types of an instruction's operands `src` and `filter`.
+def tile_of(
+    instruction: Instruction, target: VectorTarget, multiplication: str = "", weights: str = ""
+) -> MicroTile:
+    """Micro-kernel tile for the type of an instruction's operand `src`.
 
-    `multiplication`: name of a multiplication of wide tiles; "" for the usual tile.
+    `multiplication`: name of a multiplication of wide tiles; "" for the usual tile. `weights`: as those of
+    `TiledProduct`.
     """
-    filters = instruction.operand("filter").type
-    stored = filters.element if filters.is_half else ElementType.FLOAT
     if instruction.operand("src").type.is_float:
-        return select_tile(target, True, stored)
+        return select_tile(target, True, ElementType(weights) if weights else ElementType.FLOAT)
     return int8_tile(target, multiplication)
 
 
@@ -226,7 +227,7 @@ def tiled_convolutions(instruction: Instruction, target: VectorTarget) -> list[K
     stored = stored_half(instruction)
     kernels: list[Kernel] = []
     for name in multiplications(instruction, target):
-        tile = tile_of(instruction, target, name)
+        tile = tile_of(instruction, target, name, stored)
         found = choose_blocking(convolution_geometry(instruction).with_step(tile.step), tile)
         sizes = found.pixels, found.vectors, found.by_rows
         kernels.append(TiledConvolution(*sizes, clamp_first, stored, name))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
+from qglow.numerics.half import store_exactly
 
 WORD_BYTES = 4
 STEP = 4
@@ -22,7 +23,8 @@ class ColumnPacking:
     The first `count` panels have `wide` columns, the others `narrow`. A row of a panel holds a word for each
     column: an element of several bytes, or four rows of bytes. bits: width of codes whose bytes are in the
     order of steps, as tiles of integers read them; 0 where bytes are in order. flipped: whether the highest
-    bit of each byte is another one than where the matrix is stored as it is.
+    bit of each byte is another one than where the matrix is stored as it is. weights: name of the type of 16
+    bits that elements of a float32 matrix are stored in, which holds them; "" for their own.
     """
 
     wide: int
@@ -30,6 +32,7 @@ class ColumnPacking:
     narrow: int = 0
     bits: int = 0
     flipped: bool = False
+    weights: str = ""
 
     def fits(self, matrix: Array) -> bool:
         """Whether words of a matrix are whole."""
@@ -37,6 +40,8 @@ class ColumnPacking:
 
     def pack(self, matrix: Array) -> Array:
         """The words of a matrix that `fits`, as unsigned integers, columns filled up with zeros."""
+        if self.weights:
+            matrix = store_exactly(matrix, ElementType(self.weights))
         rows, columns = matrix.shape
         each = bytes_together(matrix)
         apart = np.ascontiguousarray(matrix.reshape(rows // each, each, columns).transpose(0, 2, 1))

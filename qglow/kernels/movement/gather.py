@@ -8,16 +8,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from qglow.core.types import TensorType
+import numpy as np
+
+from qglow.core.types import Array, ElementType, TensorType
 from qglow.instructions.ops.movement import Broadcast, Gather
 from qglow.instructions.program import Instruction
+from qglow.kernels.arithmetic.half import load_widened
 from qglow.kernels.emit.builder import I64, Index, Value
 from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.exact_half import exact_half
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import Memory
 from qglow.kernels.emit.sweep import nested_widths, outer_loops, sweep_run
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.movement.copy import emit_copy
+from qglow.numerics.half import store_exactly
 
 
 @kernel
@@ -44,6 +49,53 @@ class GatherRuns(Kernel):
             chosen = e.scaled(index, src.strides[axis] * src.element_bytes)
             place = e.offset(to, e.scaled(i, dest.strides[axis] * dest.element_bytes))
             emit_copy(e, behind_axis(dest, axis, place), behind_axis(src, axis, e.offset(start, chosen)))
+
+
+@kernel
+@dataclass(frozen=True)
+class GatherWidened(Kernel):
+    """Gather of rows of a constant table of float32 that is stored in 16 bits.
+
+    weights: name of their type, which holds every element.
+    """
+
+    name: ClassVar[str] = "gatherwidened"
+    limits_live: ClassVar[bool] = True
+
+    weights: str
+
+    def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
+        """The table in 16 bits, rows one after the other."""
+        data = instruction.operand("src").data
+        assert data is not None
+        return {"src": store_exactly(data, ElementType(self.weights)).view(np.uint16)}
+
+    def cost(self, instruction: Instruction, target: VectorTarget) -> float:
+        """Cost of moving rows, which are read in half of their bytes."""
+        return runs_cost(instruction.operand("dest").type, 0, target)
+
+    def emit(self, site: Site) -> None:
+        """Emit a loop over indices, and one over vectors of a row."""
+        e, dest, element = site.e, site["dest"], ElementType(self.weights)
+        if 0 in dest.shape:
+            return
+        length = math.prod(dest.shape[1:])
+
+        sizes = [dest.element_bytes, element.size]
+
+        def body(pointers: list[Value], count: int | None) -> None:
+            if count is None:
+                e.store(load_widened(e, pointers[1], element, e.target.float_lanes, align=2), pointers[0])
+            for lane in range(count or 0):
+                to, start = (e.offset(p, lane * size) for p, size in zip(pointers, sizes, strict=True))
+                e.store(e.extract(load_widened(e, start, element, 1), 0), to)
+
+        extent = site.instruction.operand("src").type.shape[0]
+        with along_axis(e, dest, 0) as i:
+            index = chosen_index(site, i, extent)
+            start = e.offset(site.constants["src"], e.scaled(index, length * element.size))
+            to = e.offset(dest.pointer, e.scaled(i, dest.strides[0] * dest.element_bytes))
+            sweep_run(e, [to, start], sizes, length, e.target.float_lanes, body)
 
 
 def chosen_index(site: Site, position: Index, extent: int) -> Value:
@@ -147,8 +199,12 @@ def _repeat(e: Emitter, dest: Memory, to: Value, element: Value, length: int) ->
 
 @candidates_for(Gather)
 def gather_candidates(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
-    """Return the one kernel, which works for any layout."""
-    return [GatherRuns()]
+    """Return the one kernel for any layout, or that of a large table that 16 bits hold."""
+    operation = instruction.operation
+    assert isinstance(operation, Gather)
+    by_rows = operation.axis == 0 and instruction.operand("dest").is_contiguous
+    weights = exact_half(instruction.operand("src"), target) if by_rows else ""
+    return [GatherWidened(weights)] if weights else [GatherRuns()]
 
 
 @candidates_for(Broadcast)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self
 
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 from qglow.instructions.program import Instruction
+from qglow.kernels.arithmetic.half import load_widened
 from qglow.kernels.emit.builder import I8, I16, I32, Index, Value
 from qglow.kernels.emit.kernel import Kernel, Site, kernel
 from qglow.kernels.emit.operand import to_physical
@@ -33,11 +34,17 @@ class GatherPacked(Kernel):
     narrow: int = 0
     bits: int = 0
     flipped: bool = False
+    weights: str = ""
 
     @property
     def packing(self) -> ColumnPacking:
         """The fields."""
-        return ColumnPacking(self.wide, self.count, self.narrow, self.bits, self.flipped)
+        return ColumnPacking(self.wide, self.count, self.narrow, self.bits, self.flipped, self.weights)
+
+    @classmethod
+    def reading(cls, packing: ColumnPacking) -> Self:
+        """The kernel for columns in this order."""
+        return cls(**{field.name: getattr(packing, field.name) for field in fields(packing)})
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """The matrix as the product has it."""
@@ -56,18 +63,26 @@ class GatherPacked(Kernel):
         if not dest.type.size:
             return
         rows, columns = dest.shape
-        size = site.instruction.operand("src").type.element.size
+        size = dest.type.element.size
         each = WORD_BYTES if size == 1 else 1
+        stored = each * size if not self.weights else ElementType(self.weights).size
         first, end = e.share(columns)
         (live,) = e.live_axes([columns], 1)
         with e.loop(first, e.minimum(end, live), name="index") as number:
             extent = site.instruction.operand("src").type.shape[1]
-            start, pitch = self._column(site, chosen_index(site, number, extent), rows // each, each * size)
+            start, pitch = self._column(site, chosen_index(site, number, extent), rows // each, stored)
             to = e.offset(dest.pointer, e.scaled(number, dest.strides[1] * size))
             with e.loop(0, rows // each, name="word") as row:
-                word = e.load(e.offset(start, e.b.mul(e.index(row), pitch)), _WORDS[each * size])
+                word = self._word(site, e.offset(start, e.b.mul(e.index(row), pitch)), stored)
                 place = e.offset(to, e.scaled(row, each * dest.strides[0] * size))
                 self._store(site, word, place, each)
+
+    def _word(self, site: Site, place: Value, size: int) -> Value:
+        """Emit the load of one word, which is widened where the element has more bits."""
+        e = site.e
+        if not self.weights:
+            return e.load(place, _WORDS[size])
+        return e.extract(load_widened(e, place, ElementType(self.weights), 1), 0)
 
     def _store(self, site: Site, word: Value, place: Value, each: int) -> None:
         """Emit stores of one word, as one element or as bytes of several rows."""

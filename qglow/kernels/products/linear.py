@@ -18,6 +18,7 @@ from qglow.kernels.convolution.conv import (
     stored_half,
     tile_of,
 )
+from qglow.kernels.emit.exact_half import exact_half
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.packing import ColumnPacking
 from qglow.kernels.emit.target import VectorTarget
@@ -53,7 +54,10 @@ class TiledFullyConnected(TiledProduct):
         narrow = others[0].size * tile.lanes if others else 0
         # Look-ups read bytes as activations, which memory holds with the target's bias.
         flipped = not tile.is_float and target.activation_bias != 0
-        return {"filter": ColumnPacking(first.size * tile.lanes, first.count, narrow, flipped=flipped)}
+        # Look-ups in a table of 16 bits get elements as they are.
+        weights = "" if instruction.operand("filter").type.is_half else self.weights
+        wide = first.size * tile.lanes
+        return {"filter": ColumnPacking(wide, first.count, narrow, flipped=flipped, weights=weights)}
 
     def variants(self, instruction: Instruction, target: VectorTarget) -> list[Kernel]:
         """Other sizes of tiles and orders of loops."""
@@ -92,10 +96,11 @@ def tiled_products(instruction: Instruction, target: VectorTarget) -> list[Kerne
     data = instruction.operand("filter").data
     if data is None or not data.size:
         return []
-    clamp_first, stored = must_clamp_first(instruction, columns(instruction)), stored_half(instruction)
+    clamp_first = must_clamp_first(instruction, columns(instruction))
+    stored = stored_half(instruction) or exact_half(instruction.operand("filter"), target)
     kernels: list[Kernel] = []
     for name in multiplications(instruction, target):
-        tile = tile_of(instruction, target, name)
+        tile = tile_of(instruction, target, name, stored)
         found = choose_blocking(linear_geometry(instruction).with_step(tile.step), tile)
         sizes = found.pixels, found.vectors, found.by_rows
         kernels.append(TiledFullyConnected(*sizes, clamp_first, stored, name))

@@ -29,8 +29,7 @@ def read_packed_tables(programs: Sequence[Program], target: VectorTarget) -> Non
     for instruction, data in lookups:
         packing = next((packing for other, packing in known if _same(data, other)), None)
         if packing is not None and packing.fits(data):
-            form = packing.wide, packing.count, packing.narrow, packing.bits, packing.flipped
-            instruction.kernel = GatherPacked(*form).describe()
+            instruction.kernel = GatherPacked.reading(packing).describe()
 
 
 def _lookups(program: Program) -> Iterator[tuple[Instruction, Array]]:

@@ -24,6 +24,7 @@ from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.machine import MachineModel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile
+from qglow.numerics.half import store_exactly
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,9 @@ class FloatTile(MicroTile):
     def pack(self, filters: Array) -> Array:
         """Convert weights to the stored type, one for each lane in order."""
         vectors, steps = filters.shape[:2]
-        stored = np.ascontiguousarray(filters, self.stored.dtype)
+        is_wide = self.stored is not ElementType.FLOAT and filters.dtype == np.float32
+        stored = store_exactly(filters, self.stored) if is_wide else filters
+        stored = np.ascontiguousarray(stored, self.stored.dtype)
         return stored.view(np.uint8).reshape(vectors, steps, self.weight_bytes)
 
     def load_activation(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:

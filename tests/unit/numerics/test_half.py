@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qglow.core.types import HALF_TYPES, ElementType
-from qglow.numerics.half import holds, round_to, store, store_as, widen
+from qglow.numerics.half import exact_element, holds, round_to, store, store_as, store_exactly, widen
 
 PATTERNS = np.arange(0, 2**32, 6151, dtype=np.uint64).astype(np.uint32).view(np.float32)
 NUMBERS = PATTERNS[~np.isnan(PATTERNS)]
@@ -61,3 +61,28 @@ def test_storage_takes_half_of_the_bytes() -> None:
         assert np.array_equal(bits(widen(stored)), bits(round_to(x, element)))
     assert holds(np.array(0.5, np.float32), "float16") and round_to(x[0, 0], "float16").shape == ()
     assert widen(x) is x and not holds(np.float32([0.1]), "float16")
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_the_type_that_holds_all_numbers_is_found_and_gives_them_back(element: str) -> None:
+    every = widen(np.arange(2**16, dtype=np.uint16).view(HALF_TYPES[element].dtype))
+    quiet = every[~np.isnan(every)]
+    found = exact_element(quiet)
+    assert found is HALF_TYPES[element]
+    assert np.array_equal(bits(widen(store_exactly(quiet, found))), bits(quiet))
+
+
+def test_one_number_that_a_type_does_not_hold_is_seen_anywhere() -> None:
+    for number in NUMBERS[::1009]:
+        for size, place in ((1, 0), (40000, 39999)):
+            x = np.zeros((size, 1), np.float32)
+            x[place] = number
+            fitting = [HALF_TYPES[e] for e in ("float16", "bfloat16") if holds(x[place], e)]
+            assert exact_element(x) is (fitting[0] if fitting else None)
+
+
+def test_numbers_of_both_types_together_are_of_none() -> None:
+    assert exact_element(np.float32([1.0, 2.0**-20, 2.0**20])) is ElementType.BFLOAT16
+    assert exact_element(np.float32([1.0 + 2.0**-10, 2.0**-20])) is ElementType.FLOAT16
+    assert exact_element(np.float32([1.0 + 2.0**-10, 2.0**20])) is None
+    assert exact_element(np.float32([])) is ElementType.FLOAT16

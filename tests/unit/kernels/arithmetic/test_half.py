@@ -93,6 +93,34 @@ def test_packed_weights_take_half_of_the_bytes() -> None:
     assert sizes["float16"] == sizes["bfloat16"] < 0.55 * sizes["float32"]
 
 
+def packed(data: np.ndarray, isa: str) -> int:
+    program = prepare(product(1, data), isa)
+    plan_memory(program)
+    return len(compile_program(program, machine(isa)).weights)
+
+
+@pytest.mark.parametrize("isa", ["generic", "avx2", "avx512vnni"])
+def test_floats_that_16_bits_hold_are_packed_in_them_where_they_are_widened_by_instructions(isa: str) -> None:
+    data = np.random.default_rng(4).normal(size=(256, 96)).astype(np.float32)
+    whole, share = packed(data, isa), 0.55 if machine(isa).converts_half else 1.0
+    assert all(packed(round_to(data, element), isa) <= share * whole for element in ELEMENTS)
+    one_is_none = round_to(data, "float16")
+    one_is_none[-1, -1] = np.pi
+    assert packed(one_is_none, isa) == whole
+
+
+@pytest.mark.parametrize("element", list(ELEMENTS))
+@pytest.mark.parametrize("isa", WITH_FMA)
+def test_such_floats_give_the_chains_of_their_numbers(element: str, isa: str) -> None:
+    random = np.random.default_rng(7)
+    x, data = (random.normal(size=shape).astype(np.float32) for shape in ((3, 256), (256, 99)))
+    data *= (2.0 ** random.integers(-30, 8, data.shape)).astype(np.float32)  # subnormals of float16 too
+    data = round_to(data, element)
+    data[0, :3] = 0.0, -0.0, np.inf
+    found = run_compiled(product(3, data), isa, {"x": x})["y"]
+    assert np.array_equal(found, gemm_chain(x, data, None), equal_nan=True)
+
+
 @pytest.mark.parametrize("element", list(ELEMENTS))
 def test_inputs_and_outputs_of_16_bits_are_cast_on_every_instruction_set(element: str) -> None:
     kind = TensorType(ELEMENTS[element], (1 << 16,))
