@@ -62,7 +62,7 @@ install() {
 }
 packaged="$(cd "$project" && find qglow pyproject.toml -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum | sha256sum)"
 if [[ ! -e "$root/installed" ]]; then
-    install pytest hypothesis pytest-timeout
+    install pytest hypothesis pytest-timeout Pillow tokenizers matplotlib
 elif [[ "$(<"$root/installed")" != "$packaged" ]]; then
     install --no-deps
 fi

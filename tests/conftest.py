@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import hypothesis
@@ -46,6 +47,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not item.path.is_relative_to(UNIT_TESTS) or item.get_closest_marker("slow") is not None:
             item.add_marker("no_cover")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported and collected to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _skip_reasons(config: pytest.Config) -> list[str]:

@@ -5,12 +5,12 @@ The int8 graph is had for a few other sizes, and one model is made of the export
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qglow.artefacts.replay import graph_at
 from qglow.core.errors import DataError, MemoryLimitError, ModelError, UnsupportedError
+from qglow.core.memory import release_after
 from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter import FiledModel, export_qdq, filed
 from qglow.exporter.apart import DataApart
@@ -95,8 +95,8 @@ class _Exports:
         try:
             return self._export(graph_at(self.parts, shapes), sizes)
         finally:
-            # Nodes and values refer to one another: without this a second model stays for a while.
-            gc.collect()
+            # Nodes and values refer to one another: without this a second large model stays for a while.
+            release_after(sum(value.type.byte_size for value in self.parts.int8.constants()))
 
     def _export(self, graph: Graph, sizes: _Sizes) -> SizedModel:
         shapes = {value.name: value.type.shape for value in graph.values()}
