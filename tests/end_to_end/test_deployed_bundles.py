@@ -283,6 +283,7 @@ def test_threads_of_a_program_run_the_parts(
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_threads_run_the_parts_on_another_processor(digits: qglow.QuantizedModel, tmp_path: Path) -> None:
     needs("aarch64-dotprod")
     made = tmp_path / "made"
