@@ -10,6 +10,7 @@ from qglow.bundles.identifiers import distinct_identifiers
 from qglow.codegen.memory import ALIGNMENT
 from qglow.codegen.weights import READ_SLACK
 from qglow.core.types import Array, ElementType, TensorType
+from qglow.instructions.program import Program
 from qglow.kernels.emit.operand import is_int8_activation
 from qglow.runtime.signature import Signature
 from qglow.runtime.streaming import state_element, state_kinds
@@ -236,6 +237,15 @@ class Interface:
         """Bytes of the arena that the self-test needs: it keeps outputs and states there."""
         kept = (*self.outputs, *self.states)
         return rounded(self.arena) + sum(rounded(tensor.byte_size) for tensor in kept)
+
+
+def arena_bytes(program: Program, bias: int, states: Mapping[str, str] | None = None) -> int:
+    """Bytes of the arena that `run` of a planned program needs in a bundle: the program's own, copies of what
+    callers have in another form, outputs that states take over, and what kernels may read behind the end.
+
+    Raises UsageError for states that the program does not have.
+    """
+    return Interface.of("", Signature.of(program), program.arena_size or 0, 0, bias, states).arena
 
 
 def _without(types: Mapping[str, TensorType], names: Collection[str]) -> dict[str, TensorType]:

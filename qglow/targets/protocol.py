@@ -241,6 +241,14 @@ class BundleTarget(Target, Protocol):
 
 
 @runtime_checkable
+class SizedTarget(BundleTarget, Protocol):
+    """A target that tells before it writes how much memory a caller of the bundle has to give."""
+
+    def arena_bytes(self, program: Program) -> int:
+        """Bytes of the arena of a planned program as a bundle. Raises UsageError for states that it lacks."""
+
+
+@runtime_checkable
 class ThriftyTarget(BundleTarget, Protocol):
     """A target that can also make programs that take less memory."""
 

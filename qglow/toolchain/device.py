@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from qglow.codegen.calls import make_calls
+from qglow.codegen.places import with_bodies
 from qglow.core.errors import MemoryLimitError
+from qglow.core.files import sha256_hex
 from qglow.core.memory import parse_size
+from qglow.core.types import Array
 from qglow.instructions.plan import MemoryPlan
 from qglow.instructions.program import Buffer, Program
+from qglow.kernels.emit.target import VectorTarget
 
 
 @dataclass(frozen=True)
@@ -26,20 +34,23 @@ class DeviceMemory:
         limits = [None if text is None else parse_size(text, name) for name, text in sizes.items()]
         return DeviceMemory(*limits)
 
-    def lacks(self, program: Program) -> int:
-        """Bytes by which the arena of a program is too large; 0 or less where it fits or has no limit."""
-        return 0 if self.arena is None else (program.arena_size or 0) - self.arena
+    def lacks(self, needed: int) -> int:
+        """Bytes by which an arena of `needed` is too large; 0 or less where it fits or has no limit."""
+        return 0 if self.arena is None else needed - self.arena
 
-    def require_arena(self, program: Program, plan: MemoryPlan) -> None:
-        """Raise MemoryLimitError that names the first instruction whose values do not fit."""
-        needed = program.arena_size or 0
-        if self.arena is None or self.lacks(program) <= 0:
+    def require_arena(self, program: Program, plan: MemoryPlan, needed: int) -> None:
+        """Raise MemoryLimitError that names the first instruction whose values do not fit.
+
+        needed: bytes of the arena of the bundle, which are more than those of the program.
+        """
+        if self.arena is None or self.lacks(needed) <= 0:
             return
+        room = self.arena - (needed - (program.arena_size or 0))
         live = [0] * (len(program.code) + 1)
         for entry in plan.entries:
             for number in range(max(entry.start, 0), min(entry.end, len(program.code))):
                 live[number] += entry.size
-        first = next((number for number, size in enumerate(live) if size > self.arena), live.index(max(live)))
+        first = next((number for number, size in enumerate(live) if size > room), live.index(max(live)))
         first = min(first, len(program.code) - 1)
         raise MemoryLimitError(
             f"the arena takes {_kilobytes(needed)}, and {_kilobytes(self.arena)} are allowed: "
@@ -47,8 +58,11 @@ class DeviceMemory:
             "use smaller inputs, or end the model earlier"
         )
 
-    def require_flash(self, folder: Path, program: Program) -> None:
-        """Raise MemoryLimitError that names the largest weights of the bundle that lies in a folder."""
+    def require_flash(self, folder: Path, program: Program, machine: VectorTarget | None) -> None:
+        """Raise MemoryLimitError that names the largest weights of the bundle that lies in a folder.
+
+        machine: the processor that its kernels are for, None where it has none.
+        """
         if self.flash is None:
             return
         (path,) = folder.glob("*.json")
@@ -56,7 +70,12 @@ class DeviceMemory:
         code, weights = int(manifest["code_bytes"]), int(manifest["weights_bytes"])
         if code + weights <= self.flash:
             return
-        sizes = _weights_of_layers(program)
+        sizes = _weights_of_layers(program, machine)
+        if not sizes:
+            allowed = _kilobytes(self.flash)
+            raise MemoryLimitError(
+                f"code takes {_kilobytes(code)}, {allowed} are allowed; no layer has weights"
+            )
         total, first = code, next(iter(sizes))
         for name, size in sizes.items():
             total, first = total + size, name
@@ -70,15 +89,32 @@ class DeviceMemory:
         )
 
 
-def _weights_of_layers(program: Program) -> dict[str, int]:
-    """Bytes of the constants of instructions, by name in their order; what several read counts once."""
-    seen: set[Buffer] = set()
+def _weights_of_layers(program: Program, machine: VectorTarget | None) -> dict[str, int]:
+    """Bytes of the constants of instructions that have some, by name in their order, as kernels pack them;
+    what several read counts once."""
+    seen: set[str] = set()
     sizes: dict[str, int] = {}
-    for instruction in program.code:
-        own = {b.root for b in instruction.reads() if b.root.data is not None} - seen
-        sizes[instruction.name] = sum(buffer.byte_size for buffer in own)
-        seen |= own
+    for name, arrays in _constants(program, machine):
+        own = {sha256_hex(np.ascontiguousarray(array).data): array.nbytes for array in arrays if array.size}
+        size = sum(size for digest, size in own.items() if digest not in seen)
+        seen |= own.keys()
+        if size:
+            sizes[name] = sizes.get(name, 0) + size
     return sizes
+
+
+def _constants(program: Program, machine: VectorTarget | None) -> Iterator[tuple[str, list[Array]]]:
+    """Constants by the names of the instructions that read them."""
+    if machine is None:
+        for instruction in program.code:
+            yield instruction.name, _data(instruction.reads())
+        return
+    for call in with_bodies(make_calls(program, machine)):
+        yield call.group[0].name, [*_data(call.buffers), *call.arrays]
+
+
+def _data(buffers: Iterable[Buffer]) -> list[Array]:
+    return [buffer.root.data for buffer in buffers if buffer.root.data is not None]
 
 
 def _kilobytes(size: int) -> str:

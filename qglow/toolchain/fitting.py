@@ -20,7 +20,7 @@ from qglow.instructions.program import Program
 from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.lowering.thrift import Thrift
-from qglow.targets.protocol import SMALLEST_CODE, BundleTarget, Saving, ThriftyTarget
+from qglow.targets.protocol import SMALLEST_CODE, BundleTarget, Saving, SizedTarget, ThriftyTarget
 from qglow.toolchain.compilation import lower_for
 from qglow.toolchain.device import DeviceMemory
 
@@ -41,10 +41,14 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Form:
-    """A selected and planned program, how it was asked for, and the chains that are in strips, in phrases."""
+    """A selected and planned program, how it was asked for, and the chains that are in strips, in phrases.
+
+    arena: bytes that a bundle of it needs, which holds more than the program's own.
+    """
 
     program: Program
     plan: MemoryPlan
+    arena: int
     request: _Request
     strips: tuple[str, ...]
 
@@ -63,7 +67,7 @@ def write_fitting(folder: Path, graph: Graph, target: BundleTarget, memory: Devi
     """
     usual = _form(graph, target, _Request())
     if not isinstance(target, ThriftyTarget):
-        memory.require_arena(usual.program, usual.plan)
+        memory.require_arena(usual.program, usual.plan, usual.arena)
         _write(folder, usual, target, memory)
         return ()
     forms = sorted(_fitting(graph, target, memory, usual), key=lambda form: form.cycles(target.machine))
@@ -72,7 +76,7 @@ def write_fitting(folder: Path, graph: Graph, target: BundleTarget, memory: Devi
             chosen = _with_code(graph, target, form, code)
             is_last = code == SMALLEST_CODE and form is forms[-1]
             try:
-                memory.require_arena(chosen.program, chosen.plan)
+                memory.require_arena(chosen.program, chosen.plan, chosen.arena)
                 _write(folder, chosen, target.saving(chosen.request.saving), memory)
             except MemoryLimitError:
                 if is_last or memory.flash is None:
@@ -85,32 +89,35 @@ def write_fitting(folder: Path, graph: Graph, target: BundleTarget, memory: Devi
 def _write(folder: Path, form: _Form, target: BundleTarget, memory: DeviceMemory) -> None:
     with new_folder(folder) as made:
         target.write(form.program, made)
-        memory.require_flash(made, form.program)
+        memory.require_flash(made, form.program, target.machine)
 
 
 def _fitting(graph: Graph, target: ThriftyTarget, memory: DeviceMemory, usual: _Form) -> list[_Form]:
     """The forms that fit the arena. Raises MemoryLimitError for the smallest where none does."""
-    if memory.arena is None or memory.lacks(usual.program) <= 0:
+    if memory.arena is None or memory.lacks(usual.arena) <= 0:
         return [usual]
-    smaller = list(_smaller(graph, target, memory))
-    fitting = [form for form in smaller if memory.lacks(form.program) <= 0]
+    beside = usual.arena - (usual.program.arena_size or 0)
+    smaller = list(_smaller(graph, target, memory, max(1, memory.arena - beside)))
+    fitting = [form for form in smaller if memory.lacks(form.arena) <= 0]
     if not fitting:
-        least = min([usual, *smaller], key=lambda form: form.program.arena_size or 0)
-        memory.require_arena(least.program, least.plan)
+        least = min([usual, *smaller], key=lambda form: form.arena)
+        memory.require_arena(least.program, least.plan, least.arena)
     return fitting
 
 
-def _smaller(graph: Graph, target: ThriftyTarget, memory: DeviceMemory) -> Iterator[_Form]:
-    """Forms of smaller arenas, until strips make one that fits, or do not help any more."""
-    assert memory.arena is not None
+def _smaller(graph: Graph, target: ThriftyTarget, memory: DeviceMemory, room: int) -> Iterator[_Form]:
+    """Forms of smaller arenas, until strips make one that fits, or do not help any more.
+
+    room: bytes for values of the program.
+    """
     borders = Saving(borders=True)
     for saving in (borders, Saving()):
         yield _form(graph, target, _Request(saving, search=True))
     for saving in (Saving(), borders):
         for turn in range(MOST_ROUNDS):
-            form = _form(graph, target, _Request(saving, True, int(memory.arena * LESS**turn)))
+            form = _form(graph, target, _Request(saving, True, int(room * LESS**turn)))
             yield form
-            if memory.lacks(form.program) <= 0:
+            if memory.lacks(form.arena) <= 0:
                 break
 
 
@@ -126,12 +133,14 @@ def _form(graph: Graph, target: BundleTarget, request: _Request) -> _Form:
     chosen = target.saving(request.saving) if isinstance(target, ThriftyTarget) else target
     chosen.select(program)
     strips = () if thrift is None else tuple(thrift.done)
-    return _Form(program, chosen.plan(program), request, strips)
+    plan = chosen.plan(program)
+    arena = chosen.arena_bytes(program) if isinstance(chosen, SizedTarget) else program.arena_size or 0
+    return _Form(program, plan, arena, request, strips)
 
 
 def _told(form: _Form, usual: _Form, machine: VectorTarget | None) -> Iterator[str]:
     """Sentences on what differs from the usual form; none where it is the usual one."""
-    saving, before, after = form.request.saving, usual.program.arena_size or 0, form.program.arena_size or 0
+    saving, before, after = form.request.saving, usual.arena, form.arena
     means = [f"{one} of rows" for one in form.strips]
     means += ["images without borders"] if saving.borders else []
     means += ["another order of nodes"] if form.request.search and not means else []

@@ -36,6 +36,12 @@ class SourceTarget(KernellessTarget):
         """The same target with bundles that keep these states."""
         return replace(self, states=tuple(states.items()))
 
+    def arena_bytes(self, program: Program) -> int:
+        """Bytes of the arena that a bundle of a planned program needs. Raises UsageError."""
+        from qglow.bundles.interface import arena_bytes
+
+        return arena_bytes(program, 0, dict(self.states))
+
     def write(self, program: Program, folder: Path) -> None:
         """Write a planned program as C sources. Raises UnsupportedError, UsageError, InputFileError."""
         from qglow.csource.bundle import write_source_bundle  # a program that runs here does without

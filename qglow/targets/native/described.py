@@ -101,6 +101,12 @@ class DescribedTarget:
         small = replace(machine, model=model, size=sizes[saving.code], pads_images=not saving.borders)
         return replace(self, machine=small)
 
+    def arena_bytes(self, program: Program) -> int:
+        """Bytes of the arena that a bundle of a planned program needs. Raises UsageError."""
+        from qglow.bundles.interface import arena_bytes
+
+        return arena_bytes(program, self.machine.activation_bias, dict(self.states))
+
     def write(self, program: Program, folder: Path) -> None:
         """Write a planned program as a C library. Raises UsageError, CodegenError, InputFileError."""
         from qglow.bundles.write import write_bundle  # a program that runs here does without
