@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -162,9 +162,23 @@ class TargetFacts:
 
 def interface_fingerprint(interface: Interface, target: TargetFacts) -> int:
     """CRC-32 of all that a header depends on."""
-    tensors = [(t.name, t.field, str(t.kind), t.role.value) for t in interface.tensors]
     sizes = interface.arena, interface.weights, interface.selftest_arena, interface.parts
-    return zlib.crc32(repr((VERSION, __version__, target.name, interface.prefix, sizes, tensors)).encode())
+    return fingerprint_of(__version__, target.name, interface.prefix, sizes, interface.tensors)
+
+
+def fingerprint_of(
+    version: str,
+    target: str,
+    prefix: str,
+    sizes: tuple[int, int, int, tuple[int, ...]],
+    tensors: Sequence[BundleTensor],
+) -> int:
+    """CRC-32 of what a header says. version: of qglow. sizes: bytes of the arena, of the weights and of the
+    arena of the self-test, and the parts of every step."""
+    listed = [(t.name, t.field, str(t.kind), t.role.value) for t in tensors]
+    return zlib.crc32(
+        repr((VERSION, version, target, prefix, sizes, listed)).encode("utf-8", "backslashreplace")
+    )
 
 
 def manifest_of(
@@ -193,6 +207,7 @@ def manifest_of(
         "code_bytes": 0 if code is None else code_bytes(code),
         "kernel_bytes": {} if code is None else function_bytes(code),
         "threads": interface.threads,
+        "parts": list(interface.parts),
         "slack_bytes": READ_SLACK,
         "tensors": [_tensor_entry(tensor) for tensor in interface.tensors],
         "members": {name: len(content) for name, content in (objects or {}).items()},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qglow.bundles.interface import BundleTensor, TensorRole
-from qglow.bundles.write import MANIFEST_VERSION
+from qglow.bundles.write import MANIFEST_VERSION, fingerprint_of
 from qglow.core.errors import ArtefactError, TextError
 from qglow.core.files import sha256_hex
 from qglow.core.text import Lexer, parse_type
@@ -114,7 +114,7 @@ def _parsed(folder: Path, plain: dict[str, Any]) -> Manifest:
         )
         for entry in plain["tensors"]
     )
-    return Manifest(
+    manifest = Manifest(
         folder,
         _identifier(plain["prefix"]),
         str(plain["target"]),
@@ -127,6 +127,12 @@ def _parsed(folder: Path, plain: dict[str, Any]) -> Manifest:
         {str(name): _number(size) for name, size in plain.get("kernel_bytes", {}).items()},
         tuple(_source(name) for name in plain.get("sources", ())),
     )
+    parts = tuple(_number(count) for count in plain.get("parts", ()))
+    sizes = manifest.arena_bytes, manifest.weights_bytes, manifest.selftest_bytes, parts
+    version = str(plain["qglow"])
+    if manifest.interface != fingerprint_of(version, manifest.target, manifest.prefix, sizes, tensors):
+        raise ValueError("its sizes and tensors are not those that its code was made for")
+    return manifest
 
 
 def _number(value: object) -> int:
