@@ -234,9 +234,12 @@ static inline float product_tree(float *lanes)
 }
 
 """
-UNUSED = """\
+QUIET = """\
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wunused-function"
+/* Integers are computed in 64 bits and stored as what they are. */
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
 """
@@ -245,4 +248,4 @@ UNUSED = """\
 def preamble() -> str:
     """The text, which defines functions that a file may leave unused."""
     access = "".join(_ACCESS.replace("@T@", kind).replace("@N@", name) for name, kind in _TYPES.items())
-    return "#include <stddef.h>\n" + GUARDS + UNUSED + PREAMBLE + "\n" + access + "\n" + _ARITHMETIC
+    return "#include <stddef.h>\n" + GUARDS + QUIET + PREAMBLE + "\n" + access + "\n" + _ARITHMETIC

@@ -18,6 +18,7 @@ from tests.emulated import needs
 
 STRICT = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror", "-ffp-contract=off")
 CLASHES = ("io", "arena", "main", "refused", "wrong", "a", "A", "NULL", "stdin", "work", "mutex", "turn", "i")
+CASTS = (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.INT32, TensorProto.UINT32)
 KEYWORDS = ("Self", "self", "super", "crate", "type", "macro", "fn", "int")
 
 
@@ -63,6 +64,27 @@ def test_the_examples_compile(target: str, model: Callable[[Path], qglow.Model],
     assert ran(made, "main.c", *linked) == f"{name}: self-test passed\n"
     if threads > 1:
         assert "the same bytes" in ran(made, "threads.c", *linked)
+
+
+def test_strict_compilers_take_integers_in_sources(tmp_path: Path) -> None:
+    """Sums in 64 bits, saturation, casts to fewer bits, and logic, with warnings on conversions."""
+    steps = [("Add", ["i", "i"]), ("Abs", ["i"]), ("Not", ["b"]), ("And", ["b", "b"]), ("Mul", ["n", "n"])]
+    nodes = [helper.make_node(op, given, [f"y{number}"]) for number, (op, given) in enumerate(steps)]
+    nodes += [helper.make_node("Cast", ["f"], [f"to{kind}"], to=kind) for kind in CASTS]
+    kinds = {"i": TensorProto.INT64, "b": TensorProto.BOOL, "n": TensorProto.INT32, "f": TensorProto.FLOAT}
+    made = dict(
+        zip([f"y{number}" for number in range(5)], [kinds[given[0]] for _, given in steps], strict=True)
+    )
+    made |= {f"to{kind}": kind for kind in CASTS}
+    ends = [[helper.make_tensor_value_info(*one, [3]) for one in some.items()] for some in (kinds, made)]
+    graph = helper.make_graph(nodes, "whole", *ends)
+    file = tmp_path / "whole.onnx"
+    file.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    )
+    qglow.load_model(file).save_bundle(tmp_path / "made", isa="c")
+    sources = [path.name for path in sorted((tmp_path / "made").glob("whole_*.c"))]
+    assert ran(tmp_path / "made", "main.c", *sources) == "whole: self-test passed\n"
 
 
 def test_sizes_of_tensors_that_differ_in_capitals_alone_are_told_apart(tmp_path: Path) -> None:
