@@ -6,8 +6,8 @@ It is the decoder that `qglow import-gguf` makes of a file with these tensors: n
 batch, tokens and past are free. The head is the embedding, written as a tensor of its own, as exporters write
 it. The defaults have 110 million parameters. With --weights int4 integers in blocks of 32 are drawn, tensor
 by tensor, so that a model of a billion parameters takes no more memory than a few times its file; int8 is
-the same with 8 bits. FILE is ONNX, or where it ends in .gguf a GGUF file with F32, Q8_0 or Q4_0, for programs
-that read such files (pip install gguf).
+the same with 8 bits. FILE is ONNX, or where it ends in .gguf a GGUF file with F32, F16, Q8_0 or Q4_0, for
+programs that read such files (pip install gguf).
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ SPREAD = 0.02
 _CODES_SPREAD = 4.6
 """That of whole numbers from 0 to 15, all as likely; for 8 bits they are 16 times as large."""
 _KINDS = {form.name: kind for kind, form in FORMATS.items()}
-Weights = Literal["float32", "int8", "int4"]
-KIND_OF: dict[Weights, str] = {"float32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
+Weights = Literal["float32", "float16", "int8", "int4"]
+KIND_OF: dict[Weights, str] = {"float32": "F32", "float16": "F16", "int8": "Q8_0", "int4": "Q4_0"}
+_FLOATS = {"F32": np.float32, "F16": np.float16}
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class LlamaSize:
 def random_llama(size: LlamaSize, seed: int = 0, weights: Weights = "float32") -> ModelProto:
     """Tokens, mask, positions and past keys and values to logits and all keys and values.
 
-    weights: of products; int8, int4: symmetric codes in blocks of 32, which have to divide widths.
+    weights: of products. float16: widened by the model. int8, int4: symmetric codes in blocks of 32, which
+    have to divide widths.
     """
     stored = {tensor.name: tensor for tensor in drawn_tensors(size, seed, weights)}
     table = stored[TABLE]
@@ -114,8 +116,8 @@ def drawn_tensors(size: LlamaSize, seed: int, weights: Weights) -> Iterator[Gguf
     """Yield all tensors but the head, which is the table of words."""
     random = np.random.default_rng(seed)
     for name, shape in size.matrices():
-        if weights == "float32":
-            yield _drawn_floats(random, name, shape)
+        if KIND_OF[weights] in _FLOATS:
+            yield _drawn_floats(random, name, shape, KIND_OF[weights])
         else:
             yield _drawn_codes(random, name, shape, KIND_OF[weights])
     for name in size.norms():
@@ -147,7 +149,7 @@ def write_gguf(path: Path, size: LlamaSize, seed: int = 0, weights: Weights = "f
         form = FORMATS[tensor.kind]
         kind = gguf.GGMLQuantizationType[form.name]
         rows = np.frombuffer(tensor.data, np.uint8).reshape(*tensor.shape[:-1], -1)
-        floats = rows.view(np.float32) if form.name == "F32" else rows
+        floats = rows.view(_FLOATS[form.name]) if form.name in _FLOATS else rows
         writer.add_tensor(tensor.name, floats, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -155,8 +157,9 @@ def write_gguf(path: Path, size: LlamaSize, seed: int = 0, weights: Weights = "f
     writer.close()
 
 
-def _drawn_floats(random: np.random.Generator, name: str, shape: Shape) -> GgufTensor:
-    return _stored(name, shape, "F32", np.float32(SPREAD) * random.standard_normal(shape, np.float32))
+def _drawn_floats(random: np.random.Generator, name: str, shape: Shape, kind: str) -> GgufTensor:
+    drawn = np.float32(SPREAD) * random.standard_normal(shape, np.float32)
+    return _stored(name, shape, kind, drawn.astype(_FLOATS[kind]))
 
 
 def _drawn_codes(random: np.random.Generator, name: str, shape: Shape, kind: str) -> GgufTensor:
@@ -186,7 +189,7 @@ def main(words: Sequence[str]) -> int:
     options = vars(parser.parse_args(words))
     path, seed, weights = (options.pop(name) for name in ("file", "seed", "weights"))
     size, block = LlamaSize(**options), FORMATS[_KINDS["Q4_0"]].block
-    if weights != "float32" and (size.width % block or size.inner % block):
+    if KIND_OF[weights] not in _FLOATS and (size.width % block or size.inner % block):
         parser.error(f"--width and --inner have to be multiples of {block} with --weights {weights}")
     if path.suffix == ".gguf":
         write_gguf(path, size, seed, weights)

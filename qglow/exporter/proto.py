@@ -83,9 +83,7 @@ class ProtoBuilder:
     def half_initializer(self, name: str, data: Array, element: ElementType) -> str:
         """Add a constant of reals of 16 bits, as numerics.half stores them, under exactly this name, once."""
         if name not in self._initializers:
-            raw = np.ascontiguousarray(data).view(np.uint16).astype("<u2").tobytes()
-            tensor = helper.make_tensor(name, ONNX_TYPES[element], data.shape, raw, raw=True)
-            self._initializers[name] = tensor
+            self._initializers[name] = half_tensor(name, data, element)
         return name
 
     def function(self, function: onnx.FunctionProto) -> None:
@@ -169,6 +167,12 @@ class ProtoBuilder:
             producer_version=__version__,
         )
         return checked(model, constants)
+
+
+def half_tensor(name: str, stored: Array, element: ElementType) -> onnx.TensorProto:
+    """A constant of reals of 16 bits, as numerics.half stores them."""
+    raw = np.ascontiguousarray(stored).view(np.uint16).astype("<u2").tobytes()
+    return helper.make_tensor(name, ONNX_TYPES[element], stored.shape, raw, raw=True)
 
 
 def checked(model: onnx.ModelProto, tensors: Sequence[onnx.TensorProto]) -> onnx.ModelProto:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Format:
     """A format by name: `size` bytes hold `block` elements.
 
     floats: makes float32 of bytes [blocks, size]; else blocks: makes codes [blocks, block], and parameters of
-    the parts of each block.
+    the parts of each block. half: the type of 16 bits that floats have.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Format:
     size: int
     floats: Callable[[Array], Array] | None = None
     blocks: Callable[[Array], StoredBlocks] | None = None
+    half: ElementType | None = None
 
     def read_floats(self, data: memoryview) -> Array:
         """Elements in float32, one axis."""
@@ -73,6 +74,11 @@ class Format:
                 return self.floats(raw).reshape(-1)
             assert self.blocks is not None
             return self.blocks(raw).dequantized().reshape(-1)
+
+    def read_halves(self, data: memoryview) -> Array:
+        """Elements of the type of 16 bits, one axis; of a format of these alone."""
+        assert self.half is not None
+        return np.frombuffer(data, "<u2").astype(np.uint16).view(self.half.dtype)
 
     def read_blocks(self, data: memoryview, rows: int) -> StoredBlocks:
         """Blocks of a matrix with so many rows; of a format of integers alone."""
@@ -192,7 +198,13 @@ def _bfloat16(raw: Array) -> Array:
 
 FORMATS: dict[int, Format] = {
     0: Format("F32", 1, 4, floats=lambda raw: np.ascontiguousarray(raw).view("<f4").astype(np.float32)),
-    1: Format("F16", 1, 2, floats=lambda raw: np.ascontiguousarray(raw).view("<f2").astype(np.float32)),
+    1: Format(
+        "F16",
+        1,
+        2,
+        floats=lambda raw: np.ascontiguousarray(raw).view("<f2").astype(np.float32),
+        half=ElementType.FLOAT16,
+    ),
     2: Format("Q4_0", 32, 18, blocks=_q4_0),
     3: Format("Q4_1", 32, 20, blocks=_q4_1),
     6: Format("Q5_0", 32, 22, blocks=_q5_0),
@@ -201,7 +213,7 @@ FORMATS: dict[int, Format] = {
     12: Format("Q4_K", 256, 144, blocks=_q4_k),
     13: Format("Q5_K", 256, 176, blocks=_q5_k),
     14: Format("Q6_K", 256, 210, blocks=_q6_k),
-    30: Format("BF16", 1, 2, floats=_bfloat16),
+    30: Format("BF16", 1, 2, floats=_bfloat16, half=ElementType.BFLOAT16),
 }
 """Formats that are read, by the numbers of ggml."""
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
+from qglow.exporter.proto import half_tensor
 
 CONTRIBUTED = "com.microsoft"
 
@@ -38,6 +39,14 @@ class NodeWriter:
         name = name or f"constant_{len(self._stored)}"
         if name not in self._stored:
             self._stored[name] = numpy_helper.from_array(np.asarray(array), name)
+        return name
+
+    def half(self, stored: Array, element: ElementType, name: str) -> str:
+        """Name of the float32 numbers of a constant of 16 bits, which numerics.half has stored."""
+        own = f"{name}.{element.name.lower()}"
+        if own not in self._stored:
+            self._stored[own] = half_tensor(own, stored, element)
+            self.node("Cast", own, result=name, to=TensorProto.FLOAT)
         return name
 
     def integers(self, *numbers: int) -> str:

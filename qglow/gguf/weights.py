@@ -14,6 +14,7 @@ from qglow.gguf.file import GgufFile, GgufTensor
 from qglow.gguf.formats import StoredBlocks
 from qglow.gguf.nodes import CONTRIBUTED, NodeWriter
 from qglow.numerics.blocks import pack
+from qglow.numerics.half import widen
 
 _LARGER = 10
 """Bytes of memory for each element while a tensor is taken apart."""
@@ -26,6 +27,7 @@ class DecoderWeights:
         self._path: Path = file.path
         self._left = dict(file.tensors)
         self._taken: dict[str, GgufTensor] = {}
+        self._tables: set[str] = set()
         self._sums: dict[tuple[str, int], str] = {}
         self._out = out
         self.forms: dict[str, str] = {}
@@ -53,8 +55,7 @@ class DecoderWeights:
         """Rows of a table [count, width] for integers [batch, length], in float32."""
         tensor = self._tensor(name, shape)
         if tensor.format.blocks is None:
-            self.forms[name] = f"{tensor.format.name}: float32"
-            return self._out.node("Gather", self._out.constant(self._floats(tensor), name), rows)
+            return self._out.node("Gather", self._matrix(tensor, name), rows)
         found = self._blocks(tensor)
         sizes: dict[str, Any] = {"bits": found.bits, "block_size": found.block, "quantize_axis": 1}
         stored = [
@@ -76,13 +77,10 @@ class DecoderWeights:
         """x [batch, length, K] times the transposed matrix [N, K]; order: of its rows, as the file's else."""
         tensor, out = self._tensor(name, shape), self._out
         if tensor.format.blocks is None:
-            self.forms[name] = f"{tensor.format.name}: float32"
-            if order is None and name in (constant.name for constant in out.constants):
+            if order is None and name in self._tables:
                 across = out.node("Transpose", name, perm=[1, 0])  # a table that products read too
             else:
-                matrix = self._floats(tensor)
-                matrix = matrix if order is None else matrix[order]
-                across = out.constant(np.ascontiguousarray(matrix.T), f"{name}.transposed")
+                across = self._matrix(tensor, f"{name}.transposed", order)
             return out.node("MatMul", x, across, result=result)
         found = self._blocks(tensor)
         found = found if order is None else found.rows(order)
@@ -98,6 +96,22 @@ class DecoderWeights:
             return whole
         across = out.constant(np.ascontiguousarray(found.offsets.T), f"{name}.offsets.transposed")
         return out.node("Add", whole, out.node("MatMul", self._sum(x, found.block), across), result=result)
+
+    def _matrix(self, tensor: GgufTensor, name: str, order: Array | None = None) -> str:
+        """Name of a matrix of floats, as a table has it or, under another name, transposed.
+
+        Numbers of 16 bits stay so in the model, and are widened by a node.
+        """
+        half = tensor.format.half
+        self.forms[tensor.name] = f"{tensor.format.name}: {'float32' if half is None else half.name.lower()}"
+        matrix = self._floats(tensor) if half is None else self._halves(tensor)
+        if order is not None:
+            matrix = matrix[order]
+        if name == tensor.name:
+            self._tables.add(name)
+        else:
+            matrix = np.ascontiguousarray(matrix.T)
+        return self._out.constant(matrix, name) if half is None else self._out.half(matrix, half, name)
 
     def _sum(self, x: str, block: int) -> str:
         """Sums of blocks of x, which several products share."""
@@ -136,6 +150,13 @@ class DecoderWeights:
         require_more_memory(len(tensor.data) // form.size * form.block * _LARGER, f"tensor '{tensor.name}'")
         values = form.read_floats(tensor.data).reshape(tensor.shape)
         self._check(tensor, (values,))
+        return values
+
+    def _halves(self, tensor: GgufTensor) -> Array:
+        """Elements of a tensor of 16 bits."""
+        require_more_memory(len(tensor.data) // 2 * _LARGER, f"tensor '{tensor.name}'")
+        values = tensor.format.read_halves(tensor.data).reshape(tensor.shape)
+        self._check(tensor, (widen(values),))
         return values
 
     def _check(self, tensor: GgufTensor, parts: tuple[Array | None, ...]) -> None:

@@ -19,6 +19,7 @@ from tests.unit.gguf.writer import (
     GROUPS,
     LAYERS,
     SIZES,
+    Stored,
     drawn,
     gguf,
     llama,
@@ -70,6 +71,28 @@ def test_a_llama_computes_what_its_file_says(kind: str, tied: bool, tmp_path: Pa
     generator.read(TOKENS[:4])
     np.testing.assert_allclose(generator.read(TOKENS[4:6]) / size, wanted[5] / size, atol=2e-4)
     np.testing.assert_allclose(generator.read(TOKENS[6:]) / size, wanted[8] / size, atol=2e-4)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["head", "tied"])
+@pytest.mark.parametrize("kind", ["F16", "BF16"])
+def test_weights_of_16_bits_stay_so_in_the_model_and_give_the_bits_of_float32(
+    kind: str, tied: bool, tmp_path: Path
+) -> None:
+    metadata, tensors = llama(kind, tied)
+    wide: dict[str, Stored] = {
+        name: ("F32", stored[1], weights(stored).astype("<f4").tobytes()) for name, stored in tensors.items()
+    }
+    found = {}
+    for name, held in (("half", tensors), ("wide", wide)):
+        path = tmp_path / f"{name}.onnx"
+        path.with_suffix(".gguf").write_bytes(gguf(metadata, held))
+        forms = qglow.import_gguf(path.with_suffix(".gguf"), path)
+        generator = qglow.load_generator(qglow.load_model(path), context=16, piece=8)
+        read = [generator.read(TOKENS[:6]), generator.read(TOKENS[6:7])]
+        found[name] = np.stack(read), path.stat().st_size, forms["blk.0.attn_q.weight"]
+    assert found["half"][0].tobytes() == found["wide"][0].tobytes()
+    assert found["half"][1] < 0.55 * found["wide"][1]
+    assert found["half"][2] == ("F16: float16" if kind == "F16" else "BF16: bfloat16")
 
 
 def test_biases_norms_of_heads_halves_and_angles_are_those_of_the_file(tmp_path: Path) -> None:
