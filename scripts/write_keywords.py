@@ -10,12 +10,13 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import qglow
 from qglow.api import options
 from qglow.core.keywords import keyword_type
 from qglow.core.options import Declared, described, options_of
 from qglow.recipe.schema import Recipe
 
-_PACKAGE = Path(__file__).parents[1] / "qglow"
+_PACKAGE = Path(qglow.__file__).parent
 _WRITTEN = "scripts/write_keywords.py writes this file."
 _CHOICES = f'''"""The choices of a recipe as keywords of functions. {_WRITTEN}"""
 

@@ -209,7 +209,7 @@ def test_a_range_without_bound_is_refused_before_it_is_made(limit: float, step: 
     numbers = {"zero": 0, "limit": int(limit), "step": step}
     constants = {name: np.array(number, np.int64) for name, number in numbers.items()}
     path = save(tiny_model(nodes, {"x": (1,)}, ["y"], constants, opset=13), tmp_path)
-    with pytest.raises(QglowError, match="memory|delta in Range operator can not be zero"):
+    with pytest.raises(QglowError, match="memory|delta in Range operator can not be zero|the step is 0"):
         import_model(path)
 
 

@@ -49,8 +49,9 @@ def test_a_query_without_keys_gives_zeros(tmp_path: Path) -> None:
     names = [node.operator.name for node in model.graph.nodes]
     assert names.count("Where") == 1 and "Compare" not in names
     (expected,) = session(path).run(None, inputs)
+    with_keys = inputs["mask"][0].any(axis=-1)  # onnxruntime for Arm has no NaN for the others
     for results in (model.interpret(inputs), model.compile()(inputs)):
-        np.testing.assert_allclose(results["y"], expected, atol=1e-5)
+        np.testing.assert_allclose(results["y"][:, with_keys], expected[:, with_keys], atol=1e-5)
         assert not results["y"][:, 1].any()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qglow.codegen.host import lacking
 from qglow.core.types import Array, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.linear import FullyConnected
@@ -17,8 +18,15 @@ EMULATING = "x86-64-v2"
 TINY = 2.0**-149
 
 
+def needs_emulating() -> None:
+    """Skip on processors of another kind."""
+    if lacking(machine(find_target(EMULATING))) is not None:
+        pytest.skip("the host cannot run it")
+
+
 def products(factors: Array, weights: Array, addends: Array) -> Array:
     """`factor * weight + addend` of every factor with every pair of a weight and an addend, compiled."""
+    needs_emulating()
     builder = ProgramBuilder("fused")
     src = builder.placeholder("src", float_type(len(factors), 1))
     constants = [builder.constant("filter", weights[None]), builder.constant("bias", addends)]
@@ -71,6 +79,7 @@ def test_infinities_and_nan() -> None:
 
 
 def test_a_long_chain() -> None:
+    needs_emulating()
     rng = np.random.default_rng(1)
     x, w = rng.standard_normal((5, 300)).astype(np.float32), rng.standard_normal((300, 33)).astype(np.float32)
     builder = ProgramBuilder("chain")
