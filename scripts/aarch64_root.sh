@@ -81,7 +81,8 @@ if [[ $# -eq 0 ]]; then
     exec "$root/python" -c "from qglow.targets.registry import running_names; print(*running_names())"
 fi
 if [[ "$1" != --tests ]]; then
-    exec "$root/python" "$@"
+    # A checkout in the working directory does not stand in for the wheel.
+    PYTHONSAFEPATH=1 exec "$root/python" "$@"
 fi
 shift
 
