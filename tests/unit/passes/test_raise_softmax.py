@@ -66,4 +66,5 @@ def test_a_model_that_is_quantized_keeps_its_zeros(tmp_path: Path) -> None:
         found = quantized.compile()(inputs)["y"]
         assert not found[:, 1].any() and np.isfinite(found).all()
         (again,) = exported.run(None, inputs)
-        assert again == pytest.approx(found, abs=0.05)
+        with_keys = inputs["mask"][0].any(axis=-1)
+        assert again[:, with_keys] == pytest.approx(found[:, with_keys], abs=0.05)
