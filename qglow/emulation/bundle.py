@@ -15,13 +15,14 @@ import numpy as np
 from qglow.bundles.code import OK, PROCESSOR
 from qglow.bundles.interface import TensorRole
 from qglow.bundles.library import read_library
+from qglow.bundles.texts import is_wasm
 from qglow.codegen.jit import check_host, link
 from qglow.codegen.memory import aligned, aligned_bytes
 from qglow.codegen.weights import READ_SLACK
 from qglow.core.errors import ArtefactError, UsageError
 from qglow.core.types import Array
 from qglow.emulation.bundle_base import Bundle, from_caller, is_flipped, to_caller
-from qglow.emulation.machines import EMULATORS
+from qglow.emulation.machines import EMULATORS, SOURCES
 from qglow.emulation.manifest import Manifest, read_manifest
 from qglow.emulation.programs import build, executed, run
 from qglow.emulation.sources_compiled import compile_sources
@@ -29,6 +30,7 @@ from qglow.emulation.wasm import WasmBundle
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import checked_states
 from qglow.targets.capabilities import machine
+from qglow.targets.protocol import Target
 from qglow.targets.registry import find_target
 
 _SIGN = np.uint8(0x80)
@@ -89,6 +91,13 @@ def load_bundle(path: str | Path) -> BundleExecutable:
             f"({target.refusal()})"
         )
     return BundleExecutable(manifest, EmulatedBundle(manifest))
+
+
+def runs_bundles_of(target: Target) -> bool:
+    """Whether `load_bundle` runs bundles of a target that this host cannot call: in an emulator of the
+    processor, as a module of WebAssembly, or as C sources that the compiler of the system builds."""
+    name, processor = target.description.name, target.machine
+    return name in EMULATORS or name == SOURCES or (processor is not None and is_wasm(processor))
 
 
 def _no_program() -> NoReturn:

@@ -58,3 +58,6 @@ EMULATORS = {
     "cortex-m55": _board("cortex-m55", "cortex_m55", "cortex-m55"),
 }
 """Emulators by the name of the target."""
+
+SOURCES = "c"
+"""The target whose bundles are sources."""

@@ -426,11 +426,15 @@ def test_commands_write_run_and_compare_bundles(tmp_path: Path, capsys: pytest.C
     assert main(["run", str(bundle), "--data", data, "--isa", "generic"]) == 2
 
 
+@pytest.mark.parametrize("target", ["cortex-m4", "wasm32", "c"])
 def test_a_target_of_another_processor_is_emulated_where_figures_are_wanted(
-    digits: qglow.QuantizedModel,
+    digits: qglow.QuantizedModel, target: str
 ) -> None:
-    needs("cortex-m4")
+    if target == "c":
+        c_compiler()
+    else:
+        needs(target)
     data = DIGITS / "test.npz"
-    found = qglow.compare(digits, data, samples=5, isa="cortex-m4")
+    found = qglow.compare(digits, data, samples=5, isa=target)
     here = qglow.compare(digits, data, samples=5)
     assert found.pairings[0].overall == here.pairings[0].overall
