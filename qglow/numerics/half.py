@@ -79,10 +79,23 @@ _EXACT = {ElementType.FLOAT16: _fits_float16, ElementType.BFLOAT16: _fits_bfloat
 def widen(stored: Array) -> Array:
     """float32 of what `store` gave, exactly; any other array as it is."""
     if stored.dtype == np.float16:
-        return stored.astype(np.float32)
+        return _as_float32(stored)
     if stored.dtype == ElementType.BFLOAT16.dtype:
         return (stored.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
     return stored
+
+
+def _as_float32(stored: Array) -> Array:
+    """float32 of float16. NaN keep their bits: on some processors NumPy makes them quiet."""
+    with np.errstate(invalid="ignore"):
+        found = stored.astype(np.float32)
+    unknown = np.isnan(found)
+    if np.any(unknown):
+        bits = stored.view(np.uint16).astype(np.uint32)
+        signs, digits = bits & np.uint32(0x8000), bits & np.uint32(0x3FF)
+        exact = signs << np.uint32(16) | np.uint32(0x7F800000) | digits << np.uint32(13)
+        found = np.where(unknown, exact, found.view(np.uint32)).view(np.float32)
+    return found
 
 
 def holds(x: Array, element: str) -> bool:

@@ -86,3 +86,19 @@ def test_numbers_of_both_types_together_are_of_none() -> None:
     assert exact_element(np.float32([1.0 + 2.0**-10, 2.0**-20])) is ElementType.FLOAT16
     assert exact_element(np.float32([1.0 + 2.0**-10, 2.0**20])) is None
     assert exact_element(np.float32([])) is ElementType.FLOAT16
+
+
+def test_nan_keep_their_bits_on_every_processor() -> None:
+    """Also signalling ones, which instructions for it make quiet."""
+    nan = np.array([0x7C01, 0x7DFF, 0x7E00, 0x7FFF, 0xFC01], np.uint16)
+    wide = widen(nan.view(np.float16))
+    assert [hex(bits) for bits in wide.view(np.uint32)] == [
+        "0x7f802000",
+        "0x7fbfe000",
+        "0x7fc00000",
+        "0x7fffe000",
+        "0xff802000",
+    ]
+    one = widen(nan.view(np.float16)[0].reshape(()))
+    assert one.shape == () and one.view(np.uint32) == 0x7F802000
+    assert [hex(bits) for bits in store(wide, "float16").view(np.uint16)[2:4]] == ["0x7e00", "0x7fff"]
