@@ -97,7 +97,8 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = _parsed(folder, plain)
         digests = {str(name): str(digest) for name, digest in plain["sha256"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, TextError, OSError) as error:
-        raise ArtefactError(f"{path} is no manifest of a bundle: {error!r}") from error
+        said = error if type(error) is ValueError else repr(error)
+        raise ArtefactError(f"{path} is no manifest of a bundle, {said}: write the bundle again") from error
     _check_files(manifest, digests)
     return manifest
 
