@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,9 @@ from qglow.kernels.emit.builder import Builder, Value
 
 Multiply = Callable[[Builder, Value, Value, Value], Value]
 """Emits int32 sums plus the products of two vectors, of 128 bits up to a whole register."""
+
+Join = Callable[[Builder, Value, Sequence[tuple[Value, Value]]], Value]
+"""Emits int32 sums plus the products of several steps, which are added in fewer bits first."""
 
 WRAP = 1 << 32
 
@@ -29,6 +32,8 @@ class Tile:
     by_element: whether an operand may be one 32-bit element of a register, for all lanes, at no cost.
     is_exact: whether it is exact for all operands; else it saturates where two neighbouring products
         leave 16 bits.
+    join: emits several steps faster than one after the other, exactly where no sum of neighbouring products
+        of all of them leaves 16 bits; None if nothing is faster.
     """
 
     name: str
@@ -41,12 +46,21 @@ class Tile:
     emit: Multiply | None = None
     is_exact: bool = True
     by_element: bool = False
+    join: Join | None = None
 
     def add(self, e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
         """Emit sums plus products of a vector tile. Raises ValueError for a matrix tile."""
         if self.emit is None:
             raise ValueError(f"{self.name} multiplies no vectors")
         return self.emit(e, sums, lhs, rhs)
+
+    def add_all(self, e: Builder, sums: Value, steps: Sequence[tuple[Value, Value]]) -> Value:
+        """Emit sums plus products of pairs of operands, for which `join` is exact. Raises as `add`."""
+        if self.join is not None and len(steps) > 1:
+            return self.join(e, sums, steps)
+        for lhs, rhs in steps:
+            sums = self.add(e, sums, lhs, rhs)
+        return sums
 
     @property
     def is_vector(self) -> bool:

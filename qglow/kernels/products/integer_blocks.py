@@ -47,6 +47,11 @@ UNROLLED = 8
 
 Tiles of several rows loop over single words: LLVM would load the rows of all words first, and spill them.
 """
+JOINED_STEPS = 2
+"""Steps of a word that are joined where a tile can, so that their weights fit the registers.
+
+Codes of 4 bits are in every sum of neighbouring products `2 * 2 * 255 * 15` at most, those of 2 bits less.
+"""
 FINISHING = 4.0
 """Instructions that add a block's sums to a result, in those of a step's products."""
 UNPACKING = 3.0
@@ -294,17 +299,28 @@ class _Panel:
         fetch_words(self.site, (self.number, self.kernel.vectors), at, rows)
         loaded = self._row("filter", at, rows, I32)
         biased = self._constant(self.site.target.activation_bias)
-        for step in range(-(-length // STEP)):
-            weights = [self._weights(word, step, zero) for word, zero in zip(loaded, zeros, strict=True)]
-            less = [tile.accumulate(e, s, biased, w) for s, w in zip(sums.less, weights, strict=False)]
-            ones = tile_ones(e, tile, min(STEP, length - step * STEP)) if sums.counts else ()
+        steps = -(-length // STEP)
+        together = JOINED_STEPS if tile.joins else 1
+        for first in range(0, steps, together):
+            part = range(first, min(first + together, steps))
+            weights = [
+                [self._weights(word, step, zero) for word, zero in zip(loaded, zeros, strict=True)]
+                for step in part
+            ]
+            less = [
+                tile.accumulate_all(e, total, [(biased, w[v]) for w in weights])
+                for v, total in enumerate(sums.less)
+            ]
+            ones = [tile_ones(e, tile, min(STEP, length - step * STEP)) for step in part if sums.counts]
             products, counts = [], []
             for r in range(len(sums.products) // count):
-                activation = tile.load_activation(e, e.offset(x, r * self.depth + step * STEP))
-                own = sums.products[r * count : (r + 1) * count]
-                products += [tile.accumulate(e, s, activation, w) for s, w in zip(own, weights, strict=True)]
+                row = [tile.load_activation(e, e.offset(x, r * self.depth + step * STEP)) for step in part]
+                for v in range(count):
+                    own = [(one, w[v]) for one, w in zip(row, weights, strict=True)]
+                    products.append(tile.accumulate_all(e, sums.products[r * count + v], own))
                 if sums.counts:
-                    counts.append(tile.accumulate(e, sums.counts[r], activation, ones))
+                    own = list(zip(row, ones, strict=True))
+                    counts.append(tile.accumulate_all(e, sums.counts[r], own))
             sums = _Sums(products, less, counts)
         return sums
 

@@ -26,6 +26,9 @@ from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile
 from qglow.numerics.half import store_exactly
 
+Step = tuple[tuple[Value, ...], tuple[Value, ...]]
+"""Activation and weights of one step, as a tile loads them."""
+
 
 @dataclass(frozen=True)
 class PackedTile(ABC):
@@ -95,6 +98,17 @@ class MicroTile(PackedTile):
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
     ) -> Value:
         """Add the products of one step to `total`."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether `accumulate_all` is faster than one step after the other."""
+        return False
+
+    def accumulate_all(self, e: Emitter, total: Value, steps: Sequence[Step]) -> Value:
+        """Add the products of several steps to `total`."""
+        for activation, weights in steps:
+            total = self.accumulate(e, total, activation, weights)
+        return total
 
     def start(self, e: Emitter, bias: Sequence[Value], pixels: int) -> list[Value]:
         """Sums of a tile before the first step, from a vector of biases for each vector of channels."""
@@ -173,6 +187,15 @@ class DotTile(ByteTile):
     ) -> Value:
         """Multiply bytes of activations and weights and add four products to each lane."""
         return self.multiply.add(e, total, activation[0], weights[0])
+
+    @property
+    def joins(self) -> bool:
+        """Whether the multiplication joins steps."""
+        return self.multiply.join is not None
+
+    def accumulate_all(self, e: Emitter, total: Value, steps: Sequence[Step]) -> Value:
+        """Join several steps, for which that is exact."""
+        return self.multiply.add_all(e, total, [(step[0][0], step[1][0]) for step in steps])
 
 
 @dataclass(frozen=True)

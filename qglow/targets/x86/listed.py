@@ -8,16 +8,18 @@ Where many steps need 16 bits, the plain kernel is as fast.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 from weakref import WeakKeyDictionary
+
+from llvmlite import ir
 
 from qglow.core.types import Array
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import Instruction
 from qglow.kernels.convolution.conv import TiledConvolution, constant_filter
-from qglow.kernels.emit.builder import I32, I64, Index, Value
+from qglow.kernels.emit.builder import I32, I64, PTR, Index, Value
+from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, own_kernels
 from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.emit.target import VectorTarget
@@ -29,16 +31,19 @@ from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiled.product import VectorProduct
 from qglow.kernels.tiles.tile import MicroTile, PairTile, select_tile
 from qglow.targets.x86.byte_pairs import BytePairTile
-from qglow.targets.x86.machine import JOINED_COST, LISTS_COST
+from qglow.targets.x86.machine import FLIPPED_COST, JOINED_COST, LISTS_COST, LOADED_COST, TURN_COST
 from qglow.targets.x86.step_lists import (
     ENTRY_BYTES,
+    FLIPPED,
     JOINED,
     LENGTH_FIELD,
     LIST_FIELDS,
+    MOST_VECTORS,
     PLACES,
+    WIDE,
     Shares,
-    list_tiles,
     pack_lists,
+    turn_bytes,
     typical_shares,
 )
 
@@ -55,21 +60,24 @@ class ListedTile(PairTile):
 
     shares: tuple[Shares, ...] = ()
 
-    @property
-    def bytes_tile(self) -> BytePairTile:
-        """The tile of steps whose pairs fit into 16 bits."""
-        return BytePairTile(self.lanes, self.registers, self.model)
+    most_vectors: ClassVar[int] = MOST_VECTORS
 
     @property
     def weight_bytes(self) -> int:
-        """Average bytes of weights of a step; a wide step has twice as many as others."""
-        return round(self.bytes_tile.weight_bytes * (1 + self.shares[0].wide))
+        """Average bytes of weights and masks of a step."""
+        shares = self.shares[0]
+        return round(bytes_tile(self).weight_bytes * (1 + 0.5 * shares.flipped + shares.wide))
+
+    def most_pixels(self, vectors: int) -> int:
+        """Most pixels: registers also hold the activations of two steps, a product and some weights."""
+        return max(1, (self.registers - vectors - 3) // vectors)
 
     def step_cycles(self, pixels: int, vectors: int) -> float:
-        """Average cycles of a step: wide, single and joined ones by their shares."""
+        """Average cycles of a step, of all kinds by their shares."""
         shares = self.shares[vectors - 1]
-        wide, fit = super().step_cycles(pixels, vectors), self.bytes_tile.step_cycles(pixels, vectors)
-        return shares.wide * wide + (shares.single + JOINED_COST * shares.joined) * fit
+        wide, fit = super().step_cycles(pixels, vectors), bytes_tile(self).step_cycles(pixels, vectors)
+        joined = (JOINED_COST * shares.joined + FLIPPED_COST * (shares.flipped + shares.single)) * fit
+        return shares.wide * wide + joined + (1 - shares.wide) * (LOADED_COST * pixels + TURN_COST)
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class ListedProduct(VectorProduct):
         return 0
 
     def turn_bytes(self, vectors: int) -> int:
-        """Bytes of weights in one iteration, the same for all lists."""
+        """Bytes of weights in one iteration, the same for all lists but for masks."""
         return vectors * self.tile.weight_bytes
 
     def add_products(
@@ -99,20 +107,19 @@ class ListedProduct(VectorProduct):
         ahead: Index = 0
         if lines:
             ahead = e.plus(pointers.ahead, e.load(e.offset(lists, LENGTH_FIELD), I64, align=8))
-        turn_bytes = self.turn_bytes(vectors)
         # Lengths and places are data, so that layers of one shape share code whatever their weights are.
-        for number, tile in enumerate(list_tiles(self.tile)):
+        for number, size in enumerate(turn_bytes(self.tile, vectors)):
             fields = (e.offset(lists, 8 * (LIST_FIELDS * number + field)) for field in range(LIST_FIELDS))
             turns, places, weights = (e.load(field, I64, align=8) for field in fields)
             with e.carrying_loop(0, turns, sums, name="listed") as carry:
                 place = e.offset(lists, e.plus(places, e.scaled(carry.index, 4 * PLACES[number])))
-                start = e.offset(lists, e.plus(weights, e.scaled(carry.index, turn_bytes)))
+                start = e.offset(lists, e.plus(weights, e.scaled(carry.index, size)))
                 fetch_early(e, start, ahead, lines)
                 at = [self._step_at(pointers.src, place, step) for step in range(PLACES[number])]
-                if number == JOINED:
-                    assert isinstance(tile, BytePairTile)
-                    carry.next(self._add_joined(tile, at, start, offsets, carry.values))
+                if number in (JOINED, FLIPPED):
+                    carry.next(self._add_joined(at, start, offsets, carry.values, number == FLIPPED))
                 else:
+                    tile = self.tile if number == WIDE else bytes_tile(self.tile)
                     carry.next(self._add_each(tile, at, start, offsets, carry.values))
             sums = carry.values
         return sums
@@ -131,23 +138,43 @@ class ListedProduct(VectorProduct):
         return sums
 
     def _add_joined(
-        self, tile: BytePairTile, at: list[Value], weights: Value, offsets: tuple[int, ...], sums: list[Value]
+        self, at: list[Value], weights: Value, offsets: tuple[int, ...], sums: list[Value], flipped: bool
     ) -> list[Value]:
-        """Add two steps whose pairs are summed in 16 bits before they are widened, once, to 32."""
-        e, vectors = self.e, range(len(sums) // len(offsets))
-        size, joined = tile.weight_bytes, range(len(at))
-        loaded = [
-            [tile.load_weights(e, e.offset(weights, (step * len(vectors) + v) * size)) for step in joined]
-            for v in vectors
-        ]
-        result = []
+        """Add two steps whose pairs are summed in 16 bits before they are widened, once, to 32.
+
+        `flipped`: masks follow the weights, which invert activations of the second step.
+        """
+        assert isinstance(self.tile, PairTile)
+        e, vectors, tile = self.e, range(len(sums) // len(offsets)), bytes_tile(self.tile)
+        size, result = tile.weight_bytes, []
         for number, offset in enumerate(offsets):
+            weights = hidden(e, weights) if len(vectors) > 1 else weights
             activations = [tile.load_activation(e, e.offset(src, offset)) for src in at]
             for v in vectors:
-                one, other = (tile.pairs(e, activations[step], loaded[v][step]) for step in joined)
-                total = sums[number * len(vectors) + v]
-                result.append(tile.add_pairs(e, total, e.b.add(one, other)))
+                one, other, *mask = (
+                    tile.load_weights(e, e.offset(weights, (part * len(vectors) + v) * size))
+                    for part in range(len(at) + flipped)
+                )
+                first, second = activations
+                if mask:
+                    second = (e.b.xor(second[0], mask[0][0]),)
+                pairs = e.b.add(tile.pairs(e, first, one), tile.pairs(e, second, other))
+                result.append(tile.add_pairs(e, sums[number * len(vectors) + v], pairs))
         return result
+
+
+def hidden(e: Emitter, address: Value) -> Value:
+    """The same address, of which LLVM knows nothing, so that it loads from there anew.
+
+    It would keep weights in registers for all pixels of a tile, which lack them then for sums.
+    """
+    code = ir.InlineAsm(ir.FunctionType(PTR, [PTR]), "", "=r,0")
+    return e.b.call(code, [address])
+
+
+def bytes_tile(tile: PairTile) -> BytePairTile:
+    """The tile of joined steps."""
+    return BytePairTile(tile.lanes, tile.registers, tile.model)
 
 
 def listed_tile(rows: Array, geometry: Geometry, target: VectorTarget) -> ListedTile:
@@ -165,10 +192,8 @@ class ListedConvolution(TiledConvolution):
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Lists, bias and multiplier."""
-        geometry, tile = convolution_geometry(instruction), _pair_tile(target)
-        filters = constant_filter(instruction)
-        pack = partial(pack_lists, tile)
-        return product_constants(instruction, filters, geometry, tile, self.vectors, target, pack)
+        geometry = convolution_geometry(instruction)
+        return _list_constants(instruction, constant_filter(instruction), geometry, self.vectors, target)
 
     def variants(self, instruction: Instruction, target: VectorTarget) -> list[Kernel]:
         """Other tiles and orders of loops."""
@@ -191,11 +216,8 @@ class ListedFullyConnected(TiledFullyConnected):
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Lists, bias and multiplier."""
-        geometry, tile = linear_geometry(instruction), _pair_tile(target)
-        pack = partial(pack_lists, tile)
-        return product_constants(
-            instruction, columns(instruction), geometry, tile, self.vectors, target, pack
-        )
+        geometry = linear_geometry(instruction)
+        return _list_constants(instruction, columns(instruction), geometry, self.vectors, target)
 
     def variants(self, instruction: Instruction, target: VectorTarget) -> list[Kernel]:
         """Other tiles."""
@@ -208,6 +230,18 @@ class ListedFullyConnected(TiledFullyConnected):
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product on this kernel's tile."""
         return self.product_of(ListedProduct, _pair_tile(site.target), site, geometry)
+
+
+def _list_constants(
+    instruction: Instruction, filters: Array, geometry: Geometry, most_vectors: int, target: VectorTarget
+) -> dict[str, Array]:
+    """Lists, bias and multiplier; sums start from the bias, which holds what flipped steps lack too."""
+    tile = _pair_tile(target)
+    lists = pack_lists(tile, filters.reshape(len(filters), -1), geometry, most_vectors)
+    found = product_constants(
+        instruction, filters, geometry, tile, most_vectors, target, lambda *_: lists.data
+    )
+    return found | {"bias": found["bias"] + lists.lacking}
 
 
 def _pair_tile(target: VectorTarget) -> PairTile:

@@ -71,5 +71,11 @@ LISTS_COST = 1.05
 """Time of a product by lists relative to that of its steps, measured where no step fits into 16 bits."""
 JOINED_COST = 0.75
 """Relative cost of one of two joined steps: three multiplications instead of four."""
+FLIPPED_COST = 0.88
+"""Relative cost of one of two joined steps that change signs, and of a step that is not joined."""
+LOADED_COST = 0.3
+"""Cycles to load a step of one pixel for products of bytes."""
+TURN_COST = 1.5
+"""Cycles of a step of bytes that do not depend on the size of its tile."""
 TABLES_FROM = 8_000_000
 """Bytes of results from which on tables were measured to cost less in an epilogue, on Zen 5."""

@@ -6,6 +6,9 @@ LLVM names one of its own for every size of register, so a tile picks by the siz
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from qglow.kernels.emit.builder import I16, Builder, Value, scalar, vec
 from qglow.kernels.emit.tiles import Tile, lane_products, matrix_products, saturated_pairs
 
@@ -35,9 +38,25 @@ def _multiply_byte_pairs(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Val
     return add_word_pairs(e, sums, byte_pairs(e, lhs, rhs))
 
 
+def _join_byte_pairs(e: Builder, sums: Value, steps: Sequence[tuple[Value, Value]]) -> Value:
+    pairs = [byte_pairs(e, lhs, rhs) for lhs, rhs in steps]
+    return add_word_pairs(e, sums, reduce(e.b.add, pairs))
+
+
 PMADDWD = Tile("pmaddwd", 1, 4, 2, "s16", "s16", lane_products, _multiply_words)
 VPMADDWD = Tile("vpmaddwd", 1, 8, 2, "s16", "s16", lane_products, _multiply_words)
-VPMADDUBSW = Tile("vpmaddubsw", 1, 8, 4, "u8", "s8", saturated_pairs, _multiply_byte_pairs, is_exact=False)
+VPMADDUBSW = Tile(
+    "vpmaddubsw",
+    1,
+    8,
+    4,
+    "u8",
+    "s8",
+    saturated_pairs,
+    _multiply_byte_pairs,
+    is_exact=False,
+    join=_join_byte_pairs,
+)
 VPDPBUSD = Tile("vpdpbusd", 1, 16, 4, "u8", "s8", lane_products, _multiply_bytes)
 VEX_VPDPBUSD = Tile("vpdpbusd", 1, 8, 4, "u8", "s8", lane_products, _multiply_bytes)
 TDPBUSD = Tile("tdpbusd", 16, 16, 64, "u8", "s8", matrix_products)

@@ -1,14 +1,22 @@
 """Packing of int8 weights as lists of steps, most of which AVX2 multiplies as bytes.
 
 A step is four weights of each channel. vpmaddubsw multiplies unsigned by signed bytes and adds two products
-in 16 bits, where it saturates. It is exact for every activation if the positive weights of a pair add up to
-128 at most, and the negative ones to -128 at least, which holds for most pairs. Two steps whose pairs stay in
-these bounds together, for every channel, are joined: they are added in 16 bits before they are widened, which
-takes three multiplications instead of four. Steps with a pair that does not fit are multiplied in 16 bits.
+in 16 bits, where it saturates. Two steps are joined where they cannot saturate together: they are added in 16
+bits before they are widened, which takes three multiplications instead of four. That is exact for every
+activation if for each channel the positive weights of both pairs add up to 128 at most, and the negative ones
+to -128 at least.
+
+Where weights do not fit that way, their signs are changed: `w * u` is `255 * w - w * (255 - u)`, and 255 - u
+are the bits of u inverted. So a step may be joined with one that fits alone, if some signs of its weights
+balance the two. Its activations are inverted for each channel by a mask, and 255 times the weights is part of
+the bias.
+
+Steps that fit alone and find no partner are multiplied as bytes too, others in 16 bits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,15 +27,16 @@ from qglow.core.types import Array
 from qglow.kernels.tiled.blocking import divide
 from qglow.kernels.tiled.geometry import Geometry, Runs
 from qglow.kernels.tiled.packing import filter_steps
-from qglow.kernels.tiles.tile import MicroTile, PairTile
-from qglow.targets.x86.byte_pairs import BytePairTile
+from qglow.kernels.tiles.tile import PairTile
 
 MOST_PAIR = 128
 """255 times this, and 255 times its negative, are in the range of int16."""
-JOINED = 0
-"""The number of the list of joined steps; those of single and of wide ones follow."""
-PLACES = (2, 2, 1)
-"""Steps in one iteration of the loop over each list; they have equally many bytes of weights."""
+INVERTED = 255
+"""A byte plus that of its inverted bits."""
+JOINED, FLIPPED, SINGLE, WIDE = range(4)
+"""Numbers of the lists."""
+PLACES = (2, 2, 2, 1)
+"""Steps in one iteration of the loop over each list."""
 LIST_FIELDS = 3
 """Fields of a list in a header: turns of its loop, and starts of the places of its steps and its weights."""
 LENGTH_FIELD = 8 * LIST_FIELDS * len(PLACES)
@@ -37,30 +46,48 @@ ENTRY_BYTES = 8
 """Size of an entry in the table of blocks: the distance from the entry to the lists of its block."""
 ALIGNMENT = 64
 ROUNDS = 3
-"""Number of times that steps look for another one to join; what is left then is single."""
+"""Number of times that steps look for another one to join as they are."""
+FLIPPED_ROUNDS = 4
+"""Number of times that steps look for another one to join with other signs."""
+MOST_TRIED = 64
+"""Most steps of which every one is tried with every other one."""
+MOST_VECTORS = 3
+"""Most vectors of a block: the more, the fewer steps can be joined for all of them."""
 SAMPLED = 6
 """Number of blocks, at most, that are examined to estimate a whole layer."""
 
 
 class Division(NamedTuple):
-    """Numbers of the steps of a block by kind; elements 2 i and 2 i + 1 of `joined` are joined steps."""
+    """Numbers of the steps of a block by kind; elements 2 i and 2 i + 1 of the first two are joined steps.
+
+    Of flipped ones, signs of the second are changed. There is an even number of single ones.
+    """
 
     joined: Array
+    flipped: Array
     single: Array
     wide: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of the steps that are joined with another one, and of those that need 16 bits."""
+    """Shares of the steps of a block by kind."""
 
     joined: float
+    flipped: float
+    single: float
     wide: float
 
-    @property
-    def single(self) -> float:
-        """Share of the steps that stand alone."""
-        return 1.0 - self.joined - self.wide
+
+class PackedLists(NamedTuple):
+    """Lists of all blocks, and what their sums lack.
+
+    data: bytes, as `pack_lists` describes them. lacking: int32 for each lane of every vector of channels, 255
+    times the weights whose signs are changed.
+    """
+
+    data: Array
+    lacking: Array
 
 
 def pair_loads(weights: Array) -> Array:
@@ -77,24 +104,111 @@ def pair_loads(weights: Array) -> Array:
 def divide_steps(block: Array) -> Division:
     """Divide the steps of the weights [vectors, steps, lanes, 4] of a block into kinds.
 
-    Steps are sorted by the largest bound of any of their pairs. The one with the smallest is tried with the
-    one with the largest, and so on. Of two that do not fit, the one with the larger bound stays single, and
-    the other one is tried again in the next round.
+    Steps that fit alone and find no partner as they are look for one among those that do not fit alone, whose
+    signs are changed.
     """
-    steps = block.shape[1]
-    loads = pair_loads(block.transpose(1, 0, 2, 3)).reshape(steps, -1)
+    weights = block.transpose(1, 0, 2, 3).reshape(block.shape[1], -1)
+    loads = pair_loads(weights)
+    joined, *left = _join(loads.reshape(len(weights), -1))
+    flipped, *left = _balance(weights, loads, *left)
+    chosen, single, large = _balance_each(weights, loads, *left)
+    even = len(single) // 2 * 2
+    wide = np.sort(np.concatenate([single[even:], large]))
+    return Division(joined, np.concatenate([flipped, chosen]), single[:even], wide)
+
+
+def _join(loads: Array) -> tuple[Array, Array, Array]:
+    """Join steps as they are; returns their numbers, those of others that fit alone, and of the rest.
+
+    `loads`: [steps, bounds]. Steps are sorted by the largest bound of any of their pairs. The one with the
+    smallest is tried with the one with the largest, and so on. Of two that do not fit, the one with the
+    larger bound stays alone, and the other one is tried again in the next round.
+    """
     most = loads.max(axis=1)
-    left = np.argsort(most, kind="stable")
-    left = left[: np.count_nonzero(most <= MOST_PAIR)]
-    joined, single = [], []
+    order = np.argsort(most, kind="stable")
+    fitting = np.count_nonzero(most <= MOST_PAIR)
+    left, alone, joined = order[:fitting], [], []
     for _ in range(ROUNDS):
         half = len(left) // 2
         low, high = left[:half], left[::-1][:half]
         fit = (loads[low] + loads[high]).max(axis=1, initial=0) <= MOST_PAIR
-        joined.append(np.stack([low[fit], high[fit]], axis=1).reshape(-1))
-        single.append(high[~fit])
+        joined.append(_in_turns(low[fit], high[fit]))
+        alone.append(high[~fit])
         left = np.concatenate([low[~fit], left[half : len(left) - half]])
-    return Division(np.concatenate(joined), np.concatenate([*single, left]), np.flatnonzero(most > MOST_PAIR))
+    return np.concatenate(joined), np.concatenate([*alone, left]), order[fitting:]
+
+
+def _balance(weights: Array, loads: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
+    """Join steps of `first` with steps of `second` whose signs are changed; returns both lists' rests too.
+
+    The step of `first` with the smallest weights is tried with that of `second` with the largest, and so on.
+    Each further round tries the rest with others.
+    """
+    sizes = np.abs(weights.astype(np.int16))
+    largest = (sizes[:, 0::2] + sizes[:, 1::2]).max(axis=1)
+    first = first[np.argsort(largest[first], kind="stable")]
+    second = second[np.argsort(-largest[second], kind="stable")]
+    joined = [first[:0]]
+    for number in range(FLIPPED_ROUNDS):
+        count = min(len(first), len(second))
+        if not count:
+            break
+        moved = number * len(first) // FLIPPED_ROUNDS
+        first = np.concatenate([first[moved:], first[:moved]])
+        one, other = first[:count], second[:count]
+        fit = balance(loads[one], weights[other]).fits.all(axis=1)
+        joined.append(_in_turns(one[fit], other[fit]))
+        first = np.concatenate([one[~fit], first[count:]])
+        second = np.concatenate([other[~fit], second[count:]])
+    return np.concatenate(joined), first, second
+
+
+def _balance_each(weights: Array, loads: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
+    """Join as `_balance` does, but try every step with every other one; only for few steps.
+
+    Steps with the fewest choices choose first, each the partner that the fewest others can take.
+    """
+    one, other = first[:MOST_TRIED], second[:MOST_TRIED]
+    many = np.repeat(weights[other], len(one), axis=0)
+    fits = balance(np.tile(loads[one], (len(other), 1, 1)), many).fits.all(axis=1)
+    fits = fits.reshape(len(other), len(one))
+    wanted = np.where(fits, fits.sum(axis=0), len(other) + 1)
+    partners: dict[int, int] = {}
+    for number in np.argsort(fits.sum(axis=1), kind="stable"):
+        if fits[number].any():
+            partners[int(number)] = best = int(wanted[number].argmin())
+            fits[:, best], wanted[:, best] = False, len(other) + 1
+    chosen, taken = list(partners), list(partners.values())
+    joined = _in_turns(one[taken], other[chosen])
+    return joined, np.delete(first, taken), np.delete(second, chosen)
+
+
+class Balance(NamedTuple):
+    """Signs of pairs with which they can be joined with others: which of both are positive, if any fit."""
+
+    fits: Array
+    first_up: Array
+    second_up: Array
+
+
+def balance(loads: Array, weights: Array) -> Balance:
+    """Choose the signs of pairs of weights [steps, even] that join steps of `loads` [steps, 2, pairs].
+
+    Each result is [steps, pairs]. A weight of -128 has no negative: its pair never fits.
+    """
+    sizes = np.abs(weights.astype(np.int16))
+    one, other = sizes[:, 0::2], sizes[:, 1::2]
+    both = one + other
+    up, down = MOST_PAIR - loads[:, 0], MOST_PAIR - loads[:, 1]
+    apart = (one <= up) & (other <= down)
+    swapped = (other <= up) & (one <= down)
+    positive = both <= up
+    fits = (apart | swapped | positive | (both <= down)) & (np.maximum(one, other) < MOST_PAIR)
+    return Balance(fits, apart | ~swapped & positive, ~apart & (swapped | positive))
+
+
+def _in_turns(first: Array, second: Array) -> Array:
+    return np.stack([first, second], axis=1).reshape(-1)
 
 
 def typical_shares(tile: PairTile, rows: Array, geometry: Geometry) -> tuple[Shares, ...]:
@@ -104,64 +218,78 @@ def typical_shares(tile: PairTile, rows: Array, geometry: Geometry) -> tuple[Sha
     """
     groups = filter_steps(rows, geometry, tile)
     total, result = groups.shape[1], []
-    for vectors in range(1, min(tile.most_vectors, total) + 1):
+    for vectors in range(1, min(MOST_VECTORS, total) + 1):
         every = list(_blocks(total, vectors))
         blocks = [groups[0][first : first + size] for first, size in every[:: -(-len(every) // SAMPLED)]]
         kinds = [divide_steps(block) for block in blocks]
         steps = len(blocks) * groups.shape[2]
-        joined, wide = (
-            sum(len(part) for part in found) / steps
-            for found in ([kind.joined for kind in kinds], [kind.wide for kind in kinds])
-        )
-        result.append(Shares(joined, wide))
+        result.append(Shares(*(sum(map(len, found)) / steps for found in zip(*kinds, strict=True))))
     return tuple(result)
 
 
-def list_tiles(tile: PairTile) -> tuple[MicroTile, MicroTile, MicroTile]:
-    """The tile of each list."""
-    bytes_tile = BytePairTile(tile.lanes, tile.registers, tile.model)
-    return bytes_tile, bytes_tile, tile
+def turn_bytes(tile: PairTile, vectors: int) -> tuple[int, int, int, int]:
+    """Bytes of weights and masks in one iteration of the loop over each list."""
+    step = vectors * tile.weight_bytes // 2
+    return 2 * step, 3 * step, 2 * step, 2 * step
 
 
-def pack_lists(tile: PairTile, rows: Array, geometry: Geometry, most_vectors: int) -> Array:
+def pack_lists(tile: PairTile, rows: Array, geometry: Geometry, most_vectors: int) -> PackedLists:
     """Pack weights as a table of blocks, an entry a vector, followed by the lists of each block.
 
     `rows` is one row of weights a channel in ascending (kh, kw, c). A block has a header of int64 (the
-    fields of all lists, then its length), then for each list places of steps as int32 and the weights.
+    fields of all lists, then its length), then for each list places of steps as int32 and the weights. The
+    masks of flipped steps follow the weights of both.
     """
     places = _step_places(geometry.runs)
     groups = filter_steps(rows, geometry, tile)
     vectors = groups.shape[1]
     table = np.zeros(geometry.groups * vectors, np.int64)
     parts = [np.zeros(table.nbytes + -table.nbytes % ALIGNMENT, np.uint8)]
+    lacking = np.zeros((table.size, tile.lanes), np.int32)
     end = parts[0].size
     for number, group in enumerate(groups):
         for first, size in _blocks(vectors, most_vectors):
             entry = number * vectors + first
             table[entry] = end - entry * ENTRY_BYTES
-            parts.append(_pack_block(tile, group[first : first + size], places))
-            end += parts[-1].size
+            packed, lacking[entry : entry + size] = _pack_block(tile, group[first : first + size], places)
+            parts.append(packed)
+            end += packed.size
     parts[0][: table.nbytes] = table.view(np.uint8)
-    return np.concatenate(parts)
+    return PackedLists(np.concatenate(parts), lacking.reshape(-1))
 
 
-def _pack_block(tile: PairTile, block: Array, places: Array) -> Array:
-    """Header and lists of the weights [vectors, steps, lanes, 4] of a block."""
+def _pack_block(tile: PairTile, block: Array, places: Array) -> tuple[Array, Array]:
+    """Header and lists of the weights [vectors, steps, lanes, 4] of a block; what its sums lack."""
+    kinds = divide_steps(block)
+    steps = block.transpose(1, 0, 2, 3)
+    flipped, lacking = _flipped_turns(steps[kinds.flipped])
+    wide = tile.pack(block[:, kinds.wide]).transpose(1, 0, 2)
     header = np.zeros(HEADER_BYTES // 8, np.int64)
     parts, end = [header.view(np.uint8)], HEADER_BYTES
-    for number, (kind, steps) in enumerate(zip(list_tiles(tile), divide_steps(block), strict=True)):
-        missing = -len(steps) % PLACES[number]  # filled up with weights of zero
-        weights = np.pad(block[:, steps], ((0, 0), (0, missing), (0, 0), (0, 0)))
-        where = np.pad(places[steps], (0, missing))
-        fields = [len(where) // PLACES[number]]
-        for data in (where, kind.pack(weights).transpose(1, 0, 2)):
+    for number, weights in enumerate((steps[kinds.joined], flipped, steps[kinds.single], wide)):
+        fields = [len(kinds[number]) // PLACES[number]]
+        for data in (places[kinds[number]], weights):
             fields.append(end)
             data = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             parts.append(np.pad(data, (0, -data.size % ALIGNMENT)))
             end += parts[-1].size
         header[LIST_FIELDS * number : LIST_FIELDS * (number + 1)] = fields
     header[LENGTH_FIELD // 8] = end
-    return np.concatenate(parts)
+    return np.concatenate(parts), lacking
+
+
+def _flipped_turns(steps: Array) -> tuple[Array, Array]:
+    """Weights and mask of each two of the steps [steps, vectors, lanes, 4]; what sums lack [vectors, lanes].
+
+    Returns int8 [half as many, 3, vectors, lanes, 4].
+    """
+    first, second = steps[0::2], steps[1::2]
+    flat = steps.reshape(len(steps), math.prod(steps.shape[1:]))
+    found = balance(pair_loads(flat[0::2]), flat[1::2])
+    up = np.stack([found.first_up, found.second_up], axis=-1).reshape(second.shape)
+    flips = (up == (second < 0)) & (second != 0)
+    turns = np.stack([first, np.where(flips, -second, second), -flips.astype(np.int8)], axis=1)
+    return turns, INVERTED * np.where(flips, second, 0).sum(axis=(0, 3), dtype=np.int32)
 
 
 def _blocks(vectors: int, most_vectors: int) -> Iterator[tuple[int, int]]:

@@ -82,6 +82,37 @@ def test_vector_tile_is_its_reference(isa: VectorTarget, tile: Tile, bits: int) 
         assert np.array_equal(room[:size].view(np.int32), tile.reference(sums, left, right))
 
 
+@pytest.mark.parametrize(
+    ("isa", "tile"), [(isa, tile) for isa in RUNNABLE for tile in isa.tiles if tile.join is not None]
+)
+@pytest.mark.parametrize("steps", [2, 3, 4])
+def test_joined_steps_are_steps_one_by_one(isa: VectorTarget, tile: Tile, steps: int) -> None:
+    lanes, size = isa.register_bits // 32, isa.register_bits // 8
+    e = started(isa)
+    (memory,) = e.function.args
+    kind = vec(I8, lanes * tile.k)
+    parts = [e.load(e.offset(memory, size * place), kind) for place in range(1, 2 * steps + 1)]
+    joined = list(zip(parts[0::2], parts[1::2], strict=True))
+    e.store(tile.add_all(e, e.load(memory, vec(I32, lanes)), joined), memory)
+    e.b.ret_void()
+    random, room = np.random.default_rng(steps), aligned_bytes((1 + 2 * steps) * size)
+    linked = link([object_code(str(e.module), isa)], isa, ["f"])
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(linked.addresses["f"])
+    most = 128 // steps // 2  # the largest weights whose sums stay within 16 bits
+    for _ in range(ROUNDS):
+        sums = random.integers(-(1 << 31), 1 << 31, lanes).astype(np.int32)
+        expected = sums
+        room[:size] = sums.view(np.uint8)
+        for step in range(steps):
+            left = draw(random, tile.lhs, lanes * tile.k)
+            right = random.choice([-most, most, 1], lanes * tile.k).astype(np.int8)
+            for place, part in enumerate((left, right), 1 + 2 * step):
+                room[size * place :][:size] = part.view(np.uint8)
+            expected = tile.reference(expected, left, right)
+        call(room.ctypes.data)
+        assert np.array_equal(room[:size].view(np.int32), expected)
+
+
 @pytest.mark.skipif(GENERIC not in NATIVE, reason="the host is no x86-64")
 def test_matrix_tile_is_its_reference() -> None:
     """Of AMX, by its emulation, which is plain code."""
