@@ -101,6 +101,39 @@ def pair_loads(weights: Array) -> Array:
     return np.stack([part[..., 0::2] + part[..., 1::2] for part in (up, down)], axis=-2)
 
 
+@dataclass(frozen=True, slots=True)
+class _Balances:
+    """What joins steps by changed signs: rooms beside each step's pairs, and magnitudes of their weights.
+
+    All are int16 [steps, pairs]: the larger and the smaller room for positive or negative weights, the larger
+    and the smaller magnitude of a pair, and their sum. A weight of -128 has no negative: its pair never fits.
+    """
+
+    more_room: Array
+    less_room: Array
+    larger: Array
+    smaller: Array
+    both: Array
+
+    @staticmethod
+    def of(weights: Array, loads: Array) -> _Balances:
+        """Of weights [steps, even], whose bounds are `loads` [steps, 2, pairs]."""
+        sizes = np.abs(weights.astype(np.int16))
+        sizes[sizes >= MOST_PAIR] = 2 * MOST_PAIR
+        one, other, rooms = sizes[:, 0::2], sizes[:, 1::2], MOST_PAIR - loads
+        larger, smaller = np.maximum(one, other), np.minimum(one, other)
+        return _Balances(rooms.max(axis=1), rooms.min(axis=1), larger, smaller, one + other)
+
+    def fit(self, first: Array, second: Array) -> Array:
+        """Whether all pairs of steps `second` fit beside those of `first`, which are broadcast together.
+
+        Both weights take the larger room, or each one of them.
+        """
+        more, less = self.more_room[first], self.less_room[first]
+        apart_or_together = (self.smaller[second] <= less) | (self.both[second] <= more)
+        return np.asarray(((self.larger[second] <= more) & apart_or_together).all(axis=-1))
+
+
 def divide_steps(block: Array) -> Division:
     """Divide the steps of the weights [vectors, steps, lanes, 4] of a block into kinds.
 
@@ -110,8 +143,9 @@ def divide_steps(block: Array) -> Division:
     weights = block.transpose(1, 0, 2, 3).reshape(block.shape[1], -1)
     loads = pair_loads(weights)
     joined, *left = _join(loads.reshape(len(weights), -1))
-    flipped, *left = _balance(weights, loads, *left)
-    chosen, single, large = _balance_each(weights, loads, *left)
+    balances = _Balances.of(weights, loads)
+    flipped, *left = _balance(balances, *left)
+    chosen, single, large = _balance_each(balances, *left)
     even = len(single) // 2 * 2
     wide = np.sort(np.concatenate([single[even:], large]))
     return Division(joined, np.concatenate([flipped, chosen]), single[:even], wide)
@@ -138,14 +172,13 @@ def _join(loads: Array) -> tuple[Array, Array, Array]:
     return np.concatenate(joined), np.concatenate([*alone, left]), order[fitting:]
 
 
-def _balance(weights: Array, loads: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
+def _balance(balances: _Balances, first: Array, second: Array) -> tuple[Array, Array, Array]:
     """Join steps of `first` with steps of `second` whose signs are changed; returns both lists' rests too.
 
     The step of `first` with the smallest weights is tried with that of `second` with the largest, and so on.
     Each further round tries the rest with others.
     """
-    sizes = np.abs(weights.astype(np.int16))
-    largest = (sizes[:, 0::2] + sizes[:, 1::2]).max(axis=1)
+    largest = balances.both.max(axis=1)
     first = first[np.argsort(largest[first], kind="stable")]
     second = second[np.argsort(-largest[second], kind="stable")]
     joined = [first[:0]]
@@ -156,22 +189,20 @@ def _balance(weights: Array, loads: Array, first: Array, second: Array) -> tuple
         moved = number * len(first) // FLIPPED_ROUNDS
         first = np.concatenate([first[moved:], first[:moved]])
         one, other = first[:count], second[:count]
-        fit = balance(loads[one], weights[other]).fits.all(axis=1)
+        fit = balances.fit(one, other)
         joined.append(_in_turns(one[fit], other[fit]))
         first = np.concatenate([one[~fit], first[count:]])
         second = np.concatenate([other[~fit], second[count:]])
     return np.concatenate(joined), first, second
 
 
-def _balance_each(weights: Array, loads: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
+def _balance_each(balances: _Balances, first: Array, second: Array) -> tuple[Array, Array, Array]:
     """Join as `_balance` does, but try every step with every other one; only for few steps.
 
     Steps with the fewest choices choose first, each the partner that the fewest others can take.
     """
     one, other = first[:MOST_TRIED], second[:MOST_TRIED]
-    many = np.repeat(weights[other], len(one), axis=0)
-    fits = balance(np.tile(loads[one], (len(other), 1, 1)), many).fits.all(axis=1)
-    fits = fits.reshape(len(other), len(one))
+    fits = balances.fit(one[None, :], other[:, None])
     wanted = np.where(fits, fits.sum(axis=0), len(other) + 1)
     partners: dict[int, int] = {}
     for number in np.argsort(fits.sum(axis=1), kind="stable"):
@@ -179,32 +210,20 @@ def _balance_each(weights: Array, loads: Array, first: Array, second: Array) -> 
             partners[int(number)] = best = int(wanted[number].argmin())
             fits[:, best], wanted[:, best] = False, len(other) + 1
     chosen, taken = list(partners), list(partners.values())
-    joined = _in_turns(one[taken], other[chosen])
-    return joined, np.delete(first, taken), np.delete(second, chosen)
+    return _in_turns(one[taken], other[chosen]), np.delete(first, taken), np.delete(second, chosen)
 
 
-class Balance(NamedTuple):
-    """Signs of pairs with which they can be joined with others: which of both are positive, if any fit."""
-
-    fits: Array
-    first_up: Array
-    second_up: Array
-
-
-def balance(loads: Array, weights: Array) -> Balance:
-    """Choose the signs of pairs of weights [steps, even] that join steps of `loads` [steps, 2, pairs].
-
-    Each result is [steps, pairs]. A weight of -128 has no negative: its pair never fits.
-    """
-    sizes = np.abs(weights.astype(np.int16))
-    one, other = sizes[:, 0::2], sizes[:, 1::2]
-    both = one + other
+def changed_signs(first: Array, second: Array) -> Array:
+    """Which weights of `second` [steps, even] change their signs to be joined with those of `first`."""
+    loads = pair_loads(first)
     up, down = MOST_PAIR - loads[:, 0], MOST_PAIR - loads[:, 1]
+    sizes = np.abs(second.astype(np.int16))
+    one, other = sizes[:, 0::2], sizes[:, 1::2]
     apart = (one <= up) & (other <= down)
     swapped = (other <= up) & (one <= down)
-    positive = both <= up
-    fits = (apart | swapped | positive | (both <= down)) & (np.maximum(one, other) < MOST_PAIR)
-    return Balance(fits, apart | ~swapped & positive, ~apart & (swapped | positive))
+    both = one + other <= up
+    positive = np.stack([apart | ~swapped & both, ~apart & (swapped | both)], axis=-1)
+    return np.asarray((positive.reshape(second.shape) == (second < 0)) & (second != 0))
 
 
 def _in_turns(first: Array, second: Array) -> Array:
@@ -285,9 +304,7 @@ def _flipped_turns(steps: Array) -> tuple[Array, Array]:
     """
     first, second = steps[0::2], steps[1::2]
     flat = steps.reshape(len(steps), math.prod(steps.shape[1:]))
-    found = balance(pair_loads(flat[0::2]), flat[1::2])
-    up = np.stack([found.first_up, found.second_up], axis=-1).reshape(second.shape)
-    flips = (up == (second < 0)) & (second != 0)
+    flips = changed_signs(flat[0::2], flat[1::2]).reshape(second.shape)
     turns = np.stack([first, np.where(flips, -second, second), -flips.astype(np.int8)], axis=1)
     return turns, INVERTED * np.where(flips, second, 0).sum(axis=(0, 3), dtype=np.int32)
 

@@ -23,7 +23,7 @@ from qglow.targets.x86.step_lists import (
     LIST_FIELDS,
     MOST_PAIR,
     PLACES,
-    balance,
+    changed_signs,
     divide_steps,
     pack_lists,
     pair_loads,
@@ -69,12 +69,10 @@ def test_every_step_is_of_one_kind_and_no_sum_leaves_16_bits(seed: int, steps: i
 
     joined = pairs[kinds.joined.reshape(-1, 2)]
     first, second = (pairs[kinds.flipped[half::2]] for half in (0, 1))
-    as_weights = block.transpose(1, 0, 2, 3).reshape(steps, -1)
-    loads = pair_loads(as_weights[kinds.flipped[0::2]])
-    found = balance(loads, as_weights[kinds.flipped[1::2]])
-    up = np.stack([found.first_up, found.second_up], axis=-1).reshape(second.shape)
+    as_weights = block.transpose(1, 0, 2, 3).reshape(steps, -1)[kinds.flipped]
+    flips = changed_signs(as_weights[0::2], as_weights[1::2]).reshape(second.shape)
     assert not leaves(joined) and not leaves(pairs[kinds.single][:, None]) and len(kinds.single) % 2 == 0
-    assert not leaves(np.stack([first, np.where(up, 1, -1) * np.abs(second)], axis=1))
+    assert not leaves(np.stack([first, np.where(flips, -second, second)], axis=1))
     assert second.min(initial=0) > -128, "-128 has no negative"
 
 
