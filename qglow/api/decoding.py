@@ -71,10 +71,12 @@ def bench_decoding(
 
     programs: dict[str, Callable[[], Decoder]] = {"qglow": lambda: ready(model)}
     place = source_place(model._parts) if isinstance(model, QuantizedModel) else model._opened.place
-    if isinstance(model, QuantizedModel) and not float_model(model._parts).is_quantized:
+    original = float_model(model._parts) if isinstance(model, QuantizedModel) else None
+    if original is not None and not original.is_quantized:
+        kind = "weights as given" if original.has_weights_in_blocks else "float32"
         programs = {
             "qglow quantized": programs["qglow"],
-            "qglow float32": lambda: ready(Model(open_model(place))),
+            f"qglow {kind}": lambda: ready(Model(open_model(place))),
         }
     programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
         file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, roles.arrays, threads

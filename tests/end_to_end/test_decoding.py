@@ -187,6 +187,17 @@ def test_the_command_measures_a_float_and_a_quantized_model(
     assert "qglow quantized" in text and "qglow float32" in text
 
 
+def test_a_file_with_weights_in_blocks_is_not_called_float(llama: Path, tmp_path: Path) -> None:
+    bound = qglow.load_model(llama, decoding.own_shapes(qglow.load_model(llama)))
+    blocks = tmp_path / "blocks.onnx"
+    blocks.write_bytes(bound.quantize(weights="int4").qdq_bytes())
+    model = qglow.load_model(blocks, decoding.own_shapes(qglow.load_model(blocks)))
+    found = qglow.bench_decoding(
+        model.quantize(dynamic=True), prefill=4, decode=2, texts=1, threads=1, piece=8
+    )
+    assert list(found.speeds) == ["qglow quantized", "qglow weights as given", "onnxruntime"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
