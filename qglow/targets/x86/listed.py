@@ -1,13 +1,13 @@
-"""Products of int8 on AVX2 by lists of steps: bytes in pairs where that is exact, 16 bits elsewhere.
+"""Products of int8 on AVX2 by lists of steps, which multiply bytes in pairs and stay exact.
 
 Which steps of a block are of which kind depends on its weights (step_lists); sums run over the lists of the
 block, which say where in the window each step is. int32 sums are exact, so their order does not matter.
-Where many steps need 16 bits, the plain kernel is as fast.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -29,18 +29,24 @@ from qglow.kernels.tiled.geometry import Geometry, convolution_geometry, linear_
 from qglow.kernels.tiled.loops import Block, Pointers
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiled.product import VectorProduct
-from qglow.kernels.tiles.tile import MicroTile, PairTile, select_tile
 from qglow.targets.x86.byte_pairs import BytePairTile
-from qglow.targets.x86.machine import FLIPPED_COST, JOINED_COST, LISTS_COST, LOADED_COST, TURN_COST
+from qglow.targets.x86.machine import (
+    FLIPPED_COST,
+    JOINED_COST,
+    LISTS_COST,
+    LOADED_COST,
+    MASKED_COST,
+    TURN_COST,
+)
 from qglow.targets.x86.step_lists import (
     ENTRY_BYTES,
     FLIPPED,
     JOINED,
     LENGTH_FIELD,
     LIST_FIELDS,
+    MASKED,
     MOST_VECTORS,
     PLACES,
-    WIDE,
     Shares,
     pack_lists,
     turn_bytes,
@@ -52,7 +58,7 @@ FEWEST_STEPS = 8
 
 
 @dataclass(frozen=True)
-class ListedTile(PairTile):
+class ListedTile(BytePairTile):
     """Average over all kinds of steps, for cost estimates.
 
     shares: shares of the kinds of steps, by the number of vectors of a block, from 1 on.
@@ -66,7 +72,7 @@ class ListedTile(PairTile):
     def weight_bytes(self) -> int:
         """Average bytes of weights and masks of a step."""
         shares = self.shares[0]
-        return round(bytes_tile(self).weight_bytes * (1 + 0.5 * shares.flipped + shares.wide))
+        return round(super().weight_bytes * (1 + 0.5 * shares.flipped + shares.masked))
 
     def most_pixels(self, vectors: int) -> int:
         """Most pixels: registers also hold the activations of two steps, a product and some weights."""
@@ -74,15 +80,16 @@ class ListedTile(PairTile):
 
     def step_cycles(self, pixels: int, vectors: int) -> float:
         """Average cycles of a step, of all kinds by their shares."""
-        shares = self.shares[vectors - 1]
-        wide, fit = super().step_cycles(pixels, vectors), bytes_tile(self).step_cycles(pixels, vectors)
-        joined = (JOINED_COST * shares.joined + FLIPPED_COST * (shares.flipped + shares.single)) * fit
-        return shares.wide * wide + joined + (1 - shares.wide) * (LOADED_COST * pixels + TURN_COST)
+        shares, alone = self.shares[vectors - 1], super().step_cycles(pixels, vectors)
+        cost = JOINED_COST * shares.joined + FLIPPED_COST * (shares.flipped + shares.single)
+        return (cost + MASKED_COST * shares.masked) * alone + LOADED_COST * pixels + TURN_COST
 
 
 @dataclass(frozen=True)
 class ListedProduct(VectorProduct):
     """Product whose sums run over the lists of a block instead of the window."""
+
+    tile: BytePairTile
 
     @property
     def vector_stride(self) -> int:
@@ -94,33 +101,28 @@ class ListedProduct(VectorProduct):
         return 0
 
     def turn_bytes(self, vectors: int) -> int:
-        """Bytes of weights in one iteration, the same for all lists but for masks."""
-        return vectors * self.tile.weight_bytes
+        """Bytes of weights in one iteration over joined steps, as many as in most others."""
+        return turn_bytes(self.tile, vectors)[JOINED]
 
     def add_products(
         self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], vectors: int, lines: int
     ) -> list[Value]:
         """Emit a loop over each list in turn."""
-        assert isinstance(self.tile, PairTile)
         e = self.e
         lists = e.offset(pointers.weights, e.load(pointers.weights, I64, align=ENTRY_BYTES))
         ahead: Index = 0
         if lines:
             ahead = e.plus(pointers.ahead, e.load(e.offset(lists, LENGTH_FIELD), I64, align=8))
         # Lengths and places are data, so that layers of one shape share code whatever their weights are.
-        for number, size in enumerate(turn_bytes(self.tile, vectors)):
-            fields = (e.offset(lists, 8 * (LIST_FIELDS * number + field)) for field in range(LIST_FIELDS))
+        for kind, size in enumerate(turn_bytes(self.tile, vectors)):
+            fields = (e.offset(lists, 8 * (LIST_FIELDS * kind + field)) for field in range(LIST_FIELDS))
             turns, places, weights = (e.load(field, I64, align=8) for field in fields)
             with e.carrying_loop(0, turns, sums, name="listed") as carry:
-                place = e.offset(lists, e.plus(places, e.scaled(carry.index, 4 * PLACES[number])))
+                place = e.offset(lists, e.plus(places, e.scaled(carry.index, 4 * PLACES[kind])))
                 start = e.offset(lists, e.plus(weights, e.scaled(carry.index, size)))
                 fetch_early(e, start, ahead, lines)
-                at = [self._step_at(pointers.src, place, step) for step in range(PLACES[number])]
-                if number in (JOINED, FLIPPED):
-                    carry.next(self._add_joined(at, start, offsets, carry.values, number == FLIPPED))
-                else:
-                    tile = self.tile if number == WIDE else bytes_tile(self.tile)
-                    carry.next(self._add_each(tile, at, start, offsets, carry.values))
+                at = [self._step_at(pointers.src, place, step) for step in range(PLACES[kind])]
+                carry.next(self._add_turn(kind, at, start, offsets, carry.values))
             sums = carry.values
         return sums
 
@@ -128,38 +130,33 @@ class ListedProduct(VectorProduct):
         e = self.e
         return e.offset(src, e.b.sext(e.load(e.offset(place, 4 * step), I32, align=4), I64))
 
-    def _add_each(
-        self, tile: MicroTile, at: list[Value], weights: Value, offsets: tuple[int, ...], sums: list[Value]
+    def _add_turn(
+        self, kind: int, at: list[Value], weights: Value, offsets: tuple[int, ...], sums: list[Value]
     ) -> list[Value]:
-        """Add the steps whose sources are at `at`, one by one."""
-        step_bytes = len(sums) // len(offsets) * tile.weight_bytes
-        for step, src in enumerate(at):
-            sums = tile.add_step(self.e, src, self.e.offset(weights, step * step_bytes), offsets, sums)
-        return sums
+        """Add the steps of one iteration, whose sources are at `at`.
 
-    def _add_joined(
-        self, at: list[Value], weights: Value, offsets: tuple[int, ...], sums: list[Value], flipped: bool
-    ) -> list[Value]:
-        """Add two steps whose pairs are summed in 16 bits before they are widened, once, to 32.
-
-        `flipped`: masks follow the weights, which invert activations of the second step.
+        Pairs of joined steps are summed in 16 bits before they are widened, once, to 32. Masks follow the
+        weights of flipped and masked ones, and invert activations of the last.
         """
-        assert isinstance(self.tile, PairTile)
-        e, vectors, tile = self.e, range(len(sums) // len(offsets)), bytes_tile(self.tile)
-        size, result = tile.weight_bytes, []
+        e, tile, vectors = self.e, self.tile, range(len(sums) // len(offsets))
+        is_joined, has_mask = kind in (JOINED, FLIPPED), kind in (FLIPPED, MASKED)
+        result = []
         for number, offset in enumerate(offsets):
             weights = hidden(e, weights) if len(vectors) > 1 else weights
             activations = [tile.load_activation(e, e.offset(src, offset)) for src in at]
             for v in vectors:
-                one, other, *mask = (
-                    tile.load_weights(e, e.offset(weights, (part * len(vectors) + v) * size))
-                    for part in range(len(at) + flipped)
-                )
-                first, second = activations
-                if mask:
-                    second = (e.b.xor(second[0], mask[0][0]),)
-                pairs = e.b.add(tile.pairs(e, first, one), tile.pairs(e, second, other))
-                result.append(tile.add_pairs(e, sums[number * len(vectors) + v], pairs))
+                parts = [
+                    tile.load_weights(e, e.offset(weights, (part * len(vectors) + v) * tile.weight_bytes))
+                    for part in range(len(at) + has_mask)
+                ]
+                multiplied = list(activations)
+                if has_mask:
+                    multiplied[-1] = (e.b.xor(activations[-1][0], parts.pop()[0]),)
+                pairs = [tile.pairs(e, *step) for step in zip(multiplied, parts, strict=True)]
+                total = sums[number * len(vectors) + v]
+                for pair in [reduce(e.b.add, pairs)] if is_joined else pairs:
+                    total = tile.add_pairs(e, total, pair)
+                result.append(total)
         return result
 
 
@@ -172,16 +169,11 @@ def hidden(e: Emitter, address: Value) -> Value:
     return e.b.call(code, [address])
 
 
-def bytes_tile(tile: PairTile) -> BytePairTile:
-    """The tile of joined steps."""
-    return BytePairTile(tile.lanes, tile.registers, tile.model)
-
-
 def listed_tile(rows: Array, geometry: Geometry, target: VectorTarget) -> ListedTile:
     """The tile that estimates the cost of these weights, one row a channel."""
-    tile = _pair_tile(target)
+    tile = bytes_tile(target)
     shares = typical_shares(tile, rows, geometry)
-    return ListedTile(tile.lanes, tile.registers, tile.model, tile.multiply, shares=shares)
+    return ListedTile(tile.lanes, tile.registers, tile.model, shares)
 
 
 @dataclass(frozen=True)
@@ -205,7 +197,7 @@ class ListedConvolution(TiledConvolution):
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product on this kernel's tile."""
-        return self.product_of(ListedProduct, _pair_tile(site.target), site, geometry)
+        return self.product_of(ListedProduct, bytes_tile(site.target), site, geometry)
 
 
 @dataclass(frozen=True)
@@ -229,14 +221,14 @@ class ListedFullyConnected(TiledFullyConnected):
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product on this kernel's tile."""
-        return self.product_of(ListedProduct, _pair_tile(site.target), site, geometry)
+        return self.product_of(ListedProduct, bytes_tile(site.target), site, geometry)
 
 
 def _list_constants(
     instruction: Instruction, filters: Array, geometry: Geometry, most_vectors: int, target: VectorTarget
 ) -> dict[str, Array]:
     """Lists, bias and multiplier; sums start from the bias, which holds what flipped steps lack too."""
-    tile = _pair_tile(target)
+    tile = bytes_tile(target)
     lists = pack_lists(tile, filters.reshape(len(filters), -1), geometry, most_vectors)
     found = product_constants(
         instruction, filters, geometry, tile, most_vectors, target, lambda *_: lists.data
@@ -244,10 +236,9 @@ def _list_constants(
     return found | {"bias": found["bias"] + lists.lacking}
 
 
-def _pair_tile(target: VectorTarget) -> PairTile:
-    tile = select_tile(target, False)
-    assert isinstance(tile, PairTile)
-    return tile
+def bytes_tile(target: VectorTarget) -> BytePairTile:
+    """The tile of all steps."""
+    return BytePairTile(target.float_lanes, target.registers, target.model)
 
 
 def _of_convolution(instruction: Instruction, target: VectorTarget) -> tuple[Geometry, ListedTile]:

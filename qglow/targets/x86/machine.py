@@ -73,6 +73,8 @@ JOINED_COST = 0.75
 """Relative cost of one of two joined steps: three multiplications instead of four."""
 FLIPPED_COST = 0.88
 """Relative cost of one of two joined steps that change signs, and of a step that is not joined."""
+MASKED_COST = 1.2
+"""Relative cost of a step that changes signs alone."""
 LOADED_COST = 0.3
 """Cycles to load a step of one pixel for products of bytes."""
 TURN_COST = 1.5

@@ -1,4 +1,4 @@
-"""Packing of int8 weights as lists of steps, most of which AVX2 multiplies as bytes.
+"""Packing of int8 weights as lists of steps, which AVX2 multiplies as bytes.
 
 A step is four weights of each channel. vpmaddubsw multiplies unsigned by signed bytes and adds two products
 in 16 bits, where it saturates. Two steps are joined where they cannot saturate together: they are added in 16
@@ -11,7 +11,8 @@ are the bits of u inverted. So a step may be joined with one that fits alone, if
 balance the two. Its activations are inverted for each channel by a mask, and 255 times the weights is part of
 the bias.
 
-Steps that fit alone and find no partner are multiplied as bytes too, others in 16 bits.
+Steps that find no partner are multiplied alone, those that do not fit by a mask of their own: two weights of
+unlike signs always fit. Only two neighbours of -128, which has no negative byte, take a step for each.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from qglow.core.types import Array
 from qglow.kernels.tiled.blocking import divide
 from qglow.kernels.tiled.geometry import Geometry, Runs
 from qglow.kernels.tiled.packing import filter_steps
-from qglow.kernels.tiles.tile import PairTile
+from qglow.targets.x86.byte_pairs import BytePairTile
 
 MOST_PAIR = 128
 """255 times this, and 255 times its negative, are in the range of int16."""
+LEAST = -128
+"""The weight whose negative is no int8."""
 INVERTED = 255
 """A byte plus that of its inverted bits."""
-JOINED, FLIPPED, SINGLE, WIDE = range(4)
+JOINED, FLIPPED, SINGLE, MASKED = range(4)
 """Numbers of the lists."""
 PLACES = (2, 2, 2, 1)
 """Steps in one iteration of the loop over each list."""
@@ -60,23 +63,25 @@ SAMPLED = 6
 class Division(NamedTuple):
     """Numbers of the steps of a block by kind; elements 2 i and 2 i + 1 of the first two are joined steps.
 
-    Of flipped ones, signs of the second are changed. There is an even number of single ones.
+    Of flipped ones, signs of the second are changed, of masked ones those that have to be. There is an even
+    number of single ones. Those to split have neighbours of -128.
     """
 
     joined: Array
     flipped: Array
     single: Array
-    wide: Array
+    masked: Array
+    split: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of the steps of a block by kind."""
+    """Shares of the steps of a block by kind; those that are split are single twice."""
 
     joined: float
     flipped: float
     single: float
-    wide: float
+    masked: float
 
 
 class PackedLists(NamedTuple):
@@ -147,8 +152,10 @@ def divide_steps(block: Array) -> Division:
     flipped, *left = _balance(balances, *left)
     chosen, single, large = _balance_each(balances, *left)
     even = len(single) // 2 * 2
-    wide = np.sort(np.concatenate([single[even:], large]))
-    return Division(joined, np.concatenate([flipped, chosen]), single[:even], wide)
+    alone = np.sort(np.concatenate([single[even:], large]))
+    least = weights[alone] == LEAST
+    splits = (least[:, 0::2] & least[:, 1::2]).any(axis=1)
+    return Division(joined, np.concatenate([flipped, chosen]), single[:even], alone[~splits], alone[splits])
 
 
 def _join(loads: Array) -> tuple[Array, Array, Array]:
@@ -230,7 +237,7 @@ def _in_turns(first: Array, second: Array) -> Array:
     return np.stack([first, second], axis=1).reshape(-1)
 
 
-def typical_shares(tile: PairTile, rows: Array, geometry: Geometry) -> tuple[Shares, ...]:
+def typical_shares(tile: BytePairTile, rows: Array, geometry: Geometry) -> tuple[Shares, ...]:
     """Estimate shares from a few blocks, by the number of vectors of a block, from 1 on.
 
     `rows` is one row of weights a channel.
@@ -240,24 +247,25 @@ def typical_shares(tile: PairTile, rows: Array, geometry: Geometry) -> tuple[Sha
     for vectors in range(1, min(MOST_VECTORS, total) + 1):
         every = list(_blocks(total, vectors))
         blocks = [groups[0][first : first + size] for first, size in every[:: -(-len(every) // SAMPLED)]]
-        kinds = [divide_steps(block) for block in blocks]
+        kinds = zip(*(divide_steps(block) for block in blocks), strict=True)
         steps = len(blocks) * groups.shape[2]
-        result.append(Shares(*(sum(map(len, found)) / steps for found in zip(*kinds, strict=True))))
+        joined, flipped, single, masked, split = (sum(map(len, found)) / steps for found in kinds)
+        result.append(Shares(joined, flipped, single + 2 * split, masked))
     return tuple(result)
 
 
-def turn_bytes(tile: PairTile, vectors: int) -> tuple[int, int, int, int]:
+def turn_bytes(tile: BytePairTile, vectors: int) -> tuple[int, int, int, int]:
     """Bytes of weights and masks in one iteration of the loop over each list."""
-    step = vectors * tile.weight_bytes // 2
+    step = vectors * tile.weight_bytes
     return 2 * step, 3 * step, 2 * step, 2 * step
 
 
-def pack_lists(tile: PairTile, rows: Array, geometry: Geometry, most_vectors: int) -> PackedLists:
+def pack_lists(tile: BytePairTile, rows: Array, geometry: Geometry, most_vectors: int) -> PackedLists:
     """Pack weights as a table of blocks, an entry a vector, followed by the lists of each block.
 
     `rows` is one row of weights a channel in ascending (kh, kw, c). A block has a header of int64 (the
-    fields of all lists, then its length), then for each list places of steps as int32 and the weights. The
-    masks of flipped steps follow the weights of both.
+    fields of all lists, then its length), then for each list places of steps as int32 and the weights. Masks
+    follow the weights of two flipped steps, or of a masked one.
     """
     places = _step_places(geometry.runs)
     groups = filter_steps(rows, geometry, tile)
@@ -270,31 +278,40 @@ def pack_lists(tile: PairTile, rows: Array, geometry: Geometry, most_vectors: in
         for first, size in _blocks(vectors, most_vectors):
             entry = number * vectors + first
             table[entry] = end - entry * ENTRY_BYTES
-            packed, lacking[entry : entry + size] = _pack_block(tile, group[first : first + size], places)
+            packed, lacking[entry : entry + size] = _pack_block(group[first : first + size], places)
             parts.append(packed)
             end += packed.size
     parts[0][: table.nbytes] = table.view(np.uint8)
     return PackedLists(np.concatenate(parts), lacking.reshape(-1))
 
 
-def _pack_block(tile: PairTile, block: Array, places: Array) -> tuple[Array, Array]:
+def _pack_block(block: Array, places: Array) -> tuple[Array, Array]:
     """Header and lists of the weights [vectors, steps, lanes, 4] of a block; what its sums lack."""
     kinds = divide_steps(block)
     steps = block.transpose(1, 0, 2, 3)
     flipped, lacking = _flipped_turns(steps[kinds.flipped])
-    wide = tile.pack(block[:, kinds.wide]).transpose(1, 0, 2)
+    masked, lacking_too = _masked_turns(steps[kinds.masked])
+    first, second = np.copy(steps[kinds.split]), np.copy(steps[kinds.split])
+    first[..., 1::2] = second[..., 0::2] = 0
+    single = np.concatenate([kinds.single, kinds.split, kinds.split])
+    lists = [
+        (kinds.joined, steps[kinds.joined]),
+        (kinds.flipped, flipped),
+        (single, np.concatenate([steps[kinds.single], first, second])),
+        (kinds.masked, masked),
+    ]
     header = np.zeros(HEADER_BYTES // 8, np.int64)
     parts, end = [header.view(np.uint8)], HEADER_BYTES
-    for number, weights in enumerate((steps[kinds.joined], flipped, steps[kinds.single], wide)):
-        fields = [len(kinds[number]) // PLACES[number]]
-        for data in (places[kinds[number]], weights):
+    for number, (listed, weights) in enumerate(lists):
+        fields = [len(listed) // PLACES[number]]
+        for data in (places[listed], weights):
             fields.append(end)
             data = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             parts.append(np.pad(data, (0, -data.size % ALIGNMENT)))
             end += parts[-1].size
         header[LIST_FIELDS * number : LIST_FIELDS * (number + 1)] = fields
     header[LENGTH_FIELD // 8] = end
-    return np.concatenate(parts), lacking
+    return np.concatenate(parts), lacking + lacking_too
 
 
 def _flipped_turns(steps: Array) -> tuple[Array, Array]:
@@ -305,8 +322,26 @@ def _flipped_turns(steps: Array) -> tuple[Array, Array]:
     first, second = steps[0::2], steps[1::2]
     flat = steps.reshape(len(steps), math.prod(steps.shape[1:]))
     flips = changed_signs(flat[0::2], flat[1::2]).reshape(second.shape)
-    turns = np.stack([first, np.where(flips, -second, second), -flips.astype(np.int8)], axis=1)
-    return turns, INVERTED * np.where(flips, second, 0).sum(axis=(0, 3), dtype=np.int32)
+    changed, mask, lacking = _inverted(second, flips)
+    return np.stack([first, changed, mask], axis=1), lacking
+
+
+def _masked_turns(steps: Array) -> tuple[Array, Array]:
+    """Weights and mask of each of the steps [steps, vectors, lanes, 4]; what sums lack [vectors, lanes].
+
+    Returns int8 [as many, 2, vectors, lanes, 4].
+    """
+    one, other = steps[..., 0::2], steps[..., 1::2]
+    alike = ((one < 0) == (other < 0)) & (one != 0) & (other != 0)
+    flips = np.stack([alike & (other == LEAST), alike & (other != LEAST)], axis=-1).reshape(steps.shape)
+    changed, mask, lacking = _inverted(steps, flips)
+    return np.stack([changed, mask], axis=1), lacking
+
+
+def _inverted(steps: Array, flips: Array) -> tuple[Array, Array, Array]:
+    """Weights with changed signs, the mask of their activations, and what sums lack [vectors, lanes]."""
+    lacking = INVERTED * np.where(flips, steps, 0).sum(axis=(0, 3), dtype=np.int32)
+    return np.where(flips, -steps, steps), -flips.astype(np.int8), lacking
 
 
 def _blocks(vectors: int, most_vectors: int) -> Iterator[tuple[int, int]]:
