@@ -108,7 +108,7 @@ def pair_loads(weights: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Balances:
-    """What joins steps by changed signs: rooms beside each step's pairs, and magnitudes of their weights.
+    """Rooms beside the pairs of each step, and magnitudes of its weights, which say what changed signs join.
 
     All are int16 [steps, pairs]: the larger and the smaller room for positive or negative weights, the larger
     and the smaller magnitude of a pair, and their sum. A weight of -128 has no negative: its pair never fits.
@@ -122,7 +122,7 @@ class _Balances:
 
     @staticmethod
     def of(weights: Array, loads: Array) -> _Balances:
-        """Of weights [steps, even], whose bounds are `loads` [steps, 2, pairs]."""
+        """Return those of weights [steps, even], whose bounds are `loads` [steps, 2, pairs]."""
         sizes = np.abs(weights.astype(np.int16))
         sizes[sizes >= MOST_PAIR] = 2 * MOST_PAIR
         one, other, rooms = sizes[:, 0::2], sizes[:, 1::2], MOST_PAIR - loads
@@ -221,7 +221,7 @@ def _balance_each(balances: _Balances, first: Array, second: Array) -> tuple[Arr
 
 
 def changed_signs(first: Array, second: Array) -> Array:
-    """Which weights of `second` [steps, even] change their signs to be joined with those of `first`."""
+    """Mark weights of `second` [steps, even] that change their signs to be joined with those of `first`."""
     loads = pair_loads(first)
     up, down = MOST_PAIR - loads[:, 0], MOST_PAIR - loads[:, 1]
     sizes = np.abs(second.astype(np.int16))
