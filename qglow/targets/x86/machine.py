@@ -68,7 +68,7 @@ SERVER = MachineModel(
 )
 
 LISTS_COST = 1.05
-"""Time of a product by lists relative to that of its steps, measured where no step fits into 16 bits."""
+"""Time of a product by lists relative to that of its steps."""
 JOINED_COST = 0.75
 """Relative cost of one of two joined steps: three multiplications instead of four."""
 FLIPPED_COST = 0.88
