@@ -8,7 +8,6 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Accumulate, Products, SameAs, Unify
-from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.rewriting import dequantized_constant
 from qglow.numerics.quantize import INT8_MAX, INT8_MIN, along, parameters
 from qglow.numerics.requantize import accumulator_margin, multiplier
@@ -32,8 +31,8 @@ def carries_parameters(graph: Graph) -> bool:
 
 
 def has_weights_in_blocks(graph: Graph) -> bool:
-    """Whether the model brings weights in blocks of few bits."""
-    return any(isinstance(node.operator, BlockGemm | BlockGather) for node in graph.nodes)
+    """Whether the model brings weights of layers in blocks of few bits."""
+    return any(node.operator.weight_blocks is not None for node in graph.nodes)
 
 
 def given_parameters(graph: Graph) -> Assignment:
