@@ -73,7 +73,7 @@ def bench_decoding(
     place = source_place(model._parts) if isinstance(model, QuantizedModel) else model._opened.place
     original = float_model(model._parts) if isinstance(model, QuantizedModel) else None
     if original is not None and not original.is_quantized:
-        kind = "weights as given" if original.has_weights_in_blocks else "float32"
+        kind = "weights as given" if original.graph.has_blocks else "float32"
         programs = {
             "qglow quantized": programs["qglow"],
             f"qglow {kind}": lambda: ready(Model(open_model(place))),

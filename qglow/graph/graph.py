@@ -192,6 +192,11 @@ class Graph:
             node.graph = None
         self._nodes = Nodes(self, wanted)
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether weights or a table of a node are integers in blocks."""
+        return any(node.operator.weight_blocks or node.operator.table_blocks for node in self._nodes)
+
     def learn_names(self, named: Iterable[Value | Node | None]) -> None:
         """Add nodes and values to the name index. The graph's nodes call this."""
         for one in named:

@@ -30,11 +30,6 @@ def carries_parameters(graph: Graph) -> bool:
     )
 
 
-def has_weights_in_blocks(graph: Graph) -> bool:
-    """Whether the model brings weights of layers in blocks of few bits."""
-    return any(node.operator.weight_blocks is not None for node in graph.nodes)
-
-
 def given_parameters(graph: Graph) -> Assignment:
     """Return parameters of the float values that the model gets by dequantizing, or only quantizes.
 

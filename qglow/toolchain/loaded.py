@@ -17,7 +17,7 @@ from qglow.graph.graph import Graph, mark_unsigned, typed_outputs, unsigned_inte
 from qglow.graph.verifier import verify_graph
 from qglow.passes import ALL_PASSES, canonical_pipeline
 from qglow.profiling.profile import ModelReference, Profile
-from qglow.quantization.given import carries_parameters, has_weights_in_blocks
+from qglow.quantization.given import carries_parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +100,6 @@ class LoadedModel:
     def is_quantized(self) -> bool:
         """Whether the model brings its own quantization parameters."""
         return carries_parameters(self.graph)
-
-    @property
-    def has_weights_in_blocks(self) -> bool:
-        """Whether the model brings weights in blocks of few bits."""
-        return has_weights_in_blocks(self.graph)
 
     @property
     def batch_size(self) -> int:

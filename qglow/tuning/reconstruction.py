@@ -52,9 +52,7 @@ def reconstruct(
     that takes no samples, and for hqq and awq without weights in blocks, DataError if samples do not fit the
     model or do not fill a batch, InputFileError for a state file of another model or of other choices.
     """
-    if recipe.rounding == "hqq" and not any(
-        node.operator.weight_blocks or node.operator.table_blocks for node in result.graph.nodes
-    ):
+    if recipe.rounding == "hqq" and not result.graph.has_blocks:
         raise _no_blocks(recipe)
     if recipe.rounding in WITHOUT_SAMPLES:
         if state is not None or recipe.rounding_budget is not None:

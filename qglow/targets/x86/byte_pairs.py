@@ -15,14 +15,15 @@ from qglow.targets.x86.multiplications import add_word_pairs, byte_pairs
 class BytePairTile(ByteTile):
     """AVX2: vpmaddubsw, which adds two products of bytes in 16 bits, then vpmaddwd by 1.
 
-    Only for weights whose pairs fit: see step_lists.
+    Only for weights whose pairs fit: see step_kinds.
     """
 
-    most_vectors: ClassVar[int] = 4
+    most_vectors: ClassVar[int] = 3
+    """The more vectors a block has, the fewer steps can be joined for all of them."""
 
     def most_pixels(self, vectors: int) -> int:
-        """Most pixels whose accumulators fit beside the weights of a step, one activation and one product."""
-        return max(1, (self.registers - vectors - 2) // vectors)
+        """Most pixels: registers also hold the activations of two steps, a product and some weights."""
+        return max(1, (self.registers - vectors - 3) // vectors)
 
     def step_cycles(self, pixels: int, vectors: int) -> float:
         """Cycles of a step, bound by two multiplications a vector."""

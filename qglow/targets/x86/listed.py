@@ -1,6 +1,6 @@
 """Products of int8 on AVX2 by lists of steps, which multiply bytes in pairs and stay exact.
 
-Which steps of a block are of which kind depends on its weights (step_lists); sums run over the lists of the
+Which steps of a block are of which kind depends on its weights (step_kinds); sums run over the lists of the
 block, which say where in the window each step is. int32 sums are exact, so their order does not matter.
 """
 
@@ -45,7 +45,6 @@ from qglow.targets.x86.step_lists import (
     LENGTH_FIELD,
     LIST_FIELDS,
     MASKED,
-    MOST_VECTORS,
     PLACES,
     Shares,
     pack_lists,
@@ -66,17 +65,11 @@ class ListedTile(BytePairTile):
 
     shares: tuple[Shares, ...] = ()
 
-    most_vectors: ClassVar[int] = MOST_VECTORS
-
     @property
     def weight_bytes(self) -> int:
         """Average bytes of weights and masks of a step."""
         shares = self.shares[0]
         return round(super().weight_bytes * (1 + 0.5 * shares.flipped + shares.masked))
-
-    def most_pixels(self, vectors: int) -> int:
-        """Most pixels: registers also hold the activations of two steps, a product and some weights."""
-        return max(1, (self.registers - vectors - 3) // vectors)
 
     def step_cycles(self, pixels: int, vectors: int) -> float:
         """Average cycles of a step, of all kinds by their shares."""

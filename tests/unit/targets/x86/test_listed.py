@@ -14,6 +14,7 @@ from qglow.kernels.selection.select import select_kernels
 from qglow.kernels.tiled.geometry import Axis, Geometry, Runs
 from qglow.targets.x86.isas import AVX2
 from qglow.targets.x86.listed import ListedConvolution, ListedFullyConnected, bytes_tile
+from qglow.targets.x86.step_kinds import MOST_PAIR, divide_steps, pair_loads
 from qglow.targets.x86.step_lists import (
     ALIGNMENT,
     ENTRY_BYTES,
@@ -21,12 +22,9 @@ from qglow.targets.x86.step_lists import (
     JOINED,
     LENGTH_FIELD,
     LIST_FIELDS,
-    MOST_PAIR,
     PLACES,
     PackedLists,
-    divide_steps,
     pack_lists,
-    pair_loads,
     turn_bytes,
 )
 from tests.fuzzing import examples
