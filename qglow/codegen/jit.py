@@ -61,7 +61,9 @@ def load(compiled: CompiledProgram) -> NativeFunction:
 
 def link(objects: Sequence[bytes], target: VectorTarget, names: Sequence[str]) -> Linked:
     """Link object files and return the addresses of `names` in them. Raises CodegenError if linking fails."""
-    engine = binding.create_lljit_compiler(target_machine(target))
+    # JITLink keeps the code and constants of an object together. The older linker lays each where memory is
+    # free, and ends the process where they come to lie more than 2 GiB apart.
+    engine = binding.create_lljit_compiler(target_machine(target), use_jit_link=True)
     builder = binding.JITLibraryBuilder()
     for content in objects:
         builder.add_object_img(content)
