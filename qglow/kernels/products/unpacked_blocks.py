@@ -40,6 +40,10 @@ ADDING = 3.0
 """Instructions that add a finished vector of a block to its sum, which is in memory."""
 TOGETHER = 4
 """Steps along K in an iteration of the innermost loop."""
+ROWS = 4
+"""Most rows of a tile. Their sums are chains enough for two multiply-adds a cycle. More rows took longer: sums
+in memory are added up at the end of each block, and rows whose distance is a power of two share a set of the
+first-level cache, which often has eight lines."""
 
 
 @kernel
@@ -221,7 +225,7 @@ def unpacked_products(instruction: Instruction, target: VectorTarget) -> list[Ke
     rows = instruction.operand("dest").type.shape[0]
     return [
         UnpackedBlockProduct(
-            even_height(rows, select_tile(target, is_float=True).most_pixels(found.vectors)),
+            even_height(rows, min(ROWS, select_tile(target, is_float=True).most_pixels(found.vectors))),
             found.vectors,
             found.real_zeros,
         )
