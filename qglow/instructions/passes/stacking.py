@@ -109,9 +109,14 @@ def stacks(program: Program) -> list[list[Instruction]]:
 
 
 def is_internal(usage: Usage, stack: list[Instruction], index: int) -> bool:
-    """Whether only members of the stack touch the result of `stack[index]`, so that no store is needed."""
+    """Whether only members of the stack touch the result of `stack[index]`, so that no store is needed.
+
+    What touched the memory before held other values, as where the result replaces an operand.
+    """
     dest = stack[index].operand("dest")
     if dest.root.kind is not BufferKind.ACTIVATION:
         return False
     members = set(map(id, stack))
-    return all(id(use.instruction) in members for use in usage.uses(dest))
+    uses = usage.uses(dest)
+    written = max(use.index for use in uses if use.instruction is stack[index])
+    return all(id(use.instruction) in members for use in uses if use.index > written)

@@ -11,6 +11,7 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.elementwise import Affine, ElementAdd, ElementMul, ElementSub
+from qglow.instructions.ops.functions import Function
 from qglow.instructions.ops.quantize import Lookup, Requantize, Rescale
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.requantize import fits_rounding, steps_limit
@@ -29,6 +30,9 @@ from qglow.kernels.emit.operand import (
 from qglow.kernels.emit.sweep import sweep
 from qglow.kernels.emit.target import VectorTarget
 
+FUNCTION_REGISTERS = 2
+"""Registers of a vector of a function at least: its operations wait for each other, those of two registers do
+not. With three and four it took as long or longer."""
 FEW_RESTS = 16
 """Registers of a run from which on the time of a masked partial vector at its end hardly counts."""
 
@@ -208,7 +212,14 @@ def elementwise_candidates(instruction: Instruction, target: VectorTarget) -> li
         return [Elementwise(target.table_lanes)] if table.data is not None else []
     proven = isinstance(instruction.operation, Affine) and affine_is_proven(instruction)
     lanes = target.byte_lanes if _fills_registers(instruction, target) else target.loop_lanes
+    if is_chain(instruction):
+        lanes = max(lanes, FUNCTION_REGISTERS * target.float_lanes)
     return [Elementwise(lanes, proven)]
+
+
+def is_chain(instruction: Instruction) -> bool:
+    """Whether each element takes many operations that wait for one another."""
+    return isinstance(instruction.operation, Function)
 
 
 def _fills_registers(instruction: Instruction, target: VectorTarget) -> bool:

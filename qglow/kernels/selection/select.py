@@ -19,7 +19,7 @@ from qglow.instructions.ops.quantize import Lookup
 from qglow.instructions.passes.code import Code
 from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.program import NO_PADDING, Buffer, BufferKind, Instruction, Padding, Program
-from qglow.kernels.elementwise.elementwise import Elementwise, elementwise_candidates
+from qglow.kernels.elementwise.elementwise import Elementwise, elementwise_candidates, is_chain
 from qglow.kernels.emit.kernel import Kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.alike import kernels_alike
@@ -83,9 +83,9 @@ def _settle_stack(group: list[Instruction], usage: Usage, target: VectorTarget) 
 
 
 def _common_lanes(group: list[Instruction], lanes: list[int]) -> int:
-    """Lanes for the loop of a stack: the most of any member if there is a table, else the fewest."""
-    has_table = any(isinstance(member.operation, Lookup) for member in group)
-    return max(lanes) if has_table else min(lanes)
+    """Lanes for the loop of a stack: the most of any member if a table or function wants them, else the fewest."""
+    most = any(isinstance(member.operation, Lookup) or is_chain(member) for member in group)
+    return max(lanes) if most else min(lanes)
 
 
 def _gains(group: list[Instruction], usage: Usage, target: VectorTarget) -> bool:

@@ -98,14 +98,25 @@ def exp(x: Real) -> Real:
     shifted = x * LOG2_E + ROUND_MAGIC
     whole = shifted - ROUND_MAGIC
     n = shifted.bits() - ROUND_MAGIC_BITS
+    # Two factors, because 2^n itself may be infinite or zero where the result is not.
+    half = n >> 1
+    y = _exp_of_rest(x, whole) * power_of_two(half)
+    return y * power_of_two(n - half)
+
+
+def _moderate_exp(x: Real) -> Real:
+    """e^x for x between -87 and 88, where it is neither subnormal nor infinite: the bits of `exp`."""
+    shifted = x * LOG2_E + ROUND_MAGIC
+    n = shifted.bits() - ROUND_MAGIC_BITS
+    return _exp_of_rest(x, shifted - ROUND_MAGIC) * power_of_two(n)
+
+
+def _exp_of_rest(x: Real, whole: Real) -> Real:
+    """e^(x - whole ln 2), for an integer `whole` with a rest of at most ln 2 / 2."""
     r = x - whole * LN2_HIGH
     r = r - whole * LN2_LOW
     y = (r * r) * horner(r, EXP_COEFFICIENTS)
-    y = y + r + 1.0
-    # Two factors, because 2^n itself may be infinite or zero where the result is not.
-    half = n >> 1
-    y = y * power_of_two(half)
-    return y * power_of_two(n - half)
+    return y + r + 1.0
 
 
 def sigmoid(x: Real) -> Real:
@@ -178,7 +189,7 @@ def erf(x: Real) -> Real:
     square = size * size
     small = size * horner(square, ERF_SMALL_COEFFICIENTS) + size
     held = select(size > ERF_LARGE, ERF_LARGE, size)
-    large = 1.0 - exp(horner(held, ERF_LARGE_COEFFICIENTS))
+    large = 1.0 - _moderate_exp(horner(held, ERF_LARGE_COEFFICIENTS))
     return with_sign_of(select(size < ERF_SMALL, small, large), x)
 
 
