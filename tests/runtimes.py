@@ -16,6 +16,7 @@ from qglow.codegen.team import TEAM_BYTES, THREADS
 from qglow.core.types import Array
 from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.liveness import Usage, overlap, unstored
+from qglow.instructions.operation import Access
 from qglow.instructions.passes.stacking import is_internal, stacks
 from qglow.instructions.plan import plan_inside, plan_memory
 from qglow.instructions.program import Buffer, BufferKind, Instruction, Program
@@ -271,15 +272,16 @@ def assert_same_bits(
 
 
 def kept_in_registers(program: Program) -> set[str]:
-    """Names of buffers that reach no memory: only members of one stack touch them, or an epilogue does."""
+    """Names of buffers whose last value reaches no memory: a stack or an epilogue alone needs it."""
     usage = Usage(program)
-    return {
-        group[number].operand("dest").name
-        for group in stacks(program)
-        if len(group) > 1
-        for number in range(len(group))
-        if is_internal(usage, group, number) or is_in_epilogue(group, number)
-    }
+    kept: dict[str, bool] = {}
+    for group in stacks(program):
+        for number, instruction in enumerate(group):
+            stays = is_internal(usage, group, number) or is_in_epilogue(group, number)
+            for operand, buffer in instruction.operands():
+                if operand.access is not Access.IN:
+                    kept[buffer.name] = len(group) > 1 and stays
+    return {name for name, stays in kept.items() if stays}
 
 
 def is_in_epilogue(group: list[Instruction], number: int) -> bool:

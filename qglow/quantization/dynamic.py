@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qglow.core.passes import PassLog
-from qglow.core.types import Array
+from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul
@@ -101,7 +101,7 @@ class _Rewriting:
     def __init__(self, graph: Graph, maker: BlockMaker) -> None:
         self._graph = graph
         self._maker = maker
-        self._rows: dict[Value, tuple[Value, Value]] = {}
+        self._rows: dict[tuple[Value, TensorType], tuple[Value, Value]] = {}
         self.made = DynamicProducts()
 
     def rewrite(self, node: Node) -> None:
@@ -141,15 +141,16 @@ class _Rewriting:
         change(node, node.operator, [integers, *filled, scales])
 
     def _rows_of(self, node: Node, x: Value) -> tuple[Value, Value]:
-        """Return integers of the rows of x, and their scales; products that read the same x share them."""
-        if x not in self._rows:
+        """Return integers of the rows of x, and their scales; products that read the same rows share them."""
+        key = _unshaped(x), x.type
+        if key not in self._rows:
             scales = self._part(node, "row_scales", RowScales(), x)
             divided = self._part(node, "divided", Div(), x, scales)
             clipped = self._part(node, "clipped", Clip(lo=-float(LARGEST), hi=float(LARGEST)), divided)
             integers = self._part(node, "integers", Quantize(), clipped)
             integers.type = integers.type.quantized(THEMSELVES)
-            self._rows[x] = integers, scales
-        return self._rows[x]
+            self._rows[key] = integers, scales
+        return self._rows[key]
 
     def _part(self, node: Node, part: str, operator: Operator, *inputs: Value | None) -> Value:
         """Add a float operator before a node, named after it."""
@@ -162,6 +163,13 @@ class _Rewriting:
         value = Value(self._graph.unique_name(result), kind)
         self._graph.insert_before(node, Node(name, operator, inputs, [value]))
         return value
+
+
+def _unshaped(x: Value) -> Value:
+    """The value whose elements, in the same order, x has in another shape: each product may have its own."""
+    while x.producer is not None and x.producer.operator.rearranges and x.producer.operator.states_shape:
+        x = operand(x.producer)
+    return x
 
 
 def column_scales(weights: Value) -> Array:

@@ -109,11 +109,13 @@ def stacks(program: Program) -> list[list[Instruction]]:
 
 
 def is_internal(usage: Usage, stack: list[Instruction], index: int) -> bool:
-    """Whether only members of the stack touch the result of `stack[index]`, so that no store is needed.
+    """Whether only members of the stack need the result of `stack[index]`, so that it is not stored.
 
-    What touched the memory before held other values, as where the result replaces an operand.
+    A later member may replace it in its place. What the memory held before were other values.
     """
     dest = stack[index].operand("dest")
+    if any(same_place(dest, later.operand("dest")) for later in stack[index + 1 :]):
+        return True
     if dest.root.kind is not BufferKind.ACTIVATION:
         return False
     members = set(map(id, stack))
