@@ -41,9 +41,11 @@ ADDING = 3.0
 TOGETHER = 4
 """Steps along K in an iteration of the innermost loop."""
 ROWS = 4
-"""Most rows of a tile. Their sums are chains enough for two multiply-adds a cycle. More rows took longer: sums
-in memory are added up at the end of each block, and rows whose distance is a power of two share a set of the
-first-level cache, which often has eight lines."""
+"""Most rows of a tile: their sums are chains enough for two multiply-adds a cycle.
+
+More rows took longer. Sums in memory are added up at the end of each block, and rows whose distance is a
+power of two share a set of the first-level cache, which often has eight lines.
+"""
 
 
 @kernel
