@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,10 @@ class BoundedProgram:
         """Outputs that continue an input."""
         return self.form.grown
 
-    def shape(self, name: str) -> Shape:
-        """Shape of the memory that the program reads an input from."""
-        return (self.executable.kept if name in self.executable.kept else self.form.inputs)[name].shape
+    @cached_property
+    def shapes(self) -> Mapping[str, Shape]:
+        """Shape of the memory that the program reads each input from."""
+        return {name: kind.shape for name, kind in {**self.form.inputs, **self.executable.kept}.items()}
 
 
 class BoundedExecutable(DelegatingExecutable):
@@ -142,7 +144,7 @@ class BoundedExecutable(DelegatingExecutable):
         program writes in place is the output itself.
         """
         padded = {
-            name: padded_array(array, program.shape(name), loose=name in program.form.loose)
+            name: padded_array(array, program.shapes[name], loose=name in program.form.loose)
             for name, array in arrays.items()
             if name in program.form.inputs
         }

@@ -112,7 +112,7 @@ class GrowingExecutable(StreamingExecutable):
 
         What another program left behind live places may be no zeros, on which this one relies.
         """
-        kept, shape = self._kept[name], program.shape(name)
+        kept, shape = self._kept[name], program.shapes[name]
         if kept.shape != shape or self._last is not program:
             part = _part(self._shapes[name])
             self._kept[name] = np.zeros(shape, kept.dtype)

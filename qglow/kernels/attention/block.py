@@ -8,9 +8,15 @@ from qglow.kernels.arithmetic.fused import add_product
 from qglow.kernels.attention.stack import KEY_LINE, KeyStack
 from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.movement.transpose import SQUARE
 from qglow.kernels.products.matmul import MatrixRows, add_products, pieces
 from qglow.kernels.reduction.softmax import LANES, NEGATIVE_INFINITY, softmax_row
+
+KEYS_AHEAD = 2 * SQUARE
+"""How many keys before they are needed few rows fetch them: a cache of keys comes from far memory."""
+FEW_SUMS = 8
+"""Sums of few rows that are computed at once: each waits for its last product, all read one row of values."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class QueryBlock:
         e, stack = self.e, self.stack
         for start, stop, height in stack.key_blocks():
             with e.loop(start, stop, SQUARE, "keys") as first:
+                self._fetch(first)
                 sums = [scalar(vec(F32, SQUARE), 0.0)] * self.height
                 for low, high, width in pieces(stack.extents.depth, SQUARE):
                     with e.carrying_loop(low, high, sums, width, "depth") as carry:
@@ -65,6 +72,13 @@ class QueryBlock:
                     sums = carry.values
                 for row, total in enumerate(sums):
                     self._store_scores(total, row, first, None if height == SQUARE else height)
+
+    def _fetch(self, first: Index) -> None:
+        """Emit prefetches of keys that follow those from `first` on, and of the values of these."""
+        e, extents, line = self.e, self.stack.extents, self.e.target.model.line_bytes
+        for name, size, ahead in (("keys", extents.depth, KEYS_AHEAD), ("values", extents.width, 0)):
+            place = e.offset(self.stack.places[name], e.scaled(first, 4 * size))
+            fetch_early(e, place, 4 * size * ahead, -(-4 * size * SQUARE // line))
 
     def _add_square(self, square: list[Value], column: Index, sums: list[Value]) -> list[Value]:
         """Add the products of all rows and of columns of queries from `column` on."""
@@ -133,7 +147,8 @@ class QueryBlock:
         e, stack = self.e, self.stack
         lanes, width = stack.lanes, stack.extents.width
         whole = width // lanes * lanes
-        for start, stop, size in pieces(whole, lanes * stack.vectors, lanes):
+        vectors = max(stack.vectors, FEW_SUMS // self.height)
+        for start, stop, size in pieces(whole, lanes * vectors, lanes):
             with e.loop(start, stop, size, "columns") as column:
                 self._weigh(column, size // lanes, None)
         if whole < width:
