@@ -9,6 +9,7 @@ from qglow.kernels.attention.stack import KEY_LINE, KeyStack
 from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.prefetch import fetch_early
+from qglow.kernels.emit.target import CodeSize
 from qglow.kernels.movement.transpose import SQUARE
 from qglow.kernels.products.matmul import MatrixRows, add_products, pieces
 from qglow.kernels.reduction.softmax import LANES, NEGATIVE_INFINITY, softmax_row
@@ -75,6 +76,8 @@ class QueryBlock:
 
     def _fetch(self, first: Index) -> None:
         """Emit prefetches of keys that follow those from `first` on, and of the values of these."""
+        if self.e.target.size is not CodeSize.FAST:
+            return
         e, extents, line = self.e, self.stack.extents, self.e.target.model.line_bytes
         for name, size, ahead in (("keys", extents.depth, KEYS_AHEAD), ("values", extents.width, 0)):
             place = e.offset(self.stack.places[name], e.scaled(first, 4 * size))

@@ -31,8 +31,10 @@ from qglow.kernels.emit.sweep import sweep
 from qglow.kernels.emit.target import VectorTarget
 
 FUNCTION_REGISTERS = 2
-"""Registers of a vector of a function at least: its operations wait for each other, those of two registers do
-not. With three and four it took as long or longer."""
+"""Least registers of a vector of a function: operations on one wait for each other, on two they take turns.
+
+Three and four took as long or longer.
+"""
 FEW_RESTS = 16
 """Registers of a run from which on the time of a masked partial vector at its end hardly counts."""
 
@@ -218,7 +220,7 @@ def elementwise_candidates(instruction: Instruction, target: VectorTarget) -> li
 
 
 def is_chain(instruction: Instruction) -> bool:
-    """Whether each element takes many operations that wait for one another."""
+    """Whether it is a function of one number, mostly many operations that wait for one another."""
     return isinstance(instruction.operation, Function)
 
 

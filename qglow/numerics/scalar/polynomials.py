@@ -104,7 +104,7 @@ def exp(x: Real) -> Real:
     return y * power_of_two(n - half)
 
 
-def _moderate_exp(x: Real) -> Real:
+def moderate_exp(x: Real) -> Real:
     """e^x for x between -87 and 88, where it is neither subnormal nor infinite: the bits of `exp`."""
     shifted = x * LOG2_E + ROUND_MAGIC
     n = shifted.bits() - ROUND_MAGIC_BITS
@@ -189,7 +189,7 @@ def erf(x: Real) -> Real:
     square = size * size
     small = size * horner(square, ERF_SMALL_COEFFICIENTS) + size
     held = select(size > ERF_LARGE, ERF_LARGE, size)
-    large = 1.0 - _moderate_exp(horner(held, ERF_LARGE_COEFFICIENTS))
+    large = 1.0 - moderate_exp(horner(held, ERF_LARGE_COEFFICIENTS))
     return with_sign_of(select(size < ERF_SMALL, small, large), x)
 
 

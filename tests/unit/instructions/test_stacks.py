@@ -41,6 +41,41 @@ def test_only_values_of_the_stack_alone_need_no_store() -> None:
     assert [is_internal(usage, stack, n) for n in range(3)] == [True, False, False]
 
 
+IN_PLACE = """function f
+declare {
+  %x = WeightVar float<4> mutable
+  %y = WeightVar float<4> mutable
+}
+code {
+  %a = allocactivation float<4>
+  %Before = tanh @out %a, @in %x
+  %Copy = copy @out %y, @in %a
+  %First = elementmul @out %a, @in %a, @in %x
+  %Second = elementadd @out %a, @in %a, @in %x
+  %Last = elementadd @out %y, @in %a, @in %x
+  %free = deallocactivation @out %a
+}
+"""
+
+
+def test_results_in_the_place_of_other_values_need_no_store_where_none_is_left() -> None:
+    program = parse_program(IN_PLACE)
+    StackDataParallel().run(program, PassLog())
+    stack = stacks(program)[-1]
+    assert [i.name for i in stack] == ["First", "Second", "Last"]
+    assert [is_internal(Usage(program), stack, n) for n in range(3)] == [True, True, False]
+
+
+def test_a_result_that_is_read_behind_the_stack_is_stored_once() -> None:
+    program = parse_program(
+        IN_PLACE.replace("%Last = elementadd @out %y, @in %a, @in %x", "%Last = copy @out %y, @in %a")
+    )
+    StackDataParallel().run(program, PassLog())
+    stack = next(group for group in stacks(program) if group[0].name == "First")
+    assert [i.name for i in stack] == ["First", "Second"]
+    assert [is_internal(Usage(program), stack, n) for n in range(2)] == [True, False]
+
+
 def test_a_stack_has_a_greatest_length() -> None:
     program = parse_program(CHAIN)
     StackDataParallel(max_length=2).run(program, PassLog())

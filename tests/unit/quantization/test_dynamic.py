@@ -19,6 +19,7 @@ from qglow.graph.graph import Graph, Node
 from qglow.graph.interpreter import interpret
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.shape import Reshape
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.rows import row_scales
 from qglow.quantization.dynamic import scale_rows, unfit_for_rows
@@ -80,6 +81,25 @@ def test_products_that_read_the_same_rows_share_their_integers() -> None:
     graph = b.finish(first, second)
     scale_rows(graph, dict.fromkeys(products(graph)), PassLog())
     assert sum(node.operator.name == "RowScales" for node in graph.nodes) == 1
+
+
+@pytest.mark.parametrize("other, measured", [((5, 24), 1), ((10, 12), 2)])
+def test_products_share_the_integers_of_rows_that_each_reads_in_its_own_shape(
+    other: tuple[int, int], measured: int
+) -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", float_type(1, 5, 24))
+    rows = [b.node(Reshape(shape), x) for shape in ((5, 24), other)]
+    weights = [b.constant(f"w{i}", W1[: r.type.shape[1]]) for i, r in enumerate(rows)]
+    results = [b.node(Gemm(), r, w, name=f"y{i}") for i, (r, w) in enumerate(zip(rows, weights, strict=True))]
+    graph = b.finish(*results)
+    scale_rows(graph, dict.fromkeys(products(graph)), PassLog())
+    verify_graph(graph, "rewritten")
+    assert sum(node.operator.name == "RowScales" for node in graph.nodes) == measured
+    given = {"x": X[None]}
+    for i, shape in enumerate(((5, 24), other)):
+        wanted = reference(X.reshape(shape), W1[: shape[1]], None)
+        assert np.array_equal(interpret(graph, given)[f"y{i}"], wanted)
 
 
 def test_others_than_products_with_constant_weights_are_not_rewritten() -> None:

@@ -20,6 +20,7 @@ from qglow.instructions.ops.memory import FillPadding, Splat
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
 from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.program import Program
+from qglow.kernels.elementwise.elementwise import Elementwise, elementwise_candidates
 from qglow.targets.x86.isas import isa_by_name
 from tests.fuzzing import examples
 from tests.runtimes import ALL_ISAS, assert_same_bits, prepare
@@ -182,6 +183,14 @@ def test_tables_are_looked_up_by_the_widest_permute_there_is(isa: str, permute: 
     prepared = prepare(builder.finish(), isa)
     found = set(re.findall(r"vperm[it]2([bw])", emit_assembly(prepared, isa_by_name(isa))))
     assert found == {permute}
+
+
+@pytest.mark.parametrize("isa, lanes", [("avx512vnni", 32), ("avx2", 16)])
+def test_functions_keep_two_registers_in_flight(isa: str, lanes: int) -> None:
+    builder = ProgramBuilder("functions")
+    src, dest = (builder.placeholder(name, float_type(200)) for name in ("src", "dest"))
+    builder.emit("op", Tanh(), dest, src)
+    assert elementwise_candidates(builder.finish().code[0], isa_by_name(isa)) == [Elementwise(lanes)]
 
 
 @pytest.mark.parametrize("kind", [float_type(37), int8_type((37,), 0.1, 3)])

@@ -11,12 +11,13 @@ from qglow.numerics.fused import fused_multiply_add
 from qglow.numerics.scalar import polynomials
 from qglow.numerics.scalar.activations import Sigmoid, Tanh
 from qglow.numerics.scalar.arrays import evaluate
-from qglow.numerics.scalar.elementary import Exp
+from qglow.numerics.scalar.elementary import Exp, erf64
 
 FUNCTIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array], float]] = {
     "exp": (partial(evaluate, polynomials.exp), Exp().reference, 1.0),
     "sigmoid": (partial(evaluate, polynomials.sigmoid), Sigmoid().reference, 3.0),
     "tanh": (partial(evaluate, polynomials.tanh), Tanh().reference, 2.0),
+    "erf": (partial(evaluate, polynomials.erf), erf64, 2.0),
 }
 
 
@@ -83,6 +84,11 @@ def test_underflow_of_exp_is_gradual() -> None:
     y = evaluate(polynomials.exp, x)
     assert np.all(y > 0.0) and np.all(y < 2.0**-126)
     np.testing.assert_array_equal(y, np.exp(x.astype(np.float64)).astype(np.float32))
+
+
+def test_exp_without_its_ends_has_the_same_bits() -> None:
+    x = np.concatenate([dense(-87, 88), neighbours(-16.6), neighbours(-0.01)])
+    assert np.array_equal(evaluate(polynomials.moderate_exp, x), evaluate(polynomials.exp, x))
 
 
 def test_tanh_is_odd_and_sigmoid_sums_to_one() -> None:
