@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from qglow.core.errors import DataError, UsageError
 from qglow.core.printable import printable
@@ -47,6 +48,14 @@ class BoundedInputs:
     inputs: Counts
     bounds: Mapping[str, tuple[int, ...]]
 
+    @cached_property
+    def _alike(self) -> list[tuple[tuple[Count, ...], list[str]]]:
+        """Names of the inputs by their shape. The caches of all layers have one, computed once a call."""
+        names: dict[tuple[Count, ...], list[str]] = {}
+        for name, counts in self.inputs.items():
+            names.setdefault(counts, []).append(name)
+        return list(names.items())
+
     @property
     def declared(self) -> dict[str, tuple[Dimension, ...]]:
         """Dimensions of the inputs, as a file would declare them."""
@@ -78,7 +87,7 @@ class BoundedInputs:
     def sizes(self, shapes: Mapping[str, Shape]) -> dict[str, int]:
         """Sizes of the dimensions where inputs have these shapes. Raises DataError where they do not fit."""
         found: dict[str, int] = {}
-        for name, counts in self.inputs.items():
+        for counts, (name, *_) in self._alike:
             shape = shapes[name]
             if len(shape) != len(counts):
                 raise DataError(f"input '{name}' has shape {shape}, the program wants {_text(counts)}")
@@ -89,9 +98,13 @@ class BoundedInputs:
             given, bound = found.get(dimension), self.bounds[dimension][-1]
             if given is None or not (given == bound or 0 <= given < bound > 1):
                 raise DataError(f"dimension '{dimension}' is {given}, the bound is {bound}")
-        for name, counts in self.inputs.items():
-            if shapes[name] != tuple(count.at(found) for count in counts):
-                raise DataError(f"input '{name}' has shape {shapes[name]}, the program wants {_text(counts)}")
+        for counts, names in self._alike:
+            wanted = tuple([count.at(found) for count in counts])
+            for name in names:
+                if shapes[name] != wanted:
+                    raise DataError(
+                        f"input '{name}' has shape {shapes[name]}, the program wants {_text(counts)}"
+                    )
         return found
 
 
