@@ -10,6 +10,7 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,12 @@ class ElementType(enum.Enum):
     UINT64 = "u64"
     BOOL = "bool"
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The numpy type that holds it."""
         return _DTYPES[self]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes an element."""
         return int(_DTYPES[self].itemsize)
