@@ -15,6 +15,9 @@ Bounds = Mapping[str, int | Sequence[int] | str]
 """Largest sizes of dimensions by name: one, or one for each program, or a sum of other dimensions as text."""
 Counts = Mapping[str, tuple[Count, ...]]
 
+Alike = Sequence[tuple[tuple[Count, ...], Sequence[str]]]
+"""Names of tensors by their sizes: the caches of all layers have one shape, which is computed once a call."""
+
 LEAST = 8
 """The least bound above 1: smaller sizes than the bound tell what depends on it."""
 
@@ -49,12 +52,8 @@ class BoundedInputs:
     bounds: Mapping[str, tuple[int, ...]]
 
     @cached_property
-    def _alike(self) -> list[tuple[tuple[Count, ...], list[str]]]:
-        """Names of the inputs by their shape. The caches of all layers have one, computed once a call."""
-        names: dict[tuple[Count, ...], list[str]] = {}
-        for name, counts in self.inputs.items():
-            names.setdefault(counts, []).append(name)
-        return list(names.items())
+    def _alike(self) -> Alike:
+        return alike(self.inputs)
 
     @property
     def declared(self) -> dict[str, tuple[Dimension, ...]]:
@@ -106,6 +105,14 @@ class BoundedInputs:
                         f"input '{name}' has shape {shapes[name]}, the program wants {_text(counts)}"
                     )
         return found
+
+
+def alike(tensors: Counts) -> Alike:
+    """Names of the tensors of each shape, in order."""
+    names: dict[tuple[Count, ...], list[str]] = {}
+    for name, counts in tensors.items():
+        names.setdefault(counts, []).append(name)
+    return list(names.items())
 
 
 def dimensions_of(

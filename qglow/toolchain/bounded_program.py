@@ -14,13 +14,13 @@ import numpy as np
 
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, Dimension, Shape, TensorType
-from qglow.counts import Count, Filler, GrownInput, LiveAxis, LivePlaces
+from qglow.counts import Filler, GrownInput, LiveAxis, LivePlaces
 from qglow.display.blocks import Section, facts
 from qglow.display.lines import listed
 from qglow.lowering.live import LiveResults
 from qglow.runtime.delegating import DelegatingExecutable
 from qglow.runtime.executable import Executable, check_input_names
-from qglow.toolchain.bounded_inputs import BoundedInputs, Counts, ProgramSizes
+from qglow.toolchain.bounded_inputs import Alike, BoundedInputs, Counts, ProgramSizes, alike
 from qglow.toolchain.compilation import RunTimePlaces
 
 KEPT = 64
@@ -89,6 +89,15 @@ class BoundedProgram:
         return self.form.grown
 
     @cached_property
+    def _alike(self) -> Alike:
+        return alike(self.counts)
+
+    def live_shapes(self, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        """Shapes of the live parts of the outputs."""
+        shapes = [(tuple([count.at(sizes) for count in counts]), names) for counts, names in self._alike]
+        return {name: shape for shape, names in shapes for name in names}
+
+    @cached_property
     def shapes(self) -> Mapping[str, Shape]:
         """Shape of the memory that the program reads each input from."""
         return {name: kind.shape for name, kind in {**self.form.inputs, **self.executable.kept}.items()}
@@ -122,8 +131,8 @@ class BoundedExecutable(DelegatingExecutable):
         program = self.program_for(sizes)
         results = self.run(program, sizes, arrays)
         return {
-            name: np.ascontiguousarray(results[name][live(counts, sizes)])
-            for name, counts in program.counts.items()
+            name: np.ascontiguousarray(results[name][leading_part(shape)])
+            for name, shape in program.live_shapes(sizes).items()
         }
 
     def program_for(self, sizes: Mapping[str, int]) -> BoundedProgram:
@@ -250,9 +259,9 @@ def _volume(program: BoundedProgram) -> tuple[int, int]:
     return math.prod(taken.sizes.values()), len(taken.open)
 
 
-def live(counts: Sequence[Count], sizes: Mapping[str, int]) -> tuple[slice, ...]:
-    """The part of a tensor that is live."""
-    return tuple(slice(count.at(sizes)) for count in counts)
+def leading_part(shape: Shape) -> tuple[slice, ...]:
+    """The first elements along every axis."""
+    return tuple([slice(size) for size in shape])
 
 
 def padded_array(array: Array, shape: Shape, loose: bool = False) -> Array:
@@ -260,5 +269,5 @@ def padded_array(array: Array, shape: Shape, loose: bool = False) -> Array:
     if array.shape == shape:
         return array
     result = np.empty(shape, array.dtype) if loose else np.zeros(shape, array.dtype)
-    result[tuple(slice(extent) for extent in array.shape)] = array
+    result[leading_part(array.shape)] = array
     return result

@@ -10,7 +10,7 @@ import numpy as np
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, Shape, TensorType
 from qglow.runtime.streaming import StreamingExecutable, state_element
-from qglow.toolchain.bounded_program import BoundedExecutable, BoundedProgram, live
+from qglow.toolchain.bounded_program import BoundedExecutable, BoundedProgram, leading_part
 
 
 class GrowingExecutable(StreamingExecutable):
@@ -71,7 +71,7 @@ class GrowingExecutable(StreamingExecutable):
     @property
     def state(self) -> dict[str, Array]:
         """States by the name of their input, live: what the next call reads, which may be written to."""
-        return {name: kept[_part(self._shapes[name])] for name, kept in self._kept.items()}
+        return {name: kept[leading_part(self._shapes[name])] for name, kept in self._kept.items()}
 
     def fork(self) -> GrowingExecutable:
         """Another stream that goes on from a copy of the states; it shares code and weights."""
@@ -99,11 +99,12 @@ class GrowingExecutable(StreamingExecutable):
                 self._hold(name, program)
             self._last = program
             results = self._executable.run(program, sizes, arrays | self._kept)
+            shapes = program.live_shapes(sizes)
             for name, output in self._states.items():
-                self._take(name, output, results[output], program, sizes)
+                self._take(name, output, results[output], program, shapes[output])
         return {
-            name: np.ascontiguousarray(results[name][live(counts, sizes)])
-            for name, counts in program.counts.items()
+            name: np.ascontiguousarray(results[name][leading_part(shape)])
+            for name, shape in shapes.items()
             if name not in self._states.values()
         }
 
@@ -114,25 +115,22 @@ class GrowingExecutable(StreamingExecutable):
         """
         kept, shape = self._kept[name], program.shapes[name]
         if kept.shape != shape or self._last is not program:
-            part = _part(self._shapes[name])
+            part = leading_part(self._shapes[name])
             self._kept[name] = np.zeros(shape, kept.dtype)
             self._kept[name][part] = kept[part]
 
-    def _take(
-        self, name: str, output: str, result: Array, program: BoundedProgram, sizes: Mapping[str, int]
-    ) -> None:
-        """Write what a call has made of a state."""
-        shape = tuple([count.at(sizes) for count in program.counts[output]])
+    def _take(self, name: str, output: str, result: Array, program: BoundedProgram, shape: Shape) -> None:
+        """Write what a call has made of a state, which has this shape now."""
         if program.kept.get(output) != name:
             kept, grown = self._kept[name], program.grown.get(output)
-            part, whole = list(_part(shape)), tuple(map(max, shape, kept.shape))
+            part, whole = list(leading_part(shape)), tuple(map(max, shape, kept.shape))
             if grown is None or grown.input != name:
                 self._kept[name] = np.zeros(whole, kept.dtype)  # programs rely on zeros behind live places
             else:
                 part[grown.axis] = slice(self._shapes[name][grown.axis], shape[grown.axis])
                 if whole != kept.shape:
                     self._kept[name] = np.zeros(whole, kept.dtype)
-                    self._kept[name][_part(kept.shape)] = kept
+                    self._kept[name][leading_part(kept.shape)] = kept
             self._kept[name][tuple(part)] = result[tuple(part)]
         self._shapes[name] = shape
 
@@ -156,7 +154,3 @@ def _kinds(executable: BoundedExecutable, states: Mapping[str, str]) -> dict[str
                 "they have to be equal up to sizes that change while the model runs"
             )
     return {name: taken[name] for name in states}
-
-
-def _part(shape: Shape) -> tuple[slice, ...]:
-    return tuple(slice(size) for size in shape)
