@@ -9,7 +9,7 @@ from qglow.numerics.normalization import response_factor
 from qglow.numerics.reductions import PARTIAL_SUMS
 from qglow.numerics.scalar.clamps import larger, smaller
 from qglow.numerics.scalar.elementary import PowerOf
-from qglow.numerics.scalar.polynomials import exp, log
+from qglow.numerics.scalar.polynomials import exp_of_negative, log
 
 _INFINITY = float("inf")
 
@@ -179,7 +179,7 @@ def softmax(site: SourceSite) -> None:
     shape = list(site.shape("src"))
     axis = o.axis % len(shape)
     extent, shape[axis] = shape[axis], 1
-    exp_name = site.functions.of(exp)
+    exp_name = site.functions.of(exp_of_negative)
     with w.loops(shape) as indices:
         at = [*indices[:axis], "k", *indices[axis + 1 :]]
         loop = f"for (int32_t k = 0; k < {extent}; k++)"

@@ -10,7 +10,7 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.numerics.reductions import interleaved_sum
 from qglow.numerics.scalar.arrays import evaluate
-from qglow.numerics.scalar.polynomials import exp, log
+from qglow.numerics.scalar.polynomials import exp_of_negative, log
 
 
 def softmax_float(x: Array, axis: int = -1, masked_to_zero: bool = False) -> Array:
@@ -23,7 +23,7 @@ def softmax_float(x: Array, axis: int = -1, masked_to_zero: bool = False) -> Arr
         return x
     with np.errstate(invalid="ignore"):
         shifted = x - np.max(x, axis=axis, keepdims=True)
-        powers = evaluate(exp, shifted)
+        powers = evaluate(exp_of_negative, shifted)
         total = np.expand_dims(interleaved_sum(powers, axis), axis)
         shares = np.asarray(powers / total)
         return np.where(np.isnan(total), np.float32(0.0), shares) if masked_to_zero else shares
@@ -36,5 +36,5 @@ def log_softmax_float(x: Array, axis: int = -1) -> Array:
         return x
     with np.errstate(invalid="ignore"):
         shifted = x - np.max(x, axis=axis, keepdims=True)
-        total = interleaved_sum(evaluate(exp, shifted), axis)
+        total = interleaved_sum(evaluate(exp_of_negative, shifted), axis)
         return np.asarray(shifted - np.expand_dims(evaluate(log, total), axis))

@@ -19,7 +19,7 @@ from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import dense_strides
 from qglow.kernels.emit.target import VectorTarget
 from qglow.numerics.reductions import PARTIAL_SUMS
-from qglow.numerics.scalar.polynomials import exp, log
+from qglow.numerics.scalar.polynomials import exp_of_negative, log
 
 LANES = PARTIAL_SUMS
 """Elements of a vector: the numeric contract has 16 partial sums (rule 9), so every target uses 16 lanes."""
@@ -86,7 +86,7 @@ def softmax_row(
     top = e.splat(reduce_lanes(e, lanes, lambda a, b: emit_larger(e, a, b)), LANES)
 
     def exponentials(values: list[Value], at: Index, count: int | None) -> list[Value]:
-        power = emit_scalar(e, exp, e.b.fsub(load(src, at, count), top))
+        power = emit_scalar(e, exp_of_negative, e.b.fsub(load(src, at, count), top))
         if not logarithm:
             e.store_lanes(power, e.offset(dest, e.scaled(at, 4)), count)
         return [e.b.fadd(values[0], keep(e, power, count, 0.0))]
@@ -209,7 +209,7 @@ class _Columns:
         top = self._fold([scalar(kind, NEGATIVE_INFINITY)], larger, 1)[0]
 
         def exponentials(values: list[Value], at: Index, index: int) -> list[Value]:
-            power = emit_scalar(e, exp, e.b.fsub(self._load(self.src, at), top))
+            power = emit_scalar(e, exp_of_negative, e.b.fsub(self._load(self.src, at), top))
             if not self.operation.logarithm:
                 self._store(power, at)
             return [e.b.fadd(v, power) if i == index else v for i, v in enumerate(values)]

@@ -32,6 +32,8 @@ EXP_COEFFICIENTS = (
     0.5,
 )
 """q of exp(r) = 1 + (r + r^2 * q(r)) for |r| <= ln 2 / 2, highest power first."""
+RAISED = 64
+TWO_TO_MINUS_64 = 2.0**-64
 EXPONENT_BIAS = 127
 MANTISSA_BITS = 23
 
@@ -104,6 +106,15 @@ def exp(x: Real) -> Real:
     return y * power_of_two(n - half)
 
 
+def exp_of_negative(x: Real) -> Real:
+    """e^x for x <= 0: the bits of `exp`, with fewer operations; underflow is gradual, NaN passes."""
+    x = select(x < EXP_LOWEST, EXP_LOWEST, x)
+    shifted = x * LOG2_E + ROUND_MAGIC
+    n = shifted.bits() - (ROUND_MAGIC_BITS - RAISED)
+    # First the result times 2^64, which is a normal number, so that the last product alone is rounded.
+    return _exp_of_rest(x, shifted - ROUND_MAGIC) * power_of_two(n) * TWO_TO_MINUS_64
+
+
 def moderate_exp(x: Real) -> Real:
     """e^x for x between -87 and 88, where it is neither subnormal nor infinite: the bits of `exp`."""
     shifted = x * LOG2_E + ROUND_MAGIC
@@ -125,7 +136,7 @@ def sigmoid(x: Real) -> Real:
     Within 3 units in the last place, also where the result is tiny; monotone but for single
     units below 0; NaN passes.
     """
-    e = exp(negative_magnitude(x))
+    e = exp_of_negative(negative_magnitude(x))
     numerator = select(x.is_negative(), e, 1.0)
     return numerator / (1.0 + e)
 
@@ -179,7 +190,7 @@ def _log_of(f: Real, n: Real) -> Real:
 
 def softplus(x: Real) -> Real:
     """ln(1 + e^x), within 3 units in the last place; NaN passes."""
-    rest = log1p_of_unit(exp(negative_magnitude(x)))
+    rest = log1p_of_unit(exp_of_negative(negative_magnitude(x)))
     return select(x.is_negative(), 0.0, x) + rest
 
 

@@ -91,6 +91,14 @@ def test_exp_without_its_ends_has_the_same_bits() -> None:
     assert np.array_equal(evaluate(polynomials.moderate_exp, x), evaluate(polynomials.exp, x))
 
 
+def test_exp_of_what_is_not_positive_has_the_same_bits() -> None:
+    patterns = np.arange(0, 0x7F800001, 601, dtype=np.uint32)
+    x = np.concatenate([-patterns.view(np.float32), dense(-104, 0), dense(-104.1, -86.9), neighbours(-87.3)])
+    short, full = evaluate(polynomials.exp_of_negative, x), evaluate(polynomials.exp, x)
+    assert np.array_equal(short.view(np.uint32), full.view(np.uint32))
+    assert np.isnan(evaluate(polynomials.exp_of_negative, np.array([np.nan], np.float32)))
+
+
 def test_tanh_is_odd_and_sigmoid_sums_to_one() -> None:
     x = dense(0, 12)
     np.testing.assert_array_equal(evaluate(polynomials.tanh, -x), -evaluate(polynomials.tanh, x))
