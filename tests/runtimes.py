@@ -277,10 +277,11 @@ def kept_in_registers(program: Program) -> set[str]:
     kept: dict[str, bool] = {}
     for group in stacks(program):
         for number, instruction in enumerate(group):
-            stays = is_internal(usage, group, number) or is_in_epilogue(group, number)
+            alone = len(group) == 1
+            stays = not alone and (is_internal(usage, group, number) or is_in_epilogue(group, number))
             for operand, buffer in instruction.operands():
                 if operand.access is not Access.IN:
-                    kept[buffer.name] = len(group) > 1 and stays
+                    kept[buffer.name] = stays
     return {name for name, stays in kept.items() if stays}
 
 
