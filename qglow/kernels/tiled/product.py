@@ -54,7 +54,7 @@ class VectorProduct(ProductLoops):
         tiles = sum(piece.count for piece in divide(axes[-1].count, self.most_pixels))
         rows = math.prod(axis.count for axis in axes[:-1])
         for block in self.blocks():
-            lines = self._early_lines(block, rows * tiles)
+            lines = self.early_lines(block, rows * tiles)
             early = pointers.moved(self.e, ahead=self.next_block(block)) if lines else pointers
             row_ahead = tiles * lines * self.e.target.model.line_bytes
             with (
@@ -77,7 +77,7 @@ class VectorProduct(ProductLoops):
         """Bytes of weights that one iteration of the innermost loop reads."""
         return _unroll(self.geometry.runs.steps, self.tile.portions) * vectors * self.tile.weight_bytes
 
-    def _early_lines(self, block: Block, tiles: int) -> int:
+    def early_lines(self, block: Block, tiles: int) -> int:
         """Cache lines of the next block that a tile prefetches in each iteration of its loop; 0 for none.
 
         All `tiles` of a block together prefetch the weights of the next one, which follow in memory; those of

@@ -22,8 +22,8 @@ class BytePairTile(ByteTile):
     """The more vectors a block has, the fewer steps can be joined for all of them."""
 
     def most_pixels(self, vectors: int) -> int:
-        """Most pixels: registers also hold the activations of two steps, a product and some weights."""
-        return max(1, (self.registers - vectors - 3) // vectors)
+        """Most pixels: registers also hold two steps, a product and weights or a mask."""
+        return max(1, (self.registers - 6) // vectors)
 
     def step_cycles(self, pixels: int, vectors: int) -> float:
         """Cycles of a step, bound by two multiplications a vector."""

@@ -31,6 +31,7 @@ from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiled.product import VectorProduct
 from qglow.targets.x86.byte_pairs import BytePairTile
 from qglow.targets.x86.machine import (
+    FAR_COST,
     FLIPPED_COST,
     JOINED_COST,
     LISTS_COST,
@@ -55,15 +56,20 @@ from qglow.targets.x86.step_lists import (
 FEWEST_STEPS = 8
 """Fewest steps for lists: with fewer, or less than a vector of channels, they cost more than they save."""
 
+MOST_FETCHING = 16
+"""Most tiles that prefetch the weights of the next block: that costs each of them up to 4 % of its time."""
+
 
 @dataclass(frozen=True)
 class ListedTile(BytePairTile):
     """Average over all kinds of steps, for cost estimates.
 
     shares: shares of the kinds of steps, by the number of vectors of a block, from 1 on.
+    row_bytes: bytes of activations that only one pixel reads, 0 where neighbours share them.
     """
 
     shares: tuple[Shares, ...] = ()
+    row_bytes: int = 0
 
     @property
     def weight_bytes(self) -> int:
@@ -75,7 +81,10 @@ class ListedTile(BytePairTile):
         """Average cycles of a step, of all kinds by their shares."""
         shares, alone = self.shares[vectors - 1], super().step_cycles(pixels, vectors)
         cost = JOINED_COST * shares.joined + FLIPPED_COST * (shares.flipped + shares.single)
-        return (cost + MASKED_COST * shares.masked) * alone + LOADED_COST * pixels + TURN_COST
+        # Lists read activations all over a row: each several times, which takes cache beside the weights.
+        is_near = 2 * pixels * self.row_bytes <= self.model.near_bytes
+        loaded = (LOADED_COST if is_near else FAR_COST) * pixels
+        return (cost + MASKED_COST * shares.masked) * alone + loaded + TURN_COST
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,10 @@ class ListedProduct(VectorProduct):
         """Return 0: only the lists know how long a block is."""
         return 0
 
+    def early_lines(self, block: Block, tiles: int) -> int:
+        """Cache lines of weights that a tile fetches in each iteration: none where many tiles read them."""
+        return super().early_lines(block, tiles) if tiles <= MOST_FETCHING else 0
+
     def turn_bytes(self, vectors: int) -> int:
         """Bytes of weights in one iteration over joined steps, as many as in most others."""
         return turn_bytes(self.tile, vectors)[JOINED]
@@ -101,11 +114,12 @@ class ListedProduct(VectorProduct):
         self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], vectors: int, lines: int
     ) -> list[Value]:
         """Emit a loop over each list in turn."""
-        e = self.e
+        e, line = self.e, self.e.target.model.line_bytes
         lists = e.offset(pointers.weights, e.load(pointers.weights, I64, align=ENTRY_BYTES))
         ahead: Index = 0
         if lines:
             ahead = e.plus(pointers.ahead, e.load(e.offset(lists, LENGTH_FIELD), I64, align=8))
+        following = self._following(pointers.src, offsets)
         # Lengths and places are data, so that layers of one shape share code whatever their weights are.
         for kind, size in enumerate(turn_bytes(self.tile, vectors)):
             fields = (e.offset(lists, 8 * (LIST_FIELDS * kind + field)) for field in range(LIST_FIELDS))
@@ -114,10 +128,24 @@ class ListedProduct(VectorProduct):
                 place = e.offset(lists, e.plus(places, e.scaled(carry.index, 4 * PLACES[kind])))
                 start = e.offset(lists, e.plus(weights, e.scaled(carry.index, size)))
                 fetch_early(e, start, ahead, lines)
+                if following is not None:
+                    fetch_early(e, following, e.scaled(carry.index, line), 1, first_level=True)
                 at = [self._step_at(pointers.src, place, step) for step in range(PLACES[kind])]
                 carry.next(self._add_turn(kind, at, start, offsets, carry.values))
             sums = carry.values
+            if following is not None:
+                following = e.offset(following, e.scaled(turns, line))
         return sums
+
+    def _following(self, src: Value, offsets: tuple[int, ...]) -> Value | None:
+        """Activations of the next tile, where they follow those of this one.
+
+        The lists read them in no order that a processor could foresee, so each iteration fetches a line.
+        """
+        runs = self.geometry.runs
+        if len(offsets) == 1 or runs.rows * runs.columns > 1:
+            return None
+        return self.e.offset(src, len(offsets) * offsets[1])
 
     def _step_at(self, src: Value, place: Value, step: int) -> Value:
         e = self.e
@@ -165,8 +193,9 @@ def hidden(e: Emitter, address: Value) -> Value:
 def listed_tile(rows: Array, geometry: Geometry, target: VectorTarget) -> ListedTile:
     """The tile that estimates the cost of these weights, one row a channel."""
     tile = bytes_tile(target)
-    shares = typical_shares(tile, rows, geometry)
-    return ListedTile(tile.lanes, tile.registers, tile.model, shares)
+    shares, runs = typical_shares(tile, rows, geometry), geometry.runs
+    row_bytes = 0 if runs.rows * runs.columns > 1 else runs.steps * runs.step
+    return ListedTile(tile.lanes, tile.registers, tile.model, shares, row_bytes)
 
 
 @dataclass(frozen=True)

@@ -75,9 +75,11 @@ FLIPPED_COST = 0.88
 """Relative cost of one of two joined steps that change signs, and of a step that is not joined."""
 MASKED_COST = 1.2
 """Relative cost of a step that changes signs alone."""
-LOADED_COST = 0.3
+LOADED_COST = 0.15
 """Cycles to load a step of one pixel for products of bytes."""
-TURN_COST = 1.5
+FAR_COST = 0.5
+"""The same where the activations of a tile take more than half of the first-level cache."""
+TURN_COST = 2.5
 """Cycles of a step of bytes that do not depend on the size of its tile."""
 TABLES_FROM = 8_000_000
 """Bytes of results from which on tables were measured to cost less in an epilogue, on Zen 5."""

@@ -17,7 +17,7 @@ from qglow.kernels.tiled.blocking import divide
 from qglow.kernels.tiled.geometry import Geometry, Runs
 from qglow.kernels.tiled.packing import filter_steps
 from qglow.targets.x86.byte_pairs import BytePairTile
-from qglow.targets.x86.step_kinds import changed_signs, divide_steps, unlike_signs
+from qglow.targets.x86.step_kinds import Division, changed_signs, divide_steps, unlike_signs
 
 INVERTED = 255
 """A byte plus that of its inverted bits."""
@@ -63,14 +63,14 @@ def typical_shares(tile: BytePairTile, rows: Array, geometry: Geometry) -> tuple
 
     `rows` is one row of weights a channel.
     """
-    groups = filter_steps(rows, geometry, tile)
-    total, result = groups.shape[1], []
-    for vectors in range(1, min(tile.most_vectors, total) + 1):
-        every = list(_blocks(total, vectors))
-        blocks = [groups[0][first : first + size] for first, size in every[:: -(-len(every) // SAMPLED)]]
-        kinds = zip(*(divide_steps(block) for block in blocks), strict=True)
-        steps = len(blocks) * groups.shape[2]
-        joined, flipped, single, masked, split = (sum(map(len, found)) / steps for found in kinds)
+    group, result = filter_steps(rows, geometry, tile)[0], []
+    for vectors in range(1, min(tile.most_vectors, len(group)) + 1):
+        sampled = (blocks[:: -(-len(blocks) // SAMPLED)] for _, blocks in _blocks(group, vectors))
+        found = [kinds for blocks in sampled for kinds in divide_steps(blocks)]
+        steps = len(found) * group.shape[1]
+        joined, flipped, single, masked, split = (
+            sum(map(len, numbers)) / steps for numbers in zip(*found, strict=True)
+        )
         result.append(Shares(joined, flipped, single + 2 * split, masked))
     return tuple(result)
 
@@ -96,19 +96,19 @@ def pack_lists(tile: BytePairTile, rows: Array, geometry: Geometry, most_vectors
     lacking = np.zeros((table.size, tile.lanes), np.int32)
     end = parts[0].size
     for number, group in enumerate(groups):
-        for first, size in _blocks(vectors, most_vectors):
-            entry = number * vectors + first
-            table[entry] = end - entry * ENTRY_BYTES
-            packed, lacking[entry : entry + size] = _pack_block(group[first : first + size], places)
-            parts.append(packed)
-            end += packed.size
+        for start, blocks in _blocks(group, most_vectors):
+            entries = number * vectors + start + blocks.shape[1] * np.arange(len(blocks))
+            for entry, block, kinds in zip(entries, blocks, divide_steps(blocks), strict=True):
+                table[entry] = end - entry * ENTRY_BYTES
+                packed, lacking[entry : entry + len(block)] = _pack_block(block, kinds, places)
+                parts.append(packed)
+                end += packed.size
     parts[0][: table.nbytes] = table.view(np.uint8)
     return PackedLists(np.concatenate(parts), lacking.reshape(-1))
 
 
-def _pack_block(block: Array, places: Array) -> tuple[Array, Array]:
+def _pack_block(block: Array, kinds: Division, places: Array) -> tuple[Array, Array]:
     """Header and lists of the weights [vectors, steps, lanes, 4] of a block; what its sums lack."""
-    kinds = divide_steps(block)
     steps = block.transpose(1, 0, 2, 3)
     flipped, lacking = _flipped_turns(steps[kinds.flipped])
     masked, lacking_too = _masked_turns(steps[kinds.masked])
@@ -162,11 +162,11 @@ def _inverted(steps: Array, flips: Array) -> tuple[Array, Array, Array]:
     return np.where(flips, -steps, steps), -flips.astype(np.int8), lacking
 
 
-def _blocks(vectors: int, most_vectors: int) -> Iterator[tuple[int, int]]:
-    """First vector and size of every block."""
-    for piece in divide(vectors, most_vectors):
-        for block in range(piece.count):
-            yield piece.start + block * piece.size, piece.size
+def _blocks(group: Array, most_vectors: int) -> Iterator[tuple[int, Array]]:
+    """The first vector, and the weights [blocks, vectors, steps, lanes, 4], of all blocks of one size."""
+    for piece in divide(len(group), most_vectors):
+        end = piece.start + piece.size * piece.count
+        yield piece.start, group[piece.start : end].reshape(piece.count, piece.size, *group.shape[1:])
 
 
 def _step_places(runs: Runs) -> Array:

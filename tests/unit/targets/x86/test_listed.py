@@ -14,7 +14,7 @@ from qglow.kernels.selection.select import select_kernels
 from qglow.kernels.tiled.geometry import Axis, Geometry, Runs
 from qglow.targets.x86.isas import AVX2
 from qglow.targets.x86.listed import ListedConvolution, ListedFullyConnected, bytes_tile
-from qglow.targets.x86.step_kinds import MOST_PAIR, divide_steps, pair_loads
+from qglow.targets.x86.step_kinds import divide_steps, pair_loads
 from qglow.targets.x86.step_lists import (
     ALIGNMENT,
     ENTRY_BYTES,
@@ -27,6 +27,7 @@ from qglow.targets.x86.step_lists import (
     pack_lists,
     turn_bytes,
 )
+from qglow.targets.x86.step_partners import MOST
 from tests.fuzzing import examples
 from tests.runtimes import HOST_ISAS
 from tests.unit.kernels.convolution.test_conv import Case, build, check_int8
@@ -48,7 +49,7 @@ def test_a_pair_fits_exactly_where_no_activations_saturate_it() -> None:
     most = 255 * np.maximum(wide, 0).sum(axis=-1)
     least = 255 * np.minimum(wide, 0).sum(axis=-1)
     exact = (most <= 32767) & (least >= -32768)
-    assert np.array_equal(pair_loads(pairs).max(axis=(-2, -1)) <= MOST_PAIR, exact)
+    assert np.array_equal(pair_loads(pairs).max(axis=(-2, -1)) <= MOST, exact)
 
 
 def sums_of_lists(packed: PackedLists, vectors: int, activations: Array) -> Array:
@@ -99,7 +100,7 @@ def test_lists_add_up_to_the_product_and_no_sum_leaves_16_bits(
 def test_nearly_all_steps_of_normal_weights_are_joined() -> None:
     normal = np.random.default_rng(2).standard_normal((16, 768))
     block = np.rint(127 * normal / np.abs(normal).max(axis=1, keepdims=True)).astype(np.int8)
-    kinds = divide_steps(block.reshape(2, 8, 192, 4).transpose(0, 2, 1, 3))
+    [kinds] = divide_steps(block.reshape(1, 2, 8, 192, 4).swapaxes(2, 3))
     assert len(kinds.flipped) > 120 and len(kinds.masked) < 20 and not len(kinds.split)
 
 
@@ -154,6 +155,7 @@ def test_lists_hold_the_steps_of_their_block() -> None:
     geometry = Geometry((Axis(10, 24, 40),), runs, 2, 40, 48, (0, 0, 0, 0), False)
     rows = np.clip(np.rint(33 * random.standard_normal((80, 216))), -127, 127).astype(np.int8)
     rows[:, :4] = 127  # a step that fits with none
+    rows[:, 4:12] = 64  # two that fit alone only
     packed, _ = pack_lists(bytes_tile(AVX2), rows, geometry, 2)
     table = packed[: 10 * ENTRY_BYTES].view(np.int64)
     places = [r * 1000 + 4 * s for r in range(3) for s in range(18)]

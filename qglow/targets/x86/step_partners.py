@@ -1,0 +1,155 @@
+"""Partners of steps of int8 weights, which are added in 16 bits before they are widened (step_kinds).
+
+Which steps may be partners is a graph, and a choice of partners is a matching in it. Steps of small weights
+may have most others and those of large ones few, so partners are sought between a smaller and a larger half,
+first for those with the fewest choices. All blocks of a layer are matched at once, since a block alone is too
+small for numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.types import Array
+
+MOST = 128
+"""255 times this, and 255 times its negative, are in the range of int16."""
+NONE = -1
+"""The partner of a step without one, and of the second of two partners."""
+ROUNDS = 2
+"""Number of times that steps without a partner are divided into a smaller and a larger half."""
+MOST_MATCHED = 192
+"""Most steps that are matched with each other: the work grows with their square."""
+MOST_TRIED = 1 << 21
+"""Most pairs of steps at a time, so that what is known of them stays in the cache."""
+NEVER = 1 << 13
+"""More than the number of steps that want a partner."""
+LARGEST = 255
+"""The largest bound that is kept: more never fits either."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Bounds of pairs of weights in units of 255, uint8 [pairs, blocks, steps].
+
+    up, down: the sum of a pair's positive weights, and of the negative ones. larger, smaller, sums:
+    magnitudes of its weights and their sum. more_room, less_room: the larger and the smaller room that a pair
+    leaves. fits: [blocks, steps], whether all pairs fit alone. A weight of -128 has no negative, so its pair
+    never fits with other signs.
+    """
+
+    up: Array
+    down: Array
+    larger: Array
+    smaller: Array
+    sums: Array
+    more_room: Array
+    less_room: Array
+    fits: Array
+
+    @staticmethod
+    def of(weights: Array, loads: Array) -> _Steps:
+        """Return those of weights [blocks, steps, even]; `loads` as `find_partners` takes them."""
+        sizes = np.abs(weights.astype(np.int16))
+        sizes[sizes >= MOST] = LARGEST
+        one, other = sizes[..., 0::2], sizes[..., 1::2]
+        rooms = MOST - np.minimum(loads, MOST)
+        bounds = (
+            *(loads[:, :, sign] for sign in range(2)),
+            np.maximum(one, other),
+            np.minimum(one, other),
+            one + other,
+            rooms.max(axis=2),
+            rooms.min(axis=2),
+        )
+        small = (np.minimum(bound, LARGEST).astype(np.uint8).transpose(2, 0, 1) for bound in bounds)
+        return _Steps(*small, loads.max(axis=(2, 3)) <= MOST)
+
+    def chosen(self, steps: Array) -> _Steps:
+        """Those of some steps [blocks, chosen] of each block."""
+        return _Steps(
+            *(np.take_along_axis(getattr(self, name), steps[None], axis=2) for name in self.__slots__[:-1]),
+            np.take_along_axis(self.fits, steps, axis=1),
+        )
+
+
+def find_partners(weights: Array, loads: Array) -> Array:
+    """Find the second of every step of a block that is the first of two partners, NONE for others.
+
+    weights: int8 [blocks, steps, even]. loads: the bounds of their pairs, int16 [blocks, steps, 2, pairs].
+    First ones fit alone. Seconds that do not are to change their signs. Returns [blocks, steps].
+    """
+    half = max(1, min(loads.shape[1], MOST_MATCHED) // 2)
+    share = max(1, MOST_TRIED // (half * half))
+    starts = range(0, len(weights), share)
+    parts = [_partners(_Steps.of(weights[at : at + share], loads[at : at + share])) for at in starts]
+    return np.concatenate(parts)
+
+
+def _partners(steps: _Steps) -> Array:
+    """Partners of the steps of some blocks."""
+    sizes = np.maximum(steps.up, steps.down).max(axis=0).astype(np.int16)
+    sizes[~steps.fits] = LARGEST + steps.sums.max(axis=0)[~steps.fits]
+    seconds, is_left = np.full(sizes.shape, NONE), np.ones(sizes.shape, bool)
+    at = np.arange(len(sizes))[:, None]
+    for _ in range(ROUNDS):
+        order = np.argsort(np.where(is_left, sizes, 3 * LARGEST), axis=1, kind="stable")
+        left = int(is_left.sum(axis=1).max())
+        groups = -(-left // MOST_MATCHED)
+        for group in range(groups):
+            members = order[:, group:left:groups]
+            half = members.shape[1] // 2
+            low, high = members[:, :half], members[:, members.shape[1] - half :]
+            possible = _may_join(steps.chosen(low), steps.chosen(high))
+            possible &= is_left[at, high][:, :, None] & is_left[at, low][:, None, :]
+            blocks, larger, smaller = _match(possible)
+            first, second = low[blocks, smaller], high[blocks, larger]
+            seconds[blocks, first] = second
+            is_left[blocks, first] = is_left[blocks, second] = False
+    return seconds
+
+
+def _may_join(low: _Steps, high: _Steps) -> Array:
+    """Which steps may be joined, [blocks, high, low]: low ones that fit alone with high ones.
+
+    High ones that fit alone are joined as they are. Signs of others are changed: both weights of a pair take
+    the larger room, or each one of them.
+    """
+    large = int(high.fits.sum(axis=1).min())  # the first one, in any block, that does not fit alone
+    possible = np.repeat(low.fits[:, None, :], high.fits.shape[1], axis=1)
+    balanced = possible[:, large:] & ~high.fits[:, large:, None]
+    possible &= high.fits[:, :, None]
+    for own, other in ((low.up, high.up), (low.down, high.down)):
+        for load, bound in zip(own, np.minimum(other, MOST), strict=True):
+            possible &= load[:, None, :] <= (MOST - bound)[:, :, None]
+    pairs = zip(low.more_room, low.less_room, high.larger, high.smaller, high.sums, strict=True)
+    for rooms_and_sizes in pairs if balanced.size else ():
+        more, less = (room[:, None, :] for room in rooms_and_sizes[:2])
+        larger, smaller, both = (size[:, large:, None] for size in rooms_and_sizes[2:])
+        balanced &= (larger <= more) & ((smaller <= less) | (both <= more))
+    possible[:, large:] |= balanced
+    return possible
+
+
+def _match(possible: Array) -> tuple[Array, Array, Array]:
+    """Match rows with columns of each block where it is possible [blocks, rows, columns].
+
+    Rows with the fewest choices choose first, each the column that the fewest others can take. Returns the
+    block, row and column of every match.
+    """
+    every = np.arange(len(possible))
+    wanted = possible.sum(axis=1, dtype=np.int16)
+    result = np.full(possible.shape[:2], NONE)
+    for row in np.argsort(possible.sum(axis=2), axis=1, kind="stable").T:
+        choices = possible[every, row]
+        costs = np.where(choices, wanted, NEVER)
+        best = costs.argmin(axis=1)
+        found = costs[every, best] < NEVER
+        chosen = every[found], best[found]
+        result[chosen[0], row[found]] = chosen[1]
+        wanted -= choices
+        wanted[chosen] = 2 * NEVER
+    blocks, rows = np.nonzero(result != NONE)
+    return blocks, rows, result[blocks, rows]
