@@ -34,7 +34,6 @@ from qglow.targets.x86.machine import (
     FAR_COST,
     FLIPPED_COST,
     JOINED_COST,
-    LISTS_COST,
     LOADED_COST,
     MASKED_COST,
     TURN_COST,
@@ -215,7 +214,7 @@ class ListedConvolution(TiledConvolution):
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of the product."""
-        return LISTS_COST * blocking_cost(*_of_convolution(instruction, target), self.blocking)
+        return blocking_cost(*_of_convolution(instruction, target), self.blocking)
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product on this kernel's tile."""
@@ -239,7 +238,7 @@ class ListedFullyConnected(TiledFullyConnected):
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of the product."""
-        return LISTS_COST * blocking_cost(*_of_product(instruction, target), self.blocking)
+        return blocking_cost(*_of_product(instruction, target), self.blocking)
 
     def product(self, site: Site, geometry: Geometry) -> VectorProduct:
         """The product on this kernel's tile."""

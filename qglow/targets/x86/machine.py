@@ -67,8 +67,6 @@ SERVER = MachineModel(
     matrix=MatrixCosts(multiply_cycles=16.0, output_cycles=3.5, block_cycles=60.0),
 )
 
-LISTS_COST = 1.05
-"""Time of a product by lists relative to that of its steps."""
 JOINED_COST = 0.75
 """Relative cost of one of two joined steps: three multiplications instead of four."""
 FLIPPED_COST = 0.88

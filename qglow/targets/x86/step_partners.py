@@ -9,6 +9,7 @@ small for numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ ROUNDS = 2
 """Number of times that steps without a partner are divided into a smaller and a larger half."""
 MOST_MATCHED = 192
 """Most steps that are matched with each other: the work grows with their square."""
-MOST_TRIED = 1 << 21
+MOST_TRIED = 1 << 19
 """Most pairs of steps at a time, so that what is known of them stays in the cache."""
 NEVER = 1 << 13
 """More than the number of steps that want a partner."""
@@ -30,14 +31,12 @@ LARGEST = 255
 """The largest bound that is kept: more never fits either."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
+class _Bounds(NamedTuple):
     """Bounds of pairs of weights in units of 255, uint8 [pairs, blocks, steps].
 
     up, down: the sum of a pair's positive weights, and of the negative ones. larger, smaller, sums:
     magnitudes of its weights and their sum. more_room, less_room: the larger and the smaller room that a pair
-    leaves. fits: [blocks, steps], whether all pairs fit alone. A weight of -128 has no negative, so its pair
-    never fits with other signs.
+    leaves. A weight of -128 has no negative, so its pair never fits with other signs.
     """
 
     up: Array
@@ -47,6 +46,13 @@ class _Steps:
     sums: Array
     more_room: Array
     less_room: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Steps of some blocks: all their bounds [blocks, steps, 7, pairs], and whether they fit alone."""
+
+    all_bounds: Array
     fits: Array
 
     @staticmethod
@@ -56,23 +62,34 @@ class _Steps:
         sizes[sizes >= MOST] = LARGEST
         one, other = sizes[..., 0::2], sizes[..., 1::2]
         rooms = MOST - np.minimum(loads, MOST)
-        bounds = (
-            *(loads[:, :, sign] for sign in range(2)),
+        bounds = _Bounds(
+            loads[:, :, 0],
+            loads[:, :, 1],
             np.maximum(one, other),
             np.minimum(one, other),
             one + other,
             rooms.max(axis=2),
             rooms.min(axis=2),
         )
-        small = (np.minimum(bound, LARGEST).astype(np.uint8).transpose(2, 0, 1) for bound in bounds)
-        return _Steps(*small, loads.max(axis=(2, 3)) <= MOST)
+        small = np.minimum(np.stack(bounds, axis=2), LARGEST).astype(np.uint8)
+        return _Steps(small, loads.max(axis=(2, 3)) <= MOST)
+
+    @property
+    def bounds(self) -> _Bounds:
+        """Bounds of all pairs."""
+        return _Bounds(*np.ascontiguousarray(self.all_bounds.transpose(2, 3, 0, 1)))
+
+    @property
+    def sizes(self) -> Array:
+        """The size that steps are sorted by [blocks, steps], int16: those that do not fit alone come last."""
+        largest = _Bounds(*self.all_bounds.max(axis=3).astype(np.int16).transpose(2, 0, 1))
+        large: Array = LARGEST + largest.sums
+        return np.where(self.fits, np.maximum(largest.up, largest.down), large)
 
     def chosen(self, steps: Array) -> _Steps:
         """Those of some steps [blocks, chosen] of each block."""
-        return _Steps(
-            *(np.take_along_axis(getattr(self, name), steps[None], axis=2) for name in self.__slots__[:-1]),
-            np.take_along_axis(self.fits, steps, axis=1),
-        )
+        at = np.arange(len(steps))[:, None]
+        return _Steps(self.all_bounds[at, steps], self.fits[at, steps])
 
 
 def find_partners(weights: Array, loads: Array) -> Array:
@@ -90,8 +107,7 @@ def find_partners(weights: Array, loads: Array) -> Array:
 
 def _partners(steps: _Steps) -> Array:
     """Partners of the steps of some blocks."""
-    sizes = np.maximum(steps.up, steps.down).max(axis=0).astype(np.int16)
-    sizes[~steps.fits] = LARGEST + steps.sums.max(axis=0)[~steps.fits]
+    sizes = steps.sizes
     seconds, is_left = np.full(sizes.shape, NONE), np.ones(sizes.shape, bool)
     at = np.arange(len(sizes))[:, None]
     for _ in range(ROUNDS):
@@ -117,17 +133,19 @@ def _may_join(low: _Steps, high: _Steps) -> Array:
     High ones that fit alone are joined as they are. Signs of others are changed: both weights of a pair take
     the larger room, or each one of them.
     """
+    smaller_ones, larger_ones = low.bounds, high.bounds
     large = int(high.fits.sum(axis=1).min())  # the first one, in any block, that does not fit alone
     possible = np.repeat(low.fits[:, None, :], high.fits.shape[1], axis=1)
     balanced = possible[:, large:] & ~high.fits[:, large:, None]
     possible &= high.fits[:, :, None]
-    for own, other in ((low.up, high.up), (low.down, high.down)):
+    for own, other in zip(smaller_ones[:2], larger_ones[:2], strict=True):
         for load, bound in zip(own, np.minimum(other, MOST), strict=True):
             possible &= load[:, None, :] <= (MOST - bound)[:, :, None]
-    pairs = zip(low.more_room, low.less_room, high.larger, high.smaller, high.sums, strict=True)
-    for rooms_and_sizes in pairs if balanced.size else ():
-        more, less = (room[:, None, :] for room in rooms_and_sizes[:2])
-        larger, smaller, both = (size[:, large:, None] for size in rooms_and_sizes[2:])
+    rooms = (smaller_ones.more_room, smaller_ones.less_room)
+    sizes = (larger_ones.larger, larger_ones.smaller, larger_ones.sums)
+    for pair in zip(*rooms, *sizes, strict=True) if balanced.size else ():
+        more, less = (room[:, None, :] for room in pair[:2])
+        larger, smaller, both = (size[:, large:, None] for size in pair[2:])
         balanced &= (larger <= more) & ((smaller <= less) | (both <= more))
     possible[:, large:] |= balanced
     return possible
