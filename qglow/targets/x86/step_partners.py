@@ -133,21 +133,21 @@ def _may_join(low: _Steps, high: _Steps) -> Array:
     High ones that fit alone are joined as they are. Signs of others are changed: both weights of a pair take
     the larger room, or each one of them.
     """
-    smaller_ones, larger_ones = low.bounds, high.bounds
-    large = int(high.fits.sum(axis=1).min())  # the first one, in any block, that does not fit alone
-    possible = np.repeat(low.fits[:, None, :], high.fits.shape[1], axis=1)
-    balanced = possible[:, large:] & ~high.fits[:, large:, None]
-    possible &= high.fits[:, :, None]
-    for own, other in zip(smaller_ones[:2], larger_ones[:2], strict=True):
-        for load, bound in zip(own, np.minimum(other, MOST), strict=True):
-            possible &= load[:, None, :] <= (MOST - bound)[:, :, None]
-    rooms = (smaller_ones.more_room, smaller_ones.less_room)
-    sizes = (larger_ones.larger, larger_ones.smaller, larger_ones.sums)
+    ours, theirs = low.bounds, high.bounds
+    # High steps that fit alone come first; where they end differs from block to block.
+    fitting = high.fits.sum(axis=1)
+    first, end = int(fitting.min()), int(fitting.max())
+    possible = high.fits[:, :, None] & low.fits[:, None, :]
+    joined, room = possible[:, :end], MOST - np.minimum(theirs[:2], MOST)[..., :end]
+    for load, left in zip(np.concatenate(ours[:2]), np.concatenate(room), strict=True):
+        joined &= load[:, None, :] <= left[:, :, None]
+    balanced = ~high.fits[:, first:, None] & low.fits[:, None, :]
+    rooms, sizes = ours[-2:], (theirs.larger, theirs.smaller, theirs.sums)
     for pair in zip(*rooms, *sizes, strict=True) if balanced.size else ():
         more, less = (room[:, None, :] for room in pair[:2])
-        larger, smaller, both = (size[:, large:, None] for size in pair[2:])
+        larger, smaller, both = (size[:, first:, None] for size in pair[2:])
         balanced &= (larger <= more) & ((smaller <= less) | (both <= more))
-    possible[:, large:] |= balanced
+    possible[:, first:] |= balanced
     return possible
 
 
