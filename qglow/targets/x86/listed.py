@@ -30,6 +30,7 @@ from qglow.kernels.tiled.loops import Block, Pointers
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiled.product import VectorProduct
 from qglow.targets.x86.byte_pairs import BytePairTile
+from qglow.targets.x86.few_rows import NarrowFullyConnected, is_bound_by_memory, narrow_products
 from qglow.targets.x86.machine import (
     FAR_COST,
     FLIPPED_COST,
@@ -307,15 +308,20 @@ def listed_convolutions(instruction: Instruction, target: VectorTarget) -> list[
 
 
 def listed_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
-    """Return the kernel with the cheapest blocking by estimate, or none where lists do not apply."""
+    """Return the kernel with the cheapest blocking by estimate, or none where lists do not apply.
+
+    Lists are larger than the weights, so few rows that wait for memory have a kernel of their own.
+    """
     if not _can_be_listed(instruction, target) or not _gains(linear_geometry(instruction), target):
         return []
+    if is_bound_by_memory(instruction):
+        return narrow_products(instruction, target)
     found = choose_blocking(*_of_product(instruction, target))
     clamp_first = must_clamp_first(instruction, columns(instruction))
     return [ListedFullyConnected(found.pixels, found.vectors, found.by_rows, clamp_first)]
 
 
 LISTED_KERNELS = own_kernels(
-    (ListedConvolution, ListedFullyConnected),
+    (ListedConvolution, ListedFullyConnected, NarrowFullyConnected),
     {Convolution: listed_convolutions, FullyConnected: listed_products},
 )

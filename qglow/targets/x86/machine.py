@@ -81,3 +81,9 @@ TURN_COST = 2.5
 """Cycles of a step of bytes that do not depend on the size of its tile."""
 TABLES_FROM = 8_000_000
 """Bytes of results from which on tables were measured to cost less in an epilogue, on Zen 5."""
+FEW_ROWS = 4
+"""Most rows whose products wait for weights from far memory rather than for multiplications."""
+FAR_WEIGHTS = 1 << 20
+"""Bytes of weights from which on they come from far memory."""
+NARROW_COST = 0.6
+"""Time of a product of few rows by far weights of bytes relative to one by words."""
