@@ -87,7 +87,7 @@ class _Steps:
         return np.where(self.fits, np.maximum(largest.up, largest.down), large)
 
     def chosen(self, steps: Array) -> _Steps:
-        """Those of some steps [blocks, chosen] of each block."""
+        """Return some steps [blocks, chosen] of each block."""
         at = np.arange(len(steps))[:, None]
         return _Steps(self.all_bounds[at, steps], self.fits[at, steps])
 
@@ -128,7 +128,7 @@ def _partners(steps: _Steps) -> Array:
 
 
 def _may_join(low: _Steps, high: _Steps) -> Array:
-    """Which steps may be joined, [blocks, high, low]: low ones that fit alone with high ones.
+    """Find which steps may be joined, [blocks, high, low]: low ones that fit alone with high ones.
 
     High ones that fit alone are joined as they are. Signs of others are changed: both weights of a pair take
     the larger room, or each one of them.
