@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.targets.x86.step_partners import MOST, NONE, find_partners
+from qglow.targets.x86.step_partners import MOST, NONE, blocks_at_a_time, find_partners
 
 LEAST = -128
 """The weight whose negative is no int8."""
@@ -56,10 +56,15 @@ def pair_loads(weights: Array) -> Array:
 
 def divide_steps(blocks: Array) -> list[Division]:
     """Divide the steps of the weights [blocks, vectors, steps, lanes, 4] of blocks into kinds."""
-    weights = blocks.swapaxes(1, 2).reshape(len(blocks), blocks.shape[2], -1)
-    loads = pair_loads(weights)
-    seconds, fits = find_partners(weights, loads), loads.max(axis=(2, 3)) <= MOST
-    return [_divide(*block) for block in zip(weights, fits, seconds, strict=True)]
+    result = []
+    share = blocks_at_a_time(blocks.shape[2])
+    for at in range(0, len(blocks), share):
+        some = blocks[at : at + share]
+        weights = some.swapaxes(1, 2).reshape(len(some), some.shape[2], -1)
+        loads = pair_loads(weights)
+        seconds, fits = find_partners(weights, loads), loads.max(axis=(2, 3)) <= MOST
+        result += [_divide(*block) for block in zip(weights, fits, seconds, strict=True)]
+    return result
 
 
 def _divide(weights: Array, fits: Array, seconds: Array) -> Division:

@@ -2,7 +2,7 @@
 
 Which steps may be partners is a graph, and a choice of partners is a matching in it. Steps of small weights
 may have most others and those of large ones few, so partners are sought between a smaller and a larger half,
-first for those with the fewest choices. All blocks of a layer are matched at once, since a block alone is too
+first for those with the fewest choices. Many blocks are matched at once, since a block alone is too
 small for numpy.
 """
 
@@ -92,21 +92,19 @@ class _Steps:
         return _Steps(self.all_bounds[at, steps], self.fits[at, steps])
 
 
+def blocks_at_a_time(steps: int) -> int:
+    """Number of blocks of so many steps that `find_partners` should get at a time."""
+    half = max(1, min(steps, MOST_MATCHED) // 2)
+    return max(1, MOST_TRIED // (half * half))
+
+
 def find_partners(weights: Array, loads: Array) -> Array:
     """Find the second of every step of a block that is the first of two partners, NONE for others.
 
     weights: int8 [blocks, steps, even]. loads: the bounds of their pairs, int16 [blocks, steps, 2, pairs].
     First ones fit alone. Seconds that do not are to change their signs. Returns [blocks, steps].
     """
-    half = max(1, min(loads.shape[1], MOST_MATCHED) // 2)
-    share = max(1, MOST_TRIED // (half * half))
-    starts = range(0, len(weights), share)
-    parts = [_partners(_Steps.of(weights[at : at + share], loads[at : at + share])) for at in starts]
-    return np.concatenate(parts)
-
-
-def _partners(steps: _Steps) -> Array:
-    """Partners of the steps of some blocks."""
+    steps = _Steps.of(weights, loads)
     sizes = steps.sizes
     seconds, is_left = np.full(sizes.shape, NONE), np.ones(sizes.shape, bool)
     at = np.arange(len(sizes))[:, None]
