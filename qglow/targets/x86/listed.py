@@ -58,6 +58,8 @@ FEWEST_STEPS = 8
 
 MOST_FETCHING = 16
 """Most tiles that prefetch the weights of the next block: that costs each of them up to 4 % of its time."""
+LONG_ROW = 128
+"""Fewest steps of a row of activations for which fetching the next rows pays: short ones are near anyway."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class ListedProduct(VectorProduct):
         The lists read them in no order that a processor could foresee, so each iteration fetches a line.
         """
         runs = self.geometry.runs
-        if len(offsets) == 1 or runs.rows * runs.columns > 1:
+        if len(offsets) == 1 or runs.rows * runs.columns > 1 or runs.steps < LONG_ROW:
             return None
         return self.e.offset(src, len(offsets) * offsets[1])
 
