@@ -8,7 +8,7 @@ small for numpy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -116,8 +116,9 @@ def find_partners(weights: Array, loads: Array) -> Array:
             members = order[:, group:left:groups]
             half = members.shape[1] // 2
             low, high = members[:, :half], members[:, members.shape[1] - half :]
-            possible = _may_join(steps.chosen(low), steps.chosen(high))
-            possible &= is_left[at, high][:, :, None] & is_left[at, low][:, None, :]
+            # Those that have a partner come last, behind the ones that do not fit alone.
+            free = replace(steps, fits=steps.fits & is_left)
+            possible = _may_join(free.chosen(low), free.chosen(high)) & is_left[at, high][:, :, None]
             blocks, larger, smaller = _match(possible)
             first, second = low[blocks, smaller], high[blocks, larger]
             seconds[blocks, first] = second
