@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qglow.core.types import Shape
+from qglow.core.types import ElementType, Shape
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.linear import MatMul
 from qglow.graph.ops.movement import Expand
@@ -96,7 +96,9 @@ def _block(graph: Graph, last: Node, live: Live) -> FoundAttention | None:
 def _finished(walk: StepsWalk, scores: Shape, product: Node, last: Node) -> FoundAttention | None:
     """The block with keys and values as they are before heads repeat them, if all shapes fit."""
     queries, keys, values = operand(product, 0), operand(product, 1), operand(last, 1)
-    if not all(value.type.is_float for value in (queries, keys, values, last.output)):
+    multiplied = queries.type.element, keys.type.element
+    known = multiplied in ((ElementType.FLOAT, ElementType.FLOAT), (ElementType.INT8, ElementType.INT8))
+    if not known or not values.type.is_float:
         return None
     base_values = _unrepeated(_unmasked(walk, values))
     base_keys, rows_of_keys = _transposed_keys(keys)

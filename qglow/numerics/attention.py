@@ -1,4 +1,4 @@
-"""Attention in float32: rule 13 of the numeric contract, the order of its parts one after the other."""
+"""Attention: rule 13 of the numeric contract, the order of its parts one after the other."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qglow.core.types import Array
-from qglow.numerics.linear import gemm_float
+from qglow.core.types import Array, Quantization
+from qglow.numerics.linear import gemm_float, matmul_int8
 from qglow.numerics.softmax import softmax_float
 
 
@@ -41,17 +41,28 @@ class ScoreMasks:
     live: Array | None = None
 
 
-def attention_float(
-    queries: Array, keys: Array, values: Array, masks: ScoreMasks, shared: int, steps: ScoreSteps
+def attention(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    masks: ScoreMasks,
+    shared: int,
+    steps: ScoreSteps,
+    parameters: tuple[Quantization, Quantization] | None = None,
 ) -> Array:
-    """softmax(queries @ keys^T, after `steps`) @ values: [..., H * shared, M, E].
+    """softmax(queries @ keys^T, after `steps`) @ values: [..., H * shared, M, E] in float32.
 
     queries: [..., H * shared, M, D]. keys: [..., H, T, D]. values: [..., H, T, E].
+    parameters: of int8 queries and keys, whose products are exact sums (rule 5); None where they are float32.
     """
     addend, condition = masks.addend, masks.condition
     count = keys.shape[-2] if masks.live is None else int(np.count_nonzero(masks.live))
     keys, values = (np.repeat(x[..., :count, :], shared, axis=-3) for x in (keys, values))
-    scores = gemm_float(queries, np.swapaxes(keys, -1, -2))
+    columns = np.swapaxes(keys, -1, -2)
+    if parameters is None:
+        scores = gemm_float(queries, columns)
+    else:
+        scores = matmul_int8(queries, parameters[0], columns, parameters[1], None)
     factor = np.float32(steps.factor)
     with np.errstate(invalid="ignore", over="ignore"):
         scores = scores / factor if steps.divides else scores * factor

@@ -9,6 +9,7 @@ import numpy as np
 
 from qglow.core.types import ElementType, TensorType
 from qglow.graph.graph import Value
+from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Div, Mul
 from qglow.graph.ops.linear import MatMul
 from qglow.graph.ops.movement import Expand
@@ -25,6 +26,7 @@ class Form:
     leading: stacks of queries. shared: how many of them read one stack of keys. steps: between the products,
     of `scale`, `divide`, `add`, `choose` and `hide`. wide: whether masks have rows, and heads of their own.
     rows_together: heads that share keys are rows of one product; else keys are repeated.
+    zeros: zero points of int8 queries and keys; None where they are float.
     """
 
     leading: tuple[int, ...]
@@ -38,6 +40,7 @@ class Form:
     masked_to_zero: bool = False
     rows_together: bool = False
     keys_stand: bool = False
+    zeros: tuple[int, int] | None = None
 
     @property
     def stacks(self) -> tuple[int, ...]:
@@ -56,6 +59,13 @@ FORMS: list[Form] = [
     Form((1, 2), 2, 130, 17, 16, ("scale", "add", "hide"), masked_to_zero=True, wide=True),
     Form((3, 2), 8, 1, 4, 3, ("add",), keys_stand=True),
     Form((1, 2), 33, 64, 64, 64, ("scale", "choose"), keys_stand=True, wide=True),
+    Form((1, 3), 5, 19, 16, 8, ("scale", "add"), zeros=(3, -7)),
+    Form((2, 2), 17, 33, 70, 24, ("divide", "add"), wide=True, zeros=(-128, 0)),
+    Form((4,), 9, 16, 7, 5, (), zeros=(0, 5)),
+    Form((1, 4), 1, 37, 18, 33, ("scale", "add"), shared=2, zeros=(-5, 127)),
+    Form((2, 4), 3, 50, 32, 16, ("divide", "hide"), shared=2, rows_together=True, zeros=(0, 0)),
+    Form((1, 1), 1, 40, 64, 64, ("scale",), zeros=(100, -100)),
+    Form((1, 2), 33, 64, 64, 64, ("scale", "choose"), keys_stand=True, wide=True, zeros=(9, 9)),
 ]
 
 
@@ -66,25 +76,30 @@ def attention(form: Form) -> Maker:
         drawing = Drawing("attention", random)
         b = drawing.builder
 
-        def real(*shape: int) -> Value:
+        def real(*shape: int, zero_point: int | None = None) -> Value:
             name = f"x{len(drawing.inputs)}"
             drawing.inputs[name] = moderate(random, shape)
-            return b.input(name, TensorType(ElementType.FLOAT, shape))
+            value = b.input(name, TensorType(ElementType.FLOAT, shape))
+            return value if zero_point is None else drawing.quantized(value, zero_point)
 
-        queries = real(*form.leading, form.rows, form.depth)
+        of_queries, of_keys = (None, None) if form.zeros is None else form.zeros
+        queries = real(*form.leading, form.rows, form.depth, zero_point=of_queries)
         if form.keys_stand:
-            keys = real(*form.stacks, form.depth, form.keys)
+            keys = real(*form.stacks, form.depth, form.keys, zero_point=of_keys)
         else:
             rank = len(form.leading) + 2
-            stored = real(*form.stacks, form.keys, form.depth)
+            stored = real(*form.stacks, form.keys, form.depth, zero_point=of_keys)
             swapped = Transpose(perm=(*range(rank - 2), rank - 1, rank - 2))
-            keys = b.node(swapped, stored if form.rows_together else _repeated(drawing, form, stored))
+            keys = stored if form.rows_together else _repeated(drawing, form, stored)
+            keys = _moved(drawing, swapped, keys)
         values = real(*form.stacks, form.keys, form.width)
         if form.rows_together:
-            queries = b.node(Reshape(shape=(*form.stacks, form.shared * form.rows, form.depth)), queries)
+            together = Reshape(shape=(*form.stacks, form.shared * form.rows, form.depth))
+            queries = _moved(drawing, together, queries)
         else:
             values = _repeated(drawing, form, values)
-        scores = b.node(MatMul(), queries, keys)
+        (kind,) = MatMul().infer([queries.type, keys.type])
+        scores = b.node(MatMul(), queries, keys, output_types=[TensorType(ElementType.FLOAT, kind.shape)])
         if form.rows_together:
             scores = b.node(Reshape(shape=(*form.leading, form.rows, form.keys)), scores)
         for step in form.steps:
@@ -101,10 +116,17 @@ def _repeated(drawing: Drawing, form: Form, value: Value) -> Value:
     """Keys or values, for each of the stacks of queries that share them."""
     if form.shared == 1:
         return value
-    b, size = drawing.builder, value.type.shape[-2:]
-    apart = b.node(Reshape(shape=(*form.stacks, 1, *size)), value)
-    many = b.node(Expand(shape=(*form.stacks, form.shared, *size)), apart)
-    return b.node(Reshape(shape=(*form.leading, *size)), many)
+    size = value.type.shape[-2:]
+    apart = _moved(drawing, Reshape(shape=(*form.stacks, 1, *size)), value)
+    many = _moved(drawing, Expand(shape=(*form.stacks, form.shared, *size)), apart)
+    return _moved(drawing, Reshape(shape=(*form.leading, *size)), many)
+
+
+def _moved(drawing: Drawing, movement: Operator, value: Value) -> Value:
+    """A value after a movement, with its type's parameters."""
+    (kind,) = movement.infer([value.type])
+    kind = kind if value.type.quantization is None else kind.quantized(value.type.quantization)
+    return drawing.builder.node(movement, value, output_types=[kind])
 
 
 def _stepped(drawing: Drawing, form: Form, step: str, scores: Value) -> Value:

@@ -17,8 +17,15 @@ from qglow.instructions.operation import (
     require,
     scratch,
 )
-from qglow.instructions.ops.rules import INFINITY, require_broadcast, require_float, require_shape
-from qglow.numerics.attention import ScoreMasks, ScoreSteps, attention_float
+from qglow.instructions.ops.rules import (
+    INFINITY,
+    parameters_of,
+    require_broadcast,
+    require_float,
+    require_int8,
+    require_shape,
+)
+from qglow.numerics.attention import ScoreMasks, ScoreSteps, attention
 
 
 @register
@@ -30,6 +37,7 @@ class Attention(Operation):
     (true if it `hides`), in this order or the other. `shared` stacks of queries in a row read one stack of
     keys and values. live: which places of keys take part, the first ones. Bits are those of the single
     operations: chains of fused multiply-adds over ascending places, and softmax with its order of sums.
+    Queries and keys are both float, or both int8: their products are then exact int32 sums times s_q * s_k.
     """
 
     opcode: ClassVar[str] = "attention"
@@ -60,8 +68,9 @@ class Attention(Operation):
         )
 
     def verify(self, types: Types) -> None:
-        """Stacks of matrices that fit, floats but for the condition and the live places."""
-        require_float(types, "dest", "queries", "keys", "values", "addend")
+        """Stacks of matrices that fit; floats but for int8 scores, the condition and the live places."""
+        require_float(types, "dest", "values", "addend")
+        (require_float if types["queries"].is_float else require_int8)(types, "queries", "keys")
         queries, keys, values = (types[name].shape for name in ("queries", "keys", "values"))
         require(len(queries) >= 3, f"queries {queries} are no stack of matrices")
         require(self.shared > 0, f"{self.shared} stacks of queries share one of keys")
@@ -80,7 +89,10 @@ class Attention(Operation):
         require_shape(types, "live", (count,), "one for each place of keys")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
-        """Compute with numerics.attention. Sums have numpy's order: compiled code keeps a tolerance."""
+        """Compute with numerics.attention. Float sums have numpy's order: compiled code keeps a tolerance."""
         queries, keys, values = (arrays[name] for name in ("queries", "keys", "values"))
         masks = ScoreMasks(*(arrays.get(name) for name in ("addend", "condition", "live")))
-        arrays["dest"][...] = attention_float(queries, keys, values, masks, self.shared, self.steps)
+        parameters = None
+        if not types["queries"].is_float:
+            parameters = parameters_of(types["queries"]), parameters_of(types["keys"])
+        arrays["dest"][...] = attention(queries, keys, values, masks, self.shared, self.steps, parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qglow.kernels.arithmetic.fused import add_product
+from qglow.kernels.attention.byte_scores import ByteScores
 from qglow.kernels.attention.stack import KEY_LINE, KeyStack
 from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
@@ -36,6 +37,7 @@ class QueryBlock:
     def score_vectors(self) -> None:
         """Emit the scores of the block by the transposed keys, by whole vectors of them."""
         e, lanes, stack = self.e, self.stack.lanes, self.stack
+        less = ByteScores(stack).sum_rows(self.queries, self.height) if stack.extents.is_int8 else []
         keys, most = stack.extents.keys, stack.vectors
         end, wide = e.minimum(stack.reach, keys // lanes * lanes), lanes * most
         blocked = end // wide * wide if isinstance(end, int) else e.b.and_(end, e.index(-wide))
@@ -43,18 +45,29 @@ class QueryBlock:
             if isinstance(end, int) and start == stop:
                 continue
             with e.loop(start, stop, lanes * vectors, "keys") as first:
-                self._score(first, vectors, None)
+                self._score(first, vectors, None, less)
         if keys % lanes:
             with e.loop(keys // lanes * lanes, stack.reach, LANES, "last") as first:
-                self._score(first, 1, keys % lanes)
+                self._score(first, 1, keys % lanes, less)
 
-    def _score(self, first: Index, vectors: int, count: int | None) -> None:
-        """Emit the scores of some vectors of keys; `count`: how many of the one vector are there."""
+    @property
+    def queries(self) -> MatrixRows:
+        """Rows of queries of the block."""
+        return MatrixRows(self.places["queries"], self.steps["queries"])
+
+    def _score(self, first: Index, vectors: int, count: int | None, less: list[Value]) -> None:
+        """Emit the scores of some vectors of keys; `count`: how many of the one vector are there.
+
+        less: what is subtracted from int8 sums of every row, if anything is.
+        """
         e, stack, lanes = self.e, self.stack, self.stack.lanes
-        queries = MatrixRows(self.places["queries"], self.steps["queries"])
-        keys = MatrixRows(stack.transposed(first), KEY_LINE)
-        sums = [scalar(vec(F32, lanes), 0.0)] * (self.height * vectors)
-        totals = add_products(e, queries, keys, stack.extents.depth, sums, vectors, gap=stack.vector_gap)
+        if stack.extents.is_int8:
+            totals = ByteScores(stack).scores(self.queries, self.height, first, vectors, less)
+        else:
+            keys = MatrixRows(stack.transposed(first), KEY_LINE)
+            sums = [scalar(vec(F32, lanes), 0.0)] * (self.height * vectors)
+            depth, gap = stack.extents.depth, stack.vector_gap
+            totals = add_products(e, self.queries, keys, depth, sums, vectors, gap=gap)
         for number, total in enumerate(totals):
             row, vector = divmod(number, vectors)
             self._store_scores(total, row, e.plus(first, lanes * vector), count)

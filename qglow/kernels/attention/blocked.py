@@ -1,30 +1,35 @@
 """Attention: a few rows of queries at a time, whose scores stay in the first-level cache.
 
-Keys lie as rows. For many rows of queries they are transposed once for each stack, so that vectors run over
-keys; for few, squares of them are transposed in registers on their way into the products. Scores of a block
-of rows go to working memory, become shares there, and are multiplied with the values. All of it has the
-order of single operations (rule 13 of the numeric contract): chains over ascending places, a maximum, and
-sums in 16 parts.
+Keys lie as rows. For many rows of queries, and where they are int8, they are transposed once for each stack,
+so that vectors run over keys; for few, squares of them are transposed in registers on their way into the
+products. Scores of a block of rows go to working memory, become shares there, and are multiplied with the
+values. All of it has the order of single operations (rule 13 of the numeric contract): chains over ascending
+places, a maximum, and sums in 16 parts; sums of int8 are exact.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from qglow.core.types import Array
+from qglow.instructions.operation import Operation
 from qglow.instructions.ops.attention import Attention
 from qglow.instructions.program import Instruction
 from qglow.kernels.attention.block import QueryBlock
+from qglow.kernels.attention.byte_scores import ByteScores, score_constants
 from qglow.kernels.attention.extents import OPERANDS, Extents
 from qglow.kernels.attention.stack import KeyStack, live_count
 from qglow.kernels.emit.builder import Value
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.emit.operand import dense_strides
+from qglow.kernels.emit.operand import Memory, dense_strides
 from qglow.kernels.emit.sweep import nested_widths, outer_loops
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.movement.transpose import SQUARE
 from qglow.kernels.products.matmul import pieces
+from qglow.kernels.products.packed_product import is_centred
 
 FEW_ROWS = 2
 """Up to this many rows of queries read keys that are transposed in registers, once for each block of rows."""
@@ -43,6 +48,18 @@ class BlockedAttention(Kernel):
     rows: int = 4
     vectors: int = 2
 
+    def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
+        """Arrays that sums of int8 queries need."""
+        return score_constants(instruction, target) if Extents.of(instruction).is_int8 else {}
+
+    def reads_parameters(self, instruction: Instruction, target: VectorTarget) -> bool:
+        """Scales and zero points are read, so that layers that differ in nothing else share code."""
+        return True
+
+    def decided(self, operation: Operation, memories: Mapping[str, Memory]) -> tuple[object, ...]:
+        """Whether int8 keys have a zero point other than 0, for which rows of queries are summed up."""
+        return (memories["keys"].is_float or is_centred(memories["keys"].type),)
+
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of transposed keys and of a block of scores for every stack of keys."""
         extents = Extents.of(instruction)
@@ -52,8 +69,8 @@ class BlockedAttention(Kernel):
         """Cycles of both products and of shares, and of transposing the keys."""
         extents = Extents.of(instruction)
         stacks, scores = prod(extents.outer), extents.rows * extents.shared * extents.keys
-        products = scores * (extents.depth + extents.width) / target.model.products_a_cycle
-        moved = extents.keys * extents.depth * target.model.movement.transposed_row / SQUARE
+        products = scores * (extents.words + extents.width) / target.model.products_a_cycle
+        moved = extents.keys * extents.words * target.model.movement.transposed_row / SQUARE
         shares = scores * target.model.loops.softmax_vector
         return stacks * ((products + shares) / target.float_lanes + moved)
 
@@ -84,28 +101,20 @@ class BlockedAttention(Kernel):
         """
         e, extents, places = stack.e, stack.extents, stack.places
         if extents.rows == 1:  # the row of every stack: they are the rows of one block
+            if not _squares(stack, extents.shared):
+                _transpose_keys(stack)
             self._emit_rows(stack, places, heads, extents.shared)
             return
         steps = {name: _row_step(stack.site, name) for name in places if name in ROWS}
-        if extents.rows > FEW_ROWS:
-            stack.transpose_keys()
+        if not _squares(stack, extents.rows):
+            _transpose_keys(stack)
         with e.loop(0, extents.shared, name="shared") as head:
             moved = {name: e.offset(places[name], e.scaled(head, heads[name])) for name in steps}
-            self._emit_rows(stack, moved, steps, extents.rows, transposed=True)
+            self._emit_rows(stack, moved, steps, extents.rows)
 
-    def _emit_rows(
-        self,
-        stack: KeyStack,
-        places: dict[str, Value],
-        steps: dict[str, int],
-        rows: int,
-        transposed: bool = False,
-    ) -> None:
+    def _emit_rows(self, stack: KeyStack, places: dict[str, Value], steps: dict[str, int], rows: int) -> None:
         """Emit blocks of rows, which lie `steps` bytes apart in the operands."""
-        e = stack.e
-        if rows > FEW_ROWS and not transposed:
-            stack.transpose_keys()
-        width = stack.extents.width
+        e, width = stack.e, stack.extents.width
         for start, stop, height in pieces(rows, self.rows):
             count = -(-(stop - start) // height)
             if rows == stack.extents.rows:
@@ -117,12 +126,24 @@ class BlockedAttention(Kernel):
                     if name in ROWS
                 }
                 block = QueryBlock(stack, moved, steps, height)
-                if rows > FEW_ROWS:
-                    block.score_vectors()
-                else:
+                if _squares(stack, rows):
                     block.score_squares()
+                else:
+                    block.score_vectors()
                 block.share()
                 block.weigh()
+
+
+def _squares(stack: KeyStack, rows: int) -> bool:
+    """Whether so many rows of queries transpose keys in registers. Sums of int8 keys serve all rows."""
+    return rows <= FEW_ROWS and not stack.extents.is_int8
+
+
+def _transpose_keys(stack: KeyStack) -> None:
+    """Emit what all rows share: the transposed keys, and the terms of int8 ones."""
+    stack.transpose_keys()
+    if stack.extents.is_int8:
+        ByteScores(stack).sum_keys()
 
 
 def _row_step(site: Site, name: str) -> int:

@@ -19,6 +19,7 @@ class Extents:
     """Sizes of an instruction. outer: stacks of keys. shared: stacks of queries for each of them.
 
     rows, keys: of queries and of keys in a stack. depth, width: columns of queries and of values.
+    is_int8: whether queries and keys are, four elements to a word.
     """
 
     outer: tuple[int, ...]
@@ -27,6 +28,7 @@ class Extents:
     keys: int
     depth: int
     width: int
+    is_int8: bool
 
     @staticmethod
     def of(instruction: Instruction) -> Extents:
@@ -34,16 +36,32 @@ class Extents:
         operation = instruction.operation
         assert isinstance(operation, Attention)
         queries, keys, values = (instruction.operand(n).type.shape for n in ("queries", "keys", "values"))
-        return Extents(keys[:-2], operation.shared, queries[-2], keys[-2], keys[-1], values[-1])
+        is_int8 = not instruction.operand("keys").type.is_float
+        return Extents(keys[:-2], operation.shared, queries[-2], keys[-2], keys[-1], values[-1], is_int8)
 
     @property
     def line(self) -> int:
         """Floats from one row of scores, or of transposed keys, to the next."""
         return -(-self.keys // LANES) * LANES
 
+    @property
+    def key_bytes(self) -> int:
+        """Bytes from one key to the next."""
+        return self.depth if self.is_int8 else 4 * self.depth
+
+    @property
+    def words(self) -> int:
+        """Words of four bytes of a key, the last one perhaps in part."""
+        return -(-self.key_bytes // 4)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of transposed keys, and of one term for each int8 key."""
+        return 4 * self.line * (self.words + (1 if self.is_int8 else 0))
+
     def room(self, rows: int) -> int:
         """Bytes of working memory of a stack of keys, for blocks of `rows` rows."""
-        return -(-4 * self.line * (self.depth + rows) // ALIGNMENT) * ALIGNMENT
+        return -(-(self.kept_bytes + 4 * self.line * rows) // ALIGNMENT) * ALIGNMENT
 
     def steps(self, memory: Memory) -> tuple[int, ...]:
         """Bytes between stacks of an operand along the outer axes, and between those that share keys."""

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 from qglow.instructions.ops.attention import Attention
 from qglow.kernels.attention.extents import Extents
-from qglow.kernels.emit.builder import F32, I8, I32, I64, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I32, I64, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Site
 from qglow.kernels.movement.transpose import SQUARE, transpose_square
 from qglow.kernels.products.matmul import pieces
+from qglow.kernels.products.packed_product import SIGN
 from qglow.kernels.reduction.softmax import LANES, reduce_lanes
 
 KEY_LINE = 4 * SQUARE
-"""Bytes from an element of 16 transposed keys to the next element."""
+"""Bytes from a word of 16 transposed keys to the next: a float each, or four int8."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,13 @@ class KeyStack:
 
     @property
     def scores(self) -> Value:
-        """Address of a block of scores, behind the transposed keys."""
-        return self.e.offset(self.places["scratch"], self.extents.depth * self.line_bytes)
+        """Address of a block of scores, behind the transposed keys and their terms."""
+        return self.e.offset(self.places["scratch"], self.extents.kept_bytes)
+
+    def term(self, first: Index) -> Value:
+        """Address of the terms of int8 keys from key `first` on, one each, behind the transposed keys."""
+        terms = self.e.offset(self.places["scratch"], self.extents.words * self.line_bytes)
+        return self.e.offset(terms, self.e.scaled(first, 4))
 
     @property
     def reach(self) -> Index:
@@ -65,10 +71,10 @@ class KeyStack:
     def transposed(self, first: Index) -> Value:
         """Address of the first elements of whole vectors of keys, from key `first` on.
 
-        16 keys lie together, with their elements one behind another, so that a block reads them in order:
+        16 keys lie together, with their words one behind another, so that a block reads them in order:
         lines as long as all keys would share few places of the caches.
         """
-        e, lanes, panel = self.e, self.lanes, 4 * self.extents.depth
+        e, lanes, panel = self.e, self.lanes, 4 * self.extents.words
         if lanes >= SQUARE:
             return e.offset(self.places["scratch"], e.scaled(first, panel))
         within = first % SQUARE if isinstance(first, int) else e.b.and_(first, e.index(SQUARE - 1))
@@ -78,16 +84,16 @@ class KeyStack:
     @property
     def vector_gap(self) -> int:
         """Bytes from a vector of transposed keys to the next."""
-        return 4 * self.lanes * (1 if self.lanes < SQUARE else self.extents.depth)
+        return 4 * self.lanes * (1 if self.lanes < SQUARE else self.extents.words)
 
     def transpose_keys(self) -> None:
         """Emit the transposition of the keys that take part, in squares."""
-        e, extents = self.e, self.extents
+        e, words = self.e, self.extents.words
         for start, stop, height in self.key_blocks():
             with e.loop(start, stop, SQUARE, "keys") as first:
-                for low, high, width in pieces(extents.depth, SQUARE):
-                    with e.loop(low, high, width, "depth") as column:
-                        place = e.plus(e.scaled(first, 4 * extents.depth), e.scaled(column, KEY_LINE))
+                for low, high, width in self.word_blocks():
+                    with e.loop(low, high, width, "words") as column:
+                        place = e.plus(e.scaled(first, 4 * words), e.scaled(column, KEY_LINE))
                         to = e.offset(self.places["scratch"], place)
                         for number, vector in enumerate(self.square(first, height, column, width)):
                             e.store(vector, e.offset(to, number * KEY_LINE))
@@ -103,13 +109,32 @@ class KeyStack:
             found.append((whole, self.reach, keys - whole))
         return found
 
+    def word_blocks(self) -> list[tuple[int, int, int]]:
+        """Ranges of words of a key in steps of at most 16; a word that is there in part is on its own."""
+        whole = self.extents.key_bytes // 4
+        rest = [(whole, whole + 1, 1)] if whole < self.extents.words else []
+        return [*pieces(whole, SQUARE), *rest]
+
     def square(self, first: Index, height: int, column: Index, width: int) -> list[Value]:
-        """Emit `width` vectors of 16 keys, of which `height` are there: their elements from `column` on."""
-        e, depth = self.e, self.extents.depth
-        start = e.offset(self.places["keys"], e.plus(e.scaled(first, 4 * depth), e.scaled(column, 4)))
-        rows = [e.load_lanes(e.offset(start, 4 * depth * r), F32, SQUARE, width) for r in range(height)]
+        """Emit `width` vectors of 16 keys, of which `height` are there: their words from `column` on."""
+        e, size = self.e, self.extents.key_bytes
+        start = e.offset(self.places["keys"], e.plus(e.scaled(first, size), e.scaled(column, 4)))
+        rows = [self._words(e.offset(start, size * r), column, width) for r in range(height)]
         # Any vector will do for keys that are not there: their scores are never read.
         return transpose_square(e, rows + [rows[0]] * (SQUARE - height))[:width]
+
+    def _words(self, place: Value, column: Index, width: int) -> Value:
+        """Load words of a key from `column` on: floats, or four signed bytes, 0 beyond the key."""
+        e, extents = self.e, self.extents
+        if not extents.is_int8:
+            return e.load_lanes(place, F32, SQUARE, width)
+        partial = isinstance(column, int) and 4 * column + 4 > extents.depth
+        count = extents.depth % 4 if partial else 4 * width
+        loaded = e.load_lanes(place, I8, 4 * SQUARE, count)
+        if e.target.activation_bias:  # flipping the top bit subtracts it
+            signs = [SIGN if lane < count else 0 for lane in range(4 * SQUARE)]
+            loaded = e.b.xor(loaded, constant_vector(I8, signs))
+        return e.b.bitcast(loaded, vec(I32, SQUARE))
 
 
 def live_count(e: Emitter, site: Site, keys: int) -> Index:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qglow.core.types import Array, Quantization, TensorType
+from qglow.core.types import Array, Quantization
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.linear import MatMul
 from qglow.instructions.program import Instruction
@@ -17,7 +17,7 @@ from qglow.kernels.emit.operand import Memory, dense_strides
 from qglow.kernels.emit.sweep import nested_widths, outer_loops
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.matmul import is_stack, matrix_steps
-from qglow.kernels.products.packed_product import STEP, Blocks, PackedProduct, block_bytes
+from qglow.kernels.products.packed_product import STEP, Blocks, PackedProduct, block_bytes, is_centred
 from qglow.kernels.tiles.output import OutputStage
 from qglow.kernels.tiles.tile import select_tile
 from qglow.numerics.linear import worst_product
@@ -64,7 +64,7 @@ class PackedMatMul(Kernel):
 
     def decided(self, operation: Operation, memories: Mapping[str, Memory]) -> tuple[object, ...]:
         """Whether the right operand has a zero point other than 0, for which left rows are summed up."""
-        return (_is_centred(memories["rhs"].type),)
+        return (is_centred(memories["rhs"].type),)
 
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of all packed right matrices."""
@@ -110,19 +110,13 @@ class PackedMatMul(Kernel):
             depth=lhs.shape[-1],
             blocks=Blocks(dest.shape[-1], tile.lanes, self.vectors),
             zero_a=lhs.zero_point,
-            zero_b=0 if _is_centred(rhs.type) else rhs.zero_point - rhs.bias,
+            zero_b=0 if is_centred(rhs.type) else rhs.zero_point - rhs.bias,
             most_rows=self.rows,
             zero_step=site.constants["zero"],
             ones=site.constants["ones"],
             factor=site.constants["factor"],
             shared=shared,
         )
-
-
-def _is_centred(kind: TensorType) -> bool:
-    """Whether the zero point is 0, without the bias."""
-    assert kind.quantization is not None
-    return kind.quantization.zero_point == 0
 
 
 def _parameters(instruction: Instruction, name: str) -> Quantization:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from qglow.core.types import TensorType
 from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Number, PerCall, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.products.matmul import pieces
@@ -94,9 +95,9 @@ class PackedProduct:
         """The third term of the formula, K * za' * zb, over so many whole steps and the rest."""
         e, kind, zeros = self.e, self.tile.accumulator, self.zero_a * self.zero_b
         if isinstance(whole, int):
-            return scalar(kind, _wrapped(self.depth * zeros))
+            return scalar(kind, wrapped(self.depth * zeros))
         terms = e.index(e.plus(e.scaled(whole, STEP), self.depth % STEP))
-        return e.b.mul(e.splat(e.b.trunc(terms, I32), self.tile.lanes), scalar(kind, _wrapped(zeros)))
+        return e.b.mul(e.splat(e.b.trunc(terms, I32), self.tile.lanes), scalar(kind, wrapped(zeros)))
 
     def emit(self, dest: Value, lhs: Value, rhs: Value, packed: Value) -> None:
         """Emit a loop over blocks, which threads may share; each has its own part of memory at `packed`."""
@@ -253,6 +254,12 @@ def block_bytes(tile: MicroTile, depth: int, vectors: int) -> int:
     return vectors * (tile.accumulator_bytes + steps * tile.weight_bytes)
 
 
-def _wrapped(value: Number) -> Number:
+def is_centred(kind: TensorType) -> bool:
+    """Whether the zero point of int8 activations is 0, without the bias."""
+    assert kind.quantization is not None
+    return kind.quantization.zero_point == 0
+
+
+def wrapped(value: Number) -> Number:
     """Number in the range of int32 that is equal modulo 2^32; numbers of the code wrap by themselves."""
     return value if isinstance(value, PerCall) else (value + 2**31) % 2**32 - 2**31

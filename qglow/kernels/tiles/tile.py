@@ -19,7 +19,7 @@ from qglow.core.errors import InternalError
 from qglow.core.types import Array, ElementType
 from qglow.kernels.arithmetic.fused import add_product, step_instructions
 from qglow.kernels.arithmetic.half import load_widened
-from qglow.kernels.emit.builder import F32, I8, I16, I32, Value, vec
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.machine import MachineModel
 from qglow.kernels.emit.target import VectorTarget
@@ -93,6 +93,13 @@ class MicroTile(PackedTile):
     def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """Load the weights of one step and one vector of channels; a tuple of operands for `accumulate`."""
 
+    def load_bytes(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Load the weights of one step and one vector from signed bytes, four for each lane.
+
+        Raises InternalError for a tile that multiplies no bytes.
+        """
+        raise InternalError(f"{type(self).__name__} multiplies no bytes")
+
     @abstractmethod
     def accumulate(
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
@@ -160,6 +167,10 @@ class ByteTile(MicroTile):
     def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """Load signed bytes, four for each lane."""
         return (e.load(pointer, vec(I8, 4 * self.lanes), align=self.weight_bytes),)
+
+    def load_bytes(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Load signed bytes, which is how weights lie anyway."""
+        return self.load_weights(e, pointer)
 
 
 @dataclass(frozen=True)
@@ -241,6 +252,13 @@ class PairTile(MicroTile):
         words = vec(I16, 2 * self.lanes)
         size = 4 * self.lanes
         return tuple(e.load(e.offset(pointer, half * size), words, align=size) for half in (0, 1))
+
+    def load_bytes(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
+        """Load signed bytes and widen them: bytes 0 and 2, then bytes 1 and 3."""
+        words = vec(I16, 2 * self.lanes)
+        step = e.load(pointer, words, align=4 * self.lanes)
+        even = e.b.ashr(e.b.shl(step, scalar(words, 8)), scalar(words, 8))
+        return even, e.b.ashr(step, scalar(words, 8))
 
     def accumulate(
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]

@@ -22,7 +22,7 @@ from tests.fuzzing import seed_of
 from tests.runtimes import HOST_ISAS, compare, run_compiled
 from tests.suite.attention import FORMS, attention
 
-WHOLE = [f"{form.leading}-{form.rows}x{form.keys}-{'-'.join(form.steps)}" for form in FORMS]
+WHOLE = [f"{form.leading}-{form.rows}x{form.keys}-{form.zeros}-{'-'.join(form.steps)}" for form in FORMS]
 
 
 def opcodes(program: Program) -> list[str]:
