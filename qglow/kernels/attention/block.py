@@ -13,7 +13,7 @@ from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.emit.target import CodeSize
 from qglow.kernels.movement.transpose import SQUARE
 from qglow.kernels.products.matmul import MatrixRows, add_products, pieces
-from qglow.kernels.reduction.softmax import LANES, NEGATIVE_INFINITY, softmax_row
+from qglow.kernels.reduction.softmax import LANES, NEGATIVE_INFINITY, softmax_rows
 
 KEYS_AHEAD = 2 * SQUARE
 """How many keys before they are needed few rows fetch them: a cache of keys comes from far memory."""
@@ -141,15 +141,15 @@ class QueryBlock:
     def share(self) -> None:
         """Emit the shares of every row. Lanes of keys that take no part are minus infinity: shares of 0."""
         e, stack = self.e, self.stack
-        last = e.maximum(e.plus(stack.reach, -LANES), 0)
-        with e.loop(0, self.height, name="row") as row:
-            start = self._row(row)
-            if not isinstance(stack.count, int) or stack.count % LANES:
-                place = e.offset(start, e.scaled(last, 4))
+        if not isinstance(stack.count, int) or stack.count % LANES:
+            last = e.maximum(e.plus(stack.reach, -LANES), 0)
+            present = self._present(last)
+            with e.loop(0, self.height, name="row") as row:
+                place = e.offset(self._row(row), e.scaled(last, 4))
                 scores = e.load(place, vec(F32, LANES))
-                least = scalar(scores.type, NEGATIVE_INFINITY)
-                e.store(e.b.select(self._present(last), scores, least), place)
-            softmax_row(e, start, start, stack.reach, masked_to_zero=stack.operation.masked_to_zero)
+                e.store(e.b.select(present, scores, scalar(scores.type, NEGATIVE_INFINITY)), place)
+        masked = stack.operation.masked_to_zero
+        softmax_rows(e, stack.scores, stack.line_bytes, self.height, stack.reach, masked)
 
     def _present(self, first: Index) -> Value:
         """Whether keys from `first` on take part."""

@@ -24,6 +24,9 @@ from qglow.numerics.scalar.polynomials import exp_of_negative, log
 LANES = PARTIAL_SUMS
 """Elements of a vector: the numeric contract has 16 partial sums (rule 9), so every target uses 16 lanes."""
 NEGATIVE_INFINITY = float("-inf")
+ROW_REGISTERS = 4
+"""Registers of exponentials in a step of `softmax_rows`: operations on one wait for each other."""
+_ROW = vec(F32, LANES)
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,108 @@ def softmax_row(
         return []
 
     _fold(e, length, vectors, [], finish)
+
+
+def softmax_rows(
+    e: Emitter, start: Value, step: int, rows: int, length: Index, masked_to_zero: bool = False
+) -> None:
+    """Emit Softmax, in place, of rows of `length` floats that lie `step` bytes apart, a multiple of 16.
+
+    The exponentials of a row are computed while the row before it is divided and the maximum of the next one
+    is found: the three wait for different units of a processor. Every row has the bits of `softmax_row`.
+    """
+    work = _SoftmaxRows(e, length, masked_to_zero)
+
+    def row(number: Index) -> Value:
+        return e.offset(start, e.scaled(number, step))
+
+    found = work.exponentials(start, row(min(1, rows - 1)), work.largest(start), None)
+    if rows > 1:
+        with e.carrying_loop(1, rows, found, name="row") as carry:
+            total, top = carry.values
+            # Behind the last row there is none: what is found for it then is not used.
+            following = row(e.minimum(e.plus(carry.index, 1), rows - 1))
+            before = row(e.plus(carry.index, -1)), total
+            carry.next(work.exponentials(row(carry.index), following, top, before))
+        found = carry.values
+    work.divide_all(row(rows - 1), found[0])
+
+
+@dataclass(frozen=True)
+class _SoftmaxRows:
+    """Emitter of the steps of `softmax_rows`. Results of a row are in all lanes of a vector."""
+
+    e: Emitter
+    length: Index
+    masked_to_zero: bool
+
+    def largest(self, row: Value) -> Value:
+        """Emit the maximum of a row."""
+        e = self.e
+        with e.carrying_loop(0, self.length, [scalar(_ROW, NEGATIVE_INFINITY)], LANES, "vector") as carry:
+            carry.next([emit_larger(e, self._load(row, carry.index), carry.values[0])])
+        return _in_all_lanes(e, carry.values[0], lambda a, b: emit_larger(e, a, b))
+
+    def divide_all(self, row: Value, total: Value) -> None:
+        """Emit the division of a whole row."""
+        with self.e.loop(0, self.length, LANES, "vector") as at:
+            self._divide(row, at, total)
+
+    def exponentials(
+        self, row: Value, following: Value, top: Value, before: tuple[Value, Value] | None
+    ) -> list[Value]:
+        """Emit the exponentials of a row below its maximum: their sum, and the maximum of the following row.
+
+        before: the row to divide on the way, and by what.
+        """
+        e = self.e
+        found = [scalar(_ROW, 0.0), scalar(_ROW, NEGATIVE_INFINITY)]
+        for start, stop, vectors in self._spans():
+            with e.carrying_loop(start, stop, found, vectors * LANES, "vector") as carry:
+                sums, larger = carry.values
+                places = [e.plus(carry.index, v * LANES) for v in range(vectors)]
+                for at in places:
+                    larger = emit_larger(e, self._load(following, at), larger)
+                below = e.concat([e.b.fsub(self._load(row, at), top) for at in places])
+                powers = emit_scalar(e, exp_of_negative, below)
+                if before is not None:
+                    for at in places:
+                        self._divide(before[0], at, before[1])
+                for number, at in enumerate(places):
+                    power = e.shuffle(powers, None, range(number * LANES, number * LANES + LANES))
+                    e.store(power, e.offset(row, e.scaled(at, 4)))
+                    sums = e.b.fadd(sums, power)
+                carry.next([sums, larger])
+            found = carry.values
+        sums, larger = found
+        return [_in_all_lanes(e, sums, e.b.fadd), _in_all_lanes(e, larger, lambda a, b: emit_larger(e, a, b))]
+
+    def _spans(self) -> list[tuple[Index, Index, int]]:
+        """Ranges of a row with the vectors of a step: as many as are worth it, then what is left."""
+        e, length = self.e, self.length
+        most = max(1, ROW_REGISTERS * e.target.float_lanes // LANES)
+        wide = most * LANES
+        whole = length // wide * wide if isinstance(length, int) else e.b.and_(length, e.index(-wide))
+        if not isinstance(length, int):
+            return [(0, whole, most), *([(whole, length, 1)] if most > 1 else [])]
+        spans: list[tuple[Index, Index, int]] = [(0, whole, most)] if whole else []
+        while whole < length:  # powers of two: vectors are joined in pairs
+            count = 1 << (((length - whole) // LANES).bit_length() - 1)
+            spans.append((whole, whole + count * LANES, count))
+            whole += count * LANES
+        return spans
+
+    def _divide(self, row: Value, at: Index, total: Value) -> None:
+        share = emit_share(self.e, self._load(row, at), total, self.masked_to_zero)
+        self.e.store(share, self.e.offset(row, self.e.scaled(at, 4)))
+
+    def _load(self, row: Value, at: Index) -> Value:
+        return self.e.load(self.e.offset(row, self.e.scaled(at, 4)), _ROW)
+
+
+def _in_all_lanes(e: Emitter, value: Value, combine: Callable[[Value, Value], Value]) -> Value:
+    """Combine all lanes, and broadcast the result to them."""
+    return e.splat(reduce_lanes(e, value, combine), LANES)
 
 
 def _fold(
