@@ -40,12 +40,17 @@ MOST_PRODUCTS = 3
 
 
 class Role(Enum):
-    """Role of a node in a region; the text is the subject of a reason why it stays float."""
+    """Role of a node in a region; the text is the subject of a reason why it stays float.
+
+    Rules call them by their names in lower case.
+    """
 
     SUM = "residual sum"
     NORM = "norm"
-    SCORES = "scores, masks and their softmax"
-    PRODUCT = "product of two computed values in attention"
+    SOFTMAX = "masks and softmax of scores"
+    SCORES = "product of queries and keys"
+    MIXTURE = "product of shares and values"
+    PRODUCT = "product of two computed values"
     HEADS = "queries, keys, values and rotary embedding"
     GATE = "activation or gate between products"
     STREAM = "arithmetic of the residual stream"
@@ -53,7 +58,7 @@ class Role(Enum):
     @property
     def reason(self) -> str:
         """Reason why such a node stays float."""
-        verb = "stay" if self in (Role.SCORES, Role.HEADS) else "stays"
+        verb = "stay" if self in (Role.SOFTMAX, Role.HEADS) else "stays"
         return f"transformer: {self.value} {verb} float"
 
 
@@ -87,11 +92,13 @@ def attention_region(graph: Graph) -> AttentionRegion:
 def whole_region(graph: Graph) -> AttentionRegion:
     """Return a region of all nodes, as if all of them were connected to attention."""
     region = AttentionRegion()
+    for core in filter(None, map(attention_block, graph.nodes)):
+        region.roles |= dict.fromkeys(core.products, Role.SCORES) | dict.fromkeys(core.contexts, Role.MIXTURE)
     for node in graph.nodes:
         if node.operator.accumulate is not None:
             region.products[node] = None
         elif gives_reals(node):
-            region.roles[node] = _role_of(node, Role.STREAM)
+            region.roles.setdefault(node, _role_of(node, Role.STREAM))
     return region
 
 
@@ -107,9 +114,11 @@ class _Growth:
     def take_block(self, core: AttentionBlock) -> None:
         """Add a block with its heads; what these read, and what it gives, begins the stream."""
         for node in (*core.scores, *core.probabilities):
+            self._take(node, Role.SOFTMAX)
+        for node in core.products:
             self._take(node, Role.SCORES)
-        for node in (*core.products, *core.contexts):
-            self._take(node, Role.PRODUCT)
+        for node in core.contexts:
+            self._take(node, Role.MIXTURE)
         operands = [v for node in (*core.products, *core.contexts) for v in computed_operands(node)]
         self._take_heads([v for v in operands if v.producer not in self.region.roles])
         self._waiting += self._results(core.contexts)
@@ -245,7 +254,7 @@ def _role_of(node: Node, otherwise: Role) -> Role:
     if operator.standardizes:
         return Role.NORM
     if operator.distributes_along(node.input_types()) is not None:
-        return Role.SCORES
+        return Role.SOFTMAX
     if operator.multiplies_activations:
         return Role.PRODUCT
     if otherwise is Role.STREAM and is_residual_sum(node):

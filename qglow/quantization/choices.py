@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.numerics.schema import Schema
+from qglow.quantization.attention_region import attention_region, whole_region
 from qglow.quantization.scheme import IN_ATTENTION, treatments
 from qglow.recipe.choices import FIXED, BlockFormat, Calibration
 from qglow.recipe.matching import means
@@ -123,17 +124,19 @@ class Choices:
                 in_attention=True,
                 by_rows=treatment.by_rows,
             )
+        roles = _roles(graph, recipe)
         inputs = dict.fromkeys((value.name for value in graph.inputs), default)
         unmatched = []
         for number, rule in enumerate(recipe.rules, start=1):
-            fitting = {node.name for node in graph.nodes if _inside(node, rule.match, path)}
+            fitting = {node.name for node in graph.nodes if _inside(node, rule.match, path, roles)}
             region = _region(graph, rule.match)
             fitting = {name for name in fitting if region is None or name in region}
             named = [name for name in inputs if _means_input(rule.match, (name, path + name))]
             for table, names in ((nodes, fitting), (inputs, named)):
                 table.update({name: table[name].under(number, rule) for name in names})
-            if not fitting and not named and not _fits_inside(graph, rule.match, path):
+            if not fitting and not named and not _fits_inside(graph, recipe, rule.match, path):
                 unmatched.append(f"rule {number} of the recipe ({rule.match}) fits no node or input")
+        _move_for_products(graph, nodes)
         values = {v.name: nodes[node.name] for node in graph.nodes for v in node.outputs}
         return Choices(default, nodes, inputs | values, tuple(unmatched), path)
 
@@ -171,19 +174,50 @@ def names_of(node: Node, path: str = "") -> list[str]:
     return own + [path + name for name in own] if path else own
 
 
-def _inside(node: Node, match: Match, path: str) -> bool:
-    """Whether a node has the name and the operator that a rule wants."""
+def _roles(graph: Graph, recipe: Recipe) -> Mapping[str, str]:
+    """Roles in regions of attention by the names of nodes, if a rule is about roles."""
+    if all(rule.match.role is None for rule in recipe.rules):
+        return {}
+    region = whole_region(graph) if recipe.scheme == "transformer" else attention_region(graph)
+    return {node.name: role.name.lower() for node, role in region.roles.items()}
+
+
+def _move_for_products(graph: Graph, nodes: dict[str, Choice]) -> None:
+    """Take back the policy's float from movement of what alone products read that a rule makes int8.
+
+    In int8 what such a product reads is quantized where it is computed.
+    """
+    moved: set[str] = set()
+    for node in reversed(graph.nodes):
+        choice = nodes[node.name]
+        if not choice.policy or node.operator.kept_operand is None or graph.is_output(node.output):
+            continue
+        users = node.output.users()
+        if users and all(user.name in moved or _is_stated_product(user, nodes) for user in users):
+            nodes[node.name] = replace(choice, policy="")
+            moved.add(node.name)
+
+
+def _is_stated_product(node: Node, nodes: Mapping[str, Choice]) -> bool:
+    return node.operator.multiplies_activations and bool(nodes[node.name].int8)
+
+
+def _inside(node: Node, match: Match, path: str, roles: Mapping[str, str]) -> bool:
+    """Whether a node has the name, the operator and the role that a rule wants."""
     if match.operator is not None and match.operator != node.operator.name:
+        return False
+    if match.role is not None and match.role != roles.get(node.name):
         return False
     return any(match.fits_name(name) for name in names_of(node, path))
 
 
-def _fits_inside(graph: Graph, match: Match, path: str) -> bool:
+def _fits_inside(graph: Graph, recipe: Recipe, match: Match, path: str) -> bool:
     """Whether a rule is about nodes or inputs of regions of the graph, which are quantized by themselves."""
     for inner, region in nested(graph, path):
         if region is graph:
             continue
-        if any(_inside(node, match, inner) for node in region.nodes):
+        roles = {} if match.role is None else _roles(region, recipe)
+        if any(_inside(node, match, inner, roles) for node in region.nodes):
             return True
         if any(_means_input(match, (v.name, inner + v.name)) for v in region.inputs):
             return True
@@ -192,7 +226,7 @@ def _fits_inside(graph: Graph, match: Match, path: str) -> bool:
 
 def _means_input(match: Match, names: Iterable[str]) -> bool:
     """Whether a rule applies to an input that has these names; only rules that match by name alone can."""
-    by_name = match.name is not None and not (match.operator or match.start or match.end)
+    by_name = match.name is not None and not (match.operator or match.start or match.end or match.role)
     return by_name and any(map(match.fits_name, names))
 
 

@@ -16,6 +16,8 @@ HALVES = ("float16", "bfloat16")
 DYNAMIC = "dynamic"
 DTYPES = ("int8", "int16", "float", *HALVES, DYNAMIC)
 GRANULARITIES = ("channel", "tensor")
+ROLES = ("sum", "norm", "softmax", "scores", "mixture", "product", "heads", "gate", "stream")
+"""Parts of a transformer, as regions of attention are divided."""
 CORRECTIONS = ("equalize", "smooth", "split_channels", "correct_bias")
 """What a recipe does to lose less by int8, and a rule may leave out for some nodes."""
 
@@ -27,7 +29,9 @@ class Match:
     name: a regular expression that fits the whole name of a node, of its result, or of an input of the
     model, or such a name as it is. operator: the name of an operator. start, end ("from" and "to" in the
     file): names of values, or of nodes for their results; the nodes that depend on the one and that the other
-    depends on. Raises ValueError if nothing is given, or for a name that is not a regular expression.
+    depends on. role: what nodes in a region of attention do there: "scores" are products of queries and keys,
+    "mixture" those of shares and values. Raises ValueError if nothing is given, for a name that is not a
+    regular expression, or an unknown role.
 
     >>> Match(name="layer[12]/.*").fits_name("layer1/conv"), Match(name="layer[12]").fits_name("layer1/conv")
     (True, False)
@@ -41,10 +45,12 @@ class Match:
     operator: str | None = option(None, "Name of an operator", read=as_text)
     start: str | None = option(None, "Only nodes that depend on this value", key="from", read=as_text)
     end: str | None = option(None, "Only nodes that this value depends on", key="to", read=as_text)
+    role: str | None = option(None, "What nodes do in a region of attention", read=as_text, choices=ROLES)
 
     def __post_init__(self) -> None:
-        if not any((self.name, self.operator, self.start, self.end)):
-            raise ValueError("name, operator, from or to has to say what the rule is about")
+        validate(self)
+        if not any((self.name, self.operator, self.start, self.end, self.role)):
+            raise ValueError("name, operator, role, from or to has to say what the rule is about")
         check_expression(self.name or "", f"name {self.name!r}")
 
     def fits_name(self, name: str) -> bool:

@@ -1,9 +1,10 @@
 """Latency of an encoder of texts beside onnxruntime and OpenVINO, one thread, one text, in turns.
 
 The encoder has the sizes of BERT-base and drawn weights, on embeddings: only its speed means something.
-qglow runs it in float32, with dynamic int8, and in int8 at default settings; onnxruntime in float32 and as
-its own tool quantizes it dynamically; OpenVINO in float32 and in int8 as NNCF quantizes transformers. Times
-are processor time of the calling thread, on which all of them compute.
+qglow runs it in float32, with dynamic int8, in int8 at default settings, and with scores of attention in int8
+too; onnxruntime in float32 and as its own tool quantizes it dynamically; OpenVINO in float32 and in int8 as
+NNCF quantizes transformers, scores included. Times are processor time of the calling thread, on which all of
+them compute.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from scripts.benchmarks.tables import conditions, markdown_table
 BASE = EncoderSize(layers=12, width=768, heads=12, inner=3072)
 """Sizes of BERT-base."""
 SAMPLES = 4
+SCORES_TOO = qglow.Recipe(rules=(qglow.Rule(qglow.Match(role="scores"), dtype="int8"),))
 CALIBRATED = 64
 """Tokens of the texts that static quantization sees."""
 Times = Mapping[int, Mapping[str, float]]
@@ -90,6 +92,7 @@ def measure(size: EncoderSize, lengths: Sequence[int], alternations: int, openvi
                 "qglow float32": shaped,
                 "qglow `dynamic`": shaped.quantize(dynamic=True),
                 "qglow int8": shaped.quantize(profile),
+                "qglow int8, scores too": shaped.quantize(profile, SCORES_TOO),
             }
             contenders = {n: of_executable(p.compile(threads=1), given) for n, p in programs.items()}
             contenders["ORT float32"] = of_onnxruntime(path, given)

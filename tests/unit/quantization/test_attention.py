@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qglow.core.types import Array
+from qglow.core.types import Array, ElementType
 from qglow.graph.graph import Graph, Node
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.operator import KeepFloat
@@ -22,6 +22,7 @@ from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe import Match, Rule
 from qglow.recipe.choices import Calibration
+from qglow.recipe.rules import ROLES
 from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import MODEL
 from tests.unit.quantization.attention_networks import (
@@ -52,8 +53,9 @@ def products(graph: Graph) -> set[str]:
 def test_bert_is_one_region(masked: str) -> None:
     graph = bert(masked)
     found = roles(graph)
-    assert {found[f"{block}.{name}"] for block in "ab" for name in ("scores", "mixed")} == {Role.PRODUCT}
-    assert {found[f"{block}.{name}"] for block in "ab" for name in ("masked", "softmax")} == {Role.SCORES}
+    assert {found[f"{block}.scores"] for block in "ab"} == {Role.SCORES}
+    assert {found[f"{block}.mixed"] for block in "ab"} == {Role.MIXTURE}
+    assert {found[f"{block}.{name}"] for block in "ab" for name in ("masked", "softmax")} == {Role.SOFTMAX}
     assert {found[f"{block}.{name}"] for block in "ab" for name in ("q.split", "keys")} == {Role.HEADS}
     assert {found[f"{block}.sum{number}"] for block in "ab" for number in (1, 2)} == {Role.SUM}
     assert {found[f"{block}.norm{number}"] for block in "ab" for number in (1, 2)} == {Role.NORM}
@@ -198,6 +200,41 @@ def test_rules_come_before_the_policy() -> None:
     choices = Choices.of(graph, Recipe(rules=rules))
     assert not choices.of_node(named(graph, "a.down")).wide
     assert choices.of_node(named(graph, "b.down")).wide
+
+
+def test_rules_know_all_roles() -> None:
+    assert [role.name.lower() for role in Role] == list(ROLES)
+
+
+@pytest.mark.parametrize("scheme", ["auto", "transformer"])
+def test_scores_are_int8_where_a_rule_by_role_says_so(scheme: str) -> None:
+    """Queries and keys are quantized where they are computed: what moves them is int8, too."""
+    graph = bert()
+    made = quantized(graph, Recipe(scheme=scheme, rules=(Rule(Match(role="scores"), dtype="int8"),)))
+    reasons = float_nodes(made)
+    for block in "ab":
+        for name in ("scores", "q.split", "keys"):
+            assert named(graph, f"{block}.{name}").name not in reasons
+        assert reasons[named(graph, f"{block}.mixed").name] == Role.MIXTURE.reason
+        product = named(made.graph, f"{block}.scores")
+        assert product.output.type.is_float
+        assert all(kind.element is ElementType.INT8 for kind in product.input_types())
+    assert not made.report.warnings
+
+
+def test_movement_that_float_nodes_read_too_stays_float() -> None:
+    graph = llama()
+    recipe = Recipe(rules=(Rule(Match(role="scores"), dtype="int8"),))
+    reasons = float_nodes(quantized(graph, recipe))
+    assert named(graph, "a.scores").name not in reasons
+    assert reasons[named(graph, "a.qr").name] == Role.HEADS.reason
+
+
+def test_a_rule_by_role_fits_nothing_without_attention() -> None:
+    rules = (Rule(Match(role="scores"), dtype="int8"),)
+    assert Choices.of(gated_convolutions(), Recipe(rules=rules)).unmatched == (
+        "rule 1 of the recipe (role scores) fits no node or input",
+    )
 
 
 def test_calibration_of_a_region_holds_where_none_is_stated() -> None:

@@ -202,7 +202,11 @@ def test_rules_are_read_in_order_and_survive_the_round_trip() -> None:
             "rules 1: dtype 'flot' is not one of int8, int16, float, float16, bfloat16, dynamic; did you",
         ),
         ("{match: {name: a}, granularity: row}", "granularity 'row' is not one of channel, tensor"),
-        ("{match: {}, dtype: float}", "rules 1.match: name, operator, from or to has to say"),
+        (
+            "{match: {role: score}, dtype: float}",
+            "rules 1.match: role 'score' is not one of sum, norm, softmax",
+        ),
+        ("{match: {}, dtype: float}", "rules 1.match: name, operator, role, from or to has to say"),
         ("{match: {name: '('}, dtype: float}", "rules 1.match: name '(': not a regular expression"),
         ("{match: {name: a}, dtype: int8, keep_float: true}", "keep_float: true contradicts dtype: int8"),
         ("{dtype: int8}", "rules 1: match has to say what the rule is about"),
