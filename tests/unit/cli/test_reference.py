@@ -41,9 +41,9 @@ def test_keys_of_recipes_are_all_there_with_their_defaults() -> None:
         for field in dataclasses.fields(kind):
             if field.name not in ("preprocessing", "data"):
                 assert f"| `{prefix}{field.name}` | " in text
-    for key in ("match.name", "match.operator", "match.from", "match.to"):
+    for key in ("match.name", "match.operator", "match.from", "match.to", "match.role"):
         assert f"| `{key}` |" in text
     choices = [field.name for field in dataclasses.fields(Rule) if field.name != "match"]
     assert all(f"`{name}`" in text for name in choices)
-    assert len(dataclasses.fields(Match)) == 4 and len(dataclasses.fields(Rule)) == 11
+    assert len(dataclasses.fields(Match)) == 5 and len(dataclasses.fields(Rule)) == 11
     assert "| `equalize` | `true` |" in text and "| `calibration` | `default` |" in text
