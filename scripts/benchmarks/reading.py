@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 
 from llvmlite import ir
 
@@ -20,19 +21,24 @@ VECTORS = 8
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
-def reader(target: VectorTarget, size: int) -> Contender:
-    """A call that reads about `size` bytes of its own memory once, in ascending order, on one thread."""
+def reader(target: VectorTarget, size: int, threads: int = 1) -> Contender:
+    """A call that reads about `size` bytes of its own memory once, in ascending order, shared by threads."""
     turn = VECTORS * target.byte_lanes
-    turns = max(1, size // turn)
-    memory = aligned_bytes(ALIGNMENT + turns * turn)
-    memory[:] = 1
+    turns = max(1, size // turn // threads)
+    parts = [aligned_bytes(ALIGNMENT + turns * turn) for _ in range(threads)]
+    for part in parts:
+        part[:] = 1
     linked = link([object_code(_text(target), target)], target, [ENTRY])
-    call, address = _PROTOTYPE(linked.addresses[ENTRY]), memory.ctypes.data
+    call, addresses = _PROTOTYPE(linked.addresses[ENTRY]), [part.ctypes.data for part in parts]
+    others = ThreadPoolExecutor(max(1, threads - 1))
 
     def read() -> None:
-        call(address, turns)
+        waiting = [others.submit(call, address, turns) for address in addresses[1:]]
+        call(addresses[0], turns)
+        for each in waiting:
+            each.result()
 
-    read.__dict__["keep"] = (memory, linked)
+    read.__dict__["keep"] = (parts, linked)
     return read
 
 

@@ -1,9 +1,11 @@
-"""Matrix products by constant weights beside what the processor can do at most, on one thread.
+"""Matrix products by constant weights beside what the processor can do at most.
 
 Products of few rows have to read all weights: they are timed in turns with a function that reads as many
 bytes and does nothing else. Those of many rows have to multiply: their rate is beside the peak of int8
 products, which is measured in the same run. Weights are N x N; a program's bytes are those of all its packed
-constants. Times are processor time of the thread, in which other processes do not count.
+constants. A program is called before it is timed, so that the caches hold what they have room for: in a
+language model that is nothing, as with large N. Times of one thread are its processor time, in which other
+processes do not count; several threads share one row alone, and are timed by the clock.
 """
 
 from __future__ import annotations
@@ -36,7 +38,20 @@ FORMS: dict[str, dict[str, Any]] = {
     "`int4`": {"weights": "int4"},
 }
 """Choices of quantization by name; activations without `dynamic` are float."""
-TITLES = ("weights", "rows", "ms", "MB", "GB/s", "of reading alone", "multiply-adds a ns", "of the int8 peak")
+TITLES = (
+    "weights",
+    "N",
+    "rows",
+    "threads",
+    "ms",
+    "MB",
+    "GB/s",
+    "of reading alone",
+    "multiply-adds a ns",
+    "of the int8 peak",
+)
+SHAPES = [(1, 4096), (16, 4096), (128, 4096), (1, 8192)]
+"""Rows and N. The last weights are larger than most caches."""
 
 
 def product(rows: int, size: int) -> onnx.ModelProto:
@@ -51,8 +66,8 @@ def product(rows: int, size: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def measure(rows: int, size: int, alternations: int) -> list[tuple[str, ...]]:
-    """Rows of the table for one number of rows; every form takes turns with a reader of its bytes."""
+def measure(rows: int, size: int, threads: int, alternations: int) -> list[tuple[str, ...]]:
+    """Rows of the table for one shape; every form takes turns with a reader of its bytes."""
     target = select_target()
     assert isinstance(target, NativeTarget)
     inputs = {"x": np.random.default_rng(0).normal(size=(rows, size)).astype(np.float32)}
@@ -63,39 +78,54 @@ def measure(rows: int, size: int, alternations: int) -> list[tuple[str, ...]]:
         path.write_bytes(product(rows, size).SerializeToString())
         model = qglow.load_model(path)
         for name, choice in FORMS.items():
-            program = model.quantize(**choice).compile(threads=1)
+            program = model.quantize(**choice).compile(threads=threads)
             read[name] = program.weight_bytes
             contenders[name] = of_executable(program, inputs)
-            contenders[f"reading {name}"] = reader(target.machine, read[name])
+            contenders[f"reading {name}"] = reader(target.machine, read[name], threads)
     peaks = [target.peak().products_per_ns]
-    found = bench(contenders, alternations, clock=time.thread_time_ns)
+    clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
+    found = bench(contenders, alternations, clock=clock)
     times = {name: one.median_ms for name, one in found.latencies.items()}
     peaks.append(target.peak().products_per_ns)
-    work = rows * size * size
     return [
-        row(name, rows, times[name], times[f"reading {name}"], read[name], work, max(peaks)) for name in FORMS
+        row(
+            (name, f"{size}", f"{rows}", f"{threads}"),
+            times[name],
+            times[f"reading {name}"],
+            read[name],
+            rows * size * size,
+            max(peaks) * threads,
+        )
+        for name in FORMS
     ]
 
 
 def row(
-    name: str, rows: int, ms: float, reading: float, size: int, work: int, peak: float
+    first: tuple[str, ...], ms: float, reading: float, size: int, work: int, peak: float
 ) -> tuple[str, ...]:
     """Cells of a product of `work` multiply-adds in `ms`, where its `size` bytes alone take `reading`."""
     rate = work / ms / 1e6
-    cells = f"{rows}", f"{ms:.3f}", f"{size / 1e6:.1f}", f"{size / ms / 1e6:.1f}", f"{reading / ms:.0%}"
-    return name, *cells, f"{rate:.0f}", f"{rate / peak:.0%}"
+    cells = f"{ms:.3f}", f"{size / 1e6:.1f}", f"{size / ms / 1e6:.1f}", f"{reading / ms:.0%}"
+    return *first, *cells, f"{rate:.0f}", f"{rate / peak:.0%}"
 
 
 def _measure_all(options: argparse.Namespace) -> Outcome:
-    shapes = [(m, n) for n in options.sizes for m in options.rows]
-    return Outcome(
-        markdown_table(TITLES, [r for shape in shapes for r in measure(*shape, options.alternations)])
-    )
+    rows: list[tuple[str, ...]] = []
+    for threads in options.threads:
+        for count, size in options.shapes:
+            if count == 1 or threads == 1:
+                rows += measure(count, size, threads, options.alternations)
+    return Outcome(markdown_table(TITLES, rows))
+
+
+def _shape(text: str) -> tuple[int, int]:
+    rows, _, size = text.partition("x")
+    return int(rows), int(size)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", type=int, nargs="+", default=[4096], metavar="N")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 16, 128], metavar="M")
+    parser.add_argument("--shapes", type=_shape, nargs="+", default=SHAPES, metavar="ROWSxN")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], metavar="N")
     add_alternations_option(parser, 20)
 
 
