@@ -97,7 +97,10 @@ def _output_cost(tile: MicroTile, pixels: int, vectors: int) -> float:
 
 
 def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
-    """Tiles whose accumulators fit the registers, rows outermost if all weights stay near over a row."""
+    """Tiles whose accumulators fit the registers, rows outermost if all weights stay near over a row.
+
+    A tile of all pixels may be larger than others: there is none that its end has to overlap with.
+    """
     layer_vectors = -(-geometry.filters // tile.lanes)
     weights = geometry.groups * layer_vectors * tile.weight_bytes * geometry.runs.total_steps
     by_rows = weights <= tile.model.row_bytes
@@ -106,11 +109,13 @@ def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
         most = min(row, tile.most_pixels(vectors), max(1, tile.model.most_sums // vectors))
         for pixels in range(1, most + 1):
             yield Blocking(pixels, vectors, by_rows)
+        if most < row == geometry.pixels <= tile.most_pixels(vectors):
+            yield Blocking(geometry.pixels, vectors, by_rows)
 
 
 @lru_cache(maxsize=1024)
 def choose_blocking(geometry: Geometry, tile: MicroTile) -> Blocking:
-    """Choose the blocking of least estimated cost, among equals the largest tile.
+    """Choose the blocking of least estimated cost, among equals one tile of all pixels, then the largest.
 
     Raises UnsupportedError for a product without elements.
     """
@@ -131,8 +136,9 @@ def ranked_blockings(geometry: Geometry, tile: MicroTile) -> list[Blocking]:
     return [blocking for blocking in both if distinct[_tiles(geometry, tile, blocking)] is blocking]
 
 
-def _rank(geometry: Geometry, tile: MicroTile, blocking: Blocking) -> tuple[float, int]:
-    return blocking_cost(geometry, tile, blocking), -blocking.pixels * blocking.vectors
+def _rank(geometry: Geometry, tile: MicroTile, blocking: Blocking) -> tuple[float, bool, int]:
+    several = blocking.pixels < geometry.pixels
+    return blocking_cost(geometry, tile, blocking), several, -blocking.pixels * blocking.vectors
 
 
 def _tiles(geometry: Geometry, tile: MicroTile, blocking: Blocking) -> object:

@@ -7,6 +7,7 @@ im2col matrix is made. Runs are read in ascending (kh, kw, c), four bytes a step
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -80,6 +81,11 @@ class Geometry:
     def walked_axes(self) -> tuple[Axis, ...]:
         """Axes that the loops of the product cover: without the images where these are copied one by one."""
         return self.axes[1:] if self.copied else self.axes
+
+    @property
+    def pixels(self) -> int:
+        """Pixels that the loops of the product cover."""
+        return math.prod(axis.count for axis in self.walked_axes)
 
     def with_step(self, step: int) -> Geometry:
         """The same product in steps of another size."""

@@ -164,7 +164,7 @@ class ProductLoops(ABC):
         """
         groups, runs, model = self.geometry.groups, self.geometry.runs, self.e.target.model
         vectors = -(-self.geometry.filters // self.tile.lanes)
-        pixels = math.prod(axis.count for axis in self.geometry.walked_axes)
+        pixels = self.geometry.pixels
         work = groups * pixels * vectors * runs.total_steps / 2
         blocks = sum(block.piece.count for block in self.blocks())
         results = groups * self.geometry.filters * self.output.element_bytes

@@ -17,6 +17,10 @@ UNROLLED_STEPS = 4
 """Loops of up to this many portions of steps are unrolled; more of them make code, not speed [measured]."""
 COUNTED_TILES = 2
 """Tiles that prefetch the weights of the next block where a call says how many rows it has; it may be few."""
+ALONE_AHEAD = 16384
+"""Bytes that a tile fetches ahead for itself where it is the only one of its block."""
+ALONE_PIXELS = 3
+"""Least pixels of such a tile: with fewer the processor's own prefetching keeps up [measured]."""
 UNROLL_CHOICES = (2, 3)
 
 
@@ -55,7 +59,8 @@ class VectorProduct(ProductLoops):
         rows = math.prod(axis.count for axis in axes[:-1])
         for block in self.blocks():
             lines = self.early_lines(block, rows * tiles)
-            early = pointers.moved(self.e, ahead=self.next_block(block)) if lines else pointers
+            ahead = ALONE_AHEAD if rows * tiles == 1 else self.next_block(block)
+            early = pointers.moved(self.e, ahead=ahead) if lines else pointers
             row_ahead = tiles * lines * self.e.target.model.line_bytes
             with (
                 self.block_loop(block, early) as moved,
@@ -78,16 +83,17 @@ class VectorProduct(ProductLoops):
         return _unroll(self.geometry.runs.steps, self.tile.portions) * vectors * self.tile.weight_bytes
 
     def early_lines(self, block: Block, tiles: int) -> int:
-        """Cache lines of the next block that a tile prefetches in each iteration of its loop; 0 for none.
+        """Cache lines that a tile prefetches in each iteration of its loop; 0 for none.
 
         All `tiles` of a block together prefetch the weights of the next one, which follow in memory; those of
-        the next layer follow the last block. Short runs are unrolled and have no loop to prefetch in.
-        A call of few rows has few of the tiles: the first ones do it all where rows are counted.
+        the next layer follow the last block. A tile that is alone prefetches what it reads itself. Short runs
+        are unrolled and have no loop to prefetch in. A call of few rows has few of the tiles: the first ones
+        do it all where rows are counted.
         """
         runs = self.geometry.runs
         tiles = min(tiles, COUNTED_TILES) if self._is_counted else tiles
         if (
-            tiles == 1
+            (tiles == 1 and self.geometry.pixels < ALONE_PIXELS)
             or self._vector_weights * block.piece.size < self.e.target.model.early_bytes
             or runs.steps * self.tile.portions <= UNROLLED_STEPS
         ):

@@ -5,11 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qglow.codegen.compiler import emit_llvm_text
 from qglow.core.types import ElementType, Quantization, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.linear import FullyConnected
+from qglow.kernels.tiled import product
 from qglow.numerics.fused import gemm_chain
-from tests.runtimes import HOST_ISAS, assert_same_bits, machine, run_compiled
+from qglow.targets.x86.isas import AVX512_VNNI
+from tests.runtimes import (
+    HOST_ISAS,
+    assert_same_bits,
+    machine,
+    plan_apart,
+    prepare,
+    run_compiled,
+)
 
 SHAPES = [(1, 1, 1), (1, 50, 10), (3, 64, 130), (7, 31, 17), (1, 260, 100), (20, 6, 33)]
 
@@ -48,6 +58,25 @@ def test_int8(shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("zero_points", [(-128, 127), (127, -128)])
 def test_int8_with_extreme_zero_points(zero_points: tuple[int, int]) -> None:
     check_int8_product((3, 20, 20), zero_points)
+
+
+@pytest.mark.parametrize(("rows", "early", "alone"), [(1, False, False), (8, True, True), (40, True, False)])
+def test_weights_are_fetched_early(
+    rows: int, early: bool, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one tile fetches what it reads soon, several tiles the next block. One row needs no help."""
+    monkeypatch.setattr(product, "ALONE_AHEAD", 12345)
+    builder = ProgramBuilder("linear")
+    src, dest = (builder.placeholder(n, float_type(rows, k)) for n, k in (("src", 512), ("dest", 512)))
+    filters = builder.constant("filter", np.ones((512, 512), np.float32))
+    builder.emit(
+        "layer", FullyConnected(), dest, src, filters, builder.constant("bias", np.ones(512, np.float32))
+    )
+    program = prepare(builder.finish(), AVX512_VNNI.name)
+    plan_apart(program)
+    text = emit_llvm_text(program, AVX512_VNNI)
+    assert ("llvm.prefetch" in text) is early
+    assert ("i64 12345" in text) is alone
 
 
 @pytest.mark.parametrize("with_bias", [True, False])

@@ -42,6 +42,16 @@ def test_tiles_have_chains_enough_to_keep_products_coming(isa: VectorTarget) -> 
     assert found.pixels * found.vectors >= 12
 
 
+@pytest.mark.parametrize(("rows", "pixels"), [(8, 8), (12, 12), (14, 14), (16, 10)])
+def test_rows_that_one_tile_holds_are_one_tile(rows: int, pixels: int) -> None:
+    """Weights then come from far memory once, and not from the second-level cache again."""
+    geometry = Geometry(
+        (Axis(rows, 4096, 16384),), Runs(1, 0, 1, 0, 4096), 1, 4096, 4096, (0, 0, 0, 0), False
+    )
+    found = choose_blocking(geometry, select_tile(AVX512_VNNI, is_float=False))
+    assert (found.pixels, found.vectors) == (pixels, 2)
+
+
 def test_regular_axes_become_one() -> None:
     dense = (Axis(2, 96, 48), Axis(3, 32, 16), Axis(4, 8, 4))
     assert collapse(dense) == (Axis(24, 8, 4),)
