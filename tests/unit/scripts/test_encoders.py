@@ -21,7 +21,7 @@ def test_texts_are_those_of_their_length() -> None:
     assert (encoders.texts(5, 3) == encoders.texts(5, 3)).all()
 
 
-@pytest.mark.parametrize(("more", "count"), [(["--no-openvino"], 5), ([], 7)])
+@pytest.mark.parametrize(("more", "count"), [(["--no-openvino"], 6), ([], 8)])
 def test_every_program_is_measured(more: list[str], count: int, capsys: pytest.CaptureFixture[str]) -> None:
     if not more:
         pytest.importorskip("openvino")
