@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qglow.core.types import ElementType
-from qglow.instructions.operation import Arrays, Operand, Operation, Types, out, read, register, require
+from qglow.instructions.operation import (
+    Arrays,
+    Operand,
+    Operation,
+    Types,
+    out,
+    read,
+    register,
+    require,
+    scratch,
+)
 from qglow.instructions.ops.rules import INFINITY, require_float, require_rank, require_reals, require_shape
 from qglow.numerics.blocks import block_count, block_fault, gemm_blocks, gemm_integer_blocks, packed_rows
 
@@ -30,6 +40,7 @@ class BlockGemm(Operation):
         read("zeros", optional=True),
         read("bias", optional=True),
         read("rows", optional=True),
+        scratch(),
     )
 
     bits: int = 4

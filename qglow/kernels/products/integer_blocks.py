@@ -7,7 +7,7 @@ Memory holds activations as bytes a' = a + bias, so a block's sum is `sum(a' * w
 begin with the second term, whose sums of weights are constants of their own. One row would have to read them
 as well, so there it is the product of a row of `bias` alone. Codes of 8 bits less their zero point are no
 bytes: where the tile wants bytes they are held less 128, and the rest of the zero point is multiplied with
-the row's sum.
+the sum of the row over the block, which is computed once for all columns.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ JOINED_STEPS = 2
 
 Codes of 4 bits are in every sum of neighbouring products `2 * 2 * 255 * 15` at most, those of 2 bits less.
 """
+SUMMED = 16
+"""Elements of a row that are added at once."""
 FINISHING = 4.0
 """Instructions that add a block's sums to a result, in those of a step's products."""
 UNPACKING = 3.0
@@ -121,11 +123,22 @@ class IntegerBlockProduct(Kernel):
         each = rows * (steps + blocks * finishing) + -(-rows // self.rows) * steps * UNPACKING
         return -(-columns // target.float_lanes) * each / target.model.products_a_cycle
 
+    def scratch_bytes(self, instruction: Instruction) -> int:
+        """Bytes of the sums of rows over blocks, where zero points of codes of 8 bits may need them."""
+        operation = instruction.operation
+        assert isinstance(operation, BlockGemm)
+        if operation.bits < BYTE_CODES or instruction.optional("zeros") is None:
+            return 0
+        rows, depth = instruction.operand("src").type.shape
+        return 4 * rows * block_count(depth, operation.block)
+
     def emit(self, site: Site) -> None:
         """Emit a loop over panels, which threads share."""
         dest, columns = site["dest"], site["dest"].shape[1]
         if not dest.type.size:
             return
+        if needs_row_sums(site):
+            sum_rows(site)
         width = self.vectors * site.target.float_lanes
         whole, rest = divmod(columns, width)
         share = site.e.share(whole + bool(rest))
@@ -140,22 +153,19 @@ class _Sums:
     """Sums of a block while its words are multiplied, as `values` and back.
 
     products: of every row and vector, row by row. less: for each vector the bias of activations times its
-    weights, where products did not begin with it. counts: for each row its own sum. Both are empty where
-    nothing needs them.
+    weights, where products did not begin with it.
     """
 
     products: list[Value]
     less: list[Value]
-    counts: list[Value]
 
     @property
     def values(self) -> list[Value]:
-        return [*self.products, *self.less, *self.counts]
+        return [*self.products, *self.less]
 
     def like(self, values: list[Value]) -> _Sums:
         """The same sums with other values."""
-        first, second = len(self.products), len(self.products) + len(self.less)
-        return _Sums(values[:first], values[first:second], values[second:])
+        return _Sums(values[: len(self.products)], values[len(self.products) :])
 
 
 @dataclass(frozen=True)
@@ -213,17 +223,16 @@ class _Panel:
     def _tile(self, row: Index, height: int) -> None:
         """Emit the results of `height` rows."""
         e, columns = self.e, self.site["dest"].shape[1]
-        source = e.offset(self.site["src"].pointer, e.scaled(row, self.depth))
         scales = e.offset(self.site["rows"].pointer, e.scaled(row, 4))
         factors = [e.splat(e.load(e.offset(scales, 4 * r), F32), self.lanes) for r in range(height)]
         sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * self.count)
         whole, rest = divmod(self.depth, self.operation.block)
         if whole:
             with e.carrying_loop(0, whole, sums, name="block") as carry:
-                carry.next(self._block(carry.index, source, carry.values, factors, self.operation.block))
+                carry.next(self._block(carry.index, row, carry.values, factors, self.operation.block))
             sums = carry.values
         if rest:
-            sums = self._block(whole, source, sums, factors, rest)
+            sums = self._block(whole, row, sums, factors, rest)
         bias = self._row("bias", 0, 1) if "bias" in self.site.constants else None
         start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
         dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
@@ -235,21 +244,26 @@ class _Panel:
             e.store_lanes(result, place, min(self.lanes, self.used - self.lanes * v))
 
     def _block(
-        self, number: Index, source: Value, sums: list[Value], factors: list[Value], length: int
+        self, number: Index, row: Index, sums: list[Value], factors: list[Value], length: int
     ) -> list[Value]:
-        """Emit the sums of one block of `length` weights, and add them to `sums` with both scales."""
+        """Emit the sums of one block of `length` weights, and add them to `sums` with both scales.
+
+        row: the first of as many as there are `factors`.
+        """
         e, block, count = self.e, self.operation.block, self.count
         blocks = block_count(self.depth, block)
         zeros = self._zeros(number, blocks)
+        source = e.offset(self.site["src"].pointer, e.scaled(row, self.depth))
         found = self._words(number, source, len(factors), zeros, length)
+        counts = self._row_sums(row, number, len(factors))
         scales = load_scales(self.site, self.number, number, (blocks, self.kernel.vectors), self.count)
         following = []
         for place, (product, total) in enumerate(zip(found.products, sums, strict=True)):
             r, v = divmod(place, count)
             if found.less:
                 product = e.b.sub(product, found.less[v])
-            if found.counts:
-                product = e.b.sub(product, e.b.mul(found.counts[r], zeros[v]))
+            if counts:
+                product = e.b.sub(product, e.b.mul(counts[r], zeros[v]))
             real = e.b.sitofp(product, vec(F32, self.lanes))
             following.append(fused_multiply_add(e, real, e.b.fmul(factors[r], scales[v]), total))
         return following
@@ -259,7 +273,7 @@ class _Panel:
         e = self.e
         x = e.offset(source, e.scaled(number, self.operation.block))
         first = e.scaled(number, self.operation.block // self.each)
-        sums = self._start(number, height, length)
+        sums = self._start(number, height)
         whole, rest = divmod(length, self.each)
         # A block has so many words, or a multiple of them.
         together = min(whole, UNROLLED if height == 1 else 1)
@@ -279,18 +293,26 @@ class _Panel:
             sums = self._word(e.plus(first, word), place, sums, zeros, taken)
         return sums
 
-    def _start(self, number: Index, height: int, length: int) -> _Sums:
-        """Emit the sums before the first word of a block of `length` weights."""
+    def _row_sums(self, row: Index, block: Index, height: int) -> list[Value]:
+        """Emit loads of the sums of some rows over a block, each in all lanes; none where none are needed."""
+        if not needs_row_sums(self.site):
+            return []
+        e, blocks = self.e, block_count(self.depth, self.operation.block)
+        start = e.offset(self.site.scratch, e.plus(e.scaled(row, 4 * blocks), e.scaled(block, 4)))
+        found = [e.load(e.offset(start, 4 * blocks * r), I32) for r in range(height)]
+        return [e.splat(total, self.lanes) for total in found]
+
+    def _start(self, number: Index, height: int) -> _Sums:
+        """Emit the sums before the first word of a block."""
         e, kind, bias = self.e, self.tile.accumulator, self.site.target.activation_bias
-        nothing, counted = scalar(kind, 0), self.splits and "zeros" in self.site.constants
-        counts = [scalar(kind, -bias * length)] * (height if counted else 0)
+        nothing = scalar(kind, 0)
         if "sums" not in self.site.constants:
-            return _Sums([nothing] * (height * self.count), [nothing] * (self.count if bias else 0), counts)
+            return _Sums([nothing] * (height * self.count), [nothing] * (self.count if bias else 0))
         element = I16 if short_sums(self.operation, self.splits) else I32
         found = self._row("sums", number, block_count(self.depth, self.operation.block), element)
         wide = [e.b.sext(one, kind) if element is I16 else one for one in found]
         start = [e.b.mul(one, scalar(kind, -bias)) for one in wide]
-        return _Sums(start * height, [], counts)
+        return _Sums(start * height, [])
 
     def _word(self, at: Index, x: Value, sums: _Sums, zeros: list[Value], length: int) -> _Sums:
         """Emit the products of `length` weights of each column."""
@@ -311,17 +333,13 @@ class _Panel:
                 tile.accumulate_all(e, total, [(biased, w[v]) for w in weights])
                 for v, total in enumerate(sums.less)
             ]
-            ones = [tile_ones(e, tile, min(STEP, length - step * STEP)) for step in part if sums.counts]
-            products, counts = [], []
+            products = []
             for r in range(len(sums.products) // count):
                 row = [tile.load_activation(e, e.offset(x, r * self.depth + step * STEP)) for step in part]
                 for v in range(count):
                     own = [(one, w[v]) for one, w in zip(row, weights, strict=True)]
                     products.append(tile.accumulate_all(e, sums.products[r * count + v], own))
-                if sums.counts:
-                    own = list(zip(row, ones, strict=True))
-                    counts.append(tile.accumulate_all(e, sums.counts[r], own))
-            sums = _Sums(products, less, counts)
+            sums = _Sums(products, less)
         return sums
 
     def _weights(self, word: Value, step: int, zero: Value) -> tuple[Value, ...]:
@@ -369,10 +387,40 @@ class _Panel:
         return [e.load(e.offset(start, size * v), vec(element, self.lanes)) for v in range(self.count)]
 
 
-def tile_ones(e: Emitter, tile: MicroTile, length: int) -> tuple[Value, ...]:
-    """Weights of 1 for `length` elements of a step of bytes, 0 beyond them."""
-    word = sum(1 << (8 * element) for element in range(length))
-    return (e.b.bitcast(scalar(vec(I32, tile.lanes), word), vec(I8, 4 * tile.lanes)),)
+def needs_row_sums(site: Site) -> bool:
+    """Whether zero points are multiplied with sums of rows."""
+    return "zeros" in site.constants and _splits_zeros(site.operation, tile_of(site.operation, site.target))
+
+
+def sum_rows(site: Site) -> None:
+    """Emit the sums of each row over each block, int32 [rows, blocks], into working memory.
+
+    Every thread computes all of them, and then need not wait for others.
+    """
+    e, (rows, depth), block = site.e, site["src"].shape, site.operation.block
+    blocks, whole = block_count(depth, block), depth // block
+    with live_rows(site, 0, rows, 1) as row:
+        source = e.offset(site["src"].pointer, e.scaled(row, depth))
+        to = e.offset(site.scratch, e.scaled(row, 4 * blocks))
+        with e.loop(0, whole, name="block") as number:
+            e.store(
+                _sum(site, e.offset(source, e.scaled(number, block)), block),
+                e.offset(to, e.scaled(number, 4)),
+            )
+        if depth % block:
+            e.store(_sum(site, e.offset(source, whole * block), depth % block), e.offset(to, 4 * whole))
+
+
+def _sum(site: Site, place: Value, length: int) -> Value:
+    """Emit the sum of so many int8 activations."""
+    e, bias = site.e, site.target.activation_bias
+    kind = vec(I32, SUMMED)
+    total = scalar(kind, 0)
+    for first in range(0, length, SUMMED):
+        part = e.load_lanes(e.offset(place, first), I8, SUMMED, min(SUMMED, length - first))
+        total = e.b.add(total, e.b.zext(part, kind) if bias else e.b.sext(part, kind))
+    added = e.call(f"llvm.vector.reduce.add.v{SUMMED}i32", I32, [total])
+    return e.b.sub(added, scalar(I32, bias * length))
 
 
 def tile_of(operation: BlockGemm, target: VectorTarget) -> MicroTile:
