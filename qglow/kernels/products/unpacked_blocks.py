@@ -40,12 +40,15 @@ ADDING = 3.0
 """Instructions that add a finished vector of a block to its sum, which is in memory."""
 TOGETHER = 4
 """Steps along K in an iteration of the innermost loop."""
-ROWS = 4
-"""Most rows of a tile: their sums are chains enough for two multiply-adds a cycle.
+ROWS = 6
+"""Most rows of a tile: with fewer, two multiply-adds a cycle wait for sums to be ready."""
+CLASHING_ROWS = 4
+"""Most rows of a tile where they are `CLASHING_BYTES` apart, or a multiple.
 
-More rows took longer. Sums in memory are added up at the end of each block, and rows whose distance is a
-power of two share a set of the first-level cache, which often has eight lines.
+All of them share a set of the first-level cache then, which has eight lines on some processors, with unpacked
+weights and sums in memory: there more rows took longer [measured].
 """
+CLASHING_BYTES = 4096
 
 
 @kernel
@@ -224,10 +227,11 @@ def unpacked_products(instruction: Instruction, target: VectorTarget) -> list[Ke
     """Return the kernel with the tiles of float weights, where there is room on the stack for a portion."""
     if target.size is not CodeSize.FAST or not target.has_fma or target.float_lanes == 1:
         return []
-    rows = instruction.operand("dest").type.shape[0]
+    rows, depth = instruction.operand("src").type.shape
+    most = ROWS if 4 * depth % CLASHING_BYTES else CLASHING_ROWS
     return [
         UnpackedBlockProduct(
-            even_height(rows, min(ROWS, select_tile(target, is_float=True).most_pixels(found.vectors))),
+            even_height(rows, min(most, select_tile(target, is_float=True).most_pixels(found.vectors))),
             found.vectors,
             found.real_zeros,
         )

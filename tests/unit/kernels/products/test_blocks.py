@@ -12,6 +12,7 @@ from qglow.instructions.program import Program
 from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.products.blocks import exponent, power
 from qglow.kernels.products.integer_blocks import IntegerBlockProduct
+from qglow.kernels.products.unpacked_blocks import UnpackedBlockProduct
 from qglow.lowering import lower
 from tests.runtimes import NATIVE_ISAS, machine, plan_apart, prepare
 from tests.suite.blocks import product
@@ -76,3 +77,14 @@ def test_codes_are_floats_under_an_exponent() -> None:
     for place in range(0, 20, 4):
         words = np.arange(16, dtype=np.uint32) << np.uint32(place) | np.uint32(exponent(place))
         assert np.array_equal(words.view(np.float32) - np.float32(power(place)), np.arange(16))
+
+
+@pytest.mark.parametrize(("depth", "rows"), [(DEPTH, 6), (1024, 4)])
+def test_tiles_have_fewer_rows_where_they_share_sets_of_the_cache(depth: int, rows: int) -> None:
+    problem = product((60, depth), 96, 4, 32, "whole", False, False)(np.random.default_rng(0))
+    program = lower(problem.graph)
+    optimize(program)
+    (found,) = [one for one in prepare(program, "avx512vnni").code if isinstance(one.operation, BlockGemm)]
+    assert found.kernel is not None
+    kernel = parse_kernel(found.kernel, machine("avx512vnni"))
+    assert isinstance(kernel, UnpackedBlockProduct) and kernel.rows == rows
