@@ -244,6 +244,25 @@ def test_a_table_by_row_has_the_same_bits_everywhere(tmp_path: Path) -> None:
     assert np.max(np.abs(expected - wanted) / largest) < 0.02
 
 
+@pytest.mark.parametrize("kind", ["operator", "written out"])
+def test_scores_in_int8_are_those_of_the_exported_model(kind: str, tmp_path: Path) -> None:
+    """A rule by role names no node: exporters call them what they like."""
+    model, x = block(kind, "layer", tmp_path), drawn(16, LENGTH, WIDTH, seed=12)
+    rule = qglow.Rule(qglow.Match(role="scores"), dtype="int8")
+    profile = model.profile({"x": x})
+    int8 = model.quantize(profile, Recipe(rules=(rule,)), repair=False)
+    (product,) = (n for n, role in attention_region(model.graph).roles.items() if role is Role.SCORES)
+    (made,) = (n for n in int8.graph.nodes if n.name == product.name)
+    assert all(kind.is_quantized for kind in made.input_types()) and made.output.type.is_float
+    fed = {"x": x[:1]}
+    (exported,) = session(export_qdq(int8.graph)).run(["y"], fed)
+    for isa in RUNNABLE:
+        program = compile_graph(int8.graph, CompileOptions(isa=isa))
+        np.testing.assert_allclose(program(fed)["y"], exported, rtol=1e-4, atol=1e-5, err_msg=isa)
+    plain = model.quantize(profile, repair=False).compile()(fed)["y"]
+    assert not np.array_equal(plain, exported)
+
+
 def test_a_higher_effort_moves_no_float_node_to_integers(tmp_path: Path) -> None:
     model = block("written out", "layer", tmp_path)
     data = {"x": drawn(16, LENGTH, WIDTH, seed=12)}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qglow.core.types import Array, ElementType, TensorType
+from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
 from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.functions import Tanh
 from qglow.graph.ops.linear import MatMul
+from qglow.graph.ops.quantize import Quantize
 from qglow.graph.ops.selection import Where
 from qglow.graph.ops.softmax import Softmax
 from qglow.instructions.ops.attention import Attention
@@ -80,6 +81,17 @@ class Drawn:
         """An input of booleans."""
         return self.b.input(name, TensorType(ElementType.BOOL, shape))
 
+    def scores(self, integers: bool) -> Value:
+        """Products of queries and keys, which are quantized first, or not."""
+        zeros = zip((self.q, self.k), (3, -7), strict=True)
+        kinds = [value.type.quantized(Quantization.per_tensor(0.02, zero)) for value, zero in zeros]
+        if integers:
+            pairs = zip((self.q, self.k), kinds, strict=True)
+            self.q, self.k = (self.b.node(Quantize(), x, output_types=[kind]) for x, kind in pairs)
+        (kind,) = MatMul().infer([self.q.type, self.k.type])
+        kind = TensorType(ElementType.FLOAT, kind.shape)
+        return self.b.node(MatMul(), self.q, self.k, output_types=[kind])
+
     def finish(self, scores: Value, *others: Value) -> Graph:
         """Softmax and the mean of values; `others` are outputs, too."""
         shares = self.b.node(Softmax(axis=-1), scores)
@@ -126,12 +138,12 @@ def test_origin_names_every_node() -> None:
 LIVE = {"live": "count", "live_rows": "count"}
 
 
-def bounded(keys: int) -> Graph:
+def bounded(keys: int, integers: bool = False) -> Graph:
     """Attention of which the first places of `keys` count, as graphs of run-time sizes have it."""
     drawn = Drawn()
     drawn.k, drawn.v = drawn.input("keys", 2, 8, keys), drawn.input("values", 2, keys, 16)
     b, one = drawn.b, (1, 1, 1)
-    scores = b.node(MatMul(), drawn.q, drawn.k)
+    scores = drawn.scores(integers)
     least = b.constant("least", np.full(one, -np.inf, np.float32))
     zero = b.constant("zero", np.zeros(one, np.float32))
     scores = b.node(Where(), drawn.bools("live", keys), scores, least)
@@ -139,8 +151,9 @@ def bounded(keys: int) -> Graph:
     return drawn.finish(scores)
 
 
+@pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 40])
-def test_only_live_places_are_read(count: int) -> None:
+def test_only_live_places_are_read(count: int, integers: bool) -> None:
     """What lies behind them may be anything, and the result is that of a graph of their number."""
     random = np.random.default_rng(count)
     q, k, v = (random.normal(size=s).astype(np.float32) for s in [(2, 5, 8), (2, 8, 40), (2, 40, 16)])
@@ -148,11 +161,11 @@ def test_only_live_places_are_read(count: int) -> None:
     kept: dict[str, Array] = {"q": q, "keys": k.copy(), "values": v.copy()}
     kept["keys"][..., count:] = np.nan
     kept["values"][:, count:] = np.nan
-    program = optimized(bounded(40), live=LIVE)
-    assert "select" not in opcodes(program)
+    program = optimized(bounded(40, integers), live=LIVE)
+    assert "select" not in opcodes(program) and "attention" in opcodes(program)
     drawn = Drawn()
     drawn.k, drawn.v = drawn.input("keys", 2, 8, count), drawn.input("values", 2, count, 16)
-    small = optimized(drawn.finish(drawn.b.node(MatMul(), drawn.q, drawn.k)))
+    small = optimized(drawn.finish(drawn.scores(integers)))
     for isa in HOST_ISAS:
         given = {**kept, "live": live, "live_rows": live[:, None]}
         (actual,) = run_compiled(program, isa, given).values()
