@@ -22,7 +22,7 @@ from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import EMULATED, fused_multiply_add
 from qglow.kernels.arithmetic.requantize import clamp_float
-from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.packing import ColumnPacking, panels
@@ -37,6 +37,7 @@ from qglow.kernels.products.blocks import (
     stored_scales,
 )
 from qglow.kernels.products.matmul import even_height, live_rows, pieces
+from qglow.kernels.products.packed_product import SIGN
 from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 
@@ -52,8 +53,8 @@ JOINED_STEPS = 2
 
 Codes of 4 bits are in every sum of neighbouring products `2 * 2 * 255 * 15` at most, those of 2 bits less.
 """
-SUMMED = 16
-"""Elements of a row that are added at once."""
+SUMMED = 32
+"""Most elements of a row that are added at once."""
 FINISHING = 4.0
 """Instructions that add a block's sums to a result, in those of a step's products."""
 UNPACKING = 3.0
@@ -413,14 +414,16 @@ def sum_rows(site: Site) -> None:
 
 def _sum(site: Site, place: Value, length: int) -> Value:
     """Emit the sum of so many int8 activations."""
-    e, bias = site.e, site.target.activation_bias
-    kind = vec(I32, SUMMED)
-    total = scalar(kind, 0)
-    for first in range(0, length, SUMMED):
-        part = e.load_lanes(e.offset(place, first), I8, SUMMED, min(SUMMED, length - first))
-        total = e.b.add(total, e.b.zext(part, kind) if bias else e.b.sext(part, kind))
-    added = e.call(f"llvm.vector.reduce.add.v{SUMMED}i32", I32, [total])
-    return e.b.sub(added, scalar(I32, bias * length))
+    e, lanes = site.e, SUMMED if length >= SUMMED else SUMMED // 2
+    wide, total = vec(I32, lanes), scalar(I32, -SIGN * length)
+    for first in range(0, length, lanes):
+        count = min(lanes, length - first)
+        part = e.load_lanes(e.offset(place, first), I8, lanes, count)
+        if not site.target.activation_bias:
+            part = e.b.xor(part, constant_vector(I8, [SIGN if lane < count else 0 for lane in range(lanes)]))
+        # Of unsigned bytes: x86 has an instruction that adds up eight of them.
+        total = e.b.add(total, e.call(f"llvm.vector.reduce.add.v{lanes}i32", I32, [e.b.zext(part, wide)]))
+    return total
 
 
 def tile_of(operation: BlockGemm, target: VectorTarget) -> MicroTile:
