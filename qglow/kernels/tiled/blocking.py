@@ -15,6 +15,9 @@ from qglow.kernels.tiled.geometry import Axis, Geometry, collapse
 from qglow.kernels.tiles.output import PACKED
 from qglow.kernels.tiles.tile import MicroTile
 
+WHOLE_VECTORS = 2
+"""Vectors of a tile that holds all pixels, where it is larger than others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -99,7 +102,8 @@ def _output_cost(tile: MicroTile, pixels: int, vectors: int) -> float:
 def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
     """Tiles whose accumulators fit the registers, rows outermost if all weights stay near over a row.
 
-    A tile of all pixels may be larger than others: there is none that its end has to overlap with.
+    A tile of all pixels by two vectors may be larger than others: there is none that its end has to overlap
+    with. More vectors gain nothing, and two are what tiles of many pixels have, which then share its weights.
     """
     layer_vectors = -(-geometry.filters // tile.lanes)
     weights = geometry.groups * layer_vectors * tile.weight_bytes * geometry.runs.total_steps
@@ -109,7 +113,7 @@ def candidates(geometry: Geometry, tile: MicroTile) -> Iterator[Blocking]:
         most = min(row, tile.most_pixels(vectors), max(1, tile.model.most_sums // vectors))
         for pixels in range(1, most + 1):
             yield Blocking(pixels, vectors, by_rows)
-        if most < row == geometry.pixels <= tile.most_pixels(vectors):
+        if vectors == WHOLE_VECTORS and most < row == geometry.pixels <= tile.most_pixels(vectors):
             yield Blocking(geometry.pixels, vectors, by_rows)
 
 

@@ -42,7 +42,7 @@ def test_tiles_have_chains_enough_to_keep_products_coming(isa: VectorTarget) -> 
     assert found.pixels * found.vectors >= 12
 
 
-@pytest.mark.parametrize(("rows", "pixels"), [(8, 8), (12, 12), (14, 14), (16, 10)])
+@pytest.mark.parametrize(("rows", "pixels"), [(8, 8), (9, 9), (12, 12), (14, 14), (16, 10)])
 def test_rows_that_one_tile_holds_are_one_tile(rows: int, pixels: int) -> None:
     """Weights then come from far memory once, and not from the second-level cache again."""
     geometry = Geometry(
