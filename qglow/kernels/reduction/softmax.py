@@ -66,14 +66,14 @@ def softmax_row(
     e: Emitter,
     dest: Value,
     src: Value,
-    length: Index,
-    logarithm: bool = False,
-    masked_to_zero: bool = False,
-    vectors: Index | None = None,
+    length: int,
+    logarithm: bool,
+    masked_to_zero: bool,
+    vectors: Index,
 ) -> None:
-    """Emit Softmax of the `length` contiguous floats at `src`, a value only where it is a multiple of 16.
+    """Emit Softmax of the `length` contiguous floats at `src`.
 
-    vectors: how many whole vectors of 16 matter (default: all), and with them what follows the whole ones.
+    vectors: how many whole vectors of 16 matter, and with them what follows the whole ones.
     """
     kind = vec(F32, LANES)
 
@@ -113,7 +113,7 @@ def softmax_row(
 def softmax_rows(
     e: Emitter, start: Value, step: int, rows: int, length: Index, masked_to_zero: bool = False
 ) -> None:
-    """Emit Softmax, in place, of rows of `length` floats that lie `step` bytes apart, a multiple of 16.
+    """Emit Softmax, in place, of rows of `length` floats (a multiple of 16), which lie `step` bytes apart.
 
     The exponentials of a row are computed while the row before it is divided and the maximum of the next one
     is found: the three wait for different units of a processor. Every row has the bits of `softmax_row`.
@@ -214,22 +214,21 @@ def _in_all_lanes(e: Emitter, value: Value, combine: Callable[[Value, Value], Va
 
 def _fold(
     e: Emitter,
-    length: Index,
-    vectors: Index | None,
+    length: int,
+    vectors: Index,
     initial: list[Value],
     step: Callable[[list[Value], Index, int | None], list[Value]],
 ) -> list[Value]:
     """`values = step(values, start, count)` over vectors of a row, the last of which may be partial.
 
-    vectors: how many of the whole ones are gone through (default: all).
+    vectors: how many of the whole ones are gone through.
     """
-    values, whole = initial, length // LANES * LANES if isinstance(length, int) else length
-    if not isinstance(whole, int) or whole:
-        stop = whole if vectors is None else e.scaled(vectors, LANES)
-        with e.carrying_loop(0, stop, initial, LANES, "vector") as carry:
+    values, whole = initial, length // LANES * LANES
+    if whole:
+        with e.carrying_loop(0, e.scaled(vectors, LANES), initial, LANES, "vector") as carry:
             carry.next(step(list(carry.values), carry.index, None))
         values = carry.values
-    if isinstance(length, int) and length > whole:
+    if length > whole:
         values = step(list(values), whole, length - whole)
     return values
 
