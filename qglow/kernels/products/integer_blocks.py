@@ -22,7 +22,7 @@ from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import EMULATED, fused_multiply_add
 from qglow.kernels.arithmetic.requantize import clamp_float
-from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, constant_vector, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.packing import ColumnPacking, panels
@@ -37,7 +37,7 @@ from qglow.kernels.products.blocks import (
     stored_scales,
 )
 from qglow.kernels.products.matmul import even_height, live_rows, pieces
-from qglow.kernels.products.packed_product import SIGN
+from qglow.kernels.products.row_sums import load_row_sums, row_sum_bytes, sum_rows
 from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 
@@ -53,8 +53,6 @@ JOINED_STEPS = 2
 
 Codes of 4 bits are in every sum of neighbouring products `2 * 2 * 255 * 15` at most, those of 2 bits less.
 """
-SUMMED = 32
-"""Most elements of a row that are added at once."""
 FINISHING = 4.0
 """Instructions that add a block's sums to a result, in those of a step's products."""
 UNPACKING = 3.0
@@ -128,10 +126,8 @@ class IntegerBlockProduct(Kernel):
         """Bytes of the sums of rows over blocks, where zero points of codes of 8 bits may need them."""
         operation = instruction.operation
         assert isinstance(operation, BlockGemm)
-        if operation.bits < BYTE_CODES or instruction.optional("zeros") is None:
-            return 0
-        rows, depth = instruction.operand("src").type.shape
-        return 4 * rows * block_count(depth, operation.block)
+        needed = operation.bits == BYTE_CODES and instruction.optional("zeros") is not None
+        return row_sum_bytes(instruction) if needed else 0
 
     def emit(self, site: Site) -> None:
         """Emit a loop over panels, which threads share."""
@@ -298,10 +294,7 @@ class _Panel:
         """Emit loads of the sums of some rows over a block, each in all lanes; none where none are needed."""
         if not needs_row_sums(self.site):
             return []
-        e, blocks = self.e, block_count(self.depth, self.operation.block)
-        start = e.offset(self.site.scratch, e.plus(e.scaled(row, 4 * blocks), e.scaled(block, 4)))
-        found = [e.load(e.offset(start, 4 * blocks * r), I32) for r in range(height)]
-        return [e.splat(total, self.lanes) for total in found]
+        return [self.e.splat(total, self.lanes) for total in load_row_sums(self.site, row, block, height)]
 
     def _start(self, number: Index, height: int) -> _Sums:
         """Emit the sums before the first word of a block."""
@@ -391,39 +384,6 @@ class _Panel:
 def needs_row_sums(site: Site) -> bool:
     """Whether zero points are multiplied with sums of rows."""
     return "zeros" in site.constants and _splits_zeros(site.operation, tile_of(site.operation, site.target))
-
-
-def sum_rows(site: Site) -> None:
-    """Emit the sums of each row over each block, int32 [rows, blocks], into working memory.
-
-    Every thread computes all of them, and then need not wait for others.
-    """
-    e, (rows, depth), block = site.e, site["src"].shape, site.operation.block
-    blocks, whole = block_count(depth, block), depth // block
-    with live_rows(site, 0, rows, 1) as row:
-        source = e.offset(site["src"].pointer, e.scaled(row, depth))
-        to = e.offset(site.scratch, e.scaled(row, 4 * blocks))
-        with e.loop(0, whole, name="block") as number:
-            e.store(
-                _sum(site, e.offset(source, e.scaled(number, block)), block),
-                e.offset(to, e.scaled(number, 4)),
-            )
-        if depth % block:
-            e.store(_sum(site, e.offset(source, whole * block), depth % block), e.offset(to, 4 * whole))
-
-
-def _sum(site: Site, place: Value, length: int) -> Value:
-    """Emit the sum of so many int8 activations."""
-    e, lanes = site.e, SUMMED if length >= SUMMED else SUMMED // 2
-    wide, total = vec(I32, lanes), scalar(I32, -SIGN * length)
-    for first in range(0, length, lanes):
-        count = min(lanes, length - first)
-        part = e.load_lanes(e.offset(place, first), I8, lanes, count)
-        if not site.target.activation_bias:
-            part = e.b.xor(part, constant_vector(I8, [SIGN if lane < count else 0 for lane in range(lanes)]))
-        # Of unsigned bytes: x86 has an instruction that adds up eight of them.
-        total = e.b.add(total, e.call(f"llvm.vector.reduce.add.v{lanes}i32", I32, [e.b.zext(part, wide)]))
-    return total
 
 
 def tile_of(operation: BlockGemm, target: VectorTarget) -> MicroTile:
