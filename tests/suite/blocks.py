@@ -45,6 +45,8 @@ INTEGER_SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
     ((13, 300), 90, 2, 128, "whole", True),
     ((40,), 5, 2, 16, "whole", False),
     ((6, 3), 8, 4, 256, "whole", True),
+    ((9, 301), 24, 4, 80, "whole", True),
+    ((11, 205), 37, 8, 48, "", False),
 ]
 
 
@@ -162,6 +164,6 @@ PROBLEMS: list[Maker] = [
     *(product(*sizes) for sizes in SIZES),
     *(product(*sizes, integers=True) for sizes in INTEGER_SIZES),
     *(product(*sizes, integers, float16=True) for sizes in HALF_SIZES for integers in (False, True)),
-    *(extremes(bits, rows) for bits in (8, 4) for rows in (1, 19)),
+    *(extremes(bits, rows) for bits in (8, 4, 2) for rows in (1, 19)),
     *(look_up(*sizes) for sizes in TABLES),
 ]

@@ -41,6 +41,10 @@ from qglow.kernels.products.row_sums import load_row_sums, row_sum_bytes, sum_ro
 from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 
+BYTES = 0x01010101
+"""The lowest bits of the bytes of 32 bits."""
+WORDS = 0x00010001
+"""The lowest bits of the halves of 32 bits."""
 MOST_VECTORS = 2
 """Most vectors of columns that are summed at once, for one row and for many, which share packed weights."""
 UNROLLED = 8
@@ -54,9 +58,13 @@ JOINED_STEPS = 2
 Codes of 4 bits are in every sum of neighbouring products `2 * 2 * 255 * 15` at most, those of 2 bits less.
 """
 FINISHING = 4.0
-"""Instructions that add a block's sums to a result, in those of a step's products."""
+"""Instructions that add a block's sums to a result."""
 UNPACKING = 3.0
-"""Instructions that unpack the weights of a step, in those of its products."""
+"""Instructions that unpack the weights of a step."""
+JOINED_INSTRUCTIONS = 2.5
+"""Instructions of the products of a step, where two are joined."""
+PAIR_INSTRUCTIONS = 5.0
+"""The same where pairs of 16 bits are multiplied, with what splits the activations of a step."""
 
 
 @kernel
@@ -119,7 +127,8 @@ class IntegerBlockProduct(Kernel):
         columns = instruction.operand("scales").type.shape[1]
         steps, blocks = -(-depth // STEP), block_count(depth, operation.block)
         finishing = FINISHING if target.has_fma else EMULATED
-        each = rows * (steps + blocks * finishing) + -(-rows // self.rows) * steps * UNPACKING
+        products = steps * _step_instructions(tile_of(operation, target))
+        each = rows * (products + blocks * finishing) + -(-rows // self.rows) * steps * UNPACKING
         return -(-columns // target.float_lanes) * each / target.model.products_a_cycle
 
     def scratch_bytes(self, instruction: Instruction) -> int:
@@ -142,7 +151,11 @@ class IntegerBlockProduct(Kernel):
         for first, count, used in ((0, whole, width), (whole, int(bool(rest)), rest)):
             if count:
                 with site.e.shared_loop(share, first, count, "panel") as number:
-                    _Panel(site, self, site.e.plus(number, first), used).emit()
+                    self.emit_panel(site, site.e.plus(number, first), used)
+
+    def emit_panel(self, site: Site, number: Index, used: int) -> None:
+        """Emit the product of all rows with `used` columns of one panel."""
+        IntegerPanel(site, self, number, used).emit()
 
 
 @dataclass
@@ -166,7 +179,7 @@ class _Sums:
 
 
 @dataclass(frozen=True)
-class _Panel:
+class IntegerPanel:
     """Emitter of one panel, the product of all rows with `used` columns of panel `number`."""
 
     site: Site
@@ -230,7 +243,7 @@ class _Panel:
             sums = carry.values
         if rest:
             sums = self._block(whole, row, sums, factors, rest)
-        bias = self._row("bias", 0, 1) if "bias" in self.site.constants else None
+        bias = self.row("bias", 0, 1) if "bias" in self.site.constants else None
         start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
         dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
         for number, total in enumerate(sums):
@@ -303,7 +316,7 @@ class _Panel:
         if "sums" not in self.site.constants:
             return _Sums([nothing] * (height * self.count), [nothing] * (self.count if bias else 0))
         element = I16 if short_sums(self.operation, self.splits) else I32
-        found = self._row("sums", number, block_count(self.depth, self.operation.block), element)
+        found = self.row("sums", number, block_count(self.depth, self.operation.block), element)
         wide = [e.b.sext(one, kind) if element is I16 else one for one in found]
         start = [e.b.mul(one, scalar(kind, -bias)) for one in wide]
         return _Sums(start * height, [])
@@ -313,7 +326,7 @@ class _Panel:
         e, tile, count = self.e, self.tile, self.count
         rows = -(-self.depth // self.each)
         fetch_words(self.site, (self.number, self.kernel.vectors), at, rows)
-        loaded = self._row("filter", at, rows, I32)
+        loaded = self.row("filter", at, rows, I32)
         biased = self._constant(self.site.target.activation_bias)
         steps = -(-length // STEP)
         together = JOINED_STEPS if tile.joins else 1
@@ -339,16 +352,17 @@ class _Panel:
     def _weights(self, word: Value, step: int, zero: Value) -> tuple[Value, ...]:
         """Emit `code - zero point` of a step of words, as operands of the tile."""
         e, bits = self.e, self.operation.bits
+        largest = (1 << bits) - 1
         if isinstance(self.tile, DotTile):
-            codes = e.b.bitcast(self._masked(word, bits * step, 0x01010101), vec(I8, 4 * self.lanes))
+            codes = e.b.bitcast(self.masked(word, bits * step, largest * BYTES), vec(I8, 4 * self.lanes))
             return (codes if self.splits else e.b.sub(codes, zero),)
         kind, places = vec(I16, 2 * self.lanes), (bits * step, bits * step + 8)
-        halves = [e.b.bitcast(self._masked(word, place, 0x00010001), kind) for place in places]
+        halves = [e.b.bitcast(self.masked(word, place, largest * WORDS), kind) for place in places]
         return tuple(e.b.sub(half, zero) for half in halves)
 
-    def _masked(self, word: Value, shift: int, lowest: int) -> Value:
-        """Emit the codes at a place of bytes, or of pairs of them; `lowest`: the lowest bits of all."""
-        e, kind, mask = self.e, vec(I32, self.lanes), ((1 << self.operation.bits) - 1) * lowest
+    def masked(self, word: Value, shift: int, mask: int) -> Value:
+        """Emit the codes under a mask, from bit `shift` of words on."""
+        e, kind = self.e, vec(I32, self.lanes)
         word = e.b.lshr(word, scalar(kind, shift)) if shift else word
         return word if mask == (1 << WORD_BITS) - 1 else e.b.and_(word, scalar(kind, mask))
 
@@ -358,7 +372,7 @@ class _Panel:
         kind = vec(I8, 4 * self.lanes) if dot else vec(I16, 2 * self.lanes)
         if "zeros" not in self.site.constants:
             return [scalar(kind, middle(self.operation.bits))] * self.count
-        found = self._row("zeros", number, blocks, I8)
+        found = self.row("zeros", number, blocks, I8)
         if self.splits:
             wide = vec(I32, self.lanes)
             return [e.b.sub(e.b.zext(zero, wide), scalar(wide, middle(BYTE_CODES))) for zero in found]
@@ -372,7 +386,7 @@ class _Panel:
             return (scalar(vec(I8, 4 * self.lanes), value),)
         return (scalar(vec(I16, 2 * self.lanes), value),) * 2
 
-    def _row(self, name: str, index: Index, rows: int, element: Any = F32) -> list[Value]:
+    def row(self, name: str, index: Index, rows: int, element: Any = F32) -> list[Value]:
         """Emit loads of the used vectors from a row of this panel; constants have `rows` rows a panel."""
         e, size = self.e, self.lanes * (4 if element is F32 else element.width // 8)
         line = size * self.kernel.vectors
@@ -389,6 +403,13 @@ def needs_row_sums(site: Site) -> bool:
 def tile_of(operation: BlockGemm, target: VectorTarget) -> MicroTile:
     """The tile for codes of this width: those of fewer than 8 bits never saturate pairs of products."""
     return fastest_tile(target, False) if operation.bits < BYTE_CODES else select_tile(target, False)
+
+
+def _step_instructions(tile: MicroTile) -> float:
+    """Instructions of the products of a step of one row and vector."""
+    if isinstance(tile, DotTile):
+        return JOINED_INSTRUCTIONS if tile.joins else 1.0
+    return PAIR_INSTRUCTIONS
 
 
 def _splits_zeros(operation: BlockGemm, tile: MicroTile) -> bool:

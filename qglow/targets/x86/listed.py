@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from llvmlite import ir
 
 from qglow.core.types import Array
+from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import Instruction
@@ -39,6 +40,7 @@ from qglow.targets.x86.machine import (
     MASKED_COST,
     TURN_COST,
 )
+from qglow.targets.x86.short_blocks import ShortBlockProduct, short_block_products
 from qglow.targets.x86.step_lists import (
     ENTRY_BYTES,
     FLIPPED,
@@ -324,6 +326,10 @@ def listed_products(instruction: Instruction, target: VectorTarget) -> list[Kern
 
 
 LISTED_KERNELS = own_kernels(
-    (ListedConvolution, ListedFullyConnected, NarrowFullyConnected),
-    {Convolution: listed_convolutions, FullyConnected: listed_products},
+    (ListedConvolution, ListedFullyConnected, NarrowFullyConnected, ShortBlockProduct),
+    {
+        Convolution: listed_convolutions,
+        FullyConnected: listed_products,
+        BlockGemm: short_block_products,
+    },
 )

@@ -29,9 +29,9 @@ def byte_pairs(e: Builder, lhs: Value, rhs: Value) -> Value:
     return e.call("llvm.x86.avx2.pmadd.ub.sw", vec(I16, lhs.type.count // 2), [lhs, rhs])
 
 
-def add_word_pairs(e: Builder, sums: Value, pairs: Value) -> Value:
-    """`sums` plus both int16 of every lane."""
-    return e.b.add(sums, e.call("llvm.x86.avx2.pmadd.wd", sums.type, [pairs, scalar(pairs.type, 1)]))
+def add_word_pairs(e: Builder, sums: Value, pairs: Value, factor: int = 1) -> Value:
+    """`sums` plus `factor` times both int16 of every lane."""
+    return e.b.add(sums, e.call("llvm.x86.avx2.pmadd.wd", sums.type, [pairs, scalar(pairs.type, factor)]))
 
 
 def _multiply_byte_pairs(e: Builder, sums: Value, lhs: Value, rhs: Value) -> Value:
